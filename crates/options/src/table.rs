@@ -1,0 +1,322 @@
+//! The table itself: one entry for each option, and the variables that are not options.
+
+use std::fmt;
+
+/// Names an option; its number is its place in [`TABLE`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Id {
+    /// `shm.ring_slots`.
+    ShmRingSlots,
+    /// `shm.spin_us`.
+    ShmSpinUs,
+    /// `shm.yields`.
+    ShmYields,
+    /// `shm.copy`.
+    ShmCopy,
+    /// `socket.enable`.
+    SocketEnable,
+    /// `socket.eager_bytes`.
+    SocketEagerBytes,
+    /// `socket.sink_bytes`.
+    SocketSinkBytes,
+    /// `socket.chunk_bytes`.
+    SocketChunkBytes,
+    /// `socket.switch_wait_us`.
+    SocketSwitchWaitUs,
+    /// `daemon.endpoints_max`.
+    DaemonEndpointsMax,
+    /// `daemon.connections_max`.
+    DaemonConnectionsMax,
+    /// `daemon.socket`.
+    DaemonSocket,
+}
+
+impl Id {
+    /// The option's entry in the table.
+    #[must_use]
+    pub fn entry(self) -> &'static Entry {
+        &TABLE[self as usize]
+    }
+}
+
+/// The part of weft that an option belongs to; manual and dump are grouped by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Category {
+    /// The shared-memory transport.
+    SharedMemory,
+    /// Direct sockets, that is the preload library.
+    Sockets,
+    /// The node daemon.
+    Daemon,
+}
+
+impl Category {
+    /// Its heading.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::SharedMemory => "shared memory",
+            Self::Sockets => "sockets",
+            Self::Daemon => "daemon",
+        }
+    }
+}
+
+/// The type of an option, with its default and its range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A whole number.
+    Integer {
+        /// Used when nothing else is said.
+        default: u64,
+        /// Smallest value.
+        minimum: u64,
+        /// Largest value.
+        maximum: u64,
+        /// Only powers of two are valid.
+        power_of_two: bool,
+    },
+    /// `true` or `false`; also 1 and 0, yes and no, on and off.
+    Boolean {
+        /// Used when nothing else is said.
+        default: bool,
+    },
+    /// One of a few words; the first is the default.
+    Choice {
+        /// The words.
+        choices: &'static [&'static str],
+    },
+    /// A path; empty by default.
+    Path,
+}
+
+impl Kind {
+    /// The default, as a person would write it.
+    #[must_use]
+    pub fn default_text(&self) -> String {
+        match *self {
+            Self::Integer { default, .. } => default.to_string(),
+            Self::Boolean { default } => default.to_string(),
+            Self::Choice { choices } => choices.first().copied().unwrap_or_default().to_owned(),
+            Self::Path => String::new(),
+        }
+    }
+}
+
+/// The values that are allowed, in words.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer { minimum, maximum, power_of_two: true, .. } => {
+                write!(f, "a power of two from {minimum} to {maximum}")
+            }
+            Self::Integer { minimum, maximum, .. } => {
+                write!(f, "a whole number from {minimum} to {maximum}")
+            }
+            Self::Boolean { .. } => f.write_str("true or false"),
+            Self::Choice { choices } => write!(f, "one of {}", choices.join(", ")),
+            Self::Path => f.write_str("an absolute path of at most 107 bytes, or nothing"),
+        }
+    }
+}
+
+/// One option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Its place in the table.
+    pub id: Id,
+    /// Its name as in `weft.toml`: area, dot, name.
+    pub name: &'static str,
+    /// Type, default and range.
+    pub kind: Kind,
+    /// Unit of the value; empty where there is none.
+    pub unit: &'static str,
+    /// The part of weft it belongs to.
+    pub category: Category,
+    /// What it does, with the memory it can cost at worst.
+    pub text: &'static str,
+}
+
+impl Entry {
+    /// Its environment variable: `shm.ring_slots` is `WEFT_SHM_RING_SLOTS`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("WEFT_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// Its flag without the dashes: `shm.ring_slots` is `shm-ring-slots`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        self.name.replace(['.', '_'], "-")
+    }
+
+    /// True when `variable` is the environment variable of this option; allocates nothing.
+    #[must_use]
+    pub fn is_variable(&self, variable: &str) -> bool {
+        variable.strip_prefix("WEFT_").is_some_and(|rest| {
+            rest.len() == self.name.len()
+                && rest.bytes().zip(self.name.bytes()).all(|(given, own)| {
+                    given == if own == b'.' { b'_' } else { own.to_ascii_uppercase() }
+                })
+        })
+    }
+}
+
+/// A variable of weft's that is no option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub text: &'static str,
+}
+
+/// The variables that begin with `WEFT_` and are no options.
+pub const OTHER_VARIABLES: [Variable; 6] = [
+    Variable {
+        name: "WEFT_LOG",
+        text: "What to log, as `warn`, `debug` or `weftd=debug,info`; default `warn`.",
+    },
+    Variable {
+        name: "WEFT_CONFIG",
+        text: "The configuration file; default `$XDG_CONFIG_HOME/weft/weft.toml`, then \
+               `~/.config/weft/weft.toml`, then `/etc/weft/weft.toml`.",
+    },
+    Variable { name: "WEFT_NODE", text: "The node's name; default `default`. `--node` beats it." },
+    Variable {
+        name: "WEFT_SOCKET",
+        text: "The control socket of the node daemon, set by `weft run` for its program.",
+    },
+    Variable {
+        name: "WEFT_PRELOAD",
+        text: "The preload library, when it is not beside the program or in `../lib/weft`.",
+    },
+    Variable {
+        name: "WEFT_STATS",
+        text: "Where the program's counters go, set by `weft run --stats` for its program.",
+    },
+];
+
+const fn integer(default: u64, minimum: u64, maximum: u64) -> Kind {
+    Kind::Integer { default, minimum, maximum, power_of_two: false }
+}
+
+const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
+    Kind::Integer { default, minimum, maximum, power_of_two: true }
+}
+
+/// Every option of weft.
+pub const TABLE: [Entry; 12] = [
+    Entry {
+        id: Id::ShmRingSlots,
+        name: "shm.ring_slots",
+        kind: power_of_two(256, 16, 65_536),
+        unit: "slots",
+        category: Category::SharedMemory,
+        text: "Messages of one sender that wait in a mailbox before the sender is refused. \
+               Memory: 128 bytes a slot for each ordered pair that talks, that is 32 KiB by \
+               default and 8 MiB at most.",
+    },
+    Entry {
+        id: Id::ShmSpinUs,
+        name: "shm.spin_us",
+        kind: integer(2, 0, 1_000),
+        unit: "us",
+        category: Category::SharedMemory,
+        text: "How long a waiting endpoint spins before it begins to yield. No memory.",
+    },
+    Entry {
+        id: Id::ShmYields,
+        name: "shm.yields",
+        kind: integer(100, 0, 10_000),
+        unit: "times",
+        category: Category::SharedMemory,
+        text: "How often a waiting endpoint yields its core before it sleeps. No memory.",
+    },
+    Entry {
+        id: Id::ShmCopy,
+        name: "shm.copy",
+        kind: Kind::Choice { choices: &["auto", "plain", "nontemporal"] },
+        unit: "",
+        category: Category::SharedMemory,
+        text: "How long copies are done: `plain` stores leave the data in the writer's cache, \
+               `nontemporal` stores go past it, `auto` chooses by length. No memory.",
+    },
+    Entry {
+        id: Id::SocketEnable,
+        name: "socket.enable",
+        kind: Kind::Boolean { default: true },
+        unit: "",
+        category: Category::Sockets,
+        text: "Whether TCP connections may move to the fabric; `false` keeps all on TCP. No \
+               memory.",
+    },
+    Entry {
+        id: Id::SocketEagerBytes,
+        name: "socket.eager_bytes",
+        kind: integer(480, 0, 4_096),
+        unit: "bytes",
+        category: Category::Sockets,
+        text: "Writes up to this length travel as eager messages, longer ones are put into the \
+               receiver's sink (003 section 5.4.6.2 found 120 to 480 best). No memory of its \
+               own.",
+    },
+    Entry {
+        id: Id::SocketSinkBytes,
+        name: "socket.sink_bytes",
+        kind: power_of_two(262_144, 16_384, 16_777_216),
+        unit: "bytes",
+        category: Category::Sockets,
+        text: "Bytes that a connection holds in each direction between writer and reader. \
+               Memory: this much for each direction once it was used, that is 512 KiB a \
+               connection by default and 32 MiB at most.",
+    },
+    Entry {
+        id: Id::SocketChunkBytes,
+        name: "socket.chunk_bytes",
+        kind: integer(16_384, 1_024, 1_048_576),
+        unit: "bytes",
+        category: Category::Sockets,
+        text: "A long write is announced to the reader in pieces of this length, so that both \
+               copy at the same time; more than the sink counts as the sink. No memory.",
+    },
+    Entry {
+        id: Id::SocketSwitchWaitUs,
+        name: "socket.switch_wait_us",
+        kind: integer(1_000, 0, 10_000),
+        unit: "us",
+        category: Category::Sockets,
+        text: "How long the first write of a connection waits for the other end to agree to the \
+               fabric; after that the bytes go over TCP and the connection switches later. No \
+               memory.",
+    },
+    Entry {
+        id: Id::DaemonEndpointsMax,
+        name: "daemon.endpoints_max",
+        kind: integer(256, 1, 65_533),
+        unit: "endpoints",
+        category: Category::Daemon,
+        text: "Endpoints a node may have; Extoll's limit is 256 (003 section 3.2.3). Memory: \
+               about 1 KiB each in the daemon.",
+    },
+    Entry {
+        id: Id::DaemonConnectionsMax,
+        name: "daemon.connections_max",
+        kind: integer(16_384, 1, 1_048_576),
+        unit: "connections",
+        category: Category::Daemon,
+        text: "Direct-socket connections a node may have; further ones stay on TCP. Memory: \
+               about 1 KiB each in the daemon, and twice `socket.sink_bytes` each in the \
+               programs, 8 GiB in all by default if every one of them was filled.",
+    },
+    Entry {
+        id: Id::DaemonSocket,
+        name: "daemon.socket",
+        kind: Kind::Path,
+        unit: "",
+        category: Category::Daemon,
+        text: "The control socket. Empty: `/run/weft/NODE.sock` for root or when a system \
+               daemon is there, else `$XDG_RUNTIME_DIR/weft/NODE.sock`, else \
+               `/tmp/weft-UID/NODE.sock`. No memory.",
+    },
+];

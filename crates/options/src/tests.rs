@@ -1,0 +1,171 @@
+//! Tests of the table and of building values from it.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn from_environment(name: &str, value: &str) -> (Options, Vec<Problem>) {
+    Options::from_environment([(name, value)])
+}
+
+#[test]
+fn the_table_is_in_the_order_of_its_ids_and_its_defaults_are_valid() {
+    for (place, entry) in TABLE.iter().enumerate() {
+        assert_eq!(entry.id as usize, place, "{}", entry.name);
+        let (options, problems) = from_environment(&entry.variable(), &entry.kind.default_text());
+        assert_eq!(problems, [], "{}", entry.name);
+        assert_eq!(options.text(entry.id), Options::default().text(entry.id));
+        assert!(entry.text.contains("emory"), "{} states its memory", entry.name);
+    }
+}
+
+#[test]
+fn accessors_return_the_defaults_of_the_table() {
+    let options = Options::default();
+    assert_eq!(options.shm_ring_slots(), 256);
+    assert_eq!((options.shm_spin_us(), options.shm_yields()), (2, 100));
+    assert_eq!(options.shm_copy(), CopyMethod::Auto);
+    assert!(options.socket_enable());
+    assert_eq!(options.socket_eager_bytes(), 480);
+    assert_eq!(options.socket_sink_bytes(), 262_144);
+    assert_eq!(options.socket_chunk_bytes(), 16_384);
+    assert_eq!(options.socket_switch_wait_us(), 1_000);
+    assert_eq!(options.daemon_endpoints_max(), 256);
+    assert_eq!(options.daemon_connections_max(), 16_384);
+    assert_eq!(options.daemon_socket(), None);
+}
+
+#[test]
+fn names_follow_from_the_table() {
+    let entry = Id::SocketSwitchWaitUs.entry();
+    assert_eq!(entry.variable(), "WEFT_SOCKET_SWITCH_WAIT_US");
+    assert_eq!(entry.flag(), "socket-switch-wait-us");
+    assert!(entry.is_variable("WEFT_SOCKET_SWITCH_WAIT_US"));
+    assert!(!entry.is_variable("WEFT_SOCKET.SWITCH_WAIT_US"));
+    assert!(!entry.is_variable("weft_socket_switch_wait_us"));
+}
+
+#[test]
+fn flags_beat_the_environment_which_beats_the_file_in_any_order() {
+    let mut builder = Builder::new();
+    builder.flag("shm.spin_us", "3");
+    builder.environment([("WEFT_SHM_SPIN_US", "4"), ("WEFT_SHM_YIELDS", "5")]);
+    builder.file("a.toml", "[shm]\nspin_us = 6\nyields = 7\nring_slots = 512\n");
+    let (options, problems) = builder.finish();
+    assert_eq!(problems, []);
+    assert_eq!((options.shm_spin_us(), options.origin(Id::ShmSpinUs)), (3, &Origin::Flag));
+    assert_eq!((options.shm_yields(), options.origin(Id::ShmYields)), (5, &Origin::Environment));
+    assert_eq!(options.shm_ring_slots(), 512);
+    assert_eq!(options.origin(Id::ShmRingSlots).to_string(), "file a.toml");
+    assert_eq!(options.origin(Id::ShmCopy), &Origin::Default);
+}
+
+#[test]
+fn an_unknown_variable_is_a_warning_with_the_nearest_name() {
+    let (options, problems) = from_environment("WEFT_SOCKET_EAGER_BYTE", "1");
+    assert_eq!(options, Options::default());
+    assert!(problems[0].is_warning());
+    assert_eq!(
+        problems[0].to_string(),
+        "WEFT_SOCKET_EAGER_BYTE is not known; did you mean WEFT_SOCKET_EAGER_BYTES?"
+    );
+    assert_eq!(from_environment("WEFTY", "1").1, []);
+    assert_eq!(from_environment("WEFT_LOG", "debug").1, []);
+}
+
+#[test]
+fn a_value_out_of_range_is_an_error_that_names_the_range() {
+    let (options, problems) = from_environment("WEFT_SHM_RING_SLOTS", "100");
+    assert_eq!(options.shm_ring_slots(), 256);
+    assert!(!problems[0].is_warning());
+    assert_eq!(
+        problems[0].to_string(),
+        "WEFT_SHM_RING_SLOTS=\"100\" is not valid; allowed is a power of two from 16 to 65536"
+    );
+    for (name, value) in [
+        ("WEFT_SHM_SPIN_US", "1001"),
+        ("WEFT_SHM_SPIN_US", "-1"),
+        ("WEFT_SHM_SPIN_US", ""),
+        ("WEFT_SHM_COPY", "fast"),
+        ("WEFT_SOCKET_ENABLE", "maybe"),
+        ("WEFT_DAEMON_SOCKET", "relative.sock"),
+        ("WEFT_SHM_RING_SLOTS", "99999999999999999999999"),
+    ] {
+        assert_eq!(from_environment(name, value).1.len(), 1, "{name}={value}");
+    }
+}
+
+#[test]
+fn a_file_may_hold_every_type() {
+    let mut builder = Builder::new();
+    let text = "[shm]\ncopy = 'plain'\n[socket]\nenable = false\n[daemon]\nsocket = '/x/y'\n";
+    builder.file("weft.toml", text);
+    let (options, problems) = builder.finish();
+    assert_eq!(problems, []);
+    assert_eq!(options.shm_copy(), CopyMethod::Plain);
+    assert!(!options.socket_enable());
+    assert_eq!(options.daemon_socket(), Some("/x/y"));
+}
+
+#[test]
+fn a_bad_file_says_where() {
+    let mut builder = Builder::new();
+    builder.file("a.toml", "[shm\n");
+    builder.file("b.toml", "[shm]\nspin = 3\n[sea]\nx = 1\n");
+    builder.file("c.toml", "[shm]\nspin_us = 5000\n");
+    let problems: Vec<String> = builder.finish().1.iter().map(ToString::to_string).collect();
+    assert!(problems[0].starts_with("a.toml cannot be read: TOML parse error at line 1"));
+    assert!(problems[1..3].iter().any(|text| text.starts_with("b.toml: shm.spin is not known")));
+    assert!(problems[1..3].iter().any(|text| text.starts_with("b.toml: sea.x is not known")));
+    assert!(problems[3].starts_with("c.toml: shm.spin_us=\"5000\" is not valid"));
+}
+
+#[test]
+fn what_is_no_default_can_be_passed_on_to_a_program() {
+    let mut builder = Builder::new();
+    builder.flag("socket.enable", "off").flag("shm.copy", "nontemporal");
+    let (options, _) = builder.finish();
+    let pairs: Vec<_> = options.to_environment().collect();
+    assert_eq!(pairs.len(), 2);
+    let (same, problems) = Options::from_environment(pairs);
+    assert_eq!(problems, []);
+    assert!(!same.socket_enable());
+    assert_eq!(same.shm_copy(), CopyMethod::NonTemporal);
+}
+
+#[test]
+fn a_chunk_is_never_longer_than_the_sink() {
+    let pairs = [("WEFT_SOCKET_SINK_BYTES", "16384"), ("WEFT_SOCKET_CHUNK_BYTES", "1048576")];
+    assert_eq!(Options::from_environment(pairs).0.socket_chunk_bytes(), 16_384);
+}
+
+proptest! {
+    #[test]
+    fn no_text_breaks_the_builder_or_leaves_the_range(
+        place in 0..TABLE.len(), value in ".{0,40}", file in ".{0,200}",
+    ) {
+        let mut builder = Builder::new();
+        builder.environment([(TABLE[place].variable(), value.clone())]);
+        builder.file("f", &file).flag(TABLE[place].name, &value);
+        let (options, _) = builder.finish();
+        for entry in &TABLE {
+            let (_, problems) = Options::from_environment([
+                (entry.variable(), options.text(entry.id)),
+            ]);
+            prop_assert_eq!(problems, []);
+        }
+    }
+
+    #[test]
+    fn every_number_is_accepted_exactly_in_its_range(number in 0_u64..2_000_000) {
+        for entry in &TABLE {
+            let Kind::Integer { minimum, maximum, power_of_two, .. } = entry.kind else {
+                continue;
+            };
+            let fits = (minimum..=maximum).contains(&number)
+                && (!power_of_two || number.is_power_of_two());
+            let (_, problems) = from_environment(&entry.variable(), &number.to_string());
+            prop_assert_eq!(problems.is_empty(), fits, "{}", entry.name);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Layer 0: atomics, asymmetric fences, adaptive waiting and cross-process locks.
+//!
+//! Everything that orders memory between threads or processes comes through here, so that the
+//! model checker can stand in for the machine (`--cfg loom`). May depend on the operating system's
+//! fence and futex calls, on nothing of weft's.
+
+pub mod atomic;
+#[cfg(not(loom))]
+pub mod fence;
+#[cfg(loom)]
+#[path = "fence_loom.rs"]
+pub mod fence;
+#[cfg(not(loom))]
+pub mod futex;
+#[cfg(not(loom))]
+pub mod lock;
+mod patience;
+#[cfg(not(loom))]
+mod sys;
+
+pub use patience::{Patience, Step};

@@ -1,0 +1,224 @@
+//! A lock in shared memory that survives the death of its holder.
+//!
+//! Processes that share an end of a connection (a fork) share its locks. The word names its holder
+//! (process and thread), so a waiter can find out that the holder died and take over: what the
+//! lock guards must therefore be consistent at every instruction (copy first, publish last).
+//! Never a spin without end: a waiter spins, yields, then sleeps in slices and checks the holder.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::{Patience, Step, futex, sys};
+
+const CONTENDED: u64 = 1 << 31;
+const CHECK_HOLDER_EVERY: Duration = Duration::from_millis(10);
+
+/// Who takes a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder(u64);
+
+impl Holder {
+    /// The calling thread of process `pid`, which the caller knows without a system call.
+    #[inline]
+    #[must_use]
+    pub fn current(pid: u32) -> Self {
+        let pointer = sys::thread_pointer() as u64;
+        let mark = ((pointer >> 6) ^ (pointer >> 36)) & (CONTENDED - 1);
+        Self((u64::from(pid) << 32) | mark | 1)
+    }
+
+    fn pid(self) -> u32 {
+        u32::try_from(self.0 >> 32).expect("32 bits are left")
+    }
+}
+
+/// The calling thread holds the lock already: a signal handler re-entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reentered;
+
+/// The lock; zeroed memory is a free one.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct SharedLock {
+    word: AtomicU64,
+}
+
+impl SharedLock {
+    /// A free lock.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { word: AtomicU64::new(0) }
+    }
+
+    /// Takes the lock, waiting as long as its holder lives.
+    ///
+    /// # Errors
+    /// [`Reentered`] when the calling thread holds it.
+    #[inline]
+    pub fn lock(&self, holder: Holder) -> Result<SharedGuard<'_>, Reentered> {
+        match self.word.compare_exchange(0, holder.0, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(SharedGuard { lock: self }),
+            Err(_) => self.lock_slowly(holder),
+        }
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_lock(&self, holder: Holder) -> Option<SharedGuard<'_>> {
+        self.word
+            .compare_exchange(0, holder.0, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| SharedGuard { lock: self })
+    }
+
+    /// Frees the lock whoever holds it: for a forked child, in which the holder does not exist, and
+    /// for the guard's own end where it was forgotten on purpose.
+    #[inline]
+    pub fn reset(&self) {
+        let former = self.word.swap(0, Ordering::Release);
+        if former & CONTENDED != 0 {
+            futex::wake(self.low_half(), 1);
+        }
+    }
+
+    #[cold]
+    fn lock_slowly(&self, holder: Holder) -> Result<SharedGuard<'_>, Reentered> {
+        let mut patience = Patience::new(64, 50);
+        let mut slept = 0;
+        loop {
+            let seen = self.word.load(Ordering::Relaxed);
+            if seen & !CONTENDED == holder.0 {
+                return Err(Reentered);
+            }
+            if seen == 0 {
+                // A thread that slept cannot know whether others still do.
+                let taken = holder.0 | slept;
+                if self.exchange(0, taken) {
+                    return Ok(SharedGuard { lock: self });
+                }
+                continue;
+            }
+            match patience.step() {
+                Step::Spin => std::hint::spin_loop(),
+                Step::Yield => rustix::thread::sched_yield(),
+                Step::Sleep => {
+                    slept = CONTENDED;
+                    if self.sleep(seen) && self.exchange(seen | CONTENDED, holder.0 | CONTENDED) {
+                        return Ok(SharedGuard { lock: self });
+                    }
+                }
+            }
+        }
+    }
+
+    fn exchange(&self, from: u64, to: u64) -> bool {
+        self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sleeps while the word is as seen; true when its holder turned out to be dead.
+    fn sleep(&self, seen: u64) -> bool {
+        let marked = seen | CONTENDED;
+        if seen != marked && !self.exchange(seen, marked) {
+            return false;
+        }
+        let expected = u32::try_from(marked & 0xffff_ffff).expect("masked to 32 bits");
+        let slept = futex::wait(self.low_half(), expected, Some(CHECK_HOLDER_EVERY));
+        slept == futex::Slept::TimedOut && !process_lives(Holder(marked).pid())
+    }
+
+    /// The half of the word that sleepers sleep on: it holds the thread and the contended bit.
+    fn low_half(&self) -> &AtomicU32 {
+        let pointer = self.word.as_ptr().cast::<AtomicU32>();
+        let index = usize::from(cfg!(target_endian = "big"));
+        // SAFETY: both halves lie inside the 8 bytes of the word, aligned to 4, and are accessed
+        // by atomic operations only.
+        unsafe { &*pointer.add(index) }
+    }
+}
+
+/// True unless the process is gone, a zombie included.
+#[must_use]
+pub fn process_lives(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return false;
+    };
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+        // No such process, or no descriptor left to ask with; only the first is a death.
+        return rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH);
+    };
+    let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(rustix::event::poll(&mut ended, Some(&now)), Ok(1))
+}
+
+/// Gives the lock back when dropped.
+#[derive(Debug)]
+pub struct SharedGuard<'a> {
+    lock: &'a SharedLock,
+}
+
+impl Drop for SharedGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.lock.reset();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests own their threads")]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_thread_that_enters_again_is_told() {
+        let lock = SharedLock::new();
+        let me = Holder::current(std::process::id());
+        let _held = lock.lock(me).expect("free");
+        assert_eq!(lock.lock(me).err(), Some(Reentered));
+        assert!(lock.try_lock(me).is_none());
+    }
+
+    #[test]
+    fn many_threads_exclude_each_other() {
+        let lock = Arc::new((SharedLock::new(), AtomicU64::new(0)));
+        let pid = std::process::id();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                std::thread::spawn(move || {
+                    for _ in 0..20_000 {
+                        let _held = lock.0.lock(Holder::current(pid)).expect("no handler");
+                        let value = lock.1.load(Ordering::Relaxed);
+                        lock.1.store(value + 1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!(lock.1.load(Ordering::Relaxed), 80_000);
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_process_is_taken_over() {
+        let mut child = std::process::Command::new("true").spawn().expect("true exists");
+        let dead = child.id();
+        child.wait().expect("reaped");
+        let lock = SharedLock::new();
+        lock.word.store((u64::from(dead) << 32) | 5, Ordering::Relaxed);
+        assert!(lock.lock(Holder::current(std::process::id())).is_ok());
+    }
+
+    #[test]
+    fn a_zombie_does_not_live() {
+        let mut child = std::process::Command::new("true").spawn().expect("true exists");
+        while process_lives(child.id()) {
+            std::thread::yield_now();
+        }
+        child.wait().expect("reaped only now");
+    }
+}

@@ -1,0 +1,279 @@
+//! The counters that `weft run --stats` shares with the programs it runs.
+//!
+//! A block of [`BYTES`] bytes of shared memory, an array of 64-bit counters in the machine's byte
+//! order at fixed places. The command makes it, zeroed but for magic and version; every process
+//! under it maps it and adds to it with relaxed atomics; the command reads it when the program
+//! ended. A reader trusts nothing in it but takes numbers as numbers.
+//!
+//! What is always true: a counter only grows ([`PROCESSES`] counts those that ever mapped the
+//! block). A connection is counted once for each end that is under the command: as fabric when it
+//! switched, as TCP, with its reason, when it never did. Connects that failed are not counted.
+//!
+//! ```
+//! use weft_wire::stats::{self, Stats, TcpReason};
+//!
+//! let mut block = vec![0_u8; stats::BYTES];
+//! block[..8].copy_from_slice(&stats::MAGIC.to_ne_bytes());
+//! block[8..16].copy_from_slice(&stats::VERSION.to_ne_bytes());
+//! let place = TcpReason::PeerNotWeft.index() * 8;
+//! block[place..place + 8].copy_from_slice(&3_u64.to_ne_bytes());
+//! let stats = Stats::parse(&block)?;
+//! assert_eq!(stats.reason(TcpReason::PeerNotWeft), 3);
+//! # Ok::<(), weft_wire::stats::InvalidStats>(())
+//! ```
+
+use thiserror::Error;
+
+/// Size of the block in bytes: one page.
+pub const BYTES: usize = 4096;
+/// What counter [`MAGIC_INDEX`] holds: `weftstat`.
+pub const MAGIC: u64 = u64::from_be_bytes(*b"weftstat");
+/// What counter [`VERSION_INDEX`] holds.
+pub const VERSION: u64 = 1;
+
+/// Place of the magic.
+pub const MAGIC_INDEX: usize = 0;
+/// Place of the version.
+pub const VERSION_INDEX: usize = 1;
+/// Connections that moved to the fabric.
+pub const CONNECTIONS_FABRIC: usize = 2;
+/// Connections that stayed on TCP.
+pub const CONNECTIONS_TCP: usize = 3;
+/// Bytes sent over the fabric.
+pub const BYTES_FABRIC_SENT: usize = 4;
+/// Bytes received over the fabric.
+pub const BYTES_FABRIC_RECEIVED: usize = 5;
+/// Bytes sent over TCP.
+pub const BYTES_TCP_SENT: usize = 6;
+/// Bytes received over TCP.
+pub const BYTES_TCP_RECEIVED: usize = 7;
+/// Processes that mapped the block.
+pub const PROCESSES: usize = 8;
+/// The first of the counters of [`TcpReason`]s.
+pub const REASONS: usize = 9;
+/// Places kept for reasons; those without a name stay zero.
+pub const REASON_PLACES: usize = 16;
+/// Counters in use, from 0.
+pub const COUNTERS: usize = REASONS + REASON_PLACES;
+
+/// Why a connection stayed on TCP. The number is its place after [`REASONS`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TcpReason {
+    /// The other end does not run under weft.
+    PeerNotWeft = 0,
+    /// No node daemon answered.
+    NoDaemon = 1,
+    /// The node daemon went away before the ends had agreed.
+    DaemonLost = 2,
+    /// The node daemon refused.
+    DaemonRefused = 3,
+    /// The other end is on another host.
+    NotLocal = 4,
+    /// Switched off by an option.
+    Disabled = 5,
+    /// A limit of the option table was reached.
+    LimitReached = 6,
+    /// No memory for rings.
+    OutOfMemory = 7,
+    /// No file descriptors left.
+    OutOfDescriptors = 8,
+    /// The program used the descriptor in a way that only the kernel serves.
+    RawUse = 9,
+    /// The connection was handed to another program by exec.
+    Exec = 10,
+    /// The descriptor was passed to another process.
+    PassedFd = 11,
+    /// Closed before it could switch.
+    ShortLived = 12,
+    /// Anything else.
+    Other = 13,
+}
+
+impl TcpReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Self; 14] = [
+        Self::PeerNotWeft,
+        Self::NoDaemon,
+        Self::DaemonLost,
+        Self::DaemonRefused,
+        Self::NotLocal,
+        Self::Disabled,
+        Self::LimitReached,
+        Self::OutOfMemory,
+        Self::OutOfDescriptors,
+        Self::RawUse,
+        Self::Exec,
+        Self::PassedFd,
+        Self::ShortLived,
+        Self::Other,
+    ];
+
+    /// Its place in the block.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        REASONS + self as usize
+    }
+
+    /// Its name in JSON and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PeerNotWeft => "peer_not_weft",
+            Self::NoDaemon => "no_daemon",
+            Self::DaemonLost => "daemon_lost",
+            Self::DaemonRefused => "daemon_refused",
+            Self::NotLocal => "not_local",
+            Self::Disabled => "disabled",
+            Self::LimitReached => "limit_reached",
+            Self::OutOfMemory => "out_of_memory",
+            Self::OutOfDescriptors => "out_of_descriptors",
+            Self::RawUse => "raw_use",
+            Self::Exec => "exec",
+            Self::PassedFd => "passed_fd",
+            Self::ShortLived => "short_lived",
+            Self::Other => "other",
+        }
+    }
+
+    /// What a person reads.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::PeerNotWeft => "the other end does not run under weft",
+            Self::NoDaemon => "no node daemon answered",
+            Self::DaemonLost => "the node daemon went away while the ends agreed",
+            Self::DaemonRefused => "the node daemon refused",
+            Self::NotLocal => "the other end is on another host",
+            Self::Disabled => "switched off (socket.enable)",
+            Self::LimitReached => "a limit was reached (daemon.connections_max)",
+            Self::OutOfMemory => "no memory for the connection's sinks",
+            Self::OutOfDescriptors => "no file descriptors left (ulimit -n)",
+            Self::RawUse => "used in a way that only the kernel serves (fdopen, splice, ...)",
+            Self::Exec => "handed to another program by exec",
+            Self::PassedFd => "passed to another process",
+            Self::ShortLived => "closed before it could switch",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Why a block could not be read.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum InvalidStats {
+    /// Shorter than its counters.
+    #[error("a stats block of {length} bytes is shorter than its {minimum} bytes of counters")]
+    Truncated {
+        /// Its length.
+        length: usize,
+        /// What it needs.
+        minimum: usize,
+    },
+    /// Does not begin with [`MAGIC`].
+    #[error("not a stats block: it begins with {magic:#018x}")]
+    Magic {
+        /// What it begins with.
+        magic: u64,
+    },
+    /// Another version of the layout.
+    #[error("stats block of version {version}, but this program reads version {VERSION}")]
+    Version {
+        /// Its version.
+        version: u64,
+    },
+}
+
+/// The counters of a block, copied out of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stats {
+    counters: [u64; COUNTERS],
+}
+
+impl Stats {
+    /// Reads a block.
+    ///
+    /// # Errors
+    /// [`InvalidStats`] when it is too short, or not of this layout and version.
+    pub fn parse(block: &[u8]) -> Result<Self, InvalidStats> {
+        let mut counters = [0; COUNTERS];
+        let (words, _) = block.as_chunks::<8>();
+        if words.len() < COUNTERS {
+            return Err(InvalidStats::Truncated { length: block.len(), minimum: COUNTERS * 8 });
+        }
+        for (counter, word) in counters.iter_mut().zip(words) {
+            *counter = u64::from_ne_bytes(*word);
+        }
+        if counters[MAGIC_INDEX] != MAGIC {
+            return Err(InvalidStats::Magic { magic: counters[MAGIC_INDEX] });
+        }
+        if counters[VERSION_INDEX] != VERSION {
+            return Err(InvalidStats::Version { version: counters[VERSION_INDEX] });
+        }
+        Ok(Self { counters })
+    }
+
+    /// The first bytes of a fresh block; the rest is zero.
+    #[must_use]
+    pub fn header() -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        bytes[8..].copy_from_slice(&VERSION.to_ne_bytes());
+        bytes
+    }
+
+    /// The counter at one of the places of this module, or 0 for a place that is not in use.
+    #[must_use]
+    pub fn counter(&self, index: usize) -> u64 {
+        self.counters.get(index).copied().unwrap_or(0)
+    }
+
+    /// How many connections stayed on TCP for `reason`.
+    #[must_use]
+    pub fn reason(&self, reason: TcpReason) -> u64 {
+        self.counter(reason.index())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block() -> Vec<u8> {
+        let mut block = vec![0; BYTES];
+        block[..16].copy_from_slice(&Stats::header());
+        block
+    }
+
+    #[test]
+    fn counters_sit_at_their_bytes() {
+        let mut block = block();
+        block[CONNECTIONS_TCP * 8..][..8].copy_from_slice(&7_u64.to_ne_bytes());
+        block[(9 + 12) * 8..][..8].copy_from_slice(&2_u64.to_ne_bytes());
+        let stats = Stats::parse(&block).expect("a fresh block");
+        assert_eq!(stats.counter(CONNECTIONS_TCP), 7);
+        assert_eq!(stats.reason(TcpReason::ShortLived), 2);
+        assert_eq!(stats.counter(PROCESSES), 0);
+        assert_eq!(stats.counter(usize::MAX), 0);
+    }
+
+    #[test]
+    fn foreign_blocks_are_refused() {
+        assert_eq!(
+            Stats::parse(&[0; 16]),
+            Err(InvalidStats::Truncated { length: 16, minimum: 200 })
+        );
+        assert_eq!(Stats::parse(&[0; BYTES]), Err(InvalidStats::Magic { magic: 0 }));
+        let mut newer = block();
+        newer[8..16].copy_from_slice(&2_u64.to_ne_bytes());
+        assert_eq!(Stats::parse(&newer), Err(InvalidStats::Version { version: 2 }));
+    }
+
+    #[test]
+    fn reasons_sit_where_their_number_says_and_fit() {
+        for (place, reason) in TcpReason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), REASONS + place, "{}", reason.name());
+            assert!(reason.index() < COUNTERS && !reason.text().is_empty());
+        }
+        const { assert!(COUNTERS * 8 <= BYTES) };
+    }
+}
