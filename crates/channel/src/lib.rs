@@ -1,0 +1,243 @@
+//! Layer 1: packets with descriptors between the programs and the daemon of one host.
+//!
+//! A channel is a `SOCK_SEQPACKET` UNIX socket: packets keep their bounds, descriptors travel
+//! beside them, the kernel says who the other side is, and its death is an end of file. Calls are
+//! raw system calls by way of rustix, so that a preload library can use them inside its own hooks.
+//! May depend on `weft-wire` and the operating system.
+
+mod sys;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use weft_wire::control::{BYTES_MAX, DESCRIPTORS_MAX};
+
+/// One end of a channel.
+#[derive(Debug)]
+pub struct Channel {
+    socket: OwnedFd,
+}
+
+/// A packet and what came beside it.
+#[derive(Debug)]
+pub struct Packet {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its descriptors.
+    pub descriptors: Vec<OwnedFd>,
+    /// Descriptors were lost, because this process has as many as it may.
+    pub descriptors_lost: bool,
+}
+
+/// Who is at the other end, as the kernel says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Process.
+    pub pid: u32,
+    /// User.
+    pub uid: u32,
+}
+
+pub use sys::network_namespace;
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+impl Channel {
+    /// Connects to the daemon that listens at `path`. Never blocks.
+    ///
+    /// # Errors
+    /// `NOENT` or `CONNREFUSED` when nobody listens, `AGAIN` when the daemon is flooded, others
+    /// as connect(2).
+    pub fn connect(path: &Path) -> Result<Self, Errno> {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self { socket })
+    }
+
+    /// The channel over a connected socket.
+    #[must_use]
+    pub const fn new(socket: OwnedFd) -> Self {
+        Self { socket }
+    }
+
+    /// Two connected ends, for tests and for helpers of one program.
+    ///
+    /// # Errors
+    /// As socketpair(2).
+    pub fn pair() -> Result<(Self, Self), Errno> {
+        let (one, two) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
+        Ok((Self::new(one), Self::new(two)))
+    }
+
+    /// Sends a packet. Never blocks.
+    ///
+    /// # Errors
+    /// `AGAIN` when the other side does not read, `PIPE` when it is gone.
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(Errno::TOOMANYREFS);
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        loop {
+            let sent =
+                rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut beside, flags);
+            match sent {
+                Err(Errno::INTR) => {}
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+
+    /// Takes a packet if there is one; `Ok(None)` is the end: the other side is gone.
+    ///
+    /// # Errors
+    /// `AGAIN` when there is none now, `MSGSIZE` for a packet that was too long and is lost.
+    pub fn receive(&self) -> Result<Option<Packet>, Errno> {
+        let mut bytes = vec![0; BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            match rustix::net::recvmsg(&self.socket, &mut parts, &mut beside, flags) {
+                Err(Errno::INTR) => {}
+                other => break other?,
+            }
+        };
+        let mut descriptors = Vec::new();
+        for message in beside.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok(None);
+        }
+        if received.flags.contains(ReturnFlags::TRUNC) {
+            return Err(Errno::MSGSIZE);
+        }
+        bytes.truncate(received.bytes);
+        let descriptors_lost = received.flags.contains(ReturnFlags::CTRUNC);
+        Ok(Some(Packet { bytes, descriptors, descriptors_lost }))
+    }
+
+    /// Takes a packet, waiting at most `milliseconds` for it.
+    ///
+    /// # Errors
+    /// `TIMEDOUT` when none came, others as [`Channel::receive`].
+    pub fn receive_within(&self, milliseconds: u32) -> Result<Option<Packet>, Errno> {
+        match self.receive() {
+            Err(Errno::AGAIN) => {}
+            other => return other,
+        }
+        let timeout = Timespec {
+            tv_sec: i64::from(milliseconds / 1000),
+            tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
+        };
+        let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
+        match poll(&mut waiting, Some(&timeout)) {
+            Ok(0) => Err(Errno::TIMEDOUT),
+            Ok(_) | Err(Errno::INTR) => match self.receive() {
+                Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
+                other => other,
+            },
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Who is at the other end.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn peer(&self) -> Result<Credentials, Errno> {
+        let credentials = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        Ok(Credentials {
+            pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
+            uid: credentials.uid.as_raw(),
+        })
+    }
+
+    /// Gives the socket up.
+    #[must_use]
+    pub fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The daemon's side: a socket that programs connect to.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+}
+
+impl Listener {
+    /// Listens at `path`, which must not exist.
+    ///
+    /// # Errors
+    /// As bind(2) and listen(2).
+    pub fn bind(path: &Path) -> Result<Self, Errno> {
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, 1024)?;
+        Ok(Self { socket })
+    }
+
+    /// The next program that connected.
+    ///
+    /// # Errors
+    /// `AGAIN` when there is none.
+    pub fn accept(&self) -> Result<Channel, Errno> {
+        rustix::net::accept_with(&self.socket, FLAGS).map(Channel::new)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_keep_their_bounds_and_their_descriptors() {
+        let (one, two) = Channel::pair().expect("sockets");
+        one.send(b"first", &[one.as_fd()]).expect("room");
+        one.send(b"second", &[]).expect("room");
+        let first = two.receive().expect("there").expect("open");
+        assert_eq!((first.bytes.as_slice(), first.descriptors.len()), (b"first".as_slice(), 1));
+        let second = two.receive().expect("there").expect("open");
+        assert_eq!((second.bytes.as_slice(), second.descriptors.len()), (b"second".as_slice(), 0));
+        assert_eq!(two.receive().err(), Some(Errno::AGAIN));
+        assert_eq!(two.peer().expect("local").pid, std::process::id());
+        drop((one, first));
+        assert!(two.receive().expect("an end").is_none());
+    }
+
+    #[test]
+    fn nobody_listening_is_an_error_at_once() {
+        let path = std::env::temp_dir().join("weft-channel-nobody");
+        assert_eq!(Channel::connect(&path).err(), Some(Errno::NOENT));
+    }
+}

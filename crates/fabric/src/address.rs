@@ -1,0 +1,178 @@
+//! Who is who on the fabric: nodes, endpoints, partitions and multicast groups.
+//!
+//! An address is two numbers, as on the Extoll NIC (003 section 3.2.3): the node (16 bit, given by
+//! the manager) and the endpoint on it (VPID). Either may be a wildcard where a set of endpoints is
+//! meant; an address with a wildcard never names a target.
+
+use std::fmt;
+
+/// A node: one NIC, that is a host, a network namespace or a simulated node.
+///
+/// 16 bit; `0xffff` is the wildcard and `0xfffe` is reserved, as in Extoll's driver.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u16);
+
+impl NodeId {
+    /// Any node.
+    pub const ANY: Self = Self(0xffff);
+    /// The node a program runs on, before a manager gave it another number.
+    pub const LOCAL: Self = Self(0);
+    /// The highest number that names a node.
+    pub const MAX: Self = Self(0xfffd);
+
+    /// True for the wildcard.
+    #[must_use]
+    pub const fn is_any(self) -> bool {
+        self.0 == Self::ANY.0
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_any() { f.write_str("*") } else { write!(f, "{}", self.0) }
+    }
+}
+
+/// The number of an endpoint on its node (003 section 3.2.3: virtual process identifier).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Vpid(pub u16);
+
+impl Vpid {
+    /// Any endpoint.
+    pub const ANY: Self = Self(0xffff);
+
+    /// True for the wildcard.
+    #[must_use]
+    pub const fn is_any(self) -> bool {
+        self.0 == Self::ANY.0
+    }
+}
+
+impl fmt::Debug for Vpid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_any() { f.write_str("*") } else { write!(f, "{}", self.0) }
+    }
+}
+
+/// The address of an endpoint; prints as `node:vpid`, with `*` for a wildcard.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointAddress {
+    /// The node.
+    pub node: NodeId,
+    /// The endpoint on that node.
+    pub vpid: Vpid,
+}
+
+impl EndpointAddress {
+    /// Matches every endpoint of every node.
+    pub const ANY: Self = Self { node: NodeId::ANY, vpid: Vpid::ANY };
+
+    /// The address of endpoint `vpid` on node `node`.
+    #[must_use]
+    pub const fn new(node: NodeId, vpid: Vpid) -> Self {
+        Self { node, vpid }
+    }
+
+    /// True when neither part is a wildcard, so that it can name a target.
+    #[must_use]
+    pub const fn is_exact(self) -> bool {
+        !self.node.is_any() && !self.vpid.is_any()
+    }
+
+    /// True when `other` is covered by this address, wildcards of `self` matching everything.
+    #[must_use]
+    pub const fn covers(self, other: Self) -> bool {
+        (self.node.is_any() || self.node.0 == other.node.0)
+            && (self.vpid.is_any() || self.vpid.0 == other.vpid.0)
+    }
+}
+
+impl fmt::Debug for EndpointAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}:{:?}", self.node, self.vpid)
+    }
+}
+
+impl fmt::Display for EndpointAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Endpoints that may talk to each other; others cannot even find them.
+///
+/// The default partition of a program is that of its user ([`PartitionId::of_user`]); a
+/// direct-socket connection is a partition of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PartitionId(pub u64);
+
+impl PartitionId {
+    /// The partition that all programs of one user share unless they ask for another.
+    #[must_use]
+    pub const fn of_user(uid: u32) -> Self {
+        Self(uid as u64)
+    }
+
+    /// A named partition inside that of the user: only programs of this user can open it.
+    #[must_use]
+    pub const fn of_user_named(uid: u32, number: u32) -> Self {
+        Self(((number as u64) << 32) | uid as u64)
+    }
+
+    /// The user this partition belongs to.
+    #[must_use]
+    pub const fn user(self) -> u32 {
+        (self.0 & 0xffff_ffff) as u32
+    }
+}
+
+/// A multicast group (003 section 3.2.2: the target node is read as a group number).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Group(u8);
+
+impl Group {
+    /// How many groups there are.
+    pub const COUNT: u8 = 64;
+    /// The group of all endpoints of a partition; nobody has to join it.
+    pub const BROADCAST: Self = Self(63);
+
+    /// Group `number`, or `None` above 63.
+    #[must_use]
+    pub const fn new(number: u8) -> Option<Self> {
+        if number < Self::COUNT { Some(Self(number)) } else { None }
+    }
+
+    /// Its number, 0 to 63.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_cover_and_exact_addresses_do_not() {
+        let one = EndpointAddress::new(NodeId(1), Vpid(7));
+        assert!(EndpointAddress::ANY.covers(one));
+        assert!(EndpointAddress::new(NodeId(1), Vpid::ANY).covers(one));
+        assert!(!EndpointAddress::new(NodeId(2), Vpid::ANY).covers(one));
+        assert!(one.covers(one) && one.is_exact());
+        assert!(!EndpointAddress::new(NodeId(1), Vpid::ANY).is_exact());
+        assert_eq!(format!("{one} {}", EndpointAddress::ANY), "1:7 *:*");
+    }
+
+    #[test]
+    fn a_group_has_six_bits_and_the_last_is_broadcast() {
+        assert_eq!(Group::new(64), None);
+        assert_eq!(Group::new(63), Some(Group::BROADCAST));
+    }
+
+    #[test]
+    fn a_partition_keeps_its_user() {
+        assert_eq!(PartitionId::of_user_named(1000, 9).user(), 1000);
+        assert_ne!(PartitionId::of_user_named(1000, 9), PartitionId::of_user(1000));
+    }
+}

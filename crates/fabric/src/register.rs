@@ -1,0 +1,106 @@
+//! The register file: counters and settings of an endpoint, readable locally and remotely
+//! (003 section 3.2.6).
+
+/// A named 64-bit register of an endpoint. Counters are kept per direction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Register {
+    /// Mailbox messages sent.
+    MessagesSent = 0,
+    /// Mailbox messages received.
+    MessagesReceived = 1,
+    /// Payload bytes of messages sent.
+    MessageBytesSent = 2,
+    /// Payload bytes of messages received.
+    MessageBytesReceived = 3,
+    /// Puts started, immediate ones included.
+    Puts = 4,
+    /// Bytes written into peers by puts.
+    PutBytes = 5,
+    /// Gets started.
+    Gets = 6,
+    /// Bytes read from peers by gets.
+    GetBytes = 7,
+    /// Atomics and locks started.
+    Atomics = 8,
+    /// Notifications sent to peers.
+    NotificationsSent = 9,
+    /// Notifications received, the endpoint's own included.
+    NotificationsReceived = 10,
+    /// Sends and operations refused because a queue was full.
+    Refused = 11,
+    /// Operations that ended with an error.
+    Errors = 12,
+    /// Times the endpoint went to sleep waiting.
+    Sleeps = 13,
+    /// Peers reported down.
+    PeersDown = 14,
+    /// For the program's own use: writable by the owner, readable by peers.
+    Scratch = 15,
+}
+
+impl Register {
+    /// How many registers there are.
+    pub const COUNT: usize = 16;
+
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::MessagesSent,
+        Self::MessagesReceived,
+        Self::MessageBytesSent,
+        Self::MessageBytesReceived,
+        Self::Puts,
+        Self::PutBytes,
+        Self::Gets,
+        Self::GetBytes,
+        Self::Atomics,
+        Self::NotificationsSent,
+        Self::NotificationsReceived,
+        Self::Refused,
+        Self::Errors,
+        Self::Sleeps,
+        Self::PeersDown,
+        Self::Scratch,
+    ];
+
+    /// Its place in the register file.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name as people and metrics see it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MessagesSent => "messages_sent",
+            Self::MessagesReceived => "messages_received",
+            Self::MessageBytesSent => "message_bytes_sent",
+            Self::MessageBytesReceived => "message_bytes_received",
+            Self::Puts => "puts",
+            Self::PutBytes => "put_bytes",
+            Self::Gets => "gets",
+            Self::GetBytes => "get_bytes",
+            Self::Atomics => "atomics",
+            Self::NotificationsSent => "notifications_sent",
+            Self::NotificationsReceived => "notifications_received",
+            Self::Refused => "refused",
+            Self::Errors => "errors",
+            Self::Sleeps => "sleeps",
+            Self::PeersDown => "peers_down",
+            Self::Scratch => "scratch",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Register;
+
+    #[test]
+    fn registers_sit_where_their_number_says() {
+        for (place, register) in Register::ALL.iter().enumerate() {
+            assert_eq!(register.index(), place, "{}", register.name());
+        }
+    }
+}
