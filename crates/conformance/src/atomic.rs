@@ -1,0 +1,216 @@
+//! Cases: atomics in both widths, and locks.
+
+use weft_fabric::{
+    Access, Atomic, AtomicOperation, Endpoint, LockRequest, Notify, OperationError, Peer, Region,
+    Target, Width,
+};
+
+use crate::{Bench, Rig};
+
+const OPERATIONS: [AtomicOperation; 6] = [
+    AtomicOperation::FetchAdd,
+    AtomicOperation::Swap,
+    AtomicOperation::CompareSwap,
+    AtomicOperation::And,
+    AtomicOperation::Or,
+    AtomicOperation::Xor,
+];
+
+/// Words and operands at the edges.
+const VALUES: [u64; 6] =
+    [0, 1, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000_0000_0000, 0xfedc_ba98_7654_3210];
+
+/// Every operation in both widths returns the former value and leaves the right one.
+pub fn every_atomic_in_both_widths_does_what_it_says<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 64, Access::all());
+    for operation in OPERATIONS {
+        for width in [Width::Bits32, Width::Bits64] {
+            for old in VALUES {
+                for operand in VALUES {
+                    let compares = [old, !old];
+                    for compare in compares {
+                        let atomic = Atomic { operation, width, operand, compare };
+                        region.store(8, old).expect("aligned");
+                        let result = run(&mut rig, peer, Target::new(key, 8), atomic);
+                        let word = region.load(8).expect("aligned");
+                        check(atomic, old, result, word);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An atomic touches its word alone, in the upper half of a 64-bit word too.
+pub fn an_atomic_touches_its_word_alone<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 32, Access::all());
+    for offset in (0..=28).step_by(4) {
+        region.write(0, &[0xff; 32]).expect("inside");
+        let add = Atomic::new(AtomicOperation::FetchAdd, Width::Bits32, 1);
+        let result = run(&mut rig, peer, Target::new(key, offset), add);
+        assert_eq!(result, Ok(0xffff_ffff));
+        let mut expected = [0xff; 32];
+        let place = usize::try_from(offset).expect("small");
+        expected[place..place + 4].fill(0);
+        let mut found = [0; 32];
+        region.read(0, &mut found).expect("inside");
+        assert_eq!(found, expected);
+    }
+}
+
+/// A word lies at a multiple of its width.
+pub fn a_misaligned_atomic_is_refused<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 64, Access::all());
+    for width in [Width::Bits32, Width::Bits64] {
+        let alignment = width.bytes();
+        for offset in (0..16).filter(|offset| offset % alignment != 0) {
+            let add = Atomic::new(AtomicOperation::FetchAdd, width, 1);
+            let result = run(&mut rig, peer, Target::new(key, offset), add);
+            assert_eq!(result, Err(OperationError::Misaligned { offset, alignment }));
+        }
+    }
+    assert_eq!((region.load(0), region.load(8)), (Ok(0), Ok(0)), "nothing was written");
+}
+
+/// Additions of five endpoints to one word sum up exactly; each saw another former value.
+pub fn additions_of_many_endpoints_sum_exactly<B: Bench>() {
+    const ENDPOINTS: usize = 5;
+    let mut rig = Rig::<B>::new(ENDPOINTS + 1);
+    let peers: Vec<Peer> = (1..=ENDPOINTS).map(|number| rig.connect(number, 0)).collect();
+    let (region, key) = rig.share(0, 8, Access::all());
+    let mut seen = Vec::new();
+    for _ in 0..200 {
+        let mut started = Vec::new();
+        for (number, peer) in (1..=ENDPOINTS).zip(&peers) {
+            let context = rig.context();
+            let (target, add) = (Target::new(key, 0), Atomic::fetch_add(3));
+            let issued = rig.endpoint(number).atomic(*peer, target, add, Notify::NONE, context);
+            started.push((number, context, issued));
+        }
+        for (number, context, issued) in started {
+            seen.push(rig.finish(number, context, issued).expect("the key is valid"));
+        }
+    }
+    let count = u64::try_from(200 * ENDPOINTS).expect("small");
+    assert_eq!(region.load(0), Ok(3 * count));
+    seen.sort_unstable();
+    let expected: Vec<u64> = (0..count).map(|number| 3 * number).collect();
+    assert_eq!(seen, expected);
+}
+
+/// Of many that swap the same value in, one wins each round.
+pub fn one_of_many_compare_swaps_wins<B: Bench>() {
+    let mut rig = Rig::<B>::new(5);
+    let peers: Vec<Peer> = (1..5).map(|number| rig.connect(number, 0)).collect();
+    let (region, key) = rig.share(0, 8, Access::all());
+    for round in 0..100 {
+        let mut started = Vec::new();
+        for (number, peer) in (1..5).zip(&peers) {
+            let context = rig.context();
+            let swap = Atomic::compare_swap(round, round + 1);
+            let target = Target::new(key, 0);
+            let issued = rig.endpoint(number).atomic(*peer, target, swap, Notify::NONE, context);
+            started.push((number, context, issued));
+        }
+        let mut winners = 0;
+        for (number, context, issued) in started {
+            let old = rig.finish(number, context, issued).expect("the key is valid");
+            winners += u32::from(old == round);
+        }
+        assert_eq!((winners, region.load(0)), (1, Ok(round + 1)));
+    }
+}
+
+/// A lock adds while its value is at most the bound, and says whether it did.
+pub fn a_lock_adds_up_to_its_bound_and_says_so<B: Bench>() {
+    let mut rig = Rig::<B>::new(3);
+    let peers = [rig.connect(0, 2), rig.connect(1, 2)];
+    let take = LockRequest { number: 3, compare: 0, add: 1 };
+    let free = LockRequest { number: 3, compare: i32::MAX, add: -1 };
+    assert_eq!(lock(&mut rig, 0, peers[0], take), (true, 0));
+    assert_eq!(lock(&mut rig, 1, peers[1], take), (false, 1));
+    assert_eq!(lock(&mut rig, 0, peers[0], take), (false, 1));
+    assert_eq!(lock(&mut rig, 0, peers[0], free), (true, 1));
+    assert_eq!(lock(&mut rig, 1, peers[1], take), (true, 0));
+}
+
+/// Comparison is signed, addition wraps, and each number is a lock of its own.
+pub fn locks_are_signed_and_independent<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let last = rig.endpoint(0).capabilities().locks - 1;
+    let sub = LockRequest { number: last, compare: 0, add: -5 };
+    assert_eq!(lock(&mut rig, 0, peer, sub), (true, 0));
+    let never = LockRequest { number: last, compare: -6, add: 1 };
+    assert_eq!(lock(&mut rig, 0, peer, never), (false, -5));
+    let wrap = LockRequest { number: last, compare: -5, add: i32::MIN };
+    assert_eq!(lock(&mut rig, 0, peer, wrap), (true, -5));
+    let read = LockRequest { number: last, compare: i32::MIN, add: 0 };
+    assert_eq!(lock(&mut rig, 0, peer, read), (false, i32::MAX - 4));
+    for number in 0..last.min(64) {
+        let read = LockRequest { number, compare: i32::MAX, add: 0 };
+        assert_eq!(lock(&mut rig, 0, peer, read), (true, 0), "lock {number}");
+    }
+}
+
+/// A lock that does not exist is refused.
+pub fn a_lock_that_does_not_exist_is_refused<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let maximum = rig.endpoint(0).capabilities().locks;
+    for number in [maximum, u32::MAX] {
+        let request = LockRequest { number, compare: 0, add: 1 };
+        let result =
+            rig.run(0, |endpoint, context| endpoint.lock(peer, request, Notify::NONE, context));
+        assert_eq!(result, Err(OperationError::InvalidLock { number, maximum }));
+    }
+}
+
+fn run<B: Bench>(
+    rig: &mut Rig<B>,
+    peer: Peer,
+    target: Target,
+    atomic: Atomic,
+) -> Result<u64, OperationError> {
+    rig.run(0, |endpoint, context| endpoint.atomic(peer, target, atomic, Notify::NONE, context))
+}
+
+fn check(atomic: Atomic, old: u64, result: Result<u64, OperationError>, word: u64) {
+    let mask = match atomic.width {
+        Width::Bits32 => 0xffff_ffff,
+        Width::Bits64 => u64::MAX,
+    };
+    assert_eq!(result, Ok(old & mask), "the former value of {atomic:?}");
+    // Written out here, so that the suite does not trust what transports share.
+    let expected = match atomic.operation {
+        AtomicOperation::FetchAdd => old.wrapping_add(atomic.operand),
+        AtomicOperation::Swap => atomic.operand,
+        AtomicOperation::CompareSwap if old & mask == atomic.compare & mask => atomic.operand,
+        AtomicOperation::CompareSwap => old,
+        AtomicOperation::And => old & atomic.operand,
+        AtomicOperation::Or => old | atomic.operand,
+        AtomicOperation::Xor => old ^ atomic.operand,
+    };
+    assert_eq!(word, expected & mask | old & !mask, "{atomic:?} on {old:#x}");
+}
+
+/// Whether it was added, and the former value.
+fn lock<B: Bench>(
+    rig: &mut Rig<B>,
+    number: usize,
+    peer: Peer,
+    request: LockRequest,
+) -> (bool, i32) {
+    let result = rig
+        .run(number, |endpoint, context| endpoint.lock(peer, request, Notify::NONE, context))
+        .expect("the lock exists");
+    let low = u32::try_from(result & 0xffff_ffff).expect("32 bits");
+    assert_eq!(result >> 33, 0, "bits above 32 are zero");
+    (result & (1 << 32) != 0, i32::from_ne_bytes(low.to_ne_bytes()))
+}

@@ -1,0 +1,211 @@
+//! The list of cases, and the macros that make a `#[test]` of each.
+//!
+//! Invariant: every public function of a case module is in the list; a test reads the sources and
+//! compares.
+
+/// Makes one `#[test]` per case of the suite, for a type that implements [`crate::Bench`].
+#[macro_export]
+macro_rules! conformance_tests {
+    ($bench:ty) => {
+        $crate::case_group!($bench, addressing:
+            an_address_is_exact_and_its_own,
+            a_wildcard_open_takes_free_numbers,
+            an_exact_open_gets_the_number_it_asked_for,
+            a_taken_number_is_refused_until_its_owner_closes,
+            a_node_without_free_numbers_says_so,
+            a_wildcard_cannot_be_connected,
+            an_address_nobody_has_is_not_found,
+            the_same_address_has_the_same_handle,
+            an_unknown_handle_is_refused_everywhere,
+            another_partition_is_not_found,
+            a_partition_of_another_user_is_forbidden,
+            another_user_is_not_found,
+        );
+        $crate::case_group!($bench, mailbox:
+            every_size_arrives_unchanged,
+            a_message_that_is_too_long_is_refused,
+            parts_are_gathered_in_order,
+            tags_and_kinds_arrive_as_sent,
+            a_fifth_kind_is_refused,
+            parts_are_free_when_the_call_returns,
+            ten_thousand_messages_arrive_in_order,
+            both_directions_go_at_once,
+            a_full_mailbox_refuses_and_then_has_room,
+            room_is_told_only_after_a_refusal,
+            a_full_mailbox_stops_its_own_sender_alone,
+            many_senders_lose_and_double_nothing,
+            a_poll_keeps_to_its_budget,
+        );
+        $crate::case_group!($bench, group:
+            a_broadcast_reaches_everybody_else_once,
+            only_members_get_what_is_sent_to_a_group,
+            who_left_a_group_gets_nothing_more,
+            a_group_without_members_reaches_nobody,
+            the_broadcast_group_cannot_be_joined_or_left,
+            a_multicast_is_checked_like_a_message,
+            a_multicast_reaches_all_or_none,
+            multicasts_and_messages_keep_their_order,
+        );
+        $crate::case_group!($bench, memory:
+            a_fresh_region_is_zero_and_keeps_what_is_written,
+            an_owner_cannot_leave_its_region,
+            an_empty_region_cannot_be_registered,
+            an_unsound_grant_is_refused,
+            a_foreign_region_cannot_be_granted,
+            each_right_allows_what_it_names_and_nothing_else,
+            what_leaves_a_region_is_refused,
+            what_leaves_the_local_region_is_refused,
+            a_revoked_key_is_worthless,
+            a_new_grant_does_not_revive_an_old_key,
+            two_keys_of_a_region_are_independent,
+            a_key_that_was_never_granted_is_refused,
+            a_key_of_another_partition_is_refused,
+        );
+        $crate::case_group!($bench, rma:
+            a_put_of_any_size_arrives_whole,
+            a_put_from_a_region_arrives_whole,
+            a_get_of_any_size_brings_what_is_there,
+            every_offset_inside_a_cache_line_works,
+            bytes_of_a_put_are_captured_by_the_call,
+            an_immediate_put_writes_its_low_bytes,
+            an_immediate_put_of_0_or_9_bytes_is_refused,
+            a_fence_ends_after_everything_before_it,
+            a_fence_without_operations_ends,
+            more_operations_than_can_be_pending_are_refused_or_end,
+            both_sides_put_and_get_at_once,
+        );
+        $crate::case_group!($bench, notification:
+            every_combination_of_table_3_1_tells_the_right_sides,
+            a_responder_for_a_put_is_refused,
+            data_is_there_before_its_notification,
+            a_get_has_its_data_before_its_notification,
+            notifications_arrive_in_order,
+            a_notification_put_carries_class_and_value,
+            a_full_notification_queue_refuses_and_then_has_room,
+            a_failed_operation_has_no_completer_notification,
+        );
+        $crate::case_group!($bench, atomic:
+            every_atomic_in_both_widths_does_what_it_says,
+            an_atomic_touches_its_word_alone,
+            a_misaligned_atomic_is_refused,
+            additions_of_many_endpoints_sum_exactly,
+            one_of_many_compare_swaps_wins,
+            a_lock_adds_up_to_its_bound_and_says_so,
+            locks_are_signed_and_independent,
+            a_lock_that_does_not_exist_is_refused,
+        );
+        $crate::case_group!($bench, window:
+            a_window_stores_and_loads,
+            a_window_keeps_to_its_region,
+            a_window_gives_the_rights_of_its_key,
+            a_window_needs_a_valid_key,
+            a_window_dies_with_its_key,
+        );
+        $crate::case_group!($bench, register:
+            a_fresh_register_file_is_zero,
+            registers_count_messages,
+            registers_count_operations,
+            registers_count_refusals_and_errors,
+            a_register_of_a_peer_can_be_read,
+            a_scratch_register_is_seen_by_peers,
+        );
+        $crate::case_group!($bench, failure:
+            a_dead_peer_is_reported_once,
+            a_closed_peer_is_reported_once,
+            every_call_on_a_dead_peer_fails,
+            what_was_pending_ends_before_the_report,
+            last_words_arrive_before_the_report,
+            a_group_goes_on_without_its_dead,
+            a_sender_without_room_is_told_of_the_death,
+            a_successor_at_the_same_address_is_another_peer,
+            own_memory_survives_the_death_of_a_peer,
+        );
+        $crate::case_group!($bench, waiting:
+            a_wait_for_nothing_times_out,
+            a_wait_ends_with_a_message,
+            a_wait_ends_with_a_notification,
+            arming_with_events_waiting_is_refused,
+            sleeping_is_offered_as_the_capabilities_say,
+            what_comes_after_arming_is_not_missed,
+        );
+    };
+}
+
+/// Makes one `#[test]` per case of lanes, for a type that implements [`crate::LaneBench`].
+#[macro_export]
+macro_rules! lane_tests {
+    ($bench:ty) => {
+        $crate::case_group!($bench, lane:
+            a_lane_carries_messages_of_every_size,
+            a_lane_keeps_its_messages_in_order,
+            a_full_lane_mailbox_refuses_until_slots_come_back,
+            slots_come_back_in_batches_and_never_too_many,
+            a_slot_can_be_read_in_pieces,
+            a_sink_wraps_around_at_every_place,
+            a_sink_fills_to_its_last_byte,
+            a_control_word_comes_after_what_was_sent_before,
+            attention_is_claimed_once,
+            a_rung_word_can_be_armed_again,
+            the_four_attention_words_are_apart,
+            a_sleeper_never_misses_data,
+            a_sleeper_never_misses_room,
+            a_hostile_length_closes_the_lane,
+            hostile_counts_never_give_more_room_than_there_is,
+        );
+    };
+}
+
+/// One `#[test]` per case of one module of cases.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! case_group {
+    ($bench:ty, $group:ident: $($case:ident),* $(,)?) => {
+        mod $group {
+            #[allow(unused_imports, reason = "the type may be named by an absolute path")]
+            use super::*;
+            $(
+                #[test]
+                fn $case() {
+                    $crate::$group::$case::<$bench>();
+                }
+            )*
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    /// The sources of the case modules, by their names in the list.
+    const SOURCES: &[(&str, &str)] = &[
+        ("addressing", include_str!("addressing.rs")),
+        ("mailbox", include_str!("mailbox.rs")),
+        ("group", include_str!("group.rs")),
+        ("memory", include_str!("memory.rs")),
+        ("rma", include_str!("rma.rs")),
+        ("notification", include_str!("notification.rs")),
+        ("atomic", include_str!("atomic.rs")),
+        ("window", include_str!("window.rs")),
+        ("register", include_str!("register.rs")),
+        ("failure", include_str!("failure.rs")),
+        ("waiting", include_str!("waiting.rs")),
+        ("lane", include_str!("lane.rs")),
+    ];
+
+    #[test]
+    fn every_case_is_in_the_list() {
+        let list = include_str!("cases.rs");
+        let mut count = 0;
+        for (group, source) in SOURCES {
+            let start = list.find(&format!("$bench, {group}:")).expect("the module is in the list");
+            let part = &list[start..];
+            let part = &part[..part.find(");").expect("the group ends")];
+            for line in source.lines().filter(|line| line.starts_with("pub fn ")) {
+                let name = line["pub fn ".len()..].split('<').next().expect("a name");
+                let entry = format!(" {name},\n");
+                assert!(part.contains(&entry), "{group}::{name} is not in the list");
+                count += 1;
+            }
+        }
+        assert!(count >= 90, "{count} cases are too few");
+    }
+}

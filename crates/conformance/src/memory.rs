@@ -1,0 +1,264 @@
+//! Cases: regions, keys, rights and bounds.
+
+use weft_fabric::{
+    Access, Atomic, Command, Endpoint, EndpointOptions, GrantError, Issued, Notify, OperationError,
+    PartitionId, Peer, Region, RegionError, RegisterError, RemoteKey, Source, Target, Vpid,
+};
+
+use crate::{Bench, Rig, pattern};
+
+/// Fresh memory is zero, and keeps what its owner writes.
+pub fn a_fresh_region_is_zero_and_keeps_what_is_written<B: Bench>() {
+    let mut rig = Rig::<B>::new(1);
+    let region = rig.endpoint(0).register(10_000).expect("memory is there");
+    assert_eq!(region.length(), 10_000);
+    let mut bytes = vec![0xff; 10_000];
+    region.read(0, &mut bytes).expect("inside");
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    let written = pattern(1, 777);
+    region.write(1234, &written).expect("inside");
+    let mut read = vec![0; 777];
+    region.clone().read(1234, &mut read).expect("inside");
+    assert_eq!(read, written);
+    region.store(64, 0x0102_0304_0506_0708).expect("aligned");
+    assert_eq!(region.load(64), Ok(0x0102_0304_0506_0708));
+    let mut word = [0; 8];
+    region.read(64, &mut word).expect("inside");
+    assert_eq!(u64::from_le_bytes(word), 0x0102_0304_0506_0708);
+}
+
+/// The owner is held to the bounds too, offsets that overflow among them.
+pub fn an_owner_cannot_leave_its_region<B: Bench>() {
+    let mut rig = Rig::<B>::new(1);
+    let region = rig.endpoint(0).register(64).expect("memory is there");
+    let mut byte = [0; 2];
+    for offset in [63, 64, 1 << 40, u64::MAX - 1, u64::MAX] {
+        let refused = Err(RegionError::OutOfBounds { offset, length: 2, region: 64 });
+        assert_eq!(region.read(offset, &mut byte), refused);
+        assert_eq!(region.write(offset, &byte), refused);
+    }
+    assert_eq!(region.read(62, &mut byte), Ok(()));
+    assert_eq!(region.read(64, &mut []), Ok(()));
+    assert!(matches!(region.load(64), Err(RegionError::OutOfBounds { .. })));
+    assert!(matches!(region.store(u64::MAX - 7, 1), Err(RegionError::OutOfBounds { .. })));
+    assert_eq!(region.load(4), Err(RegionError::Misaligned { offset: 4, alignment: 8 }));
+    assert_eq!(region.store(1, 1), Err(RegionError::Misaligned { offset: 1, alignment: 8 }));
+}
+
+/// A region has at least one byte.
+pub fn an_empty_region_cannot_be_registered<B: Bench>() {
+    let mut rig = Rig::<B>::new(1);
+    assert_eq!(rig.endpoint(0).register(0).err(), Some(RegisterError::Empty));
+}
+
+/// A grant gives something, and atomics only together with read and write.
+pub fn an_unsound_grant_is_refused<B: Bench>() {
+    let mut rig = Rig::<B>::new(1);
+    let region = rig.endpoint(0).register(64).expect("memory is there");
+    for access in [
+        Access::empty(),
+        Access::ATOMIC,
+        Access::ATOMIC | Access::READ,
+        Access::ATOMIC | Access::WRITE,
+    ] {
+        let refused = GrantError::InvalidAccess { access: access.bits() };
+        assert_eq!(rig.endpoint(0).grant(&region, access), Err(refused));
+    }
+    assert!(rig.endpoint(0).grant(&region, Access::all()).is_ok());
+}
+
+/// Nobody grants what belongs to another.
+pub fn a_foreign_region_cannot_be_granted<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let region = rig.endpoint(0).register(64).expect("memory is there");
+    assert_eq!(rig.endpoint(1).grant(&region, Access::READ), Err(GrantError::ForeignRegion));
+}
+
+/// Each right is needed for what it names, and is enough for it.
+pub fn each_right_allows_what_it_names_and_nothing_else<B: Bench>() {
+    let grants = [Access::READ, Access::WRITE, Access::READ | Access::WRITE, Access::all()];
+    for access in grants {
+        let mut rig = Rig::<B>::new(2);
+        let peer = rig.connect(0, 1);
+        let (_region, key) = rig.share(1, 64, access);
+        for command in [Command::Put, Command::ImmediatePut, Command::Get, Command::Atomic] {
+            let needed = match command {
+                Command::Get => Access::READ,
+                Command::Atomic => Access::ATOMIC,
+                _ => Access::WRITE,
+            };
+            let expected = if access.contains(needed) {
+                Ok(())
+            } else {
+                Err(OperationError::AccessDenied { command })
+            };
+            let result = attempt(&mut rig, peer, command, Target::new(key, 8)).map(drop);
+            assert_eq!(result, expected, "{command:?} with {access:?}");
+        }
+    }
+}
+
+/// Every operation that leaves the region is refused, and writes nothing.
+pub fn what_leaves_a_region_is_refused<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 100, Access::all());
+    let local = rig.local(0, &[7; 128]);
+    let outside = [
+        (93, 8),
+        (100, 1),
+        (0, 101),
+        (101, 0),
+        (1 << 40, 8),
+        (u64::MAX, 1),
+        (u64::MAX - 7, 8),
+        (u64::MAX, 128),
+    ];
+    for (offset, length) in outside {
+        let refused = OperationError::OutOfBounds { offset, length, region: 100 };
+        let target = Target::new(key, offset);
+        let source = || Source::Region { region: &local, offset: 0, length };
+        let put = rig.run(0, |endpoint, context| {
+            endpoint.put(peer, source(), target, Notify::NONE, context)
+        });
+        assert_eq!(put, Err(refused.clone()), "put");
+        let get = rig.run(0, |endpoint, context| {
+            endpoint.get(peer, target, &local, 0, length, Notify::NONE, context)
+        });
+        assert_eq!(get, Err(refused), "get");
+    }
+    for (offset, command) in [(96, Command::Atomic), (93, Command::ImmediatePut)] {
+        let refused = OperationError::OutOfBounds { offset, length: 8, region: 100 };
+        let result = attempt(&mut rig, peer, command, Target::new(key, offset));
+        assert_eq!(result, Err(refused), "{command:?}");
+    }
+    let mut bytes = [1; 100];
+    region.read(0, &mut bytes).expect("inside");
+    assert_eq!(bytes, [0; 100], "nothing was written");
+}
+
+/// A range of the own memory is checked as well.
+pub fn what_leaves_the_local_region_is_refused<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (_region, key) = rig.share(1, 4096, Access::all());
+    let local = rig.local(0, &[7; 64]);
+    for (offset, length) in [(60, 8), (65, 0), (u64::MAX, 1), (u64::MAX - 7, 8)] {
+        let refused = RegionError::OutOfBounds { offset, length, region: 64 };
+        let target = Target::new(key, 0);
+        let put = rig.run(0, |endpoint, context| {
+            let source = Source::Region { region: &local, offset, length };
+            endpoint.put(peer, source, target, Notify::NONE, context)
+        });
+        assert_eq!(put, Err(OperationError::Local(refused.clone())));
+        let get = rig.run(0, |endpoint, context| {
+            endpoint.get(peer, target, &local, offset, length, Notify::NONE, context)
+        });
+        assert_eq!(get, Err(OperationError::Local(refused)));
+    }
+}
+
+/// From its revocation on, a key is worthless, for peers and for its owner.
+pub fn a_revoked_key_is_worthless<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 64, Access::all());
+    for command in COMMANDS {
+        assert!(attempt(&mut rig, peer, command, Target::new(key, 0)).is_ok());
+    }
+    region.write(0, &[0; 64]).expect("inside");
+    assert_eq!(rig.endpoint(1).revoke(key), Ok(()));
+    for command in COMMANDS {
+        let result = attempt(&mut rig, peer, command, Target::new(key, 0));
+        assert_eq!(result, Err(OperationError::InvalidKey), "{command:?}");
+    }
+    assert!(rig.endpoint(0).window(peer, key).is_err());
+    assert_eq!(region.load(0), Ok(0), "nothing was written");
+    assert_eq!(rig.endpoint(1).revoke(key), Err(GrantError::UnknownKey));
+}
+
+/// A region can be granted again: the new key works, the old one stays dead.
+pub fn a_new_grant_does_not_revive_an_old_key<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, old) = rig.share(1, 64, Access::all());
+    assert!(attempt(&mut rig, peer, Command::Put, Target::new(old, 0)).is_ok());
+    for _ in 0..100 {
+        let key = rig.endpoint(1).grant(&region, Access::all()).expect("the grant is sound");
+        assert_ne!(key, old);
+        assert!(attempt(&mut rig, peer, Command::Put, Target::new(key, 0)).is_ok());
+        rig.endpoint(1).revoke(key).expect("it was granted");
+    }
+    rig.endpoint(1).revoke(old).expect("it was granted");
+    rig.endpoint(1).grant(&region, Access::all()).expect("the grant is sound");
+    let result = attempt(&mut rig, peer, Command::Put, Target::new(old, 0));
+    assert_eq!(result, Err(OperationError::InvalidKey));
+}
+
+/// Two keys of one region have their own rights and their own ends.
+pub fn two_keys_of_a_region_are_independent<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, reads) = rig.share(1, 64, Access::READ);
+    let writes = rig.endpoint(1).grant(&region, Access::WRITE).expect("the grant is sound");
+    let denied = OperationError::AccessDenied { command: Command::Put };
+    let result = attempt(&mut rig, peer, Command::Put, Target::new(reads, 0));
+    assert_eq!(result, Err(denied));
+    assert!(attempt(&mut rig, peer, Command::Put, Target::new(writes, 0)).is_ok());
+    rig.endpoint(1).revoke(writes).expect("it was granted");
+    assert!(attempt(&mut rig, peer, Command::Get, Target::new(reads, 0)).is_ok());
+}
+
+/// Numbers that are no keys are refused, and harm nothing.
+pub fn a_key_that_was_never_granted_is_refused<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 64, Access::all());
+    for number in [0, !key.0, key.0 ^ (1 << 63), key.0 ^ (1 << 31), u64::MAX] {
+        for command in COMMANDS {
+            let result = attempt(&mut rig, peer, command, Target::new(RemoteKey(number), 0));
+            assert_eq!(result, Err(OperationError::InvalidKey), "{command:?} {number:#x}");
+        }
+    }
+    assert_eq!(rig.endpoint(1).revoke(RemoteKey(!key.0)), Err(GrantError::UnknownKey));
+    assert_eq!(region.load(0), Ok(0), "nothing was written");
+}
+
+/// A key names a region to the partition of its owner alone.
+pub fn a_key_of_another_partition_is_refused<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let partition = Some(PartitionId::of_user_named(rig.bench.user(), 9));
+    let options = EndpointOptions { vpid: Vpid::ANY, partition };
+    let hidden = rig.bench.open(&options).expect("the user's own partition");
+    let hidden = rig.add(hidden);
+    let (region, key) = rig.share(hidden, 64, Access::all());
+    for command in COMMANDS {
+        let result = attempt(&mut rig, peer, command, Target::new(key, 0));
+        assert_eq!(result, Err(OperationError::InvalidKey), "{command:?}");
+    }
+    assert_eq!(region.load(0), Ok(0), "nothing was written");
+}
+
+const COMMANDS: [Command; 4] = [Command::Put, Command::ImmediatePut, Command::Get, Command::Atomic];
+
+/// Tries 8 bytes of one kind of operation.
+fn attempt<B: Bench>(
+    rig: &mut Rig<B>,
+    peer: Peer,
+    command: Command,
+    target: Target,
+) -> Result<u64, OperationError> {
+    let local = rig.local(0, &[0; 8]);
+    let none = Notify::NONE;
+    let start = |endpoint: &mut B::Endpoint, context| -> Result<Issued, OperationError> {
+        match command {
+            Command::Put => endpoint.put(peer, Source::Bytes(&[9; 8]), target, none, context),
+            Command::ImmediatePut => endpoint.put_immediate(peer, 9, 8, target, none, context),
+            Command::Get => endpoint.get(peer, target, &local, 0, 8, none, context),
+            Command::Atomic => endpoint.atomic(peer, target, Atomic::fetch_add(1), none, context),
+            Command::NotificationPut | Command::Lock => unreachable!("they name no region"),
+        }
+    };
+    rig.run(0, start)
+}

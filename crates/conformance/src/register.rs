@@ -1,0 +1,135 @@
+//! Cases: the register file.
+
+use weft_fabric::{
+    Access, Atomic, Endpoint, LockRequest, MessageHeader, Notify, Register, Source, Target,
+};
+
+use crate::{Bench, Rig};
+
+/// A fresh endpoint did nothing.
+pub fn a_fresh_register_file_is_zero<B: Bench>() {
+    let mut rig = Rig::<B>::new(1);
+    for register in Register::ALL {
+        assert_eq!(value(&mut rig, 0, register), 0, "{}", register.name());
+    }
+}
+
+/// Messages and their bytes are counted at both ends.
+pub fn registers_count_messages<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    for length in 0..100 {
+        rig.send(0, peer, MessageHeader::default(), &[&vec![1; length]]);
+    }
+    rig.settle();
+    for (number, messages, bytes) in [
+        (0, Register::MessagesSent, Register::MessageBytesSent),
+        (1, Register::MessagesReceived, Register::MessageBytesReceived),
+    ] {
+        assert_eq!(value(&mut rig, number, messages), 100);
+        assert_eq!(value(&mut rig, number, bytes), 99 * 100 / 2);
+    }
+    assert_eq!(value(&mut rig, 1, Register::MessagesSent), 0);
+    assert_eq!(value(&mut rig, 0, Register::MessagesReceived), 0);
+}
+
+/// Operations, their bytes and their notifications are counted at the initiator.
+pub fn registers_count_operations<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (_region, key) = rig.share(1, 4096, Access::all());
+    let local = rig.local(0, &[0; 4096]);
+    let target = Target::new(key, 0);
+    let told = Notify::COMPLETER.and(Notify::REQUESTER);
+    let done = [
+        rig.run(0, |endpoint, context| {
+            endpoint.put(peer, Source::Bytes(&[1; 1000]), target, told, context)
+        }),
+        rig.run(0, |endpoint, context| {
+            endpoint.put_immediate(peer, 1, 5, target, Notify::NONE, context)
+        }),
+        rig.run(0, |endpoint, context| {
+            endpoint.get(peer, target, &local, 0, 2000, Notify::COMPLETER, context)
+        }),
+        rig.run(0, |endpoint, context| {
+            endpoint.atomic(peer, target, Atomic::fetch_add(1), Notify::RESPONDER, context)
+        }),
+        rig.run(0, |endpoint, context| {
+            let request = LockRequest { number: 0, compare: 0, add: 1 };
+            endpoint.lock(peer, request, Notify::NONE, context)
+        }),
+    ];
+    assert!(done.iter().all(Result::is_ok));
+    rig.endpoint(0).put_notification(peer, 1, 1).expect("room");
+    rig.settle();
+    for (register, expected) in [
+        (Register::Puts, 2),
+        (Register::PutBytes, 1005),
+        (Register::Gets, 1),
+        (Register::GetBytes, 2000),
+        (Register::Atomics, 2),
+        // The completer of the put, the responder of the atomic, the notification put.
+        (Register::NotificationsSent, 3),
+        // Its own: requester of the put, completer of the get.
+        (Register::NotificationsReceived, 2),
+        (Register::Errors, 0),
+    ] {
+        assert_eq!(value(&mut rig, 0, register), expected, "{}", register.name());
+    }
+    assert_eq!(value(&mut rig, 1, Register::NotificationsReceived), 3);
+    assert_eq!(value(&mut rig, 1, Register::Puts), 0);
+}
+
+/// Refusals and errors are counted apart.
+pub fn registers_count_refusals_and_errors<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (_region, key) = rig.share(1, 64, Access::READ);
+    let denied = rig.run(0, |endpoint, context| {
+        endpoint.put(peer, Source::Bytes(b"x"), Target::new(key, 0), Notify::NONE, context)
+    });
+    assert!(denied.is_err());
+    assert_eq!(value(&mut rig, 0, Register::Errors), 1);
+    assert_eq!(value(&mut rig, 0, Register::PutBytes), 0);
+    assert_eq!(value(&mut rig, 0, Register::Refused), 0);
+    let header = MessageHeader::default();
+    let full =
+        (0..100_000).any(|_| rig.endpoint(0).send_short(peer, header, &[b"filler"]).is_err());
+    assert!(full, "a mailbox is never full");
+    assert_eq!(value(&mut rig, 0, Register::Refused), 1);
+    assert_eq!(value(&mut rig, 0, Register::Errors), 1);
+}
+
+/// A peer's registers can be read from afar; the value is what its owner sees.
+pub fn a_register_of_a_peer_can_be_read<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let (there, back) = (rig.connect(0, 1), rig.connect(1, 0));
+    for _ in 0..7 {
+        rig.send(1, back, MessageHeader::default(), &[b"abc"]);
+    }
+    rig.settle();
+    for register in Register::ALL {
+        let own = value(&mut rig, 1, register);
+        let read = rig.run(0, |endpoint, context| endpoint.read_register(there, register, context));
+        assert_eq!(read, Ok(own), "{}", register.name());
+    }
+    assert_eq!(value(&mut rig, 1, Register::MessagesSent), 7);
+}
+
+/// The scratch register is its owner's to write and its peers' to read.
+pub fn a_scratch_register_is_seen_by_peers<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    for value_set in [1, u64::MAX, 0x0123_4567_89ab_cdef, 0] {
+        rig.endpoint(1).set_scratch(value_set);
+        assert_eq!(value(&mut rig, 1, Register::Scratch), value_set);
+        let read = rig
+            .run(0, |endpoint, context| endpoint.read_register(peer, Register::Scratch, context));
+        assert_eq!(read, Ok(value_set));
+    }
+    assert_eq!(value(&mut rig, 0, Register::Scratch), 0);
+}
+
+fn value<B: Bench>(rig: &mut Rig<B>, number: usize, register: Register) -> u64 {
+    rig.endpoint(number).register_value(register)
+}

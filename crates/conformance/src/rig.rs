@@ -1,0 +1,368 @@
+//! The rig: endpoints under test, what each of them saw, and bounded ways to wait.
+//!
+//! Invariants: events are kept per endpoint in the order in which they were handed out; nothing
+//! here looks at a clock; a wait that sees nothing for [`TURNS_IDLE_MAX`] turns panics and says
+//! what it waited for.
+
+use std::collections::BTreeSet;
+
+use weft_fabric::{
+    Access, Completion, Endpoint, EndpointAddress, EndpointOptions, Event, Group, Issued,
+    MessageHeader, Notification, OperationError, Peer, Region, RemoteKey, SendError,
+};
+
+use crate::Bench;
+
+/// Turns without any event after which a wait is given up.
+const TURNS_IDLE_MAX: usize = 20_000;
+/// Turns without any event after which the fabric is taken to be quiet.
+const TURNS_QUIET: usize = 16;
+/// Events one endpoint may hand out in one turn.
+const BUDGET: usize = 64;
+
+/// A message as it was handed out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mail {
+    /// Who sent it.
+    pub source: EndpointAddress,
+    /// Its tag and type.
+    pub header: MessageHeader,
+    /// The group it was sent to.
+    pub group: Option<Group>,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+/// An event as it was handed out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// [`Event::Message`].
+    Message(Mail),
+    /// [`Event::Notification`].
+    Notification(Notification),
+    /// [`Event::Completion`].
+    Completion(Completion),
+    /// [`Event::PeerDown`].
+    PeerDown(EndpointAddress),
+    /// [`Event::Room`].
+    Room(Peer),
+}
+
+impl From<Event<'_>> for Seen {
+    fn from(event: Event<'_>) -> Self {
+        match event {
+            Event::Message(message) => Self::Message(Mail {
+                source: message.source,
+                header: message.header,
+                group: message.group,
+                payload: message.payload.to_vec(),
+            }),
+            Event::Notification(notification) => Self::Notification(notification),
+            Event::Completion(completion) => Self::Completion(completion),
+            Event::PeerDown { address } => Self::PeerDown(address),
+            Event::Room { peer } => Self::Room(peer),
+        }
+    }
+}
+
+struct Station<E> {
+    endpoint: E,
+    seen: Vec<Seen>,
+    /// Contexts of operations that ended inside their call: no completion may name them.
+    done: BTreeSet<u64>,
+}
+
+/// A fabric with endpoints, numbered in the order of their opening.
+pub struct Rig<B: Bench> {
+    /// The bench, for what the rig has no word for.
+    pub bench: B,
+    stations: Vec<Option<Station<B::Endpoint>>>,
+    context: u64,
+}
+
+impl<B: Bench> Rig<B> {
+    /// A fresh fabric with `count` endpoints of the default partition, the first on one node and
+    /// the others apart where the transport has more nodes.
+    ///
+    /// # Panics
+    /// When the transport refuses to open them.
+    #[must_use]
+    pub fn new(count: usize) -> Self {
+        let mut rig = Self { bench: B::new(), stations: Vec::new(), context: 0x1000 };
+        let options = EndpointOptions::default();
+        for number in 0..count {
+            let opened =
+                if number == 0 { rig.bench.open(&options) } else { rig.bench.open_apart(&options) };
+            rig.add(opened.expect("a fresh fabric has room for endpoints"));
+        }
+        rig
+    }
+
+    /// Takes an endpoint in and returns its number.
+    pub fn add(&mut self, endpoint: B::Endpoint) -> usize {
+        self.stations.push(Some(Station { endpoint, seen: Vec::new(), done: BTreeSet::new() }));
+        self.stations.len() - 1
+    }
+
+    /// Takes an endpoint out.
+    pub fn remove(&mut self, number: usize) -> B::Endpoint {
+        self.stations[number].take().expect("the endpoint is in the rig").endpoint
+    }
+
+    /// Kills an endpoint; see [`Bench::kill`].
+    pub fn kill(&mut self, number: usize) -> bool {
+        let endpoint = self.remove(number);
+        self.bench.kill(endpoint)
+    }
+
+    /// An endpoint.
+    pub fn endpoint(&mut self, number: usize) -> &mut B::Endpoint {
+        &mut self.station(number).endpoint
+    }
+
+    /// The address of an endpoint.
+    pub fn address(&mut self, number: usize) -> EndpointAddress {
+        self.endpoint(number).address()
+    }
+
+    /// Connects one endpoint to another.
+    ///
+    /// # Panics
+    /// When the transport refuses.
+    pub fn connect(&mut self, from: usize, to: usize) -> Peer {
+        let address = self.address(to);
+        self.endpoint(from).connect(address).expect("the endpoint is there")
+    }
+
+    /// Registers memory of an endpoint and grants `access` to all of it.
+    ///
+    /// # Panics
+    /// When the transport refuses.
+    pub fn share(
+        &mut self,
+        number: usize,
+        length: u64,
+        access: Access,
+    ) -> (<B::Endpoint as Endpoint>::Region, RemoteKey) {
+        let endpoint = self.endpoint(number);
+        let region = endpoint.register(length).expect("memory is there");
+        let key = endpoint.grant(&region, access).expect("the grant is sound");
+        (region, key)
+    }
+
+    /// Registers memory of an endpoint that holds `bytes`.
+    ///
+    /// # Panics
+    /// When the transport refuses.
+    pub fn local(&mut self, number: usize, bytes: &[u8]) -> <B::Endpoint as Endpoint>::Region {
+        let length = u64::try_from(bytes.len()).expect("a length fits 64 bits");
+        let region = self.endpoint(number).register(length.max(1)).expect("memory is there");
+        region.write(0, bytes).expect("inside the region");
+        region
+    }
+
+    /// A context nobody used before.
+    pub fn context(&mut self) -> u64 {
+        self.context += 1;
+        self.context
+    }
+
+    /// Polls everybody once and, when there was nothing, lets the fabric move. Returns how many
+    /// events there were and whether the fabric moved.
+    pub fn turn(&mut self) -> (usize, bool) {
+        let mut events = 0;
+        for station in self.stations.iter_mut().flatten() {
+            let Station { endpoint, seen, done } = station;
+            events += endpoint.poll(BUDGET, &mut |event| {
+                if let Event::Completion(completion) = &event {
+                    let context = completion.context;
+                    assert!(!done.contains(&context), "operation {context:#x} ended twice");
+                }
+                seen.push(Seen::from(event));
+            });
+        }
+        let moved = events == 0 && self.bench.progress();
+        (events, moved)
+    }
+
+    /// Turns until `ready`.
+    ///
+    /// # Panics
+    /// When nothing happens any more and it is still not; `what` names what was missing.
+    pub fn until(&mut self, what: &str, mut ready: impl FnMut(&mut Self) -> bool) {
+        let mut idle = 0;
+        while !ready(self) {
+            let (events, _) = self.turn();
+            idle = if events == 0 { idle + 1 } else { 0 };
+            assert!(idle < TURNS_IDLE_MAX, "waited in vain for {what}");
+        }
+    }
+
+    /// Turns until nothing happens any more.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        let mut turns = 0;
+        while quiet < TURNS_QUIET {
+            let (events, moved) = self.turn();
+            quiet = if events == 0 && !moved { quiet + 1 } else { 0 };
+            // A transport whose progress always claims movement is quiet once it shows nothing.
+            turns = if events == 0 { turns + 1 } else { 0 };
+            if turns == TURNS_IDLE_MAX {
+                return;
+            }
+        }
+    }
+
+    /// Starts an operation, again and again while it is refused for lack of room, and returns how
+    /// it ended. `start` gets the endpoint and a fresh context.
+    ///
+    /// # Errors
+    /// The error of the call or of the completion.
+    ///
+    /// # Panics
+    /// When the operation never ends.
+    pub fn run(
+        &mut self,
+        number: usize,
+        mut start: impl FnMut(&mut B::Endpoint, u64) -> Result<Issued, OperationError>,
+    ) -> Result<u64, OperationError> {
+        let context = self.context();
+        let mut issued = Err(OperationError::WouldBlock);
+        self.until("room for an operation", |rig| {
+            issued = start(rig.endpoint(number), context);
+            issued != Err(OperationError::WouldBlock)
+        });
+        self.finish(number, context, issued)
+    }
+
+    /// How an operation ended that was started with `context`.
+    ///
+    /// # Errors
+    /// The error of the call or of the completion.
+    ///
+    /// # Panics
+    /// When the operation never ends, or twice.
+    pub fn finish(
+        &mut self,
+        number: usize,
+        context: u64,
+        issued: Result<Issued, OperationError>,
+    ) -> Result<u64, OperationError> {
+        match issued {
+            Ok(Issued::Done(value)) => {
+                self.station(number).done.insert(context);
+                Ok(value)
+            }
+            Ok(Issued::Pending) => {
+                let mut result = None;
+                self.until("the end of an operation", |rig| {
+                    result = rig.take_completion(number, context);
+                    result.is_some()
+                });
+                self.station(number).done.insert(context);
+                result.expect("until() returned")
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The result of a pending operation that ended, once.
+    pub fn take_completion(
+        &mut self,
+        number: usize,
+        context: u64,
+    ) -> Option<Result<u64, OperationError>> {
+        let seen = &mut self.station(number).seen;
+        let place = seen.iter().position(
+            |seen| matches!(seen, Seen::Completion(completion) if completion.context == context),
+        )?;
+        match seen.remove(place) {
+            Seen::Completion(completion) => Some(completion.result),
+            _ => unreachable!("the place holds a completion"),
+        }
+    }
+
+    /// Sends a message, again and again while the mailbox is full.
+    ///
+    /// # Panics
+    /// When it is refused for another reason, or there is never room.
+    pub fn send(&mut self, from: usize, to: Peer, header: MessageHeader, parts: &[&[u8]]) {
+        self.until("room in a mailbox", |rig| {
+            match rig.endpoint(from).send_short(to, header, parts) {
+                Ok(()) => true,
+                Err(SendError::WouldBlock) => false,
+                Err(other) => panic!("the message was refused: {other}"),
+            }
+        });
+    }
+
+    /// What an endpoint saw and the case did not take yet.
+    pub fn seen(&mut self, number: usize) -> &[Seen] {
+        &self.station(number).seen
+    }
+
+    /// Takes everything an endpoint saw.
+    pub fn take(&mut self, number: usize) -> Vec<Seen> {
+        std::mem::take(&mut self.station(number).seen)
+    }
+
+    /// Takes the messages an endpoint saw.
+    pub fn take_messages(&mut self, number: usize) -> Vec<Mail> {
+        let (messages, rest) = self
+            .take(number)
+            .into_iter()
+            .partition::<Vec<_>, _>(|seen| matches!(seen, Seen::Message(_)));
+        self.station(number).seen = rest;
+        let open = |seen| if let Seen::Message(mail) = seen { Some(mail) } else { None };
+        messages.into_iter().filter_map(open).collect()
+    }
+
+    /// Takes the notifications an endpoint saw.
+    pub fn take_notifications(&mut self, number: usize) -> Vec<Notification> {
+        let (notifications, rest) = self
+            .take(number)
+            .into_iter()
+            .partition::<Vec<_>, _>(|seen| matches!(seen, Seen::Notification(_)));
+        self.station(number).seen = rest;
+        let open = |seen| if let Seen::Notification(told) = seen { Some(told) } else { None };
+        notifications.into_iter().filter_map(open).collect()
+    }
+
+    /// Waits for `count` messages and takes them.
+    pub fn messages(&mut self, number: usize, count: usize) -> Vec<Mail> {
+        let mut messages = Vec::new();
+        self.until("messages", |rig| {
+            messages.extend(rig.take_messages(number));
+            messages.len() >= count
+        });
+        messages
+    }
+
+    /// Waits for `count` notifications and takes them.
+    pub fn notifications(&mut self, number: usize, count: usize) -> Vec<Notification> {
+        let mut notifications = Vec::new();
+        self.until("notifications", |rig| {
+            notifications.extend(rig.take_notifications(number));
+            notifications.len() >= count
+        });
+        notifications
+    }
+
+    fn station(&mut self, number: usize) -> &mut Station<B::Endpoint> {
+        self.stations[number].as_mut().expect("the endpoint is in the rig")
+    }
+}
+
+/// Bytes that look random and are the same for the same seed.
+#[must_use]
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bytes.extend_from_slice(&(mixed ^ (mixed >> 27)).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}

@@ -1,0 +1,140 @@
+//! The peers of an endpoint: one slot for each VPID, handles that outlive them, and what is kept
+//! about each.
+//!
+//! A handle is the VPID in the low 8 bits and above them how many handles for that VPID were given
+//! out before and with it. So a look-up is an index and a comparison, and a handle of a dead peer
+//! is never that of its successor.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use weft_fabric::{EndpointAddress, NodeId, Peer, ReceiveCursor, SendCursor, Vpid};
+
+use crate::bell::VPIDS;
+use crate::doorbell::Doorbell;
+use crate::memory::Mapped;
+use crate::pair::Pair;
+use crate::registers::Registers;
+
+/// What an endpoint keeps about a living peer.
+#[derive(Debug)]
+pub struct PeerState {
+    pub handle: Peer,
+    pub address: EndpointAddress,
+    pub birth: u64,
+    pub pair: Pair,
+    pub send: SendCursor,
+    pub receive: ReceiveCursor,
+    /// Either end lacks the asymmetric fence.
+    pub full_fences: bool,
+    /// Its ring is polled; else its attention word is armed.
+    pub active: bool,
+    /// Polls in a row that found its ring empty.
+    pub idle: u32,
+    /// It is among those that wait for room.
+    pub wants_room: bool,
+    pub doorbell: Doorbell,
+    pub registers: Arc<Registers>,
+    /// Shared with windows, which outlive this.
+    pub down: Arc<AtomicBool>,
+    /// Its keys by slot, as they were resolved.
+    pub keys: Vec<Option<Mapped>>,
+}
+
+impl PeerState {
+    /// Its number on the node.
+    #[inline]
+    pub fn vpid(&self) -> u16 {
+        self.address.vpid.0
+    }
+}
+
+/// Why a handle leads nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// It was never given out.
+    Unknown,
+    /// Its peer is gone.
+    Down,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    issued: u32,
+    live: Option<Box<PeerState>>,
+}
+
+/// The table.
+#[derive(Debug)]
+pub struct AddressVector {
+    node: NodeId,
+    slots: Vec<Slot>,
+}
+
+const VPID_BITS: u32 = 8;
+const ISSUED_MAX: u32 = u32::MAX >> VPID_BITS;
+
+fn split(handle: Peer) -> (usize, u32) {
+    (usize::from(handle.0.to_le_bytes()[0]), handle.0 >> VPID_BITS)
+}
+
+impl AddressVector {
+    /// An empty table for an endpoint of `node`.
+    pub fn new(node: NodeId) -> Self {
+        Self { node, slots: (0..VPIDS).map(|_| Slot::default()).collect() }
+    }
+
+    /// The peer behind a handle.
+    #[inline]
+    pub fn live(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
+        let (place, issued) = split(handle);
+        let slot = &mut self.slots[place];
+        match &mut slot.live {
+            Some(peer) if peer.handle == handle => Ok(peer),
+            _ if issued == 0 || issued > slot.issued => Err(Lost::Unknown),
+            _ => Err(Lost::Down),
+        }
+    }
+
+    /// The living peer with a VPID.
+    #[inline]
+    pub fn by_vpid(&mut self, vpid: u16) -> Option<&mut PeerState> {
+        self.slots.get_mut(usize::from(vpid))?.live.as_deref_mut()
+    }
+
+    /// All living peers.
+    pub fn iter(&self) -> impl Iterator<Item = &PeerState> {
+        self.slots.iter().filter_map(|slot| slot.live.as_deref())
+    }
+
+    /// The address behind a handle that was given out.
+    pub fn address(&self, handle: Peer) -> Option<EndpointAddress> {
+        let (place, issued) = split(handle);
+        if issued == 0 || issued > self.slots[place].issued {
+            return None;
+        }
+        Some(EndpointAddress::new(self.node, Vpid(u16::try_from(place).ok()?)))
+    }
+
+    /// The handle that the next peer with a VPID gets; `None` when there is no such VPID, its
+    /// handles are used up, or its slot is taken.
+    pub fn next_handle(&self, vpid: u16) -> Option<Peer> {
+        let slot = self.slots.get(usize::from(vpid))?;
+        let free = slot.live.is_none() && slot.issued < ISSUED_MAX;
+        free.then(|| Peer((slot.issued + 1) << VPID_BITS | u32::from(vpid)))
+    }
+
+    /// Takes in a peer that has a handle from [`AddressVector::next_handle`].
+    pub fn insert(&mut self, peer: PeerState) {
+        let (place, issued) = split(peer.handle);
+        let slot = &mut self.slots[place];
+        assert!(slot.live.is_none() && issued == slot.issued + 1, "the handle is the next one");
+        slot.issued = issued;
+        slot.live = Some(Box::new(peer));
+    }
+
+    /// Takes a peer out.
+    pub fn remove(&mut self, vpid: u16) -> Option<Box<PeerState>> {
+        self.slots.get_mut(usize::from(vpid))?.live.take()
+    }
+}

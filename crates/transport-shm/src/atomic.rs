@@ -1,0 +1,122 @@
+//! Atomics on words of peers' regions, and the fetch-compare-and-add lock: the processor's own
+//! atomics on mapped memory, so that the owner's threads may use theirs on the same words.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use weft_fabric::{
+    Atomic, AtomicOperation, Command, Issued, LockRequest, Notify, OperationError, Peer, Register,
+    RemoteKey, Target, Width,
+};
+
+use crate::doorbell::LOCKS;
+use crate::endpoint::ShmEndpoint;
+use crate::rma::{Account, mapped_for};
+
+#[inline]
+fn apply_64(word: &AtomicU64, atomic: &Atomic) -> u64 {
+    let operand = atomic.operand;
+    match atomic.operation {
+        AtomicOperation::FetchAdd => word.fetch_add(operand, Ordering::AcqRel),
+        AtomicOperation::Swap => word.swap(operand, Ordering::AcqRel),
+        AtomicOperation::CompareSwap => word
+            .compare_exchange(atomic.compare, operand, Ordering::AcqRel, Ordering::Acquire)
+            .unwrap_or_else(|found| found),
+        AtomicOperation::And => word.fetch_and(operand, Ordering::AcqRel),
+        AtomicOperation::Or => word.fetch_or(operand, Ordering::AcqRel),
+        AtomicOperation::Xor => word.fetch_xor(operand, Ordering::AcqRel),
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a 32-bit atomic uses the low half")]
+const fn low(value: u64) -> u32 {
+    value as u32
+}
+
+#[inline]
+fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
+    let operand = low(atomic.operand);
+    u64::from(match atomic.operation {
+        AtomicOperation::FetchAdd => word.fetch_add(operand, Ordering::AcqRel),
+        AtomicOperation::Swap => word.swap(operand, Ordering::AcqRel),
+        AtomicOperation::CompareSwap => word
+            .compare_exchange(low(atomic.compare), operand, Ordering::AcqRel, Ordering::Acquire)
+            .unwrap_or_else(|found| found),
+        AtomicOperation::And => word.fetch_and(operand, Ordering::AcqRel),
+        AtomicOperation::Or => word.fetch_or(operand, Ordering::AcqRel),
+        AtomicOperation::Xor => word.fetch_xor(operand, Ordering::AcqRel),
+    })
+}
+
+impl ShmEndpoint {
+    #[inline]
+    pub(crate) fn do_atomic(
+        &mut self,
+        to: Peer,
+        target: Target,
+        atomic: Atomic,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let command = Command::Atomic;
+        let Target { key, offset } = target;
+        let length = atomic.width.bytes();
+        let mapped = mapped_for!(self, to, command, notify, key);
+        let start = mapped.check(command, offset, length)?;
+        if !offset.is_multiple_of(length) {
+            return Err(OperationError::Misaligned { offset, alignment: length });
+        }
+        let old = match atomic.width {
+            Width::Bits32 => apply_32(mapped.segment.word32(start), &atomic),
+            Width::Bits64 => apply_64(mapped.segment.word64(start), &atomic),
+        };
+        self.registers.count(Register::Atomics, 1);
+        self.tell(to, Account { command, notify, context, key, offset, length });
+        Ok(Issued::Done(old))
+    }
+
+    pub(crate) fn do_lock(
+        &mut self,
+        to: Peer,
+        request: LockRequest,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let command = Command::Lock;
+        let number = request.number;
+        if number >= LOCKS {
+            self.peers.live(to)?;
+            return Err(OperationError::InvalidLock { number, maximum: LOCKS });
+        }
+        self.prepare(to, command, notify)?;
+        let (old, added) = self.peers.live(to)?.doorbell.lock(request);
+        self.registers.count(Register::Atomics, 1);
+        let (key, offset) = (RemoteKey(0), u64::from(number));
+        self.tell(to, Account { command, notify, context, key, offset, length: 0 });
+        Ok(Issued::Done(u64::from(old) | u64::from(added) << 32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_atomics_mean_what_the_fabric_says() {
+        use AtomicOperation::{And, CompareSwap, FetchAdd, Or, Swap, Xor};
+        for operation in [FetchAdd, Swap, CompareSwap, And, Or, Xor] {
+            for old in [0, 5, u64::from(u32::MAX), u64::MAX] {
+                for operand in [1, 0xf0f0_f0f0_f0f0_f0f0] {
+                    let mut atomic = Atomic::new(operation, Width::Bits64, operand);
+                    atomic.compare = 5;
+                    let word = AtomicU64::new(old);
+                    assert_eq!(apply_64(&word, &atomic), old);
+                    assert_eq!(word.into_inner(), atomic.apply(old));
+                    atomic.width = Width::Bits32;
+                    let word = AtomicU32::new(low(old));
+                    assert_eq!(apply_32(&word, &atomic), u64::from(low(old)));
+                    assert_eq!(u64::from(word.into_inner()), atomic.apply(u64::from(low(old))));
+                }
+            }
+        }
+    }
+}

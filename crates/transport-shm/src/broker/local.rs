@@ -1,0 +1,154 @@
+//! A broker in the own process, for endpoints of one process: tests, conformance, examples.
+//!
+//! Calls go straight into the state under a lock; what the broker says unasked waits in a queue of
+//! the client's, as it would in the buffer of a socket.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use weft_fabric::NodeId;
+use weft_wire::endpoint_control::EndpointControl;
+
+use super::{
+    BrokerError, Client, Connector, Credentials, Limits, Outgoing, ProcessId, Received, State,
+    ticket_of,
+};
+
+/// A broker in this process. Clones are the same broker.
+#[derive(Clone)]
+pub struct LocalBroker {
+    inner: Arc<Mutex<Inner>>,
+    uid: u32,
+}
+
+struct Inner {
+    state: State,
+    queues: BTreeMap<ProcessId, VecDeque<Received>>,
+    next: u64,
+}
+
+/// Unasked messages that wait for one client.
+const QUEUE_MAX: usize = 65_536;
+
+impl LocalBroker {
+    /// A broker with node number `node`, whose clients are those of the calling user.
+    #[must_use]
+    pub fn new(node: NodeId, limits: Limits) -> Self {
+        let inner = Inner { state: State::new(node, limits), queues: BTreeMap::new(), next: 1 };
+        let uid = rustix::process::getuid().as_raw();
+        Self { inner: Arc::new(Mutex::new(inner)), uid }
+    }
+
+    /// The same broker for clients that pose as user `uid`.
+    #[must_use]
+    pub fn as_user(&self, uid: u32) -> Self {
+        Self { inner: Arc::clone(&self.inner), uid }
+    }
+
+    /// The user that its clients are.
+    #[must_use]
+    pub const fn user(&self) -> u32 {
+        self.uid
+    }
+
+    /// How many endpoints are open.
+    #[must_use]
+    pub fn endpoints(&self) -> usize {
+        self.inner.lock().state.endpoints()
+    }
+}
+
+impl Connector for LocalBroker {
+    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
+        let mut inner = self.inner.lock();
+        let process = ProcessId(inner.next);
+        inner.next += 1;
+        inner.queues.insert(process, VecDeque::new());
+        let credentials = Credentials { pid: std::process::id(), uid: self.uid };
+        Ok(Box::new(LocalClient { inner: Arc::clone(&self.inner), process, credentials }))
+    }
+}
+
+struct LocalClient {
+    inner: Arc<Mutex<Inner>>,
+    process: ProcessId,
+    credentials: Credentials,
+}
+
+impl Inner {
+    /// Puts messages in the queues of their clients and rings.
+    fn deliver(&mut self, out: Vec<Outgoing>) {
+        for Outgoing { to, message, files, bell } in out {
+            let copies: Result<Vec<_>, _> = files.iter().map(|file| file.try_clone()).collect();
+            let Some(queue) = self.queues.get_mut(&to) else { continue };
+            // Without descriptors left the message is useless; its receiver finds out by asking.
+            if let Ok(files) = copies
+                && queue.len() < QUEUE_MAX
+            {
+                queue.push_back(Received { message, files });
+            }
+            if let Some(bell) = bell {
+                bell.ring_broker();
+            }
+        }
+    }
+}
+
+impl LocalClient {
+    fn send(
+        &self,
+        inner: &mut Inner,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError> {
+        let copies: Result<Vec<_>, _> =
+            files.iter().map(|file| file.try_clone_to_owned()).collect();
+        let copies = copies.map_err(|error| BrokerError::Unreachable {
+            reason: format!("a descriptor could not be passed: {error}"),
+        })?;
+        let mut out = Vec::new();
+        let (kind, body) = (request.kind(), request.emit());
+        inner
+            .state
+            .handle(self.process, self.credentials, kind, &body, copies, &mut out)
+            .map_err(|_| BrokerError::InvalidAnswer)?;
+        inner.deliver(out);
+        Ok(())
+    }
+}
+
+impl Client for LocalClient {
+    fn call(
+        &mut self,
+        request: EndpointControl,
+        ticket: u32,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Received, BrokerError> {
+        let mut inner = self.inner.lock();
+        self.send(&mut inner, request, files)?;
+        let queue = inner.queues.get_mut(&self.process).ok_or(BrokerError::InvalidAnswer)?;
+        let place = queue.iter().rposition(|got| ticket_of(&got.message) == Some(ticket));
+        place.and_then(|place| queue.remove(place)).ok_or(BrokerError::InvalidAnswer)
+    }
+
+    fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError> {
+        let mut inner = self.inner.lock();
+        self.send(&mut inner, message, &[])
+    }
+
+    fn next(&mut self) -> Option<Received> {
+        self.inner.lock().queues.get_mut(&self.process)?.pop_front()
+    }
+}
+
+impl Drop for LocalClient {
+    fn drop(&mut self) {
+        let mut out = Vec::new();
+        let mut inner = self.inner.lock();
+        inner.queues.remove(&self.process);
+        inner.state.process_gone(self.process, &mut out);
+        inner.deliver(out);
+    }
+}

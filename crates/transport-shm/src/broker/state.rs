@@ -1,0 +1,572 @@
+//! The broker as a state machine: a request and its descriptors in, messages with descriptors out.
+//!
+//! Whoever runs it gives every client a [`ProcessId`], tells its credentials as the kernel says
+//! them, sends what comes out in order, rings the bell that comes with a message after sending it,
+//! and reports the end of a client.
+//!
+//! # Invariants
+//! - A request acts on endpoints of its own process only.
+//! - An endpoint of another partition does not exist for the asker.
+//! - Pairs are symmetric: both ends know each other, or one is awaited after a restart.
+//! - What is told before a request was answered is sent before the answer.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use weft_fabric::{Access, Group, NodeId, PartitionId};
+use weft_wire::control::InvalidMessage;
+use weft_wire::endpoint_control::{
+    AskMembers, Close, Connect, EndpointControl, GroupsChanged, Join, Leave, Members, Open, Paired,
+    PeerGone, Publish, Remember, Reply, Resolve, Retract, flags, status,
+};
+
+use super::tables::{Entry, Files, Key, Limits, VpidSet};
+use super::{Credentials, ProcessId};
+use crate::bell::VPIDS;
+use crate::doorbell::Doorbell;
+
+/// A message to send.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// To whom.
+    pub to: ProcessId,
+    /// What.
+    pub message: EndpointControl,
+    /// Beside it.
+    pub files: Vec<Arc<OwnedFd>>,
+    /// Ring this after sending, so that the endpoint looks.
+    pub bell: Option<Arc<Doorbell>>,
+}
+
+/// The broker's state.
+#[derive(Debug)]
+pub struct State {
+    node: NodeId,
+    limits: Limits,
+    entries: Vec<Option<Entry>>,
+    next_vpid: u16,
+    keys: usize,
+}
+
+/// An answer in the making.
+struct Answer {
+    status: u16,
+    first: u64,
+    second: u64,
+    files: Vec<Arc<OwnedFd>>,
+}
+
+impl Answer {
+    const fn done(first: u64, second: u64) -> Self {
+        Self { status: status::DONE, first, second, files: Vec::new() }
+    }
+
+    const fn refused(status: u16) -> Self {
+        Self { status, first: 0, second: 0, files: Vec::new() }
+    }
+
+    fn full(maximum: usize) -> Self {
+        Self { first: maximum as u64, ..Self::refused(status::EXHAUSTED) }
+    }
+}
+
+/// Which process asks, and as whom.
+#[derive(Clone, Copy)]
+struct Asker {
+    process: ProcessId,
+    uid: u32,
+}
+
+impl State {
+    /// An empty broker for `node`.
+    #[must_use]
+    pub fn new(node: NodeId, limits: Limits) -> Self {
+        let entries = (0..limits.endpoints_max.min(VPIDS)).map(|_| None).collect();
+        Self { node, limits, entries, next_vpid: 0, keys: 0 }
+    }
+
+    /// The same, giving out VPIDs from `first` on: after a restart, endpoints of before come back
+    /// with theirs, which are then less likely to be taken.
+    #[must_use]
+    pub fn starting_at(mut self, first: u16) -> Self {
+        let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS).max(1);
+        self.next_vpid = first % count;
+        self
+    }
+
+    /// How many endpoints are open.
+    #[must_use]
+    pub fn endpoints(&self) -> usize {
+        self.entries.iter().flatten().count()
+    }
+
+    /// The VPIDs that a process has open, and with how many peers each is paired.
+    pub fn endpoints_of(&self, process: ProcessId) -> impl Iterator<Item = (u16, usize)> {
+        (0..).zip(&self.entries).filter_map(move |(vpid, entry)| {
+            let entry = entry.as_ref().filter(|entry| entry.process == process)?;
+            Some((vpid, entry.pairs.iter().count()))
+        })
+    }
+
+    /// Handles a message of kinds 32 to 63.
+    ///
+    /// # Errors
+    /// [`InvalidMessage`] for what no client of ours sends: end the connection.
+    pub fn handle(
+        &mut self,
+        process: ProcessId,
+        credentials: Credentials,
+        kind: u16,
+        body: &[u8],
+        files: Vec<OwnedFd>,
+        out: &mut Vec<Outgoing>,
+    ) -> Result<(), InvalidMessage> {
+        let asker = Asker { process, uid: credentials.uid };
+        let message = EndpointControl::parse(kind, body)?;
+        let (ticket, answer) = match message {
+            EndpointControl::Open(open) => (open.ticket, self.open(asker, open, files, out)),
+            EndpointControl::Close(Close { ticket, vpid }) => {
+                (ticket, self.close(asker, vpid, out))
+            }
+            EndpointControl::Connect(ask) => (ask.ticket, self.connect(asker, ask, files, out)),
+            EndpointControl::Join(Join { ticket, vpid, group }) => {
+                (ticket, self.change_group(asker, vpid, group, true, out))
+            }
+            EndpointControl::Leave(Leave { ticket, vpid, group }) => {
+                (ticket, self.change_group(asker, vpid, group, false, out))
+            }
+            EndpointControl::Publish(ask) => (ask.ticket, self.publish(asker, ask, files)),
+            EndpointControl::Retract(ask) => (ask.ticket, self.retract(asker, ask)),
+            EndpointControl::Resolve(ask) => (ask.ticket, self.resolve(asker, ask)),
+            EndpointControl::AskMembers(ask) => {
+                self.answer_members(asker, ask, out);
+                return Ok(());
+            }
+            EndpointControl::Remember(pair) => {
+                self.remember(asker, pair, out);
+                return Ok(());
+            }
+            _ => return Err(InvalidMessage::Kind { kind }),
+        };
+        let Answer { status, first, second, files } = answer;
+        let message = Reply { ticket, status, first, second }.into();
+        out.push(Outgoing { to: process, message, files, bell: None });
+        Ok(())
+    }
+
+    /// A client is gone, whatever the reason: so are its endpoints.
+    pub fn process_gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
+        for vpid in 0..VPIDS {
+            if self.entry(vpid).is_some_and(|entry| entry.process == process) {
+                self.remove(vpid, out);
+            }
+        }
+    }
+
+    /// Some time (a second, say) after the start: peers that were announced and did not announce
+    /// themselves are dead.
+    pub fn settle(&mut self, out: &mut Vec<Outgoing>) {
+        for vpid in 0..VPIDS {
+            let awaited = match self.entry_mut(vpid) {
+                Some(entry) => std::mem::take(&mut entry.awaited),
+                None => continue,
+            };
+            for (peer, _) in awaited {
+                self.tell_gone(vpid, peer, out);
+            }
+        }
+    }
+
+    fn entry(&self, vpid: u16) -> Option<&Entry> {
+        self.entries.get(usize::from(vpid))?.as_ref()
+    }
+
+    fn entry_mut(&mut self, vpid: u16) -> Option<&mut Entry> {
+        self.entries.get_mut(usize::from(vpid))?.as_mut()
+    }
+
+    /// The endpoint of the asker that a request speaks for.
+    fn own(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
+        self.entry_mut(vpid).filter(|entry| entry.process == asker.process)
+    }
+
+    fn open(
+        &mut self,
+        asker: Asker,
+        open: Open,
+        files: Vec<OwnedFd>,
+        out: &mut Vec<Outgoing>,
+    ) -> Answer {
+        let partition = if open.flags & flags::PARTITION == 0 {
+            PartitionId::of_user(asker.uid)
+        } else {
+            PartitionId(open.partition)
+        };
+        if asker.uid != 0 && partition.user() != asker.uid {
+            return Answer::refused(status::FORBIDDEN);
+        }
+        let of_user = self.entries.iter().flatten().filter(|entry| entry.uid == asker.uid);
+        if asker.uid != 0 && of_user.count() >= usize::from(self.limits.endpoints_per_user_max) {
+            return Answer::full(usize::from(self.limits.endpoints_per_user_max));
+        }
+        let vpid = match self.choose_vpid(open.vpid) {
+            Ok(vpid) => vpid,
+            Err(answer) => return answer,
+        };
+        let Ok([doorbell, registers, bell]) = <[OwnedFd; 3]>::try_from(files) else {
+            return Answer::refused(status::INVALID);
+        };
+        let mapped = bell.try_clone().ok().and_then(|bell| {
+            is_socket(&bell).then(|| Doorbell::open(doorbell.as_fd(), bell).ok())?
+        });
+        let Some(mapped) = mapped else {
+            return Answer::refused(status::INVALID);
+        };
+        let files = Files {
+            doorbell: Arc::new(doorbell),
+            registers: Arc::new(registers),
+            bell: Arc::new(bell),
+        };
+        self.entries[usize::from(vpid)] = Some(Entry {
+            process: asker.process,
+            uid: asker.uid,
+            partition,
+            flags: open.flags & flags::FULL_FENCES,
+            birth: open.birth,
+            files,
+            doorbell: Arc::new(mapped),
+            pairs: VpidSet::default(),
+            awaited: Vec::new(),
+            groups: 0,
+            asked: 0,
+            keys: Vec::new(),
+        });
+        self.tell_groups(partition, vpid, 1 << Group::BROADCAST.number(), out);
+        if open.flags & flags::AGAIN != 0 {
+            self.welcome_back(vpid, open.birth, out);
+        }
+        Answer::done(u64::from(self.node.0) << 16 | u64::from(vpid), partition.0)
+    }
+
+    fn choose_vpid(&mut self, wanted: u16) -> Result<u16, Answer> {
+        let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS);
+        if wanted != 0xffff {
+            return match self.entries.get(usize::from(wanted)) {
+                Some(None) => Ok(wanted),
+                Some(Some(_)) => Err(Answer::refused(status::IN_USE)),
+                None => Err(Answer::full(usize::from(count))),
+            };
+        }
+        for step in 0..count {
+            let vpid = (self.next_vpid + step) % count;
+            let mut others = self.entries.iter().flatten();
+            let awaited = others.any(|other| other.awaited.iter().any(|(peer, _)| *peer == vpid));
+            if self.entry(vpid).is_none() && !awaited {
+                // Not at once the one that just died: late messages would look misdirected.
+                self.next_vpid = (vpid + 1) % count;
+                return Ok(vpid);
+            }
+        }
+        Err(Answer::full(usize::from(count)))
+    }
+
+    fn close(&mut self, asker: Asker, vpid: u16, out: &mut Vec<Outgoing>) -> Answer {
+        if self.own(asker, vpid).is_none() {
+            return Answer::refused(status::NOT_FOUND);
+        }
+        self.remove(vpid, out);
+        Answer::done(0, 0)
+    }
+
+    fn remove(&mut self, vpid: u16, out: &mut Vec<Outgoing>) {
+        let Some(entry) = self.entries.get_mut(usize::from(vpid)).and_then(Option::take) else {
+            return;
+        };
+        self.keys -= entry.keys_count();
+        for peer in entry.pairs.iter().filter(|peer| *peer != vpid) {
+            if let Some(other) = self.entry_mut(peer) {
+                other.pairs.remove(vpid);
+                self.tell_gone(peer, vpid, out);
+            }
+        }
+        let groups = entry.groups | 1 << Group::BROADCAST.number();
+        self.tell_groups(entry.partition, vpid, groups, out);
+    }
+
+    fn connect(
+        &mut self,
+        asker: Asker,
+        ask: Connect,
+        files: Vec<OwnedFd>,
+        out: &mut Vec<Outgoing>,
+    ) -> Answer {
+        let Ok([memory]) = <[OwnedFd; 1]>::try_from(files) else {
+            return Answer::refused(status::INVALID);
+        };
+        let node = self.node.0;
+        let Some(own) = self.own(asker, ask.vpid) else {
+            return Answer::refused(status::INVALID);
+        };
+        let (partition, own_flags, birth) = (own.partition, own.flags, own.birth);
+        let own_files = own.files.clone();
+        if own.pairs.contains(ask.peer) {
+            return Answer::refused(status::PAIRED);
+        }
+        let found = self.entry_mut(ask.peer).filter(|peer| peer.partition == partition);
+        let Some(peer) = found.filter(|_| ask.node == node && ask.peer != ask.vpid) else {
+            return Answer::refused(status::NOT_FOUND);
+        };
+        peer.pairs.insert(ask.vpid);
+        let (vpid, told, flags) = (ask.peer, ask.vpid, own_flags);
+        let message = Paired { vpid, node, peer: told, flags, birth }.into();
+        let bell = Some(Arc::clone(&peer.doorbell));
+        let Files { doorbell, registers, bell: wakes } = own_files;
+        let files = vec![Arc::new(memory), doorbell, registers, wakes];
+        out.push(Outgoing { to: peer.process, message, files, bell });
+        let Files { doorbell, registers, bell } = peer.files.clone();
+        let mut answer = Answer::done(u64::from(peer.flags), peer.birth);
+        answer.files = vec![doorbell, registers, bell];
+        if let Some(own) = self.own(asker, ask.vpid) {
+            own.pairs.insert(ask.peer);
+        }
+        answer
+    }
+
+    fn change_group(
+        &mut self,
+        asker: Asker,
+        vpid: u16,
+        group: u8,
+        join: bool,
+        out: &mut Vec<Outgoing>,
+    ) -> Answer {
+        if group >= Group::BROADCAST.number() {
+            return Answer::refused(status::INVALID);
+        }
+        let Some(entry) = self.own(asker, vpid) else {
+            return Answer::refused(status::INVALID);
+        };
+        let bit = 1 << group;
+        let former = entry.groups;
+        entry.groups = if join { former | bit } else { former & !bit };
+        let partition = entry.partition;
+        if entry.groups != former {
+            self.tell_groups(partition, vpid, bit, out);
+        }
+        Answer::done(0, 0)
+    }
+
+    fn answer_members(&mut self, asker: Asker, ask: AskMembers, out: &mut Vec<Outgoing>) {
+        let AskMembers { ticket, vpid, group } = ask;
+        let mut members = VpidSet::default();
+        let own = self.own(asker, vpid).filter(|_| group < Group::COUNT);
+        let partition = own.map(|entry| {
+            entry.asked |= 1 << group;
+            entry.partition
+        });
+        if let Some(partition) = partition {
+            for (other, entry) in (0..).zip(&self.entries) {
+                let Some(entry) = entry.as_ref().filter(|entry| entry.partition == partition)
+                else {
+                    continue;
+                };
+                let joined = group < 63 && entry.groups & (1 << group) != 0;
+                if joined || group == Group::BROADCAST.number() {
+                    members.insert(other);
+                }
+            }
+        }
+        let message = Members { ticket, vpids: members.0 }.into();
+        out.push(Outgoing { to: asker.process, message, files: Vec::new(), bell: None });
+    }
+
+    fn publish(&mut self, asker: Asker, ask: Publish, files: Vec<OwnedFd>) -> Answer {
+        let Publish { vpid, slot, generation, access, length, .. } = ask;
+        let (keys, maximum) = (self.keys, self.limits.keys_max);
+        let Some(entry) = self.own(asker, vpid) else {
+            return Answer::refused(status::INVALID);
+        };
+        let (Ok([file]), Some(access)) =
+            (<[OwnedFd; 1]>::try_from(files), Access::from_bits(access))
+        else {
+            return Answer::refused(status::INVALID);
+        };
+        if keys >= maximum && entry.key(slot, generation).is_none() {
+            return Answer::full(maximum);
+        }
+        let key = Key { generation, access, length, file: Arc::new(file), resolved: 0 };
+        let Some(more) = entry.publish(slot, key) else {
+            return Answer::refused(status::INVALID);
+        };
+        self.keys += more;
+        Answer::done(0, 0)
+    }
+
+    fn retract(&mut self, asker: Asker, ask: Retract) -> Answer {
+        let Retract { vpid, slot, generation, .. } = ask;
+        let Some(entry) = self.own(asker, vpid) else {
+            return Answer::refused(status::INVALID);
+        };
+        let Some(resolved) = entry.key(slot, generation).map(|key| key.resolved) else {
+            return Answer::refused(status::NOT_FOUND);
+        };
+        entry.keys[usize::from(slot)] = None;
+        self.keys -= 1;
+        Answer::done(resolved, 0)
+    }
+
+    fn resolve(&mut self, asker: Asker, ask: Resolve) -> Answer {
+        let Resolve { vpid, owner, slot, generation, .. } = ask;
+        let Some(partition) = self.own(asker, vpid).map(|entry| entry.partition) else {
+            return Answer::refused(status::INVALID);
+        };
+        let key = self
+            .entry_mut(owner)
+            .filter(|entry| entry.partition == partition)
+            .and_then(|entry| entry.key_mut(slot, generation));
+        let Some(key) = key else {
+            return Answer::refused(status::NOT_FOUND);
+        };
+        key.resolved += 1;
+        let mut answer = Answer::done(key.length, u64::from(key.access.bits()));
+        answer.files = vec![Arc::clone(&key.file)];
+        answer
+    }
+
+    /// A pair of before the restart.
+    fn remember(&mut self, asker: Asker, pair: Remember, out: &mut Vec<Outgoing>) {
+        let Remember { vpid, peer, birth } = pair;
+        if peer >= VPIDS {
+            return;
+        }
+        let Some(own) = self.own(asker, vpid) else { return };
+        let (partition, own_birth) = (own.partition, own.birth);
+        match self.entry_mut(peer) {
+            Some(other) if other.birth == birth && other.partition == partition => {
+                // Whichever comes second finds that the first awaits it.
+                let awaits = other.awaited.iter().position(|a| *a == (vpid, own_birth));
+                if let Some(place) = awaits {
+                    other.awaited.swap_remove(place);
+                    other.pairs.insert(vpid);
+                    if let Some(own) = self.entry_mut(vpid) {
+                        own.pairs.insert(peer);
+                    }
+                    return;
+                }
+                self.await_peer(vpid, peer, birth);
+            }
+            Some(_) => self.tell_gone(vpid, peer, out),
+            None => self.await_peer(vpid, peer, birth),
+        }
+    }
+
+    fn await_peer(&mut self, vpid: u16, peer: u16, birth: u64) {
+        if let Some(own) = self.entry_mut(vpid)
+            && own.awaited.len() < usize::from(VPIDS)
+        {
+            own.awaited.push((peer, birth));
+        }
+    }
+
+    /// An endpoint that announces itself ends all waits for others with its VPID.
+    fn welcome_back(&mut self, vpid: u16, birth: u64, out: &mut Vec<Outgoing>) {
+        for other in 0..VPIDS {
+            let Some(entry) = self.entry_mut(other) else { continue };
+            let before = entry.awaited.len();
+            entry.awaited.retain(|(peer, expected)| *peer != vpid || *expected == birth);
+            if entry.awaited.len() != before {
+                self.tell_gone(other, vpid, out);
+            }
+        }
+    }
+
+    fn tell_gone(&mut self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
+        let node = self.node.0;
+        if let Some(entry) = self.entry(vpid) {
+            let bell = Some(Arc::clone(&entry.doorbell));
+            let message = PeerGone { vpid, node, peer }.into();
+            out.push(Outgoing { to: entry.process, message, files: Vec::new(), bell });
+        }
+    }
+
+    fn tell_groups(
+        &mut self,
+        partition: PartitionId,
+        but: u16,
+        groups: u64,
+        out: &mut Vec<Outgoing>,
+    ) {
+        for (vpid, entry) in (0..).zip(&mut self.entries) {
+            let Some(entry) = entry.as_mut().filter(|entry| entry.partition == partition) else {
+                continue;
+            };
+            let groups = groups & entry.asked;
+            if vpid != but && groups != 0 {
+                entry.asked &= !groups;
+                let bell = Some(Arc::clone(&entry.doorbell));
+                let message = GroupsChanged { vpid, groups }.into();
+                out.push(Outgoing { to: entry.process, message, files: Vec::new(), bell });
+            }
+        }
+    }
+}
+
+/// A bell must be a socket: nothing else can be written to with the promise not to block.
+fn is_socket(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|status| {
+        rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::Socket
+    })
+}
+
+/// Entry for fuzzing: a few clients send messages of any kind with any body.
+///
+/// # Panics
+/// When the broker does, or its tables lose count: that is the finding.
+#[doc(hidden)]
+pub fn fuzz_state(script: &[u8]) {
+    let limits = Limits { endpoints_max: 8, keys_max: 16, endpoints_per_user_max: 8 };
+    let mut state = State::new(NodeId::LOCAL, limits);
+    let mut rest = script;
+    while let Some(([process, kind, length], tail)) = rest.split_first_chunk() {
+        let (body, tail) = tail.split_at(usize::from(*length).min(tail.len()));
+        rest = tail;
+        let (mut out, process) = (Vec::new(), u64::from(process % 4));
+        let credentials = Credentials { pid: 1, uid: u32::from(process == 3) };
+        if *kind == 0 {
+            state.process_gone(ProcessId(process), &mut out);
+        } else if *kind == 1 {
+            state.settle(&mut out);
+        } else {
+            let files = fuzz_files(*kind);
+            let kind = 32 + u16::from(kind % 32);
+            let _ = state.handle(ProcessId(process), credentials, kind, body, files, &mut out);
+        }
+        let keys: usize = state.entries.iter().flatten().map(Entry::keys_count).sum();
+        assert!(keys == state.keys && keys <= limits.keys_max, "{keys} keys are counted wrong");
+        for told in &out {
+            assert!(told.files.len() <= 4, "a message has few descriptors");
+        }
+    }
+    for process in 0..4 {
+        state.process_gone(ProcessId(process), &mut Vec::new());
+    }
+    assert_eq!((state.endpoints(), state.keys), (0, 0), "what is gone leaves nothing");
+}
+
+/// Descriptors as a request of this kind would bring, or should not.
+fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
+    let memory = || weft_memory::Segment::create_file("weft-fuzz", crate::doorbell::BYTES).ok();
+    match (kind % 32, kind / 32) {
+        (0, 0..=5) => {
+            let Ok((bell, _)) = crate::sys::bell_socket() else { return Vec::new() };
+            memory().into_iter().chain(memory()).chain([bell]).collect()
+        }
+        (2 | 6, 0..=5) => memory().into_iter().collect(),
+        (_, 7) => memory().into_iter().chain(memory()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

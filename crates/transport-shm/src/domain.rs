@@ -1,0 +1,170 @@
+//! The transport: opens endpoints with a broker.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use weft_fabric::{
+    Capabilities, EndpointAddress, EndpointOptions, Group, NodeId, OpenError, Register, Transport,
+    Vpid,
+};
+use weft_memory::SegmentError;
+use weft_sync::{Patience, fence};
+use weft_wire::endpoint_control::{Close, EndpointControl, Open, flags, status};
+
+use crate::address_vector::AddressVector;
+use crate::attr::Parameters;
+use crate::broker::{BrokerError, Client, Connector};
+use crate::completion::LocalQueue;
+use crate::doorbell::Doorbell;
+use crate::endpoint::ShmEndpoint;
+use crate::memory::Grants;
+use crate::registers::Registers;
+use crate::sys;
+
+/// The shared-memory transport of one host.
+#[derive(Clone)]
+pub struct ShmTransport {
+    broker: Arc<dyn Connector>,
+    parameters: Parameters,
+    capabilities: Capabilities,
+}
+
+impl std::fmt::Debug for ShmTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShmTransport").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+impl ShmTransport {
+    /// A transport whose endpoints meet at `broker`.
+    #[must_use]
+    pub fn new(broker: Arc<dyn Connector>, parameters: Parameters) -> Self {
+        Self { broker, parameters, capabilities: parameters.capabilities() }
+    }
+}
+
+/// Spins of a wait per microsecond: a pause and a look at a few words take some 40 ns.
+const SPINS_PER_US: u32 = 25;
+
+impl Transport for ShmTransport {
+    type Endpoint = ShmEndpoint;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        let mut client = self.broker.client().map_err(no_broker)?;
+        let (bell, woken) = sys::bell_socket()
+            .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;
+        let (doorbell, doorbell_file) = Doorbell::create(bell).map_err(no_memory)?;
+        let (registers, registers_file) = Registers::create().map_err(no_memory)?;
+        let full_fences = !fence::register();
+        let birth = sys::random();
+        let mut open = Open { ticket: 1, birth, vpid: options.vpid.0, ..Open::default() };
+        if full_fences {
+            open.flags |= flags::FULL_FENCES;
+        }
+        if let Some(partition) = options.partition {
+            open.flags |= flags::PARTITION;
+            open.partition = partition.0;
+        }
+        let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.bell()];
+        let (address, partition) = ask_open(client.as_mut(), open, &files)?;
+        let both = match client.line() {
+            Some(line) => Some(sys::watch(&[woken.as_fd(), line]).map_err(|errno| {
+                OpenError::Os { call: "epoll_create", errno: errno.raw_os_error() }
+            })?),
+            None => None,
+        };
+        let parameters = self.parameters;
+        let spins = parameters.spin_us.saturating_mul(SPINS_PER_US);
+        let [a, b, c, d, ..] = sys::random().to_le_bytes();
+        Ok(ShmEndpoint {
+            address,
+            capabilities: self.capabilities.clone(),
+            parameters,
+            partition,
+            birth,
+            full_fences,
+            doorbell,
+            doorbell_file,
+            registers: Arc::new(registers),
+            registers_file,
+            woken,
+            both,
+            unannounced: false,
+            bell_broken: false,
+            peers: AddressVector::new(address.node),
+            active: Vec::with_capacity(usize::from(crate::bell::VPIDS)),
+            turn: 0,
+            waits_for_room: Vec::new(),
+            leaving: Vec::new(),
+            local: LocalQueue::new(),
+            grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
+            regions: Arc::new(AtomicUsize::new(0)),
+            joined: 0,
+            members: (0..Group::COUNT).map(|_| None).collect(),
+            client,
+            ticket: 1,
+            patience: Patience::new(spins, parameters.yields),
+            armed: false,
+            polls: 0,
+            vanished: false,
+        })
+    }
+}
+
+fn no_broker(error: BrokerError) -> OpenError {
+    OpenError::NoBroker { reason: error.to_string() }
+}
+
+fn no_memory(error: SegmentError) -> OpenError {
+    match error {
+        SegmentError::Os { call, errno, .. } => OpenError::Os { call, errno },
+        _ => OpenError::Os { call: "memfd_create", errno: weft_fabric::errno::EINVAL },
+    }
+}
+
+fn ask_open(
+    client: &mut dyn Client,
+    open: Open,
+    files: &[std::os::fd::BorrowedFd<'_>],
+) -> Result<(EndpointAddress, u64), OpenError> {
+    let received = client.call(open.into(), open.ticket, files).map_err(no_broker)?;
+    let EndpointControl::Reply(reply) = received.message else {
+        return Err(no_broker(BrokerError::InvalidAnswer));
+    };
+    match reply.status {
+        status::DONE => {
+            let [v0, v1, n0, n1, ..] = reply.first.to_le_bytes();
+            let vpid = Vpid(u16::from_le_bytes([v0, v1]));
+            let node = NodeId(u16::from_le_bytes([n0, n1]));
+            if vpid.0 >= crate::bell::VPIDS {
+                return Err(no_broker(BrokerError::InvalidAnswer));
+            }
+            Ok((EndpointAddress::new(node, vpid), reply.second))
+        }
+        status::IN_USE => {
+            Err(OpenError::AddressInUse(EndpointAddress::new(NodeId::LOCAL, Vpid(open.vpid))))
+        }
+        status::EXHAUSTED => Err(OpenError::Exhausted {
+            maximum: u16::try_from(reply.first).unwrap_or(crate::bell::VPIDS),
+        }),
+        status::FORBIDDEN => Err(OpenError::Forbidden { partition: open.partition }),
+        _ => Err(no_broker(BrokerError::InvalidAnswer)),
+    }
+}
+
+impl Drop for ShmEndpoint {
+    fn drop(&mut self) {
+        if !self.vanished {
+            self.ticket = self.ticket.wrapping_add(1);
+            let close = Close { ticket: self.ticket, vpid: self.address.vpid.0 };
+            // The broker notices the end of the line by itself, only later.
+            let _ = self.client.call(close.into(), self.ticket, &[]);
+        }
+        self.registers.set(Register::Scratch, 0);
+    }
+}

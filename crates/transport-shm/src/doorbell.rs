@@ -1,0 +1,188 @@
+//! The doorbell segment: what all peers of an endpoint may write.
+//!
+//! ```text
+//! 0      bell words (see `bell`)
+//! 4096   lock table: LOCKS words of 32 bits
+//! ```
+//!
+//! # Invariants
+//! - The owner believes nothing in here: bits say where to look, lock values are data.
+//! - Ringing never blocks.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use weft_fabric::LockRequest;
+use weft_memory::{Segment, SegmentError};
+use weft_sync::futex;
+
+use crate::bell::{BellWords, Sleeper};
+use crate::sys;
+
+/// Locks of an endpoint.
+pub const LOCKS: u32 = 4096;
+const LOCKS_START: usize = 4096;
+/// Bytes of the segment.
+pub const BYTES: usize = LOCKS_START + LOCKS as usize * 4;
+
+/// A mapped doorbell segment, and the end of the bell socket that wakes its owner.
+#[derive(Debug)]
+pub struct Doorbell {
+    segment: Segment,
+    bell: OwnedFd,
+}
+
+impl Doorbell {
+    /// Makes a fresh one; the descriptor is for passing on.
+    ///
+    /// # Errors
+    /// [`SegmentError`].
+    pub fn create(bell: OwnedFd) -> Result<(Self, OwnedFd), SegmentError> {
+        let (segment, file) = Segment::create("weft-doorbell", BYTES)?;
+        Ok((Self { segment, bell }, file))
+    }
+
+    /// Maps the doorbell of another.
+    ///
+    /// # Errors
+    /// [`SegmentError`] when the memory is not of the right kind and size.
+    pub fn open(file: BorrowedFd<'_>, bell: OwnedFd) -> Result<Self, SegmentError> {
+        Ok(Self { segment: Segment::open(file, BYTES, true)?, bell })
+    }
+
+    /// The words.
+    #[inline]
+    #[must_use]
+    pub fn words(&self) -> &BellWords {
+        // SAFETY: BellWords is made of atomics, for which every bit pattern is valid.
+        unsafe { self.segment.shared::<BellWords>(0) }
+    }
+
+    /// The end that wakes.
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Tells the owner to look at the ring of `vpid`, and wakes it if it sleeps.
+    #[cold]
+    pub fn ring(&self, vpid: u16) {
+        self.wake(self.words().ring(vpid));
+    }
+
+    /// Tells the owner that the broker sent something, and wakes it if it sleeps.
+    pub fn ring_broker(&self) {
+        self.wake(self.words().ring_broker());
+    }
+
+    fn wake(&self, sleeper: Sleeper) {
+        match sleeper {
+            Sleeper::Awake => {}
+            Sleeper::OnWord => futex::wake(self.words().state(), 1),
+            Sleeper::OnDescriptor => sys::ring(self.bell.as_fd()),
+        }
+    }
+
+    //= EXTOLL-THESIS#3.2.1
+    //# The lock command is a fetch-compare-and-add on a lock of the target.
+    /// Fetch-compare-and-add: the former value, and whether the addition was done.
+    ///
+    /// # Panics
+    /// When there is no such lock.
+    pub fn lock(&self, request: LockRequest) -> (u32, bool) {
+        assert!(request.number < LOCKS, "the caller checks the number of the lock");
+        let word = self.lock_word(request.number as usize);
+        let mut old = word.load(Ordering::Relaxed);
+        // Bounded: a hostile owner that keeps changing the word would hold us here for ever.
+        for _ in 0..LOCK_TRIES_MAX {
+            let Some(new) = request.apply(old.cast_signed()) else {
+                // The failed comparison must still be a read that others' writes come before.
+                std::sync::atomic::fence(Ordering::Acquire);
+                return (old, false);
+            };
+            let new = new.cast_unsigned();
+            match word.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return (old, true),
+                Err(current) => old = current,
+            }
+        }
+        (old, false)
+    }
+
+    /// Writes a word anywhere in the memory, as a hostile peer could.
+    #[doc(hidden)]
+    pub fn scribble(&self, offset: usize, value: u32) {
+        self.segment.word32(offset % (BYTES / 4) * 4).store(value, Ordering::Relaxed);
+    }
+
+    fn lock_word(&self, number: usize) -> &AtomicU32 {
+        self.segment.word32(LOCKS_START + number * 4)
+    }
+}
+
+/// Attempts of one lock operation. Honest contention by 255 peers ends far below.
+const LOCK_TRIES_MAX: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bell;
+
+    fn doorbell() -> (Doorbell, OwnedFd, OwnedFd) {
+        let (ring, woken) = sys::bell_socket().expect("sockets");
+        let (doorbell, file) = Doorbell::create(ring).expect("memory");
+        (doorbell, file, woken)
+    }
+
+    #[test]
+    fn every_peer_has_its_bit_and_the_broker_its_own() {
+        let (doorbell, _file, _woken) = doorbell();
+        assert!(!doorbell.words().is_rung());
+        for vpid in [0, 63, 64, 255] {
+            doorbell.ring(vpid);
+        }
+        doorbell.ring_broker();
+        let rung = doorbell.words().take();
+        assert_eq!(rung.peers, [1 | 1 << 63, 1, 0, 1 << 63]);
+        assert!(rung.broker && !doorbell.words().is_rung());
+        assert_eq!(doorbell.words().take(), bell::Rung::default());
+    }
+
+    #[test]
+    fn a_descriptor_is_readable_only_for_who_sleeps_on_it() {
+        let (doorbell, file, woken) = doorbell();
+        let other = Doorbell::open(file.as_fd(), doorbell.bell.try_clone().expect("descriptor"));
+        let other = other.expect("memory");
+        other.ring(1);
+        assert!(sys::drain(woken.as_fd()));
+        assert!(!doorbell.words().prepare(bell::ON_DESCRIPTOR), "somebody rang before");
+        doorbell.words().take();
+        assert!(doorbell.words().prepare(bell::ON_DESCRIPTOR));
+        other.ring(1);
+        let mut byte = [0; 2];
+        assert_eq!(rustix::io::read(&woken, &mut byte), Ok(1));
+    }
+
+    #[test]
+    fn a_full_bell_does_not_block_and_a_broken_one_is_told() {
+        let (ring, woken) = sys::bell_socket().expect("sockets");
+        rustix::fs::fcntl_setfl(&ring, rustix::fs::OFlags::empty()).expect("a socket");
+        for _ in 0..100_000 {
+            sys::ring(ring.as_fd());
+        }
+        assert!(sys::drain(woken.as_fd()));
+        rustix::net::shutdown(&ring, rustix::net::Shutdown::Write).expect("a socket");
+        assert!(!sys::drain(woken.as_fd()));
+        sys::ring(ring.as_fd());
+    }
+
+    #[test]
+    fn a_lock_is_taken_once() {
+        let (doorbell, _file, _woken) = doorbell();
+        let take = LockRequest { number: 4095, compare: 0, add: 1 };
+        assert_eq!(doorbell.lock(take), (0, true));
+        assert_eq!(doorbell.lock(take), (1, false));
+        let give = LockRequest { number: 4095, compare: i32::MAX, add: -1 };
+        assert_eq!(doorbell.lock(give), (1, true));
+    }
+}

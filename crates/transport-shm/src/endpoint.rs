@@ -1,0 +1,350 @@
+//! The endpoint: its state, and the calls of the fabric mapped to the files that do them.
+//!
+//! | file | what |
+//! |---|---|
+//! | `domain` | opening and closing |
+//! | `membership` | the conversation with the broker: peers, groups, restarts |
+//! | `msg` | messages |
+//! | `rma`, `atomic` | one-sided operations |
+//! | `progress` | polling, waiting, sleeping |
+//!
+//! # Invariants
+//! - A living peer's ring is in `active` exactly when its state says so; all others are armed.
+//! - Nothing that a peer can write is believed: positions, keys and limits are private.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Armed, Atomic, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
+    GrantError, Group, GroupError, Issued, LockRequest, MessageHeader, Notify, OperationError,
+    Peer, Register, RegisterError, RemoteKey, SendError, Source, Target, Waited, WindowError,
+};
+use weft_memory::{Segment, SegmentError};
+use weft_sync::Patience;
+
+use crate::address_vector::{AddressVector, Lost, PeerState};
+use crate::attr::{Parameters, REGIONS_MAX};
+use crate::broker::Client;
+use crate::completion::LocalQueue;
+use crate::doorbell::Doorbell;
+use crate::memory::{Grants, ShmRegion};
+use crate::registers::Registers;
+use crate::window::ShmWindow;
+
+/// A peer that is gone and whose last messages are still to be handed out.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub peer: Box<PeerState>,
+    /// Messages up to this count are believed to be its own, sent before its end.
+    pub until: u64,
+}
+
+/// An endpoint in shared memory.
+pub struct ShmEndpoint {
+    pub(crate) address: EndpointAddress,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) parameters: Parameters,
+    pub(crate) partition: u64,
+    pub(crate) birth: u64,
+    /// This process lacks the asymmetric fence.
+    pub(crate) full_fences: bool,
+    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell_file: OwnedFd,
+    pub(crate) registers: Arc<Registers>,
+    pub(crate) registers_file: OwnedFd,
+    /// The end of the bell socket that becomes readable.
+    pub(crate) woken: OwnedFd,
+    /// The bell and the line to the broker together, where the broker can go away.
+    pub(crate) both: Option<OwnedFd>,
+    /// The broker is a new one that does not know this endpoint yet.
+    pub(crate) unannounced: bool,
+    /// A peer broke the bell socket: the descriptor cannot be slept on any more.
+    pub(crate) bell_broken: bool,
+    pub(crate) peers: AddressVector,
+    /// VPIDs of the peers whose rings are polled.
+    pub(crate) active: Vec<u16>,
+    /// Where in `active` the next poll begins.
+    pub(crate) turn: usize,
+    /// VPIDs of the peers that refused for lack of room.
+    pub(crate) waits_for_room: Vec<u16>,
+    pub(crate) leaving: Vec<Leaving>,
+    pub(crate) local: LocalQueue,
+    pub(crate) grants: Grants,
+    pub(crate) regions: Arc<AtomicUsize>,
+    /// Groups that were joined, a bit each.
+    pub(crate) joined: u64,
+    /// Members of groups, as far as they are known.
+    pub(crate) members: Vec<Option<Vec<u16>>>,
+    pub(crate) client: Box<dyn Client>,
+    pub(crate) ticket: u32,
+    pub(crate) patience: Patience,
+    /// [`Endpoint::arm`] said that the descriptor may be slept on.
+    pub(crate) armed: bool,
+    /// Polls since the last look at the broker's line and at the rings that are not polled.
+    pub(crate) polls: u32,
+    /// Ended without a word, as a killed process.
+    pub(crate) vanished: bool,
+}
+
+impl std::fmt::Debug for ShmEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShmEndpoint").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl From<Lost> for SendError {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Unknown => Self::UnknownPeer,
+            Lost::Down => Self::PeerDown,
+        }
+    }
+}
+
+impl From<Lost> for OperationError {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Unknown => Self::UnknownPeer,
+            Lost::Down => Self::PeerDown,
+        }
+    }
+}
+
+impl ShmEndpoint {
+    /// Counts a call that came to nothing.
+    #[cold]
+    pub(crate) fn note_send(&self, error: SendError) -> SendError {
+        let refused = error == SendError::WouldBlock;
+        self.registers.count(if refused { Register::Refused } else { Register::Errors }, 1);
+        error
+    }
+
+    /// Counts an operation that came to nothing.
+    #[cold]
+    pub(crate) fn note(&self, error: OperationError) -> OperationError {
+        let refused = error == OperationError::WouldBlock;
+        self.registers.count(if refused { Register::Refused } else { Register::Errors }, 1);
+        error
+    }
+
+    /// Ends the endpoint as the death of its process would: without a word to the broker.
+    #[doc(hidden)]
+    pub fn vanish(mut self) {
+        self.vanished = true;
+    }
+
+    /// Writes a word of the pair with `peer`, of the own doorbell, or of a lock, as a hostile peer
+    /// could; for tests and fuzzing.
+    #[doc(hidden)]
+    pub fn scribble(&mut self, peer: Peer, offset: usize, value: u32) {
+        if let Ok(peer) = self.peers.live(peer) {
+            peer.pair.scribble(offset, value);
+        }
+    }
+
+    /// Writes a word of the own doorbell segment, as a hostile peer could.
+    #[doc(hidden)]
+    pub fn scribble_doorbell(&self, offset: usize, value: u32) {
+        self.doorbell.scribble(offset, value);
+    }
+
+    fn do_register(&mut self, length: u64) -> Result<ShmRegion, RegisterError> {
+        if length == 0 {
+            return Err(RegisterError::Empty);
+        }
+        if self.regions.load(Ordering::Relaxed) >= REGIONS_MAX {
+            return Err(RegisterError::Exhausted { maximum: REGIONS_MAX });
+        }
+        let too_long = |_| RegisterError::Os {
+            call: "mmap",
+            length: usize::MAX,
+            errno: weft_fabric::errno::ENOMEM,
+        };
+        let length = usize::try_from(length).map_err(too_long)?;
+        match Segment::create("weft-region", length) {
+            Ok((segment, file)) => Ok(ShmRegion::new(segment, file, &self.regions)),
+            Err(SegmentError::Os { call, length, errno }) => {
+                Err(RegisterError::Os { call, length, errno })
+            }
+            Err(_) => unreachable!("what was just made is sealed and of its size"),
+        }
+    }
+}
+
+impl Endpoint for ShmEndpoint {
+    type Region = ShmRegion;
+    type Window = ShmWindow;
+
+    fn address(&self) -> EndpointAddress {
+        self.address
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError> {
+        self.do_connect(to)
+    }
+
+    fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
+        self.peers.address(peer)
+    }
+
+    #[inline]
+    fn send_short(
+        &mut self,
+        to: Peer,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<(), SendError> {
+        self.do_send(to, header, parts).map_err(|error| self.note_send(error))
+    }
+
+    fn send_multicast(
+        &mut self,
+        group: Group,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        self.do_multicast(group, header, parts).map_err(|error| self.note_send(error))
+    }
+
+    fn join(&mut self, group: Group) -> Result<(), GroupError> {
+        self.change_group(group, true)
+    }
+
+    fn leave(&mut self, group: Group) -> Result<(), GroupError> {
+        self.change_group(group, false)
+    }
+
+    fn register(&mut self, length: u64) -> Result<ShmRegion, RegisterError> {
+        self.do_register(length)
+    }
+
+    fn grant(&mut self, region: &ShmRegion, access: Access) -> Result<RemoteKey, GrantError> {
+        self.do_grant(region, access)
+    }
+
+    fn revoke(&mut self, key: RemoteKey) -> Result<(), GrantError> {
+        self.do_revoke(key)
+    }
+
+    #[inline]
+    fn put(
+        &mut self,
+        to: Peer,
+        source: Source<'_, ShmRegion>,
+        target: Target,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.do_put(to, &source, target, notify, context).map_err(|error| self.note(error))
+    }
+
+    fn put_immediate(
+        &mut self,
+        to: Peer,
+        value: u64,
+        length: u8,
+        target: Target,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.do_put_immediate(to, value, length, target, notify, context)
+            .map_err(|error| self.note(error))
+    }
+
+    fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
+        self.do_put_notification(to, class, value).map_err(|error| self.note(error))
+    }
+
+    fn get(
+        &mut self,
+        from: Peer,
+        source: Target,
+        region: &ShmRegion,
+        offset: u64,
+        length: u64,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.do_get(from, source, region, (offset, length), notify, context)
+            .map_err(|error| self.note(error))
+    }
+
+    #[inline]
+    fn atomic(
+        &mut self,
+        to: Peer,
+        target: Target,
+        atomic: Atomic,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.do_atomic(to, target, atomic, notify, context).map_err(|error| self.note(error))
+    }
+
+    fn lock(
+        &mut self,
+        to: Peer,
+        request: LockRequest,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.do_lock(to, request, notify, context).map_err(|error| self.note(error))
+    }
+
+    fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
+        // Copies were over when their calls returned; this orders them for windows too.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        match self.peers.live(to) {
+            Ok(_) => Ok(Issued::Done(0)),
+            Err(lost) => Err(self.note(lost.into())),
+        }
+    }
+
+    fn window(&mut self, to: Peer, key: RemoteKey) -> Result<ShmWindow, WindowError> {
+        self.do_window(to, key).map_err(|error| self.note(error))
+    }
+
+    fn register_value(&self, register: Register) -> u64 {
+        self.registers.value(register)
+    }
+
+    fn set_scratch(&mut self, value: u64) {
+        self.registers.set(Register::Scratch, value);
+    }
+
+    fn read_register(
+        &mut self,
+        of: Peer,
+        register: Register,
+        _context: u64,
+    ) -> Result<Issued, OperationError> {
+        match self.peers.live(of) {
+            Ok(peer) => Ok(Issued::Done(peer.registers.value(register))),
+            Err(lost) => Err(self.note(lost.into())),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        self.do_poll(budget, sink)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Waited {
+        self.do_wait(timeout)
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.do_arm()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.both.as_ref().unwrap_or(&self.woken).as_fd())
+    }
+}

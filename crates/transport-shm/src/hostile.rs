@@ -1,0 +1,130 @@
+//! An endpoint whose peer writes anything anywhere: entry for fuzzing, and the test that replays.
+//!
+//! The victim polls, waits, sends and locks while words that the peer can write change under it.
+//! Nothing may panic, hang or reach outside; the victim goes on with its other peer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Atomic, Endpoint, EndpointOptions, Event, LockRequest, MessageHeader, NodeId, Notify,
+    Source, Target, Transport,
+};
+
+use crate::broker::{Limits, local::LocalBroker};
+use crate::{Parameters, ShmEndpoint, ShmTransport};
+
+/// Bytes of one step of the script: an action, an offset, a value.
+const STEP: usize = 8;
+
+/// Offsets of words that mean something, which random ones would rarely hit.
+const TELLING: [usize; 8] = [128, 160, 192, 256, 288, 320, 1024, 1056];
+
+struct Scene {
+    victim: ShmEndpoint,
+    hostile: ShmEndpoint,
+    friend: ShmEndpoint,
+}
+
+/// Runs a script of scribbles and calls, and checks that the victim still talks to its friend.
+///
+/// # Panics
+/// When the victim panics or is lost: that is the finding.
+pub fn fuzz_endpoint(script: &[u8]) {
+    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let parameters = Parameters { ring_slots: 16, spin_us: 0, yields: 0, ..Parameters::default() };
+    let transport = ShmTransport::new(broker, parameters);
+    let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
+    let mut scene = Scene { victim: open(), hostile: open(), friend: open() };
+    let at_victim = scene.hostile.connect(scene.victim.address()).expect("there");
+    let at_hostile = scene.victim.connect(scene.hostile.address()).expect("there");
+    let at_friend = scene.victim.connect(scene.friend.address()).expect("there");
+    let region = scene.hostile.register(64).expect("memory");
+    let all = Access::READ | Access::WRITE | Access::ATOMIC;
+    let key = scene.hostile.grant(&region, all).expect("a grant");
+    let (steps, _) = script.as_chunks::<STEP>();
+    for step in steps.iter().take(512) {
+        let [action, a, b, c, v0, v1, v2, v3] = *step;
+        let value = u32::from_le_bytes([v0, v1, v2, v3]);
+        let offset = match c & 3 {
+            0 => TELLING[usize::from(a) % TELLING.len()],
+            // Status words.
+            1 => 1024 + usize::from(a) % 32 * 32 + usize::from(b & 1),
+            _ => usize::from(u16::from_le_bytes([a, b])),
+        };
+        let victim = &mut scene.victim;
+        let target = Target::new(key, u64::from(a));
+        match action % 12 {
+            0..=3 => scene.hostile.scribble(at_victim, offset, value),
+            4 => victim.scribble_doorbell(offset % 1024, value),
+            5 => victim.scribble_doorbell(usize::from(a) % 48, value),
+            6 => {
+                let _ = scene.hostile.send_short(at_victim, MessageHeader::tag(a), &[step]);
+            }
+            7 => {
+                let _ = victim.send_short(at_hostile, MessageHeader::tag(b), &[step]);
+            }
+            8 => {
+                let notify = Notify::COMPLETER.and(Notify::REQUESTER);
+                let _ = victim.put(at_hostile, Source::Bytes(step), target, notify, 1);
+                let _ = victim.atomic(at_hostile, target, Atomic::fetch_add(1), Notify::NONE, 2);
+            }
+            9 => {
+                let request = LockRequest { number: value % 8192, compare: 3, add: 1 };
+                let _ = victim.lock(at_hostile, request, Notify::RESPONDER, 0);
+            }
+            10 => {
+                victim.wait(Some(Duration::from_micros(u64::from(a) % 50)));
+                let _ = victim.arm();
+            }
+            _ => {
+                victim.poll(usize::from(a), &mut |_| {});
+            }
+        }
+    }
+    check(scene, at_friend);
+}
+
+/// The victim and its friend still hear each other.
+fn check(scene: Scene, at_friend: weft_fabric::Peer) {
+    let Scene { mut victim, hostile, mut friend } = scene;
+    let text = b"still here";
+    victim.send_short(at_friend, MessageHeader::tag(200), &[text]).expect("an own ring");
+    let back = friend.connect(victim.address()).expect("there");
+    let mut heard = false;
+    for _ in 0..16 {
+        friend.poll(64, &mut |event| {
+            heard |= matches!(event, Event::Message(message) if message.payload == text);
+        });
+    }
+    assert!(heard, "the friend hears nothing");
+    friend.send_short(back, MessageHeader::tag(201), &[text]).expect("an own ring");
+    let address = friend.address();
+    let mut heard = false;
+    for _ in 0..64 {
+        victim.wait(Some(Duration::from_millis(200)));
+        victim.poll(1024, &mut |event| {
+            heard |= matches!(event, Event::Message(message)
+                if message.source == address && message.payload == text);
+        });
+        if heard {
+            break;
+        }
+    }
+    assert!(heard, "the victim does not hear its friend");
+    drop(hostile);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+        #[test]
+        fn no_script_harms_the_victim(script in prop::collection::vec(any::<u8>(), 0..2048)) {
+            fuzz_endpoint(&script);
+        }
+    }
+}

@@ -1,0 +1,531 @@
+//! A lane in one segment that its two ends map and nobody else.
+//!
+//! ```text
+//! 0      layout: magic, version, slots, sink bytes      (written once, read once)
+//! 512    block of direction 0 (end 0 sends)             words, see `Block`
+//! 1024   block of direction 1 (end 1 sends)
+//! 4096   slots of direction 0, slots of direction 1
+//! …      sink of direction 0, sink of direction 1       page aligned
+//! ```
+//!
+//! Untouched pages cost nothing, so an idle lane holds one page.
+//!
+//! # Invariants
+//! - The layout is checked against the size of the segment when the lane is opened and never read
+//!   again: the peer cannot move anything afterwards.
+//! - Positions in a sink are 64-bit counts, reduced modulo its size at each use.
+//! - What the peer says it took is believed only up to what was put.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use thiserror::Error;
+use weft_fabric::{
+    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+};
+use weft_memory::{CopyMode, Segment, SegmentError};
+use weft_sync::fence;
+
+use crate::ring::{PAYLOAD_BYTES, Ring, RingMemory, SLOT_BYTES};
+
+/// Sizes of a lane, the same in both directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaneLayout {
+    /// Slots of a mailbox, a power of two, 16 to 65,536.
+    pub slots: u32,
+    /// Bytes of a sink, a power of two, 4 KiB to 1 GiB.
+    pub sink_bytes: u32,
+}
+
+impl LaneLayout {
+    /// Whether the sizes are inside their bounds.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        self.slots.is_power_of_two()
+            && (16..=65_536).contains(&self.slots)
+            && self.sink_bytes.is_power_of_two()
+            && (4096..=1 << 30).contains(&self.sink_bytes)
+    }
+
+    /// Bytes of the segment.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.sink_start(0) + 2 * self.sink_bytes as usize
+    }
+
+    fn slots_start(self, direction: usize) -> usize {
+        HEADER_BYTES + direction * self.slots as usize * SLOT_BYTES
+    }
+
+    fn sink_start(self, direction: usize) -> usize {
+        let slots_end = self.slots_start(2);
+        slots_end.next_multiple_of(4096) + direction * self.sink_bytes as usize
+    }
+}
+
+/// Why memory is not a lane.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum LaneError {
+    /// The memory itself is unfit.
+    #[error(transparent)]
+    Segment(#[from] SegmentError),
+    /// The header is not one of ours.
+    #[error("the memory passed is not a lane of version {VERSION} with valid sizes")]
+    InvalidLayout,
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 4096;
+const BLOCK_START: usize = 512;
+const BLOCK_BYTES: usize = 512;
+/// Control words of an end.
+const WORDS: usize = 4;
+
+/// The shared words of one direction, each group on a cache line of its writer.
+#[repr(C, align(64))]
+struct Block {
+    // Written by the receiver.
+    taken: AtomicU64,
+    sink_taken: AtomicU64,
+    data_attention: AtomicU32,
+    receiver_fences: AtomicU32,
+    receiver_pad: [AtomicU64; 5],
+    // Written by the sender.
+    room_attention: AtomicU32,
+    sender_fences: AtomicU32,
+    words: [AtomicU64; WORDS],
+    sender_pad: [AtomicU64; 3],
+    // Written by the sender, read by the node daemon now and then.
+    stream_bytes: AtomicU64,
+}
+
+/// One end of a lane in shared memory.
+#[derive(Debug)]
+pub struct ShmLane {
+    segment: Segment,
+    layout: LaneLayout,
+    /// 0 or 1: which direction this end sends in.
+    side: usize,
+    copy: CopyMode,
+    /// Either end lacks the asymmetric fence.
+    full_fences: bool,
+}
+
+impl ShmLane {
+    /// Makes a lane and returns its end 0 and the descriptor for end 1.
+    ///
+    /// # Errors
+    /// [`LaneError`].
+    pub fn create(layout: LaneLayout, copy: CopyMode) -> Result<(Self, OwnedFd), LaneError> {
+        if !layout.is_valid() {
+            return Err(LaneError::InvalidLayout);
+        }
+        let (segment, file) = Segment::create("weft-lane", layout.bytes())?;
+        segment.word32(8).store(VERSION, Ordering::Relaxed);
+        segment.word32(12).store(layout.slots, Ordering::Relaxed);
+        segment.word32(16).store(layout.sink_bytes, Ordering::Relaxed);
+        segment.word64(0).store(MAGIC, Ordering::Release);
+        Ok((Self::with_segment(segment, layout, 0, copy), file))
+    }
+
+    /// Opens end `side` of a lane that somebody made.
+    ///
+    /// # Errors
+    /// [`LaneError`] when it is not a sealed memfd, or its layout does not fit its size.
+    pub fn open(file: BorrowedFd<'_>, side: usize, copy: CopyMode) -> Result<Self, LaneError> {
+        assert!(side < 2, "a lane has two ends");
+        let status = rustix::fs::fstat(file).map_err(|_| SegmentError::NotSealed)?;
+        let length = usize::try_from(status.st_size).map_err(|_| LaneError::InvalidLayout)?;
+        if length < HEADER_BYTES {
+            return Err(LaneError::InvalidLayout);
+        }
+        let segment = Segment::open(file, length, true)?;
+        let layout = LaneLayout {
+            slots: segment.word32(12).load(Ordering::Relaxed),
+            sink_bytes: segment.word32(16).load(Ordering::Relaxed),
+        };
+        let ours = segment.word64(0).load(Ordering::Acquire) == MAGIC
+            && segment.word32(8).load(Ordering::Relaxed) == VERSION;
+        if !ours || !layout.is_valid() || layout.bytes() != length {
+            return Err(LaneError::InvalidLayout);
+        }
+        Ok(Self::with_segment(segment, layout, side, copy))
+    }
+
+    fn with_segment(segment: Segment, layout: LaneLayout, side: usize, copy: CopyMode) -> Self {
+        let mut lane = Self { segment, layout, side, copy, full_fences: false };
+        let fences = u32::from(!fence::register());
+        lane.outgoing().sender_fences.store(fences, Ordering::Relaxed);
+        lane.incoming().receiver_fences.store(fences, Ordering::Relaxed);
+        lane.full_fences = fences != 0;
+        lane
+    }
+
+    /// Bytes of the stream that each side sent, read from outside without mapping the lane.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] when the descriptor cannot be read.
+    pub fn stream_bytes(file: BorrowedFd<'_>) -> Result<[u64; 2], SegmentError> {
+        let mut bytes = [0; 2];
+        for (direction, value) in bytes.iter_mut().enumerate() {
+            let start = BLOCK_START + direction * BLOCK_BYTES;
+            let offset = start + std::mem::offset_of!(Block, stream_bytes);
+            let mut word = [0; 8];
+            rustix::io::pread(file, &mut word, offset as u64).map_err(|e| SegmentError::Os {
+                call: "pread",
+                length: word.len(),
+                errno: e.raw_os_error(),
+            })?;
+            *value = u64::from_le_bytes(word);
+        }
+        Ok(bytes)
+    }
+
+    /// The sizes in force.
+    #[must_use]
+    pub const fn layout(&self) -> LaneLayout {
+        self.layout
+    }
+
+    #[inline]
+    fn block(&self, direction: usize) -> &Block {
+        // SAFETY: Block is made of atomics, for which every bit pattern is valid.
+        unsafe { self.segment.shared::<Block>(BLOCK_START + direction * BLOCK_BYTES) }
+    }
+
+    #[inline]
+    fn outgoing(&self) -> &Block {
+        self.block(self.side)
+    }
+
+    #[inline]
+    fn incoming(&self) -> &Block {
+        self.block(1 - self.side)
+    }
+
+    #[inline]
+    fn ring(&self, direction: usize) -> Ring<LaneRing<'_>> {
+        Ring::new(LaneRing { lane: self, direction })
+    }
+
+    /// The words this end arms, by what it waits for.
+    #[inline]
+    fn own_attention(&self, what: WaitFor) -> &AtomicU32 {
+        match what {
+            WaitFor::Data => &self.incoming().data_attention,
+            WaitFor::Room => &self.outgoing().room_attention,
+        }
+    }
+
+    /// The word the peer arms when it waits for what this end did.
+    #[inline]
+    fn peer_attention(&self, what: WaitFor) -> &AtomicU32 {
+        match what {
+            WaitFor::Data => &self.outgoing().data_attention,
+            WaitFor::Room => &self.incoming().room_attention,
+        }
+    }
+
+    /// Whether the peer can rely on light fences of this end being cheap.
+    fn peer_needs_fences(&self, what: WaitFor) -> bool {
+        let flag = match what {
+            WaitFor::Data => &self.outgoing().receiver_fences,
+            WaitFor::Room => &self.incoming().sender_fences,
+        };
+        flag.load(Ordering::Relaxed) != 0
+    }
+
+    /// The ranges of a sink that `length` bytes at `position` occupy: one, or two around its end.
+    #[inline]
+    fn pieces(&self, direction: usize, position: u64, length: usize) -> [(usize, usize); 2] {
+        let size = self.layout.sink_bytes as usize;
+        assert!(length <= size, "{length} bytes do not fit a sink of {size}");
+        let start = self.layout.sink_start(direction);
+        let at = usize::try_from(position & (size as u64 - 1)).expect("below the sink's size");
+        let first = length.min(size - at);
+        [(start + at, first), (start, length - first)]
+    }
+}
+
+impl Lane for ShmLane {
+    fn mailbox_depth(&self) -> u64 {
+        u64::from(self.layout.slots)
+    }
+
+    fn sink_bytes(&self) -> u64 {
+        u64::from(self.layout.sink_bytes)
+    }
+
+    #[inline]
+    fn slots_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
+        self.ring(self.side).free(cursor, wanted)
+    }
+
+    #[inline]
+    fn sink_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
+        let known = |cursor: &SendCursor| {
+            self.sink_bytes().saturating_sub(cursor.bytes.wrapping_sub(cursor.bytes_taken))
+        };
+        if known(cursor) < wanted {
+            let taken = self.outgoing().sink_taken.load(Ordering::Acquire);
+            let outstanding = cursor.bytes.wrapping_sub(cursor.bytes_taken);
+            if taken.wrapping_sub(cursor.bytes_taken) <= outstanding {
+                cursor.bytes_taken = taken;
+            }
+        }
+        known(cursor)
+    }
+
+    #[inline]
+    fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull> {
+        self.ring(self.side).send(cursor, tag, 0, parts)
+    }
+
+    fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
+        let free = self.sink_free(cursor, bytes.len() as u64);
+        assert!(bytes.len() as u64 <= free, "{} bytes put into room for {free}", bytes.len());
+        let [(first, length), (second, _)] = self.pieces(self.side, cursor.bytes, bytes.len());
+        let (head, tail) = bytes.split_at(length);
+        self.segment.write(first, head, self.copy);
+        if !tail.is_empty() {
+            self.segment.write(second, tail, self.copy);
+        }
+        cursor.bytes = cursor.bytes.wrapping_add(bytes.len() as u64);
+    }
+
+    #[inline]
+    fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed> {
+        Ok(self.ring(1 - self.side).peek(cursor)?.map(Slot::from))
+    }
+
+    #[inline]
+    fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
+        self.ring(1 - self.side).read(cursor, offset, target);
+    }
+
+    #[inline]
+    fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
+        self.ring(1 - self.side).advance(cursor, flush);
+    }
+
+    fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
+        let position = cursor.bytes.wrapping_add(skip);
+        let [(first, length), (second, _)] = self.pieces(1 - self.side, position, target.len());
+        let (head, tail) = target.split_at_mut(length);
+        self.segment.read(first, head);
+        if !tail.is_empty() {
+            self.segment.read(second, tail);
+        }
+    }
+
+    #[inline]
+    fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
+        cursor.bytes = cursor.bytes.wrapping_add(length);
+        self.incoming().sink_taken.store(cursor.bytes, Ordering::Release);
+    }
+
+    fn post(&self, word: usize, value: u64) {
+        self.outgoing().words[word].store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn posted(&self, word: usize) -> u64 {
+        self.incoming().words[word].load(Ordering::Acquire)
+    }
+
+    fn arm(&self, what: WaitFor) {
+        self.own_attention(what).store(Attention::Armed as u32, Ordering::Relaxed);
+    }
+
+    fn settle(&self) {
+        fence::heavy();
+    }
+
+    #[inline]
+    fn account(&self, bytes_total: u64) {
+        self.outgoing().stream_bytes.store(bytes_total, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn attention(&self, what: WaitFor) -> Attention {
+        attention(self.own_attention(what).load(Ordering::Acquire))
+    }
+
+    fn disarm(&self, what: WaitFor) -> bool {
+        let word = self.own_attention(what);
+        if word.load(Ordering::Relaxed) == Attention::Watching as u32 {
+            return false;
+        }
+        word.swap(Attention::Watching as u32, Ordering::AcqRel) == Attention::Rung as u32
+    }
+
+    fn rearm(&self, what: WaitFor) -> bool {
+        let (rung, armed) = (Attention::Rung as u32, Attention::Armed as u32);
+        self.own_attention(what)
+            .compare_exchange(rung, armed, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    #[inline]
+    fn must_ring(&self, what: WaitFor) -> bool {
+        fence::light(self.full_fences || self.peer_needs_fences(what));
+        let word = self.peer_attention(what);
+        if word.load(Ordering::Relaxed) != Attention::Armed as u32 {
+            return false;
+        }
+        word.compare_exchange(
+            Attention::Armed as u32,
+            Attention::Rung as u32,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        )
+        .is_ok()
+    }
+}
+
+const fn attention(value: u32) -> Attention {
+    match value {
+        1 => Attention::Armed,
+        2 => Attention::Rung,
+        // The peer may write anything; what is unknown asks for nothing.
+        _ => Attention::Watching,
+    }
+}
+
+/// One direction's ring inside the lane's segment.
+#[derive(Clone, Copy)]
+struct LaneRing<'a> {
+    lane: &'a ShmLane,
+    direction: usize,
+}
+
+impl LaneRing<'_> {
+    #[inline]
+    fn slot(&self, index: u64) -> usize {
+        let index = usize::try_from(index).expect("below the number of slots");
+        self.lane.layout.slots_start(self.direction) + index * SLOT_BYTES
+    }
+}
+
+impl RingMemory for LaneRing<'_> {
+    #[inline]
+    fn depth(&self) -> u64 {
+        u64::from(self.lane.layout.slots)
+    }
+
+    #[inline]
+    fn status(&self, index: u64) -> &AtomicU64 {
+        self.lane.segment.word64(self.slot(index))
+    }
+
+    #[inline]
+    fn taken(&self) -> &AtomicU64 {
+        &self.lane.block(self.direction).taken
+    }
+
+    #[inline]
+    fn write(&self, index: u64, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= PAYLOAD_BYTES, "a message does not fit its slot");
+        self.lane.segment.write(self.slot(index) + 8 + offset, bytes, CopyMode::Plain);
+    }
+
+    #[inline]
+    fn read(&self, index: u64, offset: usize, target: &mut [u8]) {
+        self.lane.segment.read(self.slot(index) + 8 + offset, target);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    const LAYOUT: LaneLayout = LaneLayout { slots: 16, sink_bytes: 4096 };
+
+    fn pair() -> (ShmLane, ShmLane) {
+        let (one, file) = ShmLane::create(LAYOUT, CopyMode::Plain).expect("memory");
+        let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
+        (one, two)
+    }
+
+    #[test]
+    fn a_message_comes_over_and_the_17th_does_not_fit() {
+        let (one, two) = pair();
+        let (mut send, mut receive) = (SendCursor::default(), ReceiveCursor::default());
+        for number in 0..16u8 {
+            one.send(&mut send, number, &[&[number], b"x"]).expect("room");
+        }
+        assert_eq!(one.send(&mut send, 0, &[b"y"]), Err(LaneFull));
+        for number in 0..16u8 {
+            let slot = two.peek(&receive).expect("sane").expect("sent");
+            let mut payload = [0; 2];
+            two.read(&receive, 0, &mut payload);
+            assert_eq!((slot.tag, slot.length, payload), (number, 2, [number, b'x']));
+            two.advance(&mut receive, false);
+        }
+        assert_eq!(two.peek(&receive), Ok(None));
+        one.send(&mut send, 0, &[b"y"]).expect("slots came back");
+    }
+
+    #[test]
+    fn a_sink_wraps_around_and_gives_room_back() {
+        let (one, two) = pair();
+        let (mut send, mut receive) = (SendCursor::default(), ReceiveCursor::default());
+        for round in 0..100u8 {
+            let bytes: Vec<u8> = (0..1000).map(|i: u16| i.to_le_bytes()[0] ^ round).collect();
+            assert!(one.sink_free(&mut send, 1000) >= 1000);
+            one.put(&mut send, &bytes);
+            let mut seen = vec![0; 1000];
+            two.view(&receive, 0, &mut seen);
+            two.release(&mut receive, 1000);
+            assert_eq!(seen, bytes);
+        }
+    }
+
+    #[test]
+    fn hostile_counts_and_lengths_are_not_believed() {
+        let (one, two) = pair();
+        let (mut send, receive) = (SendCursor::default(), ReceiveCursor::default());
+        one.send(&mut send, 0, &[b"x"]).expect("room");
+        two.incoming().taken.store(1 << 40, Ordering::Relaxed);
+        two.incoming().sink_taken.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(one.slots_free(&mut send, 16), 15);
+        assert_eq!(one.sink_free(&mut send, u64::MAX), 4096);
+        let slot = one.layout.slots_start(0);
+        one.segment.word64(slot).store(1 | 121 << 32, Ordering::Relaxed);
+        assert_eq!(two.peek(&receive), Err(LaneClosed));
+    }
+
+    #[test]
+    fn a_lane_with_a_forged_layout_is_refused() {
+        let (segment, file) = Segment::create("weft-test", LAYOUT.bytes()).expect("memory");
+        let open = || ShmLane::open(file.as_fd(), 1, CopyMode::Plain).err();
+        assert_eq!(open(), Some(LaneError::InvalidLayout));
+        segment.word64(0).store(MAGIC, Ordering::Relaxed);
+        segment.word32(8).store(VERSION, Ordering::Relaxed);
+        for (slots, sink) in [(0, 4096), (15, 4096), (32, 4096), (16, 0), (16, 8192), (16, 4097)] {
+            segment.word32(12).store(slots, Ordering::Relaxed);
+            segment.word32(16).store(sink, Ordering::Relaxed);
+            assert_eq!(open(), Some(LaneError::InvalidLayout), "{slots} {sink}");
+        }
+    }
+
+    #[test]
+    fn a_bell_is_claimed_once_and_only_when_armed() {
+        let (one, two) = pair();
+        assert!(!one.must_ring(WaitFor::Data));
+        two.arm(WaitFor::Data);
+        two.settle();
+        assert_eq!(two.attention(WaitFor::Data), Attention::Armed);
+        assert!(one.must_ring(WaitFor::Data));
+        assert!(!one.must_ring(WaitFor::Data));
+        assert!(two.disarm(WaitFor::Data));
+        assert!(!two.disarm(WaitFor::Data));
+        one.arm(WaitFor::Room);
+        one.settle();
+        assert!(two.must_ring(WaitFor::Room));
+        assert!(!one.must_ring(WaitFor::Data));
+    }
+}

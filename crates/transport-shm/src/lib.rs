@@ -1,0 +1,86 @@
+//! Layer 2: the shared-memory transport, for endpoints of one host.
+//!
+//! Every ordered pair has a ring of its own in memory that the two ends share ([`ring`]);
+//! a [`lane`] is two such rings with a sink each, the form that direct sockets use. Memory comes as
+//! sealed memfds by way of a [`broker`], never by name. Put and get are copies by the initiator.
+//!
+//! May depend on `weft-fabric`, `weft-memory`, `weft-sync`, `weft-channel`, `weft-wire` and the
+//! operating system.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use weft_fabric::{Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};
+//! use weft_transport_shm::broker::{Limits, local::LocalBroker};
+//! use weft_transport_shm::{Parameters, ShmTransport};
+//!
+//! let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+//! let transport = ShmTransport::new(broker, Parameters::default());
+//! let mut one = transport.open(&EndpointOptions::default()).unwrap();
+//! let mut two = transport.open(&EndpointOptions::default()).unwrap();
+//! let peer = one.connect(two.address()).unwrap();
+//! one.send_short(peer, MessageHeader::tag(1), &[b"hello"]).unwrap();
+//! two.poll(1, &mut |event| match event {
+//!     Event::Message(message) => assert_eq!(message.payload, b"hello"),
+//!     other => panic!("{other:?}"),
+//! });
+//! ```
+
+#[cfg(not(loom))]
+mod address_vector;
+#[cfg(not(loom))]
+mod atomic;
+pub mod attention;
+#[cfg(not(loom))]
+mod attr;
+pub mod bell;
+#[cfg(not(loom))]
+pub mod broker;
+#[cfg(not(loom))]
+mod completion;
+#[cfg(not(loom))]
+mod domain;
+#[cfg(not(loom))]
+mod doorbell;
+#[cfg(not(loom))]
+mod endpoint;
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod hostile;
+#[cfg(not(loom))]
+pub mod lane;
+#[cfg(not(loom))]
+mod membership;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(not(loom))]
+mod msg;
+#[cfg(not(loom))]
+mod pair;
+#[cfg(not(loom))]
+mod progress;
+#[cfg(not(loom))]
+mod registers;
+#[cfg(all(test, not(loom)))]
+mod revocation_tests;
+pub mod ring;
+#[cfg(not(loom))]
+mod rma;
+#[cfg(not(loom))]
+mod sys;
+#[cfg(not(loom))]
+mod window;
+
+#[cfg(not(loom))]
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX};
+#[cfg(not(loom))]
+pub use domain::ShmTransport;
+#[cfg(not(loom))]
+pub use doorbell::Doorbell;
+#[cfg(not(loom))]
+pub use endpoint::ShmEndpoint;
+#[cfg(not(loom))]
+pub use memory::ShmRegion;
+#[cfg(not(loom))]
+pub use window::ShmWindow;

@@ -1,0 +1,487 @@
+//! The endpoint's conversation with the broker: peers that come and go, groups, keys, restarts.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_fabric::{
+    Access, ConnectError, EndpointAddress, GrantError, Group, GroupError, NodeId, OperationError,
+    Peer, ReceiveCursor, RemoteKey, SendCursor, Vpid,
+};
+use weft_memory::Segment;
+use weft_wire::endpoint_control::{
+    AskMembers, Connect, EndpointControl, Join, Leave, Open, Paired, Publish, Remember, Reply,
+    Resolve, Retract, flags, status,
+};
+
+use crate::address_vector::PeerState;
+use crate::attention;
+use crate::broker::{BrokerError, Received};
+use crate::doorbell::Doorbell;
+use crate::endpoint::{Leaving, ShmEndpoint};
+use crate::memory::{Emptied, KeyParts, Mapped, ShmRegion};
+use crate::pair::Pair;
+use crate::registers::{KEYS_MAX, Registers, Stamp};
+use crate::sys;
+
+/// An answer with its descriptors.
+struct Answer {
+    reply: Reply,
+    files: Vec<OwnedFd>,
+}
+
+/// What the broker said about a peer.
+struct Introduction {
+    address: EndpointAddress,
+    flags: u64,
+    birth: u64,
+    /// Its doorbell, its registers, its bell.
+    files: Vec<OwnedFd>,
+}
+
+impl ShmEndpoint {
+    fn next_ticket(&mut self) -> u32 {
+        self.ticket = self.ticket.wrapping_add(1);
+        self.ticket
+    }
+
+    /// Asks the broker, after hearing what it said before and announcing the endpoint to a new one.
+    fn call(
+        &mut self,
+        ticket: u32,
+        request: impl Into<EndpointControl>,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Received, BrokerError> {
+        self.hear_broker();
+        self.client.call(request.into(), ticket, files)
+    }
+
+    fn ask(
+        &mut self,
+        ticket: u32,
+        request: impl Into<EndpointControl>,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Answer, BrokerError> {
+        let Received { message, files } = self.call(ticket, request, files)?;
+        match message {
+            EndpointControl::Reply(reply) => Ok(Answer { reply, files }),
+            _ => Err(BrokerError::InvalidAnswer),
+        }
+    }
+
+    /// Handles everything the broker said unasked.
+    pub(crate) fn hear_broker(&mut self) {
+        loop {
+            while let Some(Received { message, files }) = self.client.next() {
+                match message {
+                    EndpointControl::Paired(paired) => self.peer_came(paired, files),
+                    EndpointControl::PeerGone(gone) => self.peer_gone(gone.peer),
+                    EndpointControl::GroupsChanged(changed) => {
+                        for (group, known) in self.members.iter_mut().enumerate() {
+                            if changed.groups & (1 << group) != 0 {
+                                *known = None;
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            if self.client.reconnected() {
+                self.unannounced = true;
+                if let (Some(both), Some(line)) = (&self.both, self.client.line()) {
+                    // Failing means no descriptors are left; the slices of waits still look.
+                    let _ = sys::watch_too(both.as_fd(), line);
+                }
+            }
+            if !self.unannounced || self.client.is_lost() || !self.announce() {
+                return;
+            }
+        }
+    }
+
+    //= EXTOLL-THESIS#3.2.3
+    //# An endpoint is addressed by its node and its VPID.
+    pub(crate) fn do_connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError> {
+        if !to.is_exact() {
+            return Err(ConnectError::NotExact(to));
+        }
+        self.hear_broker();
+        let vpid = to.vpid.0;
+        if to.node != self.address.node {
+            return Err(ConnectError::NotFound(to));
+        }
+        if let Some(peer) = self.peers.by_vpid(vpid) {
+            return Ok(peer.handle);
+        }
+        if to == self.address {
+            return self.connect_itself();
+        }
+        if self.peers.next_handle(vpid).is_none() {
+            return Err(ConnectError::NotFound(to));
+        }
+        let (pair, file) = Pair::create(self.parameters.ring_slots).map_err(no_memory)?;
+        let ticket = self.next_ticket();
+        let connect = Connect { ticket, vpid: self.address.vpid.0, node: to.node.0, peer: vpid };
+        let Answer { reply, files } =
+            self.ask(ticket, connect, &[file.as_fd()]).map_err(no_answer)?;
+        match reply.status {
+            status::DONE => {
+                let introduction =
+                    Introduction { address: to, flags: reply.first, birth: reply.second, files };
+                self.meet(introduction, pair).ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
+            }
+            status::PAIRED => {
+                // The peer was faster; what it said came before the answer.
+                self.hear_broker();
+                let peer = self.peers.by_vpid(vpid).map(|peer| peer.handle);
+                peer.ok_or(ConnectError::NotFound(to))
+            }
+            status::NOT_FOUND => Err(ConnectError::NotFound(to)),
+            _ => Err(no_answer(BrokerError::InvalidAnswer)),
+        }
+    }
+
+    fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
+        let pair = Pair::with_itself(self.parameters.ring_slots).map_err(no_memory)?;
+        let os = |call: &'static str| {
+            move |error: std::io::Error| ConnectError::Os {
+                call,
+                errno: error.raw_os_error().unwrap_or(0),
+            }
+        };
+        let bell = self.doorbell.bell().try_clone_to_owned().map_err(os("dup"))?;
+        let files = vec![
+            self.doorbell_file.try_clone().map_err(os("dup"))?,
+            self.registers_file.try_clone().map_err(os("dup"))?,
+            bell,
+        ];
+        let (address, birth) = (self.address, self.birth);
+        let introduction = Introduction { address, flags: 0, birth, files };
+        self.meet(introduction, pair).ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
+    }
+
+    /// A peer made a pair and brought its memory.
+    fn peer_came(&mut self, paired: Paired, mut files: Vec<OwnedFd>) {
+        if paired.vpid != self.address.vpid.0 || files.len() != 4 {
+            return;
+        }
+        let Some(pair) = Pair::open(files.remove(0).as_fd()) else { return };
+        // One that was there before under this VPID has been reported gone, or is not believed.
+        self.peer_gone(paired.peer);
+        let address = EndpointAddress::new(NodeId(paired.node), Vpid(paired.peer));
+        let (flags, birth) = (u64::from(paired.flags), paired.birth);
+        self.meet(Introduction { address, flags, birth, files }, pair);
+    }
+
+    /// Takes a peer in, when what it brought is sound.
+    fn meet(&mut self, introduction: Introduction, pair: Pair) -> Option<Peer> {
+        let Introduction { address, flags, birth, files } = introduction;
+        let handle = self.peers.next_handle(address.vpid.0)?;
+        let [doorbell, registers, bell] = <[OwnedFd; 3]>::try_from(files).ok()?;
+        let doorbell = Doorbell::open(doorbell.as_fd(), bell).ok()?;
+        let registers = Registers::open(registers.as_fd()).ok()?;
+        let full_fences = self.full_fences || flags & u64::from(flags::FULL_FENCES) != 0;
+        // Armed from the start: a peer that says nothing costs nothing.
+        attention::arm(pair.own_data());
+        weft_sync::fence::heavy();
+        self.peers.insert(PeerState {
+            handle,
+            address,
+            birth,
+            pair,
+            send: SendCursor::default(),
+            receive: ReceiveCursor::default(),
+            full_fences,
+            active: false,
+            idle: 0,
+            wants_room: false,
+            doorbell,
+            registers: Arc::new(registers),
+            down: Arc::new(AtomicBool::new(false)),
+            keys: Vec::new(),
+        });
+        self.activate_if_filled(address.vpid.0);
+        Some(handle)
+    }
+
+    /// A peer is gone: what it sent before is still handed out, then its end.
+    pub(crate) fn peer_gone(&mut self, vpid: u16) {
+        let Some(peer) = self.peers.remove(vpid) else { return };
+        self.forget(vpid);
+        peer.down.store(true, Ordering::Relaxed);
+        let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
+        self.leaving.push(Leaving { peer, until });
+    }
+
+    /// Takes a VPID off the lists of peers.
+    fn forget(&mut self, vpid: u16) {
+        self.active.retain(|other| *other != vpid);
+        self.waits_for_room.retain(|other| *other != vpid);
+        self.turn = 0;
+        for known in &mut self.members {
+            if known.as_ref().is_some_and(|members| members.contains(&vpid)) {
+                *known = None;
+            }
+        }
+    }
+
+    pub(crate) fn change_group(&mut self, group: Group, join: bool) -> Result<(), GroupError> {
+        if group == Group::BROADCAST {
+            return Err(GroupError::Broadcast);
+        }
+        let (ticket, vpid, group) = (self.next_ticket(), self.address.vpid.0, group.number());
+        let request: EndpointControl = if join {
+            Join { ticket, vpid, group }.into()
+        } else {
+            Leave { ticket, vpid, group }.into()
+        };
+        let refused = |reason: String| GroupError::Broker { reason };
+        let answer = self.ask(ticket, request, &[]).map_err(|error| refused(error.to_string()))?;
+        if answer.reply.status != status::DONE {
+            return Err(refused(BrokerError::InvalidAnswer.to_string()));
+        }
+        let bit = 1 << group;
+        self.joined = if join { self.joined | bit } else { self.joined & !bit };
+        self.members[usize::from(group)] = None;
+        Ok(())
+    }
+
+    /// The other members of a group, asking the broker when they are not known.
+    pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, BrokerError> {
+        if self.doorbell.words().is_rung() {
+            self.answer_bell();
+        }
+        let place = usize::from(group.number());
+        if let Some(known) = &self.members[place] {
+            return Ok(known.clone());
+        }
+        let (ticket, vpid) = (self.next_ticket(), self.address.vpid.0);
+        let ask = AskMembers { ticket, vpid, group: group.number() };
+        let EndpointControl::Members(found) = self.call(ticket, ask, &[])?.message else {
+            return Err(BrokerError::InvalidAnswer);
+        };
+        let mut members = Vec::new();
+        for other in (0..crate::bell::VPIDS).filter(|other| *other != vpid) {
+            let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
+            let address = EndpointAddress::new(self.address.node, Vpid(other));
+            // One that went between the answer and now is no member.
+            if bit != 0 && self.do_connect(address).is_ok() {
+                members.push(other);
+            }
+        }
+        self.members[place] = Some(members.clone());
+        Ok(members)
+    }
+
+    pub(crate) fn do_grant(
+        &mut self,
+        region: &ShmRegion,
+        access: Access,
+    ) -> Result<RemoteKey, GrantError> {
+        if !region.belongs_to(&self.regions) {
+            return Err(GrantError::ForeignRegion);
+        }
+        let whole = Access::READ | Access::WRITE;
+        let atomic_alone = access.contains(Access::ATOMIC) && !access.contains(whole);
+        if access.is_empty() || atomic_alone || Access::from_bits(access.bits()).is_none() {
+            return Err(GrantError::InvalidAccess { access: access.bits() });
+        }
+        let maximum = usize::from(KEYS_MAX);
+        let exhausted = GrantError::Exhausted { maximum };
+        let (slot, generation) = self.grants.vacant().ok_or(exhausted)?;
+        self.publish(slot, generation, region, access)?;
+        self.registers.set_stamp(slot, Stamp::of(generation));
+        self.grants.fill(slot, access, region.clone());
+        Ok(KeyParts { vpid: self.address.vpid.0, slot, generation }.key())
+    }
+
+    fn publish(
+        &mut self,
+        slot: u16,
+        generation: u32,
+        region: &ShmRegion,
+        access: Access,
+    ) -> Result<(), GrantError> {
+        let refused = |reason: String| GrantError::Broker { reason };
+        let read_only = if access.contains(Access::WRITE) {
+            None
+        } else {
+            let file = Segment::reopen_read_only(region.file().as_fd());
+            Some(file.map_err(|error| refused(error.to_string()))?)
+        };
+        let whole = region.file();
+        let file = read_only.as_ref().unwrap_or(&whole);
+        let publish = Publish {
+            ticket: self.next_ticket(),
+            vpid: self.address.vpid.0,
+            slot,
+            generation,
+            access: access.bits(),
+            length: region.segment().length() as u64,
+        };
+        let answer = self
+            .ask(publish.ticket, publish, &[file.as_fd()])
+            .map_err(|e| refused(e.to_string()))?;
+        match answer.reply.status {
+            status::DONE => Ok(()),
+            status::EXHAUSTED => Err(GrantError::Exhausted {
+                maximum: usize::try_from(answer.reply.first).unwrap_or(usize::MAX),
+            }),
+            _ => Err(refused(BrokerError::InvalidAnswer.to_string())),
+        }
+    }
+
+    pub(crate) fn do_revoke(&mut self, key: RemoteKey) -> Result<(), GrantError> {
+        let KeyParts { vpid, slot, generation } = KeyParts::of(key);
+        if vpid != self.address.vpid.0 {
+            return Err(GrantError::UnknownKey);
+        }
+        let emptied = self.grants.empty(slot, generation).ok_or(GrantError::UnknownKey)?;
+        // From here on initiators refuse it, whether the broker answers or not.
+        self.registers.set_stamp(slot, Stamp::of(emptied.next));
+        weft_sync::fence::heavy();
+        let ticket = self.next_ticket();
+        let retract = Retract { ticket, vpid, slot, generation };
+        let answer = self.ask(ticket, retract, &[]);
+        // Whoever cannot be asked may have handed it out.
+        let handed_out = answer.as_ref().map_or(1, |answer| answer.reply.first);
+        if handed_out != 0 {
+            self.take_away(&emptied)?;
+        }
+        answer.map(|_| ()).map_err(|error| GrantError::Broker { reason: error.to_string() })
+    }
+
+    /// Makes sure that whoever mapped the memory of a key that was taken back reaches nothing by
+    /// that any more.
+    ///
+    /// Memory is moved only when no key that allows writing remains, so no peer that may write is
+    /// writing; while one remains, every endpoint of the partition may do what the lost key let.
+    fn take_away(&mut self, emptied: &Emptied) -> Result<(), GrantError> {
+        let remaining: Vec<(u16, u32, Access)> = self
+            .grants
+            .iter()
+            .filter(|(_, grant)| grant.region.as_ref().is_some_and(|r| r.is(&emptied.region)))
+            .map(|(slot, grant)| (slot, grant.generation, grant.access))
+            .collect();
+        let writable = remaining.iter().any(|(.., access)| access.contains(Access::WRITE));
+        let covered = !remaining.is_empty() && !emptied.access.contains(Access::WRITE);
+        if writable || covered {
+            return Ok(());
+        }
+        let refused = |error: weft_memory::SegmentError| GrantError::Broker {
+            reason: format!("the memory could not be moved out of reach: {error}"),
+        };
+        emptied.region.move_away().map_err(refused)?;
+        for (slot, generation, access) in remaining {
+            self.publish(slot, generation, &emptied.region, access)?;
+            self.registers.set_stamp(slot, self.registers.stamp(slot).moved());
+        }
+        Ok(())
+    }
+
+    /// Maps the memory behind a peer's key.
+    #[cold]
+    pub(crate) fn resolve(&mut self, to: Peer, key: RemoteKey) -> Result<(), OperationError> {
+        let parts = KeyParts::of(key);
+        let peer = self.peers.live(to)?;
+        if parts.vpid != peer.vpid() || parts.slot >= KEYS_MAX {
+            return Err(OperationError::InvalidKey);
+        }
+        // Read before asking: when it changes meanwhile, what comes back is asked for again.
+        let stamp = peer.registers.stamp(parts.slot);
+        if stamp.generation() != parts.generation {
+            return Err(OperationError::InvalidKey);
+        }
+        let ask = Resolve {
+            ticket: self.next_ticket(),
+            vpid: self.address.vpid.0,
+            owner: parts.vpid,
+            slot: parts.slot,
+            generation: parts.generation,
+        };
+        let broker = |reason: String| OperationError::Broker { reason };
+        let Answer { reply, files } =
+            self.ask(ask.ticket, ask, &[]).map_err(|e| broker(e.to_string()))?;
+        if reply.status == status::NOT_FOUND {
+            return Err(OperationError::InvalidKey);
+        }
+        let file = <[OwnedFd; 1]>::try_from(files).ok().filter(|_| reply.status == status::DONE);
+        let access = u8::try_from(reply.second).ok().and_then(Access::from_bits);
+        let length = usize::try_from(reply.first).ok();
+        let (Some([file]), Some(access), Some(length)) = (file, access, length) else {
+            return Err(broker(BrokerError::InvalidAnswer.to_string()));
+        };
+        let segment = Segment::open(file.as_fd(), length, access.contains(Access::WRITE))
+            .map_err(|error| broker(error.to_string()))?;
+        let mapped = Mapped { stamp, access, segment: Arc::new(segment) };
+        // Asking may have told that it died in the meantime.
+        let peer = self.peers.live(to)?;
+        let place = usize::from(parts.slot);
+        if peer.keys.len() <= place {
+            peer.keys.resize(place + 1, None);
+        }
+        peer.keys[place] = Some(mapped);
+        Ok(())
+    }
+
+    /// Announces the endpoint to a broker that was started anew.
+    /// Returns whether it was heard.
+    fn announce(&mut self) -> bool {
+        let ticket = self.next_ticket();
+        let vpid = self.address.vpid.0;
+        let mut open_flags = flags::AGAIN | flags::PARTITION;
+        if self.full_fences {
+            open_flags |= flags::FULL_FENCES;
+        }
+        let (partition, birth) = (self.partition, self.birth);
+        let open = Open { ticket, flags: open_flags, partition, birth, vpid };
+        let files = [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.bell()];
+        let Ok(Received { message: EndpointControl::Reply(reply), .. }) =
+            self.client.call(open.into(), ticket, &files)
+        else {
+            return false;
+        };
+        self.unannounced = false;
+        if reply.status != status::DONE {
+            // Too late: the VPID is another's, and the peers were told that this one is gone.
+            let peers: Vec<u16> = self.peers.iter().map(PeerState::vpid).collect();
+            for peer in peers {
+                self.peer_gone(peer);
+            }
+            return true;
+        }
+        let itself = vpid;
+        for peer in self.peers.iter().filter(|peer| peer.vpid() != itself) {
+            let pair = Remember { vpid, peer: peer.vpid(), birth: peer.birth };
+            let _ = self.client.tell(pair.into());
+        }
+        let joined = self.joined;
+        for group in (0..64).filter(|group| joined & (1 << group) != 0) {
+            let ticket = self.next_ticket();
+            let _ = self.client.call(Join { ticket, vpid, group }.into(), ticket, &[]);
+        }
+        let keys: Vec<_> = self
+            .grants
+            .iter()
+            .filter_map(|(slot, grant)| {
+                Some((slot, grant.generation, grant.access, grant.region.clone()?))
+            })
+            .collect();
+        for (slot, generation, access, region) in keys {
+            let _ = self.publish(slot, generation, &region, access);
+        }
+        self.members.fill(None);
+        true
+    }
+}
+
+fn no_answer(error: BrokerError) -> ConnectError {
+    ConnectError::Broker { reason: error.to_string() }
+}
+
+fn no_memory(error: weft_memory::SegmentError) -> ConnectError {
+    match error {
+        weft_memory::SegmentError::Os { call, errno, .. } => ConnectError::Os { call, errno },
+        other => ConnectError::Broker { reason: other.to_string() },
+    }
+}

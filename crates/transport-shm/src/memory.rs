@@ -1,0 +1,292 @@
+//! Regions, the keys an endpoint granted, and the peers' keys it resolved.
+//!
+//! A key is the owner's VPID, its slot and the slot's generation (low to high: 32 bits of
+//! generation, 16 of slot, 16 of VPID). It is valid while the owner's register segment shows its
+//! generation in its slot, which every initiator looks at before each operation.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use weft_fabric::{Access, Command, OperationError, Region, RegionError, RemoteKey};
+use weft_memory::{CopyMode, Segment, SegmentError};
+
+use crate::registers::{KEYS_MAX, Stamp};
+
+/// Registered memory of an endpoint. Clones are the same memory.
+#[derive(Clone, Debug)]
+pub struct ShmRegion {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    segment: Segment,
+    /// Changes when the memory is moved.
+    file: Mutex<Arc<OwnedFd>>,
+    /// Of the endpoint, which counts its regions here; two endpoints never share one.
+    count: Arc<AtomicUsize>,
+}
+
+impl ShmRegion {
+    /// A region of the endpoint that counts in `count`.
+    pub(crate) fn new(segment: Segment, file: OwnedFd, count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self {
+            inner: Arc::new(Inner {
+                segment,
+                file: Mutex::new(Arc::new(file)),
+                count: Arc::clone(count),
+            }),
+        }
+    }
+
+    /// True for a region of the endpoint that counts in `count`.
+    pub(crate) fn belongs_to(&self, count: &Arc<AtomicUsize>) -> bool {
+        Arc::ptr_eq(&self.inner.count, count)
+    }
+
+    /// Its memory.
+    #[inline]
+    pub(crate) fn segment(&self) -> &Segment {
+        &self.inner.segment
+    }
+
+    /// Its descriptor.
+    pub(crate) fn file(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.inner.file.lock())
+    }
+
+    /// True for the same memory.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Moves it to fresh memory, out of reach of all who mapped it.
+    pub(crate) fn move_away(&self) -> Result<(), SegmentError> {
+        let mut file = self.inner.file.lock();
+        *file = Arc::new(self.inner.segment.move_away("weft-region")?);
+        Ok(())
+    }
+
+    /// The range as an index, when it lies inside.
+    #[inline]
+    pub(crate) fn check(&self, offset: u64, length: u64) -> Result<usize, RegionError> {
+        let region = self.length();
+        inside(offset, length, region).ok_or(RegionError::OutOfBounds { offset, length, region })
+    }
+
+    fn check_word(&self, offset: u64) -> Result<usize, RegionError> {
+        if !offset.is_multiple_of(8) {
+            return Err(RegionError::Misaligned { offset, alignment: 8 });
+        }
+        self.check(offset, 8)
+    }
+}
+
+/// The start of a range as an index, when the range lies inside `region` bytes of mapped memory.
+#[inline]
+fn inside(offset: u64, length: u64, region: u64) -> Option<usize> {
+    let fits = offset <= region && length <= region - offset;
+    if fits { usize::try_from(offset).ok() } else { None }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Region for ShmRegion {
+    fn length(&self) -> u64 {
+        self.inner.segment.length() as u64
+    }
+
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), RegionError> {
+        let start = self.check(offset, target.len() as u64)?;
+        self.inner.segment.read(start, target);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError> {
+        let start = self.check(offset, source.len() as u64)?;
+        self.inner.segment.write(start, source, CopyMode::Plain);
+        Ok(())
+    }
+
+    fn load(&self, offset: u64) -> Result<u64, RegionError> {
+        let start = self.check_word(offset)?;
+        Ok(self.inner.segment.word64(start).load(Ordering::Acquire))
+    }
+
+    fn store(&self, offset: u64, value: u64) -> Result<(), RegionError> {
+        let start = self.check_word(offset)?;
+        self.inner.segment.word64(start).store(value, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The parts of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyParts {
+    pub vpid: u16,
+    pub slot: u16,
+    pub generation: u32,
+}
+
+impl KeyParts {
+    #[inline]
+    pub const fn of(key: RemoteKey) -> Self {
+        let [g0, g1, g2, g3, s0, s1, v0, v1] = key.0.to_le_bytes();
+        Self {
+            vpid: u16::from_le_bytes([v0, v1]),
+            slot: u16::from_le_bytes([s0, s1]),
+            generation: u32::from_le_bytes([g0, g1, g2, g3]),
+        }
+    }
+
+    pub fn key(self) -> RemoteKey {
+        let low = u64::from(self.generation) | u64::from(self.slot) << 32;
+        RemoteKey(low | u64::from(self.vpid) << 48)
+    }
+}
+
+/// A peer's key as it was resolved.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    /// The owner's stamp when it was asked for.
+    pub stamp: Stamp,
+    pub access: Access,
+    pub segment: Arc<Segment>,
+}
+
+impl Mapped {
+    //= EXTOLL-THESIS#3.2.5
+    //# The ATU verifies the VPID and the access permissions of every translation.
+    /// The start of the range as an index, when the key allows `command` on it.
+    #[inline]
+    pub fn check(
+        &self,
+        command: Command,
+        offset: u64,
+        length: u64,
+    ) -> Result<usize, OperationError> {
+        let needed = match command {
+            Command::Put | Command::ImmediatePut => Access::WRITE,
+            Command::Get => Access::READ,
+            Command::Atomic => Access::ATOMIC,
+            Command::NotificationPut | Command::Lock => Access::empty(),
+        };
+        if !self.access.contains(needed) {
+            return Err(OperationError::AccessDenied { command });
+        }
+        let region = self.segment.length() as u64;
+        inside(offset, length, region).ok_or(OperationError::OutOfBounds { offset, length, region })
+    }
+}
+
+/// The keys an endpoint granted.
+#[derive(Debug)]
+pub struct Grants {
+    slots: Vec<Grant>,
+    free: Vec<u16>,
+    /// Generation that the first key of a slot gets.
+    first: u32,
+}
+
+#[derive(Debug)]
+pub struct Grant {
+    pub generation: u32,
+    pub access: Access,
+    pub region: Option<ShmRegion>,
+}
+
+/// A key that was taken back.
+#[derive(Debug)]
+pub struct Emptied {
+    /// The next generation of its slot.
+    pub next: u32,
+    pub access: Access,
+    pub region: ShmRegion,
+}
+
+impl Grants {
+    /// An empty table. `first` is drawn by lot, so that keys of an endpoint that had the VPID
+    /// before mean nothing.
+    pub fn new(first: u32) -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), first }
+    }
+
+    /// A free slot and the generation that its next key has.
+    pub fn vacant(&mut self) -> Option<(u16, u32)> {
+        if let Some(slot) = self.free.last() {
+            return Some((*slot, self.slots[usize::from(*slot)].generation));
+        }
+        let slot = u16::try_from(self.slots.len()).ok().filter(|slot| *slot < KEYS_MAX)?;
+        let (generation, access) = (self.first, Access::empty());
+        self.slots.push(Grant { generation, access, region: None });
+        self.free.push(slot);
+        Some((slot, generation))
+    }
+
+    /// Fills the slot that [`Grants::vacant`] named.
+    pub fn fill(&mut self, slot: u16, access: Access, region: ShmRegion) {
+        assert_eq!(self.free.pop(), Some(slot), "the slot was just named");
+        let grant = &mut self.slots[usize::from(slot)];
+        grant.access = access;
+        grant.region = Some(region);
+    }
+
+    /// Empties the slot of a key; `None` when it is not in force. Returns what it granted.
+    pub fn empty(&mut self, slot: u16, generation: u32) -> Option<Emptied> {
+        let grant = self.slots.get_mut(usize::from(slot))?;
+        if grant.generation != generation || grant.region.is_none() {
+            return None;
+        }
+        let region = grant.region.take()?;
+        grant.generation = generation.wrapping_add(1);
+        self.free.push(slot);
+        Some(Emptied { next: grant.generation, access: grant.access, region })
+    }
+
+    /// The keys in force.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &Grant)> {
+        (0..).zip(&self.slots).filter(|(_, grant)| grant.region.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_keeps_its_parts() {
+        let parts = KeyParts { vpid: 0xabcd, slot: 0x1234, generation: 0xdead_beef };
+        assert_eq!(KeyParts::of(parts.key()), parts);
+    }
+
+    #[test]
+    fn a_slot_is_reused_with_another_generation() {
+        let mut grants = Grants::new(u32::MAX);
+        let count = Arc::new(AtomicUsize::new(0));
+        let (segment, file) = Segment::create("weft-test", 4096).expect("memory");
+        let region = ShmRegion::new(segment, file, &count);
+        assert_eq!(grants.vacant(), Some((0, u32::MAX)));
+        grants.fill(0, Access::READ, region.clone());
+        assert_eq!(grants.vacant(), Some((1, u32::MAX)));
+        assert!(grants.empty(0, 5).is_none());
+        assert_eq!(grants.empty(0, u32::MAX).map(|emptied| emptied.next), Some(0));
+        assert!(grants.empty(0, 0).is_none());
+        assert_eq!(grants.vacant(), Some((0, 0)));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn ranges_that_wrap_are_outside() {
+        assert_eq!(inside(8, u64::MAX, 16), None);
+        assert_eq!(inside(u64::MAX, 2, 16), None);
+        assert_eq!(inside(16, 0, 16), Some(16));
+        assert_eq!(inside(16, 1, 16), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! Messages: the mailbox of 003 section 3.2.2, one ring for each ordered pair.
+//!
+//! The way of a message: payload, status word, one look at the receiver's attention word. Nothing
+//! else is shared unless the receiver does not look.
+
+use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
+
+use crate::address_vector::PeerState;
+use crate::attention;
+use crate::completion::{message_flags, multicast_flags};
+use crate::endpoint::ShmEndpoint;
+use crate::ring::PAYLOAD_BYTES;
+
+/// Checks a message and returns its length.
+#[inline]
+fn check(header: MessageHeader, parts: &[&[u8]]) -> Result<usize, SendError> {
+    let length = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()));
+    if length > PAYLOAD_BYTES {
+        return Err(SendError::TooLong { length, maximum: PAYLOAD_BYTES });
+    }
+    if header.kind >= MessageHeader::KINDS {
+        return Err(SendError::InvalidKind { kind: header.kind });
+    }
+    Ok(length)
+}
+
+impl PeerState {
+    /// Puts a slot into the peer's ring and rings if it does not look; false when it is full.
+    #[inline]
+    pub(crate) fn emit(&mut self, own: u16, tag: u8, flags: u16, parts: &[&[u8]]) -> bool {
+        if self.pair.outgoing().send(&mut self.send, tag, flags, parts).is_err() {
+            return false;
+        }
+        if attention::claim(self.pair.peer_data(), self.full_fences) {
+            self.doorbell.ring(own);
+        }
+        true
+    }
+
+    /// As [`PeerState::emit`], for a payload of words.
+    #[inline]
+    pub(crate) fn emit_words<const N: usize>(
+        &mut self,
+        own: u16,
+        tag: u8,
+        flags: u16,
+        words: &[u64; N],
+    ) -> bool {
+        if self.pair.outgoing().send_words(&mut self.send, tag, flags, words).is_err() {
+            return false;
+        }
+        if attention::claim(self.pair.peer_data(), self.full_fences) {
+            self.doorbell.ring(own);
+        }
+        true
+    }
+
+    /// The peer's ring has room for one more slot.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.pair.outgoing().free(&mut self.send, 1) > 0
+    }
+}
+
+impl ShmEndpoint {
+    //= EXTOLL-THESIS#3.2.2
+    //# VELO sends small messages, gathered, straight into the mailbox of the target.
+    #[inline]
+    pub(crate) fn do_send(
+        &mut self,
+        to: Peer,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<(), SendError> {
+        let own = self.address.vpid.0;
+        let length = check(header, parts)?;
+        let peer = self.peers.live(to)?;
+        if !peer.emit(own, header.tag, message_flags(header), parts) {
+            self.want_room(to);
+            return Err(SendError::WouldBlock);
+        }
+        self.registers.count(Register::MessagesSent, 1);
+        self.registers.count(Register::MessageBytesSent, length as u64);
+        Ok(())
+    }
+
+    pub(crate) fn do_multicast(
+        &mut self,
+        group: Group,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        let length = check(header, parts)?;
+        // Without the broker nobody new can be in the group; who is known gets it.
+        let members = self.group_members(group).unwrap_or_default();
+        let mut full = None;
+        for vpid in &members {
+            if let Some(peer) = self.peers.by_vpid(*vpid)
+                && !peer.has_room()
+            {
+                full = Some(peer.handle);
+            }
+        }
+        if let Some(peer) = full {
+            self.want_room(peer);
+            return Err(SendError::WouldBlock);
+        }
+        let own = self.address.vpid.0;
+        let mut sent = 0;
+        for vpid in members {
+            if let Some(peer) = self.peers.by_vpid(vpid)
+                && peer.emit(own, header.tag, multicast_flags(header, group), parts)
+            {
+                sent += 1;
+            }
+        }
+        self.registers.count(Register::MessagesSent, sent as u64);
+        self.registers.count(Register::MessageBytesSent, (sent * length) as u64);
+        Ok(sent)
+    }
+
+    /// Remembers that a peer refused, so that it is reported when it has room.
+    #[cold]
+    pub(crate) fn want_room(&mut self, to: Peer) {
+        if let Ok(peer) = self.peers.live(to)
+            && !peer.wants_room
+        {
+            peer.wants_room = true;
+            let vpid = peer.vpid();
+            self.waits_for_room.push(vpid);
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Polling, waiting and sleeping.
+//!
+//! A poll looks at the bell's summary word, at the queue of own notifications and at the rings of
+//! the active peers. A ring that stays empty is armed and no longer looked at: its sender rings.
+//! So a poll costs as much as there is traffic, not as there are peers.
+//!
+//! # Falling asleep
+//! Arm every ring (and every peer's room that is waited for), one heavy fence, look at all of them
+//! once more, announce the sleep in the bell's state word, look at the summary, sleep. Whoever
+//! publishes afterwards sees an armed word, sets the summary and finds the state.
+//!
+//! # Invariants
+//! - A sleep lasts at most [`SLICE`]; then all rings are looked at, so that a hostile peer that
+//!   clears others' bits delays and never hangs the endpoint.
+
+use std::time::Duration;
+
+use std::os::fd::AsFd;
+use weft_fabric::{Armed, Event, Message, Register, Waited};
+use weft_sync::{Step, fence, futex};
+
+use crate::address_vector::PeerState;
+use crate::attention;
+use crate::bell;
+use crate::completion::{Content, decode};
+use crate::endpoint::{Leaving, ShmEndpoint};
+use crate::ring::FIRST_LINE_PAYLOAD;
+use crate::sys;
+
+/// Longest sleep without a look at everything.
+const SLICE: Duration = Duration::from_millis(100);
+/// Polls without anything after which a ring is armed, when more than [`ACTIVE_MIN`] are polled.
+const IDLE_POLLS: u32 = 512;
+/// So many rings are always polled: looking at them costs less than arming them.
+const ACTIVE_MIN: usize = 4;
+/// Polls between two looks at the broker's line and at all rings, a power of two.
+const LOOK_EVERY: u32 = 1 << 16;
+/// Polls between two searches for idle rings, a power of two.
+const TIDY_EVERY: u32 = 1 << 8;
+/// How soon to poll again when the bell socket is broken or the daemon away.
+const BROKEN_BELL_POLL: Duration = Duration::from_millis(10);
+
+/// What a round of receiving did.
+#[derive(Default)]
+struct Tally {
+    messages: u64,
+    bytes: u64,
+    notifications: u64,
+}
+
+/// How receiving from a peer ended.
+enum Received {
+    /// So many events.
+    Events(usize),
+    /// It wrote what no peer of ours writes.
+    Nonsense,
+}
+
+/// Hands out up to `budget` events of a peer.
+#[inline]
+fn receive(
+    peer: &mut PeerState,
+    own: u16,
+    budget: usize,
+    tally: &mut Tally,
+    sink: &mut dyn FnMut(Event<'_>),
+) -> Received {
+    let PeerState { pair, receive, .. } = peer;
+    let ring = pair.incoming();
+    let returned = receive.messages_returned;
+    let mut payload = [0; 120];
+    let mut events = 0;
+    while events < budget {
+        let status = match ring.peek(receive) {
+            Ok(Some(status)) => status,
+            Ok(None) => break,
+            Err(_) => return Received::Nonsense,
+        };
+        let length = usize::from(status.length);
+        // Whole lines: copies of a fixed size need no call, and a short message needs one line.
+        if length <= FIRST_LINE_PAYLOAD {
+            ring.read(receive, 0, &mut payload[..FIRST_LINE_PAYLOAD]);
+        } else {
+            ring.read(receive, 0, &mut payload);
+        }
+        ring.advance(receive, false);
+        events += 1;
+        match decode(status, &payload, peer.address) {
+            Some(Content::Message(header, group)) => {
+                tally.messages += 1;
+                tally.bytes += length as u64;
+                let source = peer.address;
+                sink(Event::Message(Message {
+                    source,
+                    header,
+                    group,
+                    payload: &payload[..length],
+                }));
+            }
+            Some(Content::Notification(notification)) => {
+                tally.notifications += 1;
+                sink(Event::Notification(notification));
+            }
+            None => return Received::Nonsense,
+        }
+    }
+    if receive.messages_returned != returned && attention::claim(pair.peer_room(), peer.full_fences)
+    {
+        peer.doorbell.ring(own);
+    }
+    Received::Events(events)
+}
+
+impl ShmEndpoint {
+    #[inline]
+    pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        if self.armed {
+            self.rise();
+        }
+        if self.doorbell.words().is_rung() {
+            self.answer_bell();
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls & (TIDY_EVERY - 1) == 0 {
+            self.tidy();
+        }
+        let mut tally = Tally::default();
+        let mut events = 0;
+        if !self.leaving.is_empty() {
+            events += self.poll_leaving(budget, &mut tally, sink);
+        }
+        while events < budget
+            && let Some(notification) = self.local.pop()
+        {
+            events += 1;
+            tally.notifications += 1;
+            sink(Event::Notification(notification));
+        }
+        events += self.poll_rings(budget - events, &mut tally, sink);
+        if !self.waits_for_room.is_empty() {
+            events += self.poll_room(budget - events, sink);
+        }
+        if events != 0 {
+            self.count(&tally);
+        }
+        events
+    }
+
+    fn count(&self, tally: &Tally) {
+        if tally.messages != 0 {
+            self.registers.count(Register::MessagesReceived, tally.messages);
+            self.registers.count(Register::MessageBytesReceived, tally.bytes);
+        }
+        if tally.notifications != 0 {
+            self.registers.count(Register::NotificationsReceived, tally.notifications);
+        }
+    }
+
+    #[inline]
+    fn poll_rings(
+        &mut self,
+        budget: usize,
+        tally: &mut Tally,
+        sink: &mut dyn FnMut(Event<'_>),
+    ) -> usize {
+        let own = self.address.vpid.0;
+        let mut events = 0;
+        let count = self.active.len();
+        for step in 0..count {
+            if events >= budget {
+                break;
+            }
+            let mut place = self.turn + step;
+            if place >= count {
+                place -= count;
+            }
+            let vpid = self.active[place];
+            let Some(peer) = self.peers.by_vpid(vpid) else { continue };
+            if !is_filled(peer) {
+                peer.idle = peer.idle.saturating_add(1);
+                continue;
+            }
+            match receive(peer, own, budget - events, tally, sink) {
+                Received::Events(some) => {
+                    peer.idle = 0;
+                    events += some;
+                }
+                Received::Nonsense => {
+                    // The list changed; the others have their turn with the next poll.
+                    self.peer_gone(vpid);
+                    return events;
+                }
+            }
+        }
+        self.turn += 1;
+        if self.turn >= count {
+            self.turn = 0;
+        }
+        events
+    }
+
+    /// The last messages of peers that are gone, and then their end.
+    #[cold]
+    fn poll_leaving(
+        &mut self,
+        budget: usize,
+        tally: &mut Tally,
+        sink: &mut dyn FnMut(Event<'_>),
+    ) -> usize {
+        let own = self.address.vpid.0;
+        let mut events = 0;
+        while events < budget
+            && let Some(Leaving { peer, until }) = self.leaving.first_mut()
+        {
+            let left = until.wrapping_sub(peer.receive.messages);
+            let left = usize::try_from(left).unwrap_or(0).min(budget - events);
+            match receive(peer, own, left, tally, sink) {
+                Received::Events(some) if some > 0 => {
+                    events += some;
+                    continue;
+                }
+                Received::Events(_) | Received::Nonsense => {}
+            }
+            let address = peer.address;
+            self.leaving.remove(0);
+            self.registers.count(Register::PeersDown, 1);
+            events += 1;
+            sink(Event::PeerDown { address });
+        }
+        events
+    }
+
+    #[cold]
+    fn poll_room(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        // An own queue that is full is emptied by polling; half of it is worth another try.
+        let local = self.local.free() >= crate::attr::LOCAL_EVENTS_MAX / 2;
+        let mut events = 0;
+        let mut place = 0;
+        while events < budget && place < self.waits_for_room.len() {
+            let vpid = self.waits_for_room[place];
+            let Some(peer) = self.peers.by_vpid(vpid) else {
+                self.waits_for_room.swap_remove(place);
+                continue;
+            };
+            if !(local && peer.has_room()) {
+                place += 1;
+                continue;
+            }
+            peer.wants_room = false;
+            attention::watch(peer.pair.own_room());
+            let handle = peer.handle;
+            self.waits_for_room.swap_remove(place);
+            events += 1;
+            sink(Event::Room { peer: handle });
+        }
+        events
+    }
+
+    /// Looks where somebody rang.
+    #[cold]
+    pub(crate) fn answer_bell(&mut self) {
+        let rung = self.doorbell.words().take();
+        if rung.broker {
+            self.hear_broker();
+        }
+        for (word, bits) in (0u16..).zip(rung.peers) {
+            let mut bits = bits;
+            while bits != 0 {
+                let bit = bits.trailing_zeros();
+                bits &= bits - 1;
+                self.activate(word * 64 + u16::try_from(bit).unwrap_or(0));
+            }
+        }
+    }
+
+    /// Polls the ring of a peer from now on.
+    fn activate(&mut self, vpid: u16) {
+        let Some(peer) = self.peers.by_vpid(vpid) else { return };
+        peer.idle = 0;
+        if !peer.active {
+            peer.active = true;
+            attention::watch(peer.pair.own_data());
+            self.active.push(vpid);
+        }
+    }
+
+    /// Polls the ring of a peer from now on if there is something in it.
+    pub(crate) fn activate_if_filled(&mut self, vpid: u16) {
+        let filled = self.peers.by_vpid(vpid).is_some_and(|peer| is_filled(peer));
+        if filled {
+            self.activate(vpid);
+        }
+    }
+
+    /// Arms rings that stayed empty, and now and then looks at what should have rung.
+    #[cold]
+    fn tidy(&mut self) {
+        if self.active.len() > ACTIVE_MIN {
+            self.arm_rings(IDLE_POLLS);
+        }
+        if self.polls & (LOOK_EVERY - 1) == 0 {
+            self.look_at_all();
+        }
+    }
+
+    /// Looks at the broker's line and at every ring, for what a hostile peer or a daemon that died
+    /// may have kept from us.
+    fn look_at_all(&mut self) {
+        self.hear_broker();
+        let filled: Vec<u16> = self
+            .peers
+            .iter()
+            .filter(|peer| !peer.active && is_filled(peer))
+            .map(PeerState::vpid)
+            .collect();
+        for vpid in filled {
+            self.activate(vpid);
+        }
+    }
+
+    /// Arms the rings that were empty for `idle` polls; those that turn out filled stay active.
+    fn arm_rings(&mut self, idle: u32) {
+        let mut armed = Vec::new();
+        for vpid in &self.active {
+            if let Some(peer) = self.peers.by_vpid(*vpid)
+                && peer.idle >= idle
+            {
+                attention::arm(peer.pair.own_data());
+                peer.active = false;
+                armed.push(*vpid);
+            }
+        }
+        if armed.is_empty() {
+            return;
+        }
+        self.active.retain(|vpid| !armed.contains(vpid));
+        self.turn = 0;
+        fence::heavy();
+        for vpid in armed {
+            self.activate_if_filled(vpid);
+        }
+    }
+
+    /// True when a poll has something to hand out.
+    fn is_ready(&mut self) -> bool {
+        if self.doorbell.words().is_rung() {
+            self.answer_bell();
+        }
+        if !self.local.is_empty() || !self.leaving.is_empty() {
+            return true;
+        }
+        for vpid in &self.active {
+            if self.peers.by_vpid(*vpid).is_some_and(|peer| is_filled(peer)) {
+                return true;
+            }
+        }
+        // The own queue is empty, so room depends on the peers alone.
+        for vpid in &self.waits_for_room {
+            if self.peers.by_vpid(*vpid).is_some_and(PeerState::has_room) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Arms everything and announces the sleep; false when there is something to poll.
+    fn prepare_sleep(&mut self, state: u32) -> bool {
+        for vpid in &self.waits_for_room {
+            if let Some(peer) = self.peers.by_vpid(*vpid) {
+                attention::arm(peer.pair.own_room());
+            }
+        }
+        if self.active.is_empty() && !self.waits_for_room.is_empty() {
+            fence::heavy();
+        }
+        self.arm_rings(0);
+        if self.is_ready() {
+            return false;
+        }
+        self.doorbell.words().prepare(state)
+    }
+
+    pub(crate) fn do_wait(&mut self, timeout: Option<Duration>) -> Waited {
+        if self.armed {
+            self.rise();
+        }
+        let mut until = None;
+        let mut left = || {
+            let timeout = timeout?;
+            let now = sys::now();
+            let until = *until.get_or_insert(now.saturating_add(timeout));
+            Some(until.saturating_sub(now))
+        };
+        let mut slept = false;
+        self.patience.restart();
+        loop {
+            if self.is_ready() {
+                if slept {
+                    self.patience.miss()
+                } else {
+                    self.patience.hit()
+                }
+                return Waited::Ready;
+            }
+            let step = self.patience.step();
+            if step == Step::Spin {
+                weft_sync::atomic::pause();
+                continue;
+            }
+            let left = left();
+            if left == Some(Duration::ZERO) {
+                return Waited::TimedOut;
+            }
+            if step == Step::Yield {
+                rustix::thread::sched_yield();
+            } else {
+                slept = true;
+                self.sleep(left.map_or(SLICE, |left| left.min(SLICE)));
+            }
+        }
+    }
+
+    /// Sleeps until somebody rings, at most so long.
+    fn sleep(&mut self, longest: Duration) {
+        if !self.prepare_sleep(bell::ON_WORD) {
+            return;
+        }
+        self.registers.count(Register::Sleeps, 1);
+        let words = self.doorbell.words();
+        let slept = futex::wait(words.state(), bell::ON_WORD, Some(longest));
+        words.rise();
+        if slept == futex::Slept::TimedOut {
+            self.look_at_all();
+        }
+    }
+
+    pub(crate) fn do_arm(&mut self) -> Armed {
+        if self.armed {
+            self.rise();
+        }
+        // A daemon that died rings no bell; who only sleeps on the descriptor hears of it here.
+        self.hear_broker();
+        if self.bell_broken || self.client.is_lost() {
+            return if self.is_ready() { Armed::Busy } else { Armed::PollWithin(BROKEN_BELL_POLL) };
+        }
+        if !self.prepare_sleep(bell::ON_DESCRIPTOR) {
+            return Armed::Busy;
+        }
+        self.registers.count(Register::Sleeps, 1);
+        self.armed = true;
+        Armed::Sleep
+    }
+
+    /// No longer sleeping on the descriptor.
+    #[cold]
+    fn rise(&mut self) {
+        self.armed = false;
+        self.doorbell.words().rise();
+        // The line to the broker may be what woke.
+        self.hear_broker();
+        if !sys::drain(self.woken.as_fd()) {
+            self.bell_broken = true;
+        }
+    }
+}
+
+/// There is something in the ring of a peer, be it nonsense.
+#[inline]
+fn is_filled(peer: &PeerState) -> bool {
+    !matches!(peer.pair.incoming().peek(&peer.receive), Ok(None))
+}

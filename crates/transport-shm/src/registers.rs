@@ -1,0 +1,141 @@
+//! The register segment: what an endpoint shows its peers and only it can write.
+//!
+//! ```text
+//! 0      register file: Register::COUNT words of 64 bits
+//! 4096   stamp of each key slot: KEYS_MAX words of 64 bits
+//! ```
+//!
+//! # Invariants
+//! - Peers hold a descriptor that can be mapped for reading only.
+//! - A key is valid while the generation in the stamp of its slot is the key's own.
+//! - What a peer mapped for a key is good while the stamp is as it was when it asked for it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_fabric::Register;
+use weft_memory::{Segment, SegmentError};
+
+/// Keys an endpoint can have granted at a time.
+pub const KEYS_MAX: u16 = 1024;
+const STAMPS_START: usize = 4096;
+/// Bytes of the segment.
+pub const BYTES: usize = STAMPS_START + KEYS_MAX as usize * 8;
+
+/// A mapped register segment.
+#[derive(Debug)]
+pub struct Registers {
+    segment: Segment,
+}
+
+impl Registers {
+    /// Makes the own one; the descriptor is for passing on and cannot be written through.
+    ///
+    /// # Errors
+    /// [`SegmentError`].
+    pub fn create() -> Result<(Self, OwnedFd), SegmentError> {
+        let (segment, file) = Segment::create("weft-registers", BYTES)?;
+        let shown = Segment::reopen_read_only(file.as_fd())?;
+        Ok((Self { segment }, shown))
+    }
+
+    /// Maps that of a peer.
+    ///
+    /// # Errors
+    /// [`SegmentError`] when the memory is not of the right kind and size.
+    pub fn open(file: BorrowedFd<'_>) -> Result<Self, SegmentError> {
+        Ok(Self { segment: Segment::open(file, BYTES, false)? })
+    }
+
+    #[inline]
+    fn word(&self, register: Register) -> &AtomicU64 {
+        self.segment.word64(register.index() * 8)
+    }
+
+    /// The value of a register.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, register: Register) -> u64 {
+        self.word(register).load(Ordering::Relaxed)
+    }
+
+    /// Sets a register of the own endpoint.
+    #[inline]
+    pub fn set(&self, register: Register, value: u64) {
+        self.word(register).store(value, Ordering::Relaxed);
+    }
+
+    /// Adds to a counter of the own endpoint, which has one writer.
+    #[inline]
+    pub fn count(&self, register: Register, by: u64) {
+        let word = self.word(register);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
+    /// The stamp of a key slot.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    #[inline]
+    #[must_use]
+    pub fn stamp(&self, slot: u16) -> Stamp {
+        Stamp(self.segment.word64(stamp_offset(slot)).load(Ordering::Acquire))
+    }
+
+    /// Sets the stamp of a key slot of the own endpoint.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn set_stamp(&self, slot: u16, stamp: Stamp) {
+        self.segment.word64(stamp_offset(slot)).store(stamp.0, Ordering::Release);
+    }
+}
+
+/// What an initiator compares before each operation: the generation of the key that is in force,
+/// and above it how often the memory behind it was moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// The stamp of a key whose memory was never moved.
+    pub fn of(generation: u32) -> Self {
+        Self(u64::from(generation))
+    }
+
+    /// The generation in it.
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
+    /// The stamp after the memory was moved.
+    pub const fn moved(self) -> Self {
+        Self(self.0.wrapping_add(1 << 32))
+    }
+}
+
+#[inline]
+fn stamp_offset(slot: u16) -> usize {
+    assert!(slot < KEYS_MAX, "there is no key slot {slot}");
+    STAMPS_START + usize::from(slot) * 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_read_what_the_owner_counts() {
+        let (own, file) = Registers::create().expect("memory");
+        let seen = Registers::open(file.as_fd()).expect("memory");
+        own.count(Register::Puts, 2);
+        own.count(Register::Puts, 3);
+        own.set(Register::Scratch, 7);
+        own.set_stamp(KEYS_MAX - 1, Stamp::of(9).moved());
+        assert_eq!((seen.value(Register::Puts), seen.value(Register::Scratch)), (5, 7));
+        assert_eq!(seen.stamp(KEYS_MAX - 1).generation(), 9);
+        assert_ne!(seen.stamp(KEYS_MAX - 1), Stamp::of(9));
+        assert!(Segment::open(file.as_fd(), BYTES, true).is_err(), "not for writing");
+    }
+}

@@ -1,0 +1,240 @@
+//! The mailbox: a ring of 128-byte slots with one sender and one receiver.
+//!
+//! Source: 003 section 3.2.2 (VELO): a slot is a status word of 8 bytes and up to 120 bytes of
+//! payload. The sender writes the payload and then, with release order, the status word, whose low
+//! half is the number of the message plus one: the receiver knows a slot is filled by its number,
+//! so no index is shared in the common case. The receiver gives slots back by publishing how many
+//! it took, in batches; the sender reads that count only when the slots it knows of run out.
+//!
+//! # Invariants
+//! - Each end keeps its own position in a plain cursor; only `taken` and the slots are shared.
+//! - A sender that dies before the status word is written has sent nothing.
+//! - What the other end writes is checked where it is read: a length above 120 or a count of taken
+//!   messages that was never sent is an error or ignored, never an index.
+//!
+//! The memory is behind [`RingMemory`], so that the same code runs over a segment and under the
+//! model checker.
+
+use weft_fabric::{LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot};
+use weft_sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 128;
+/// Bytes of payload in a slot.
+pub const PAYLOAD_BYTES: usize = 120;
+/// Payload that shares its cache line with the status word.
+pub const FIRST_LINE_PAYLOAD: usize = 56;
+
+/// Status word, low to high: message number + 1 (32 bits), length (8), tag (8), flags (16).
+mod status {
+    pub const LENGTH_SHIFT: u32 = 32;
+    pub const TAG_SHIFT: u32 = 40;
+    pub const FLAGS_SHIFT: u32 = 48;
+}
+
+/// How many slots ahead the sender asks for lines, which the receiver read last.
+const PREFETCH_SLOTS: u64 = 8;
+
+/// What a slot says besides its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// Bytes of payload.
+    pub length: u8,
+    /// The user tag.
+    pub tag: u8,
+    /// For the layer above: message type, group, kind of notification.
+    pub flags: u16,
+}
+
+impl Status {
+    fn encode(self, message: u64) -> u64 {
+        u64::from(low_half(message.wrapping_add(1)))
+            | u64::from(self.length) << status::LENGTH_SHIFT
+            | u64::from(self.tag) << status::TAG_SHIFT
+            | u64::from(self.flags) << status::FLAGS_SHIFT
+    }
+
+    /// `None` while the slot does not hold `message`.
+    fn decode(word: u64, message: u64) -> Option<Self> {
+        if low_half(word) != low_half(message.wrapping_add(1)) {
+            return None;
+        }
+        let [.., a, b, c, d] = word.to_le_bytes();
+        Some(Self { length: a, tag: b, flags: u16::from_le_bytes([c, d]) })
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
+const fn low_half(value: u64) -> u32 {
+    value as u32
+}
+
+/// Where a ring lives.
+pub trait RingMemory {
+    /// Number of slots, a power of two.
+    fn depth(&self) -> u64;
+    /// The status word of slot `index`.
+    fn status(&self, index: u64) -> &AtomicU64;
+    /// Messages the receiver gave back, written by the receiver.
+    fn taken(&self) -> &AtomicU64;
+    /// Writes payload of slot `index`, from `offset` on.
+    fn write(&self, index: u64, offset: usize, bytes: &[u8]);
+    /// A hint that slot `index` will be written soon, with a `long` payload or a short one.
+    #[inline]
+    fn prefetch(&self, _index: u64, _long: bool) {}
+    /// Reads payload of slot `index`, from `offset` on.
+    fn read(&self, index: u64, offset: usize, target: &mut [u8]);
+}
+
+/// A ring over some memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring<M> {
+    memory: M,
+}
+
+impl<M: RingMemory> Ring<M> {
+    /// The ring in `memory`.
+    pub fn new(memory: M) -> Self {
+        assert!(memory.depth().is_power_of_two(), "a ring has a power of two of slots");
+        Self { memory }
+    }
+
+    /// How many slots there are.
+    #[inline]
+    pub fn depth(&self) -> u64 {
+        self.memory.depth()
+    }
+
+    /// Free slots, at least `wanted` if that many are free.
+    #[inline]
+    pub fn free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
+        let known = self.known_free(cursor);
+        if known >= wanted {
+            return known;
+        }
+        let taken = self.memory.taken().load(Ordering::Acquire);
+        // A receiver cannot have taken what was never sent, nor untake: anything else is hostile.
+        let plausible = taken.wrapping_sub(cursor.messages_taken)
+            <= cursor.messages.wrapping_sub(cursor.messages_taken);
+        if plausible {
+            cursor.messages_taken = taken;
+        }
+        self.known_free(cursor)
+    }
+
+    #[inline]
+    fn known_free(&self, cursor: &SendCursor) -> u64 {
+        let outstanding = cursor.messages.wrapping_sub(cursor.messages_taken);
+        self.depth().saturating_sub(outstanding)
+    }
+
+    /// Sends one message gathered from `parts`.
+    ///
+    /// # Errors
+    /// [`LaneFull`].
+    ///
+    /// # Panics
+    /// When the parts are longer than a slot together.
+    #[inline]
+    pub fn send(
+        &self,
+        cursor: &mut SendCursor,
+        tag: u8,
+        flags: u16,
+        parts: &[&[u8]],
+    ) -> Result<(), LaneFull> {
+        if self.free(cursor, 1) == 0 {
+            return Err(LaneFull);
+        }
+        let index = cursor.messages & (self.depth() - 1);
+        let mut length = 0;
+        for part in parts {
+            self.memory.write(index, length, part);
+            length += part.len();
+        }
+        assert!(length <= PAYLOAD_BYTES, "a message of {length} bytes does not fit a slot");
+        let length = u8::try_from(length).expect("at most 120");
+        self.publish(cursor, index, Status { length, tag, flags });
+        Ok(())
+    }
+
+    /// Sends one message of whole words, which costs less than gathering bytes.
+    ///
+    /// # Errors
+    /// [`LaneFull`].
+    #[inline]
+    pub fn send_words<const N: usize>(
+        &self,
+        cursor: &mut SendCursor,
+        tag: u8,
+        flags: u16,
+        words: &[u64; N],
+    ) -> Result<(), LaneFull> {
+        const { assert!(N * 8 <= PAYLOAD_BYTES, "a slot has 120 bytes") };
+        if self.free(cursor, 1) == 0 {
+            return Err(LaneFull);
+        }
+        let index = cursor.messages & (self.depth() - 1);
+        for (place, word) in words.iter().enumerate() {
+            self.memory.write(index, place * 8, &word.to_le_bytes());
+        }
+        let length = const { (N * 8) as u64 };
+        let length = u8::try_from(length).unwrap_or(0);
+        self.publish(cursor, index, Status { length, tag, flags });
+        Ok(())
+    }
+
+    #[inline]
+    fn publish(&self, cursor: &mut SendCursor, index: u64, status: Status) {
+        let word = status.encode(cursor.messages);
+        self.memory.status(index).store(word, Ordering::Release);
+        let ahead = cursor.messages.wrapping_add(PREFETCH_SLOTS) & (self.depth() - 1);
+        self.memory.prefetch(ahead, usize::from(status.length) > FIRST_LINE_PAYLOAD);
+        cursor.messages = cursor.messages.wrapping_add(1);
+    }
+
+    /// The message at the head.
+    ///
+    /// # Errors
+    /// [`LaneClosed`] when its length is impossible.
+    #[inline]
+    pub fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Status>, LaneClosed> {
+        let index = cursor.messages & (self.depth() - 1);
+        let word = self.memory.status(index).load(Ordering::Acquire);
+        match Status::decode(word, cursor.messages) {
+            Some(status) if usize::from(status.length) > PAYLOAD_BYTES => Err(LaneClosed),
+            other => Ok(other),
+        }
+    }
+
+    /// Copies payload of the message at the head.
+    #[inline]
+    pub fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
+        assert!(offset + target.len() <= PAYLOAD_BYTES, "a slot has 120 bytes");
+        self.memory.read(cursor.messages & (self.depth() - 1), offset, target);
+    }
+
+    /// Takes the message at the head.
+    #[inline]
+    pub fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
+        cursor.messages = cursor.messages.wrapping_add(1);
+        let held = cursor.messages.wrapping_sub(cursor.messages_returned);
+        if flush || held >= self.depth() / 4 {
+            self.give_back(cursor);
+        }
+    }
+
+    /// Gives all taken slots back to the sender.
+    pub fn give_back(&self, cursor: &mut ReceiveCursor) {
+        if cursor.messages_returned != cursor.messages {
+            cursor.messages_returned = cursor.messages;
+            self.memory.taken().store(cursor.messages, Ordering::Release);
+        }
+    }
+}
+
+impl From<Status> for Slot {
+    fn from(status: Status) -> Self {
+        Self { tag: status.tag, length: status.length }
+    }
+}

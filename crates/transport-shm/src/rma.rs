@@ -1,0 +1,331 @@
+//! Put, get and their kin: copies by the initiator, then the notifications.
+//!
+//! An operation first makes sure of the slot of every notification it will need, then checks the
+//! key, then copies, then notifies: a refused one has written nothing.
+
+use weft_fabric::{
+    Command, Issued, Notification, Notify, OperationError, Peer, Register, RemoteKey, Side, Source,
+    Target,
+};
+use weft_memory::CopyMode;
+
+use crate::address_vector::{AddressVector, Lost, PeerState};
+use crate::completion::{encode, notification_flags};
+use crate::endpoint::ShmEndpoint;
+use crate::memory::{KeyParts, Mapped, ShmRegion};
+use crate::window::ShmWindow;
+
+/// What a notification tells of an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Account {
+    pub command: Command,
+    pub notify: Notify,
+    pub context: u64,
+    pub key: RemoteKey,
+    pub offset: u64,
+    pub length: u64,
+}
+
+impl Account {
+    #[inline]
+    fn told(&self, side: Side, peer: weft_fabric::EndpointAddress) -> Notification {
+        Notification {
+            side,
+            command: self.command,
+            peer,
+            operation: self.context,
+            key: self.key,
+            offset: self.offset,
+            length: self.length,
+            class: self.notify.class,
+            immediate: self.notify.immediate,
+        }
+    }
+
+    /// The side that the target is told as, if it is.
+    #[inline]
+    fn at_target(&self) -> Option<Side> {
+        if is_put(self.command) {
+            self.notify.completer().then_some(Side::Completer)
+        } else {
+            self.notify.responder().then_some(Side::Responder)
+        }
+    }
+
+    /// The initiator is told that the data arrived.
+    #[inline]
+    fn completer_at_home(&self) -> bool {
+        self.notify.completer() && !is_put(self.command)
+    }
+}
+
+const fn is_put(command: Command) -> bool {
+    matches!(command, Command::Put | Command::ImmediatePut | Command::NotificationPut)
+}
+
+impl PeerState {
+    /// The memory behind a key, when it was resolved and is in force.
+    #[inline]
+    pub(crate) fn mapped(&self, key: RemoteKey) -> Option<&Mapped> {
+        let parts = KeyParts::of(key);
+        if parts.vpid != self.vpid() {
+            return None;
+        }
+        let mapped = self.keys.get(usize::from(parts.slot))?.as_ref()?;
+        // The word that the owner changes to revoke.
+        let in_force = mapped.stamp.generation() == parts.generation
+            && self.registers.stamp(parts.slot) == mapped.stamp;
+        in_force.then_some(mapped)
+    }
+}
+
+/// What an operation lacks before it can be done.
+#[derive(Debug)]
+pub(crate) enum Lacks {
+    /// The key is not resolved, or no longer in force.
+    Key,
+    /// A queue is full.
+    Room,
+    /// It cannot be done at all.
+    Sense(OperationError),
+}
+
+impl From<Lost> for Lacks {
+    fn from(lost: Lost) -> Self {
+        Self::Sense(lost.into())
+    }
+}
+
+impl From<Lacks> for OperationError {
+    /// What a second try lacks, the first having been made ready.
+    fn from(lacks: Lacks) -> Self {
+        match lacks {
+            Lacks::Key => Self::InvalidKey,
+            Lacks::Room => Self::WouldBlock,
+            Lacks::Sense(error) => error,
+        }
+    }
+}
+
+#[inline]
+fn check_notify(
+    peer: &mut PeerState,
+    free: usize,
+    command: Command,
+    notify: Notify,
+) -> Result<(), Lacks> {
+    if notify == Notify::NONE {
+        return Ok(());
+    }
+    notify.check(command).map_err(Lacks::Sense)?;
+    let at_target = if is_put(command) { notify.completer() } else { notify.responder() };
+    // At most two are told at home: requester and completer.
+    if (at_target && !peer.has_room()) || free < 2 {
+        return Err(Lacks::Room);
+    }
+    Ok(())
+}
+
+/// The memory that an operation may use, when nothing is lacking. `free` is the room in the own
+/// queue.
+#[inline]
+pub(crate) fn ready(
+    peers: &mut AddressVector,
+    free: usize,
+    to: Peer,
+    command: Command,
+    notify: Notify,
+    key: RemoteKey,
+) -> Result<&Mapped, Lacks> {
+    let peer = peers.live(to)?;
+    check_notify(peer, free, command, notify)?;
+    peer.mapped(key).ok_or(Lacks::Key)
+}
+
+/// The memory that an operation of `$self` may use; resolves the key at its first use.
+macro_rules! mapped_for {
+    ($self:ident, $to:expr, $command:expr, $notify:expr, $key:expr) => {{
+        let free = $self.local.free();
+        match $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key) {
+            Ok(mapped) => mapped,
+            Err(lacks) => {
+                $self.make_ready(lacks, $to, $key)?;
+                let free = $self.local.free();
+                $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key)?
+            }
+        }
+    }};
+}
+pub(crate) use mapped_for;
+
+impl ShmEndpoint {
+    /// Makes sure of a peer that lives, of sides that Table 3.1 knows, and of room for what will
+    /// be told; for operations that name no region.
+    pub(crate) fn prepare(
+        &mut self,
+        to: Peer,
+        command: Command,
+        notify: Notify,
+    ) -> Result<(), OperationError> {
+        let peer = self.peers.live(to)?;
+        match check_notify(peer, self.local.free(), command, notify) {
+            Ok(()) => Ok(()),
+            Err(lacks) => self.make_ready(lacks, to, RemoteKey(0)),
+        }
+    }
+
+    /// Does what an operation lacked, so that it can be tried once more.
+    #[cold]
+    pub(crate) fn make_ready(
+        &mut self,
+        lacks: Lacks,
+        to: Peer,
+        key: RemoteKey,
+    ) -> Result<(), OperationError> {
+        match lacks {
+            Lacks::Key => self.resolve(to, key),
+            Lacks::Room => {
+                self.want_room(to);
+                Err(OperationError::WouldBlock)
+            }
+            Lacks::Sense(error) => Err(error),
+        }
+    }
+
+    /// Tells whoever is to be told that an operation is over.
+    #[inline]
+    pub(crate) fn tell(&mut self, to: Peer, account: Account) {
+        if account.notify == Notify::NONE {
+            return;
+        }
+        let (own, own_address) = (self.address.vpid.0, self.address);
+        let Ok(peer) = self.peers.live(to) else { return };
+        let address = peer.address;
+        if let Some(side) = account.at_target() {
+            let words = encode(&account.told(side, own_address));
+            let flags = notification_flags(side, account.command);
+            let sent = peer.emit_words(own, account.notify.class, flags, &words);
+            debug_assert!(sent, "prepare made sure of the slot");
+            self.registers.count(Register::NotificationsSent, 1);
+        }
+        if account.notify.requester() {
+            self.local.push(account.told(Side::Requester, address));
+        }
+        if account.completer_at_home() {
+            self.local.push(account.told(Side::Completer, address));
+        }
+    }
+
+    //= EXTOLL-THESIS#3.2.1
+    //# A put writes remote memory and notifies requester and completer as it was asked.
+    #[inline]
+    pub(crate) fn do_put(
+        &mut self,
+        to: Peer,
+        source: &Source<'_, ShmRegion>,
+        target: Target,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let parameters = self.parameters;
+        let command = Command::Put;
+        let (length, from) = match source {
+            Source::Bytes(bytes) => (bytes.len() as u64, 0),
+            Source::Region { region, offset, length } => (*length, region.check(*offset, *length)?),
+        };
+        let mapped = mapped_for!(self, to, command, notify, target.key);
+        let start = mapped.check(command, target.offset, length)?;
+        match source {
+            Source::Bytes(bytes) => {
+                mapped.segment.write(start, bytes, parameters.copy_mode(bytes.len()));
+            }
+            Source::Region { region, .. } => {
+                // Checked against a region that is mapped, so it fits.
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                let mode = parameters.copy_mode(length);
+                region.segment().copy(from, &mapped.segment, start, length, mode);
+            }
+        }
+        let (key, offset) = (target.key, target.offset);
+        self.tell(to, Account { command, notify, context, key, offset, length });
+        self.registers.count(Register::Puts, 1);
+        self.registers.count(Register::PutBytes, length);
+        Ok(Issued::Done(0))
+    }
+
+    pub(crate) fn do_put_immediate(
+        &mut self,
+        to: Peer,
+        value: u64,
+        length: u8,
+        target: Target,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let command = Command::ImmediatePut;
+        let length = u64::from(length);
+        if !(1..=8).contains(&length) {
+            self.peers.live(to)?;
+            return Err(OperationError::InvalidLength { length });
+        }
+        let bytes = value.to_le_bytes();
+        let bytes = &bytes[..usize::try_from(length).unwrap_or(8)];
+        let mapped = mapped_for!(self, to, command, notify, target.key);
+        let start = mapped.check(command, target.offset, length)?;
+        mapped.segment.write(start, bytes, CopyMode::Plain);
+        self.registers.count(Register::Puts, 1);
+        self.registers.count(Register::PutBytes, length);
+        let (key, offset) = (target.key, target.offset);
+        self.tell(to, Account { command, notify, context, key, offset, length });
+        Ok(Issued::Done(0))
+    }
+
+    pub(crate) fn do_put_notification(
+        &mut self,
+        to: Peer,
+        class: u8,
+        value: u64,
+    ) -> Result<(), OperationError> {
+        let command = Command::NotificationPut;
+        let notify = Notify::COMPLETER.class(class).immediate(value);
+        self.prepare(to, command, notify)?;
+        let key = RemoteKey(0);
+        self.tell(to, Account { command, notify, context: 0, key, offset: 0, length: 0 });
+        Ok(())
+    }
+
+    pub(crate) fn do_get(
+        &mut self,
+        from: Peer,
+        source: Target,
+        region: &ShmRegion,
+        (at, length): (u64, u64),
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let command = Command::Get;
+        let parameters = self.parameters;
+        let into = region.check(at, length)?;
+        let mapped = mapped_for!(self, from, command, notify, source.key);
+        let start = mapped.check(command, source.offset, length)?;
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        let mode = parameters.copy_mode(bytes);
+        mapped.segment.copy(start, region.segment(), into, bytes, mode);
+        self.registers.count(Register::Gets, 1);
+        self.registers.count(Register::GetBytes, length);
+        let (key, offset) = (source.key, source.offset);
+        self.tell(from, Account { command, notify, context, key, offset, length });
+        Ok(Issued::Done(0))
+    }
+
+    pub(crate) fn do_window(
+        &mut self,
+        to: Peer,
+        key: RemoteKey,
+    ) -> Result<ShmWindow, OperationError> {
+        let mapped = mapped_for!(self, to, Command::Get, Notify::NONE, key).clone();
+        let peer = self.peers.live(to)?;
+        let slot = KeyParts::of(key).slot;
+        Ok(ShmWindow::new(mapped, peer.registers.clone(), slot, peer.down.clone()))
+    }
+}

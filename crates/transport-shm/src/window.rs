@@ -1,0 +1,61 @@
+//! A window: a peer's region as plain memory of the own program (003 section 3.2.4).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_fabric::{Command, Window, WindowError};
+use weft_memory::CopyMode;
+
+use crate::memory::Mapped;
+use crate::registers::Registers;
+
+/// A peer's region, mapped. Holds the mapping; every access looks whether the key is in force.
+#[derive(Debug)]
+pub struct ShmWindow {
+    mapped: Mapped,
+    registers: Arc<Registers>,
+    slot: u16,
+    down: Arc<AtomicBool>,
+}
+
+impl ShmWindow {
+    pub(crate) fn new(
+        mapped: Mapped,
+        registers: Arc<Registers>,
+        slot: u16,
+        down: Arc<AtomicBool>,
+    ) -> Self {
+        Self { mapped, registers, slot, down }
+    }
+
+    #[inline]
+    fn check(&self, command: Command, offset: u64, length: u64) -> Result<usize, WindowError> {
+        if self.down.load(Ordering::Relaxed) {
+            return Err(WindowError::PeerDown);
+        }
+        if self.registers.stamp(self.slot) != self.mapped.stamp {
+            return Err(WindowError::InvalidKey);
+        }
+        self.mapped.check(command, offset, length)
+    }
+}
+
+impl Window for ShmWindow {
+    fn length(&self) -> u64 {
+        self.mapped.segment.length() as u64
+    }
+
+    #[inline]
+    fn load(&self, offset: u64, target: &mut [u8]) -> Result<(), WindowError> {
+        let start = self.check(Command::Get, offset, target.len() as u64)?;
+        self.mapped.segment.read(start, target);
+        Ok(())
+    }
+
+    #[inline]
+    fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError> {
+        let start = self.check(Command::Put, offset, source.len() as u64)?;
+        self.mapped.segment.write(start, source, CopyMode::Plain);
+        Ok(())
+    }
+}

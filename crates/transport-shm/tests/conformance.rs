@@ -1,0 +1,123 @@
+//! The conformance suite over shared memory, with a broker in the own process.
+#![cfg(not(loom))]
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weft_conformance::{Bench, Hostile, LaneBench, conformance_tests, lane_tests};
+use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
+use weft_memory::{CopyMode, Segment};
+use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
+use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+
+struct Shm {
+    broker: LocalBroker,
+}
+
+fn open(broker: LocalBroker, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+    let broker: Arc<dyn Connector> = Arc::new(broker);
+    ShmTransport::new(broker, Parameters::default()).open(options)
+}
+
+/// A user without privileges, whoever runs the tests.
+const USER: u32 = 1000;
+
+impl Bench for Shm {
+    type Endpoint = ShmEndpoint;
+
+    fn new() -> Self {
+        Self { broker: LocalBroker::new(NodeId::LOCAL, Limits::default()).as_user(USER) }
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        open(self.broker.clone(), options)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<ShmEndpoint, OpenError>> {
+        Some(open(self.broker.as_user(user), options))
+    }
+
+    fn progress(&mut self) -> bool {
+        // Operations end in their calls; nothing moves by itself.
+        false
+    }
+
+    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
+        endpoint.vanish();
+        true
+    }
+}
+
+conformance_tests!(Shm);
+
+struct Lanes {
+    ends: [ShmLane; 2],
+    layout: LaneLayout,
+    /// The lane's memory as a hostile end maps it.
+    memory: Segment,
+}
+
+/// Where the lane keeps its words; see the layout in `lane.rs`.
+const BLOCK_START: usize = 512;
+const BLOCK_BYTES: usize = 512;
+const SLOTS_START: usize = 4096;
+const SLOT_BYTES: usize = 128;
+
+impl LaneBench for Lanes {
+    type Lane = ShmLane;
+
+    fn new(mailbox_depth: u64, sink_bytes: u64) -> Self {
+        let layout = LaneLayout {
+            slots: u32::try_from(mailbox_depth.next_power_of_two().max(16)).expect("small"),
+            sink_bytes: u32::try_from(sink_bytes.next_power_of_two().max(4096)).expect("small"),
+        };
+        let (one, file) = ShmLane::create(layout, CopyMode::Plain).expect("memory");
+        let two = ShmLane::open(file.as_fd(), 1, CopyMode::NonTemporal).expect("a lane");
+        let memory = Segment::open(file.as_fd(), layout.bytes(), true).expect("sealed");
+        Self { ends: [one, two], layout, memory }
+    }
+
+    fn end(&self, which: usize) -> &ShmLane {
+        &self.ends[which]
+    }
+
+    fn settle(&mut self) {}
+
+    fn corrupt(&mut self, which: usize, what: Hostile) -> bool {
+        // End `which` sends in the direction of its number and receives in the other.
+        let sends = BLOCK_START + which * BLOCK_BYTES;
+        match what {
+            Hostile::MessagesTaken(count) => {
+                self.memory.word64(sends).store(count, Ordering::Release);
+            }
+            Hostile::BytesTaken(count) => {
+                self.memory.word64(sends + 8).store(count, Ordering::Release);
+            }
+            Hostile::MessageLength(length) => {
+                let slots = self.layout.slots as usize;
+                for slot in 0..slots {
+                    let place = SLOTS_START + ((1 - which) * slots + slot) * SLOT_BYTES;
+                    let word = self.memory.word64(place);
+                    let former = word.load(Ordering::Acquire);
+                    if former != 0 {
+                        let cleared = former & !(0xff << 32);
+                        word.store(cleared | u64::from(length) << 32, Ordering::Release);
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+lane_tests!(Lanes);

@@ -1,0 +1,197 @@
+//! Both ends in one process, on threads of their own: what the thread sanitizer can see.
+//!
+//! Small enough to pass under the sanitizer in seconds; run alone it is the stress test of the
+//! arm-and-ring protocol, since receivers sleep as often as they can.
+#![cfg(not(loom))]
+#![allow(clippy::disallowed_methods, reason = "tests own their threads")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Armed, Atomic, Endpoint, EndpointOptions, Event, LockRequest, MessageHeader, NodeId,
+    Notify, Region, SendError, Source, Target, Transport, Waited,
+};
+use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+
+const MESSAGES: u64 = 20_000;
+/// Longer than any wait for what is on its way: a lost wake-up fails rather than hangs.
+const LOST: Duration = Duration::from_secs(20);
+
+fn transport(parameters: Parameters) -> ShmTransport {
+    ShmTransport::new(Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default())), parameters)
+}
+
+fn open(transport: &ShmTransport) -> ShmEndpoint {
+    transport.open(&EndpointOptions::default()).expect("room")
+}
+
+/// A receiver that sleeps at once whenever nothing is there.
+const SLEEPY: Parameters = Parameters {
+    ring_slots: 16,
+    spin_us: 0,
+    yields: 0,
+    copy: weft_memory::CopyMode::Plain,
+    plain_bytes_max: 1 << 20,
+};
+
+/// Sends numbered messages, waiting for room whenever there is none.
+fn send_all(endpoint: &mut ShmEndpoint, to: weft_fabric::Peer) {
+    let mut number = 0u64;
+    while number < MESSAGES {
+        match endpoint.send_short(to, MessageHeader::tag(1), &[&number.to_le_bytes()]) {
+            Ok(()) => number += 1,
+            Err(SendError::WouldBlock) => {
+                assert_eq!(endpoint.wait(Some(LOST)), Waited::Ready, "room was never told");
+                let mut room = 0;
+                endpoint.poll(8, &mut |event| {
+                    room += usize::from(matches!(event, Event::Room { .. }));
+                });
+                assert_eq!(room, 1);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn sleepers_on_both_sides_lose_nothing() {
+    let transport = transport(SLEEPY);
+    let (mut sender, mut receiver) = (open(&transport), open(&transport));
+    let to = sender.connect(receiver.address()).expect("there");
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || send_all(&mut sender, to));
+        let mut next = 0u64;
+        while next < MESSAGES {
+            assert_eq!(receiver.wait(Some(LOST)), Waited::Ready, "message {next} was lost");
+            receiver.poll(3, &mut |event| match event {
+                Event::Message(message) => {
+                    assert_eq!(message.payload, next.to_le_bytes());
+                    next += 1;
+                }
+                Event::PeerDown { .. } => assert_eq!(next, MESSAGES),
+                other => panic!("{other:?}"),
+            });
+        }
+        sending.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_sleeper_on_its_descriptor_loses_nothing() {
+    let transport = transport(SLEEPY);
+    let (mut sender, mut receiver) = (open(&transport), open(&transport));
+    let to = sender.connect(receiver.address()).expect("there");
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(move || send_all(&mut sender, to));
+        let mut next = 0u64;
+        while next < MESSAGES {
+            if receiver.arm() == Armed::Sleep {
+                let file = receiver.descriptor().expect("it has one");
+                let mut waits =
+                    [rustix::event::PollFd::from_borrowed_fd(file, rustix::event::PollFlags::IN)];
+                let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+                let ready = rustix::event::poll(&mut waits, Some(&limit)).expect("a poll");
+                assert_eq!(ready, 1, "message {next} was lost");
+            }
+            receiver.poll(64, &mut |event| {
+                if let Event::Message(message) = event {
+                    assert_eq!(message.payload, next.to_le_bytes());
+                    next += 1;
+                }
+            });
+        }
+        sending.join().expect("no panic");
+    });
+}
+
+#[test]
+fn many_senders_keep_their_order() {
+    let transport = transport(SLEEPY);
+    let mut receiver = open(&transport);
+    let senders: Vec<_> = (0..6).map(|_| open(&transport)).collect();
+    let addresses: Vec<_> = senders.iter().map(Endpoint::address).collect();
+    std::thread::scope(|scope| {
+        let address = receiver.address();
+        let spawn = |mut sender: ShmEndpoint| {
+            let to = sender.connect(address).expect("there");
+            scope.spawn(move || send_all(&mut sender, to))
+        };
+        let sending: Vec<_> = senders.into_iter().map(spawn).collect();
+        let mut next = [0u64; 6];
+        let mut ended = 0;
+        while ended < 6 {
+            assert_eq!(receiver.wait(Some(LOST)), Waited::Ready, "lost after {next:?}");
+            receiver.poll(16, &mut |event| match event {
+                Event::Message(message) => {
+                    let who = addresses.iter().position(|a| *a == message.source).expect("known");
+                    assert_eq!(message.payload, next[who].to_le_bytes());
+                    next[who] += 1;
+                }
+                Event::PeerDown { address } => {
+                    let who = addresses.iter().position(|a| *a == address).expect("known");
+                    assert_eq!(next[who], MESSAGES, "the last messages come before the end");
+                    ended += 1;
+                }
+                other => panic!("{other:?}"),
+            });
+        }
+        for thread in sending {
+            thread.join().expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn what_was_put_is_there_when_the_notification_is() {
+    let transport = transport(Parameters::default());
+    let (mut writer, mut reader) = (open(&transport), open(&transport));
+    let region = reader.register(4096).expect("memory");
+    let key = reader.grant(&region, Access::READ | Access::WRITE | Access::ATOMIC).expect("key");
+    let counts = reader.register(4096).expect("memory");
+    let all = Access::READ | Access::WRITE | Access::ATOMIC;
+    let counter = reader.grant(&counts, all).expect("key");
+    let to = writer.connect(reader.address()).expect("there");
+    let back = reader.connect(writer.address()).expect("there");
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(move || {
+            for round in 0..2_000u64 {
+                let bytes = [round.to_le_bytes()[0]; 512];
+                let notify = Notify::COMPLETER.immediate(round);
+                let source = Source::Bytes(&bytes);
+                let _ = writer.put(to, source, Target::new(key, 64), notify, round).expect("room");
+                let word = Target::new(counter, 8);
+                let add = Atomic::fetch_add(1);
+                let _ = writer.atomic(to, word, add, Notify::NONE, 0).expect("a word");
+                let take = LockRequest { number: 1, compare: i32::MAX, add: 1 };
+                let _ = writer.lock(to, take, Notify::NONE, 0).expect("a lock");
+                // The reader says when it has read, so that the next put does not race with it.
+                let mut heard = 0;
+                while heard == 0 {
+                    writer.wait(Some(LOST));
+                    heard = writer.poll(1, &mut |_| {});
+                }
+            }
+        });
+        let mut seen = [0; 512];
+        for round in 0..2_000u64 {
+            let mut told = None;
+            while told.is_none() {
+                assert_eq!(reader.wait(Some(LOST)), Waited::Ready);
+                reader.poll(1, &mut |event| {
+                    if let Event::Notification(notification) = event {
+                        told = Some(notification.immediate);
+                    }
+                });
+            }
+            assert_eq!(told, Some(round));
+            region.read(64, &mut seen).expect("inside");
+            assert_eq!(seen, [round.to_le_bytes()[0]; 512]);
+            reader.send_short(back, MessageHeader::default(), &[]).expect("room");
+        }
+        // Joined by hand: what a scope does at its end the thread sanitizer does not see.
+        writing.join().expect("no panic");
+        assert!(counts.load(8).expect("a word") == 2_000);
+    });
+}

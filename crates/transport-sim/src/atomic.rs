@@ -1,0 +1,54 @@
+//! Atomics and locks at their target.
+//!
+//! Invariant: the world serves one request at a time, so each is atomic against all others and
+//! against the owner's own loads and stores.
+
+use weft_fabric::{Atomic, Command, LockRequest, OperationError, RemoteKey, Side, Target};
+
+use crate::progress::Request;
+use crate::world::{Id, State};
+
+impl State {
+    /// Changes a word; returns the former value.
+    pub(crate) fn serve_atomic(
+        &mut self,
+        from: Id,
+        to: Id,
+        request: &Request,
+        target: Target,
+        atomic: Atomic,
+    ) -> Result<u64, OperationError> {
+        let width = atomic.width.bytes();
+        let region = self.check(to, Command::Atomic, target, width)?;
+        let old = region.change(target.offset, width, |old| atomic.apply(old));
+        if request.notify.responder() {
+            let place = (target.key, target.offset, width);
+            self.notify_target(Side::Responder, Command::Atomic, place, from, to, request);
+        }
+        Ok(old)
+    }
+
+    /// Fetch-compare-and-add; returns the former value, and bit 32 when it was added.
+    pub(crate) fn serve_lock(
+        &mut self,
+        from: Id,
+        to: Id,
+        request: &Request,
+        lock: LockRequest,
+    ) -> Result<u64, OperationError> {
+        let maximum = self.capabilities.locks;
+        if lock.number >= maximum {
+            return Err(OperationError::InvalidLock { number: lock.number, maximum });
+        }
+        let value = self.endpoints[to].locks.entry(lock.number).or_insert(0);
+        let old = *value;
+        let new = lock.apply(old);
+        *value = new.unwrap_or(old);
+        if request.notify.responder() {
+            let place = (RemoteKey(0), u64::from(lock.number), 0);
+            self.notify_target(Side::Responder, Command::Lock, place, from, to, request);
+        }
+        let former = u64::from(u32::from_ne_bytes(old.to_ne_bytes()));
+        Ok(former | u64::from(new.is_some()) << 32)
+    }
+}

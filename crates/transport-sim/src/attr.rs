@@ -1,0 +1,108 @@
+//! What a simulated fabric is made of: its seed, its links, its limits.
+//!
+//! The defaults are near those of the Tourmalet NIC (003 chapter 3): 100 Gbit/s, about a
+//! microsecond from end to end. All times are virtual nanoseconds.
+
+use weft_fabric::{Capabilities, Progress};
+
+/// One direction between two nodes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// From the last bit sent to its arrival.
+    pub latency_ns: u64,
+    /// Seeded, added to the latency, 0 to this; never reorders two endpoints' traffic.
+    pub jitter_ns: u64,
+    /// How fast bits leave; at least 1.
+    pub bits_per_second: u64,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { latency_ns: 850, jitter_ns: 100, bits_per_second: 100_000_000_000 }
+    }
+}
+
+/// What a world is made with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Links that are not set one by one with [`crate::SimWorld::set_link`].
+    pub link: Link,
+    /// From the death of an endpoint until its peers are told, above what is still on its way.
+    pub detection_ns: u64,
+    /// From a cut until both sides report each other down; `None` waits for ever.
+    pub cut_down_after_ns: Option<u64>,
+    /// Messages of one sender that wait in one mailbox; default 256, minimum 1.
+    pub mailbox_depth: usize,
+    /// Notifications of one sender that wait at one endpoint; default 256, minimum 1.
+    pub notification_depth: usize,
+    /// Operations of one endpoint that are pending or whose completion was not polled.
+    pub operations_max: usize,
+    /// Regions an endpoint may have.
+    pub regions_max: usize,
+    /// Keys an endpoint may have granted at one time.
+    pub keys_max: usize,
+    /// Peers an endpoint may connect to in its life.
+    pub peers_max: usize,
+    /// Largest put or get in one piece, bytes.
+    pub descriptor_bytes_max: u64,
+    /// Trace entries kept for reading; the digest covers all. One entry is about 64 bytes.
+    pub trace_entries_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let limits = Capabilities::extoll("sim");
+        Self {
+            seed: 0,
+            link: Link::default(),
+            detection_ns: 10_000,
+            cut_down_after_ns: Some(100_000_000),
+            mailbox_depth: limits.mailbox_depth,
+            notification_depth: 256,
+            operations_max: limits.operations_max,
+            regions_max: limits.regions_max,
+            keys_max: 4096,
+            peers_max: 65_536,
+            descriptor_bytes_max: limits.descriptor_bytes_max,
+            trace_entries_max: 4096,
+        }
+    }
+}
+
+impl Settings {
+    /// The defaults with another seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// What a transport of such a world says it can do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mailbox_depth: self.mailbox_depth,
+            operations_max: self.operations_max,
+            regions_max: self.regions_max,
+            descriptor_bytes_max: self.descriptor_bytes_max,
+            progress: Progress::Auto,
+            completes_inline: false,
+            window_is_memory: false,
+            descriptor: false,
+            ..Capabilities::extoll("sim")
+        }
+    }
+
+    /// Checks that every limit leaves something.
+    ///
+    /// # Panics
+    /// When one does not: that is a mistake in the program.
+    pub(crate) fn assert_sound(&self) {
+        assert!(self.mailbox_depth >= 1, "a mailbox holds at least one message");
+        assert!(self.notification_depth >= 1, "at least one notification can wait");
+        assert!(self.operations_max >= 1, "at least one operation can be pending");
+        assert!(self.descriptor_bytes_max >= 1, "a descriptor moves at least one byte");
+        assert!(self.link.bits_per_second >= 1, "a link moves at least one bit per second");
+    }
+}

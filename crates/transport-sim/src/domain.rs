@@ -1,0 +1,137 @@
+//! The fabric as the programs of one user on one node see it: opening, finding, joining.
+//!
+//! Invariants: an address names at most one living endpoint; endpoints of another partition are
+//! not found; a handle is the same for the same endpoint while it lives.
+
+use weft_fabric::{
+    Capabilities, ConnectError, EndpointAddress, EndpointOptions, Group, GroupError, NodeId,
+    OpenError, PartitionId, Transport, Vpid,
+};
+
+use crate::completion::{EndpointState, PeerState};
+use crate::endpoint::SimEndpoint;
+use crate::trace::Kind;
+use crate::world::{Id, SimWorld, State};
+
+/// The simulated fabric for one user on one node.
+#[derive(Clone, Debug)]
+pub struct SimTransport {
+    world: SimWorld,
+    node: NodeId,
+    user: u32,
+    capabilities: Capabilities,
+}
+
+impl SimTransport {
+    pub(crate) fn new(
+        world: SimWorld,
+        node: NodeId,
+        user: u32,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self { world, node, user, capabilities }
+    }
+}
+
+impl Transport for SimTransport {
+    type Endpoint = SimEndpoint;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open(&self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
+        let partition = options.partition.unwrap_or(PartitionId::of_user(self.user));
+        if partition.user() != self.user {
+            return Err(OpenError::Forbidden { partition: partition.0 });
+        }
+        let mut state = self.world.lock();
+        let address = state.free_address(self.node, options.vpid)?;
+        let id = state.endpoints.len();
+        state.endpoints.push(EndpointState::new(address, partition));
+        state.addresses.insert(address, id);
+        state.record(Kind::Open, address, address, partition.0, &[]);
+        drop(state);
+        Ok(SimEndpoint::new(self.world.clone(), id, address, self.capabilities.clone()))
+    }
+}
+
+impl State {
+    //= EXTOLL-THESIS#3.2.3
+    //# There are 256 VPIDs; a process asks for one before it communicates.
+    /// The address to open, when it is free.
+    fn free_address(&self, node: NodeId, vpid: Vpid) -> Result<EndpointAddress, OpenError> {
+        let maximum = self.capabilities.vpids;
+        let free =
+            |vpid: &u16| !self.addresses.contains_key(&EndpointAddress::new(node, Vpid(*vpid)));
+        if vpid.is_any() {
+            let vpid = (0..maximum).find(free).ok_or(OpenError::Exhausted { maximum })?;
+            return Ok(EndpointAddress::new(node, Vpid(vpid)));
+        }
+        if vpid.0 >= maximum {
+            return Err(OpenError::Exhausted { maximum });
+        }
+        let address = EndpointAddress::new(node, vpid);
+        if free(&vpid.0) { Ok(address) } else { Err(OpenError::AddressInUse(address)) }
+    }
+
+    /// The handle of `id` for the endpoint at an address.
+    pub(crate) fn connect(&mut self, id: Id, to: EndpointAddress) -> Result<u32, ConnectError> {
+        if !to.is_exact() {
+            return Err(ConnectError::NotExact(to));
+        }
+        let partition = self.endpoints[id].partition;
+        let found = self.addresses.get(&to).copied();
+        let visible =
+            |other: &Id| self.endpoints[*other].partition == partition && !self.cut_off(id, *other);
+        let other = found.filter(visible).ok_or(ConnectError::NotFound(to))?;
+        self.handle(id, other)
+    }
+
+    /// The handle of `id` for another endpoint, made if there is none.
+    pub(crate) fn handle(&mut self, id: Id, other: Id) -> Result<u32, ConnectError> {
+        let maximum = self.settings.peers_max;
+        let endpoint = &mut self.endpoints[id];
+        if let Some(handle) = endpoint.handles.get(&other) {
+            return Ok(*handle);
+        }
+        let exhausted = ConnectError::Exhausted { maximum };
+        if endpoint.peers.len() >= maximum {
+            return Err(exhausted);
+        }
+        let handle = u32::try_from(endpoint.peers.len()).map_err(|_| exhausted)?;
+        endpoint.peers.push(PeerState {
+            target: other,
+            down: false,
+            messages_out: 0,
+            notifications_out: 0,
+            refused: false,
+        });
+        endpoint.handles.insert(other, handle);
+        self.endpoints[other].known_by.insert(id);
+        Ok(handle)
+    }
+
+    /// Joins or leaves a group.
+    pub(crate) fn change_group(
+        &mut self,
+        id: Id,
+        group: Group,
+        join: bool,
+    ) -> Result<(), GroupError> {
+        if group == Group::BROADCAST {
+            return Err(GroupError::Broadcast);
+        }
+        let endpoint = &self.endpoints[id];
+        if !endpoint.alive {
+            return Err(GroupError::Broker { reason: "this endpoint was ended".into() });
+        }
+        let members = self.groups.entry((endpoint.partition, group.number())).or_default();
+        if join {
+            members.insert(id)
+        } else {
+            members.remove(&id)
+        };
+        Ok(())
+    }
+}

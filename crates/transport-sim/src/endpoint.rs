@@ -1,0 +1,279 @@
+//! The endpoint: every call of the fabric, under the lock of the world.
+//!
+//! Invariants: no call but [`Endpoint::wait`] and the accesses of windows lets time pass; an event
+//! is handed out without the lock, so that its sink may use other endpoints.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Armed, Atomic, Capabilities, Command, ConnectError, Endpoint, EndpointAddress, Event,
+    GrantError, Group, GroupError, Issued, LockRequest, MessageHeader, Notify, OperationError,
+    Peer, Register, RegisterError, RemoteKey, SendError, Source, Target, Waited, WindowError,
+};
+
+use crate::memory::{SimRegion, bytes_of};
+use crate::rma::{Call, PutSource, Reply, Wanted};
+use crate::window::SimWindow;
+use crate::world::{Id, SimWorld, State};
+
+/// A simulated endpoint; dropping it closes it.
+#[derive(Debug)]
+pub struct SimEndpoint {
+    world: SimWorld,
+    id: Id,
+    address: EndpointAddress,
+    capabilities: Capabilities,
+}
+
+impl SimEndpoint {
+    pub(crate) fn new(
+        world: SimWorld,
+        id: Id,
+        address: EndpointAddress,
+        capabilities: Capabilities,
+    ) -> Self {
+        Self { world, id, address, capabilities }
+    }
+
+    fn issue(
+        &mut self,
+        peer: Peer,
+        what: Wanted,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let call = Call { what, notify, context };
+        self.world.lock().issue(self.id, peer, call, Reply::Event)?;
+        Ok(Issued::Pending)
+    }
+
+    /// True when the next event can be taken, after everything due now happened.
+    fn ready(&self, state: &mut State) -> bool {
+        state.run_due();
+        let now = state.now;
+        state.endpoints[self.id].ready(now)
+    }
+}
+
+impl Drop for SimEndpoint {
+    fn drop(&mut self) {
+        self.world.lock().end(self.id, 0);
+    }
+}
+
+impl Endpoint for SimEndpoint {
+    type Region = SimRegion;
+    type Window = SimWindow;
+
+    fn address(&self) -> EndpointAddress {
+        self.address
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError> {
+        self.world.lock().connect(self.id, to).map(Peer)
+    }
+
+    fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
+        let state = self.world.lock();
+        let target = state.endpoints[self.id].peer(peer)?.target;
+        Some(state.endpoints[target].address)
+    }
+
+    fn send_short(
+        &mut self,
+        to: Peer,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<(), SendError> {
+        self.world.lock().send_short(self.id, to, header, parts)
+    }
+
+    fn send_multicast(
+        &mut self,
+        group: Group,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        self.world.lock().send_multicast(self.id, group, header, parts)
+    }
+
+    fn join(&mut self, group: Group) -> Result<(), GroupError> {
+        self.world.lock().change_group(self.id, group, true)
+    }
+
+    fn leave(&mut self, group: Group) -> Result<(), GroupError> {
+        self.world.lock().change_group(self.id, group, false)
+    }
+
+    fn register(&mut self, length: u64) -> Result<SimRegion, RegisterError> {
+        self.world.lock().register(self.id, length)
+    }
+
+    fn grant(&mut self, region: &SimRegion, access: Access) -> Result<RemoteKey, GrantError> {
+        self.world.lock().grant(self.id, region, access)
+    }
+
+    fn revoke(&mut self, key: RemoteKey) -> Result<(), GrantError> {
+        self.world.lock().revoke(self.id, key)
+    }
+
+    fn put(
+        &mut self,
+        to: Peer,
+        source: Source<'_, SimRegion>,
+        target: Target,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let (source, total) = match source {
+            Source::Bytes(bytes) => (PutSource::Bytes(bytes.to_vec()), bytes_of(bytes.len())),
+            Source::Region { region, offset, length } => {
+                (PutSource::Region(region.clone(), offset), length)
+            }
+        };
+        self.issue(
+            to,
+            Wanted::Put { command: Command::Put, source, target, total },
+            notify,
+            context,
+        )
+    }
+
+    fn put_immediate(
+        &mut self,
+        to: Peer,
+        value: u64,
+        length: u8,
+        target: Target,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        if !(1..=8).contains(&length) {
+            let error = OperationError::InvalidLength { length: u64::from(length) };
+            return Err(self.world.lock().count_refusal(self.id, error));
+        }
+        let bytes = value.to_le_bytes()[..usize::from(length)].to_vec();
+        let source = PutSource::Bytes(bytes);
+        let command = Command::ImmediatePut;
+        let what = Wanted::Put { command, source, target, total: u64::from(length) };
+        self.issue(to, what, notify, context)
+    }
+
+    fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
+        self.world.lock().put_notification(self.id, to, class, value)
+    }
+
+    fn get(
+        &mut self,
+        from: Peer,
+        source: Target,
+        region: &SimRegion,
+        offset: u64,
+        length: u64,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let into = Some((region.clone(), offset));
+        self.issue(from, Wanted::Get { source, into, length }, notify, context)
+    }
+
+    fn atomic(
+        &mut self,
+        to: Peer,
+        target: Target,
+        atomic: Atomic,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Wanted::Atomic { target, atomic }, notify, context)
+    }
+
+    fn lock(
+        &mut self,
+        to: Peer,
+        request: LockRequest,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Wanted::Lock(request), notify, context)
+    }
+
+    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
+        self.issue(to, Wanted::Fence, Notify::NONE, context)
+    }
+
+    fn window(&mut self, to: Peer, key: RemoteKey) -> Result<SimWindow, WindowError> {
+        SimWindow::open(&self.world, self.id, to, key)
+    }
+
+    fn register_value(&self, register: Register) -> u64 {
+        self.world.lock().endpoints[self.id].registers[register.index()]
+    }
+
+    fn set_scratch(&mut self, value: u64) {
+        let mut state = self.world.lock();
+        state.endpoints[self.id].registers[Register::Scratch.index()] = value;
+    }
+
+    fn read_register(
+        &mut self,
+        of: Peer,
+        register: Register,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.issue(of, Wanted::Register(register), Notify::NONE, context)
+    }
+
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        self.world.lock().run_due();
+        for handed in 0..budget {
+            let taken = self.world.lock().take(self.id);
+            let Some(queued) = taken else { return handed };
+            sink(queued.as_event());
+        }
+        budget
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Waited {
+        let mut state = self.world.lock();
+        let patience = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let end = patience.map_or(u64::MAX, |patience| state.now.saturating_add(patience));
+        let mut slept = false;
+        while !self.ready(&mut state) {
+            if !slept {
+                slept = true;
+                state.endpoints[self.id].count(Register::Sleeps, 1);
+            }
+            state.wake_later(self.id);
+            if !state.step_until(end) {
+                // Without a timeout there is nothing left that could come.
+                if patience.is_some() {
+                    state.now = end;
+                }
+                return Waited::TimedOut;
+            }
+        }
+        Waited::Ready
+    }
+
+    fn arm(&mut self) -> Armed {
+        let mut state = self.world.lock();
+        if self.ready(&mut state) {
+            return Armed::Busy;
+        }
+        let next = state.next_time().map_or(POLL_AGAIN_NS, |time| time - state.now);
+        Armed::PollWithin(Duration::from_nanos(next))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// When nothing is on its way.
+const POLL_AGAIN_NS: u64 = 1_000_000;

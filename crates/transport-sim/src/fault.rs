@@ -1,0 +1,239 @@
+//! Death, cuts and slow programs.
+//!
+//! Invariants: whoever is told that a peer is down was told the end of everything pending on it
+//! before; nothing that left before a report arrives after it; the dead are told nothing.
+
+use weft_fabric::{EndpointAddress, NodeId, OperationError, Register};
+
+use crate::completion::{Pace, Queued};
+use crate::progress::{Body, Flight, Occasion};
+use crate::trace::Kind;
+use crate::world::{Id, SimWorld, State, pair};
+
+/// Two nodes that cannot reach each other.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    number: u64,
+    expired: bool,
+    held: Vec<Flight>,
+}
+
+/// What becomes of a packet on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Crossing {
+    Open,
+    Held,
+    Lost,
+}
+
+impl SimWorld {
+    /// Kills an endpoint: its program says nothing more. False when nobody has that address.
+    pub fn kill(&self, address: EndpointAddress) -> bool {
+        let mut state = self.lock();
+        let Some(id) = state.addresses.get(&address).copied() else { return false };
+        let notice = state.settings.detection_ns;
+        state.end(id, notice);
+        true
+    }
+
+    /// Kills every endpoint of a node; returns how many there were.
+    pub fn kill_node(&self, node: NodeId) -> usize {
+        let mut state = self.lock();
+        let on_node =
+            |(address, id): (&EndpointAddress, &Id)| (address.node == node).then_some(*id);
+        let ids: Vec<Id> = state.addresses.iter().filter_map(on_node).collect();
+        let notice = state.settings.detection_ns;
+        for id in &ids {
+            state.end(*id, notice);
+        }
+        ids.len()
+    }
+
+    /// Cuts two nodes off from each other: packets wait. After
+    /// [`crate::Settings::cut_down_after_ns`] their endpoints are reported down to each other.
+    ///
+    /// # Panics
+    /// When it is the same node twice.
+    pub fn cut(&self, a: NodeId, b: NodeId) {
+        assert_ne!(a, b, "a node cannot be cut off from itself");
+        self.lock().cut(a, b);
+    }
+
+    /// Ends a cut: what waits goes on its way.
+    pub fn heal(&self, a: NodeId, b: NodeId) {
+        self.lock().heal(a, b);
+    }
+
+    /// The program at `address` takes nothing until [`SimWorld::resume`]. False when nobody has
+    /// that address.
+    pub fn pause(&self, address: EndpointAddress) -> bool {
+        self.set_pace(address, Pace::Paused)
+    }
+
+    /// The program at `address` takes a message each `interval_ns` at most. False when nobody has
+    /// that address.
+    pub fn slow_down(&self, address: EndpointAddress, interval_ns: u64) -> bool {
+        self.set_pace(address, Pace::Every(interval_ns))
+    }
+
+    /// The program at `address` takes what comes. False when nobody has that address.
+    pub fn resume(&self, address: EndpointAddress) -> bool {
+        self.set_pace(address, Pace::Free)
+    }
+
+    fn set_pace(&self, address: EndpointAddress, pace: Pace) -> bool {
+        let mut state = self.lock();
+        let Some(id) = state.addresses.get(&address).copied() else { return false };
+        let now = state.now;
+        let endpoint = &mut state.endpoints[id];
+        endpoint.pace = pace;
+        endpoint.next_take = now;
+        true
+    }
+}
+
+impl State {
+    /// Ends an endpoint; its peers are told after `notice_ns` and what it sent before.
+    pub(crate) fn end(&mut self, id: Id, notice_ns: u64) {
+        let endpoint = &mut self.endpoints[id];
+        if !endpoint.alive {
+            return;
+        }
+        endpoint.alive = false;
+        let address = endpoint.address;
+        let mut observers = std::mem::take(&mut endpoint.known_by);
+        observers.extend(std::mem::take(&mut endpoint.handles).into_keys());
+        endpoint.events.clear();
+        endpoint.pending.clear();
+        endpoint.slots = 0;
+        endpoint.starved.clear();
+        endpoint.window_results.clear();
+        endpoint.locks.clear();
+        self.addresses.remove(&address);
+        for members in self.groups.values_mut() {
+            members.remove(&id);
+        }
+        self.groups.retain(|_, members| !members.is_empty());
+        self.revoke_all(id);
+        self.record(Kind::Close, address, address, notice_ns, &[]);
+        let time = self.now.saturating_add(notice_ns);
+        for observer in observers {
+            if observer != id && self.endpoints[observer].alive {
+                let arrival = self.in_order(id, observer, time);
+                let epoch = self.epoch(id, observer);
+                let flight = Flight { from: id, to: observer, epoch, body: Body::Down };
+                self.schedule(arrival, Occasion::Arrive(flight));
+            }
+        }
+    }
+
+    /// Tells `observer` that `subject` is down, if it knows it.
+    pub(crate) fn report_down(&mut self, observer: Id, subject: Id) {
+        let address = self.endpoints[subject].address;
+        let endpoint = &mut self.endpoints[observer];
+        let knew = endpoint.known_by.remove(&subject);
+        let handle = endpoint.handles.remove(&subject);
+        if !knew && handle.is_none() {
+            return;
+        }
+        if let Some(peer) = handle {
+            endpoint.peer_mut(peer).down = true;
+            let on_it = |(number, pending): (&u64, &crate::rma::Pending)| {
+                (pending.peer == peer).then_some(*number)
+            };
+            let operations: Vec<u64> = endpoint.pending.iter().filter_map(on_it).collect();
+            for operation in operations {
+                self.complete(observer, operation, Err(OperationError::PeerDown));
+            }
+        }
+        let endpoint = &mut self.endpoints[observer];
+        endpoint.count(Register::PeersDown, 1);
+        endpoint.events.push_back(Queued::PeerDown(address));
+        let own = endpoint.address;
+        self.record(Kind::Down, address, own, 0, &[]);
+    }
+
+    /// What becomes of a packet that reached the other node.
+    pub(crate) fn crossing(&self, flight: &Flight) -> Crossing {
+        if flight.epoch != self.epoch(flight.from, flight.to) {
+            return Crossing::Lost;
+        }
+        match self.cuts.get(&self.nodes(flight.from, flight.to)) {
+            None => Crossing::Open,
+            Some(cut) if cut.expired => Crossing::Lost,
+            Some(_) => Crossing::Held,
+        }
+    }
+
+    /// A packet waits at a cut.
+    pub(crate) fn hold(&mut self, flight: Flight) {
+        let nodes = self.nodes(flight.from, flight.to);
+        self.cuts.get_mut(&nodes).expect("the cut holds packets").held.push(flight);
+    }
+
+    /// True when two endpoints were reported down to each other and the cut is still there.
+    pub(crate) fn cut_off(&self, a: Id, b: Id) -> bool {
+        self.cuts.get(&self.nodes(a, b)).is_some_and(|cut| cut.expired)
+    }
+
+    /// The nodes have been cut for as long as they may be: everybody is told.
+    pub(crate) fn cut_expired(&mut self, nodes: (NodeId, NodeId), number: u64) {
+        let Some(cut) = self.cuts.get_mut(&nodes).filter(|cut| cut.number == number) else {
+            return;
+        };
+        cut.expired = true;
+        cut.held.clear();
+        *self.epochs.entry(nodes).or_insert(0) += 1;
+        let of = |node: NodeId| -> Vec<Id> {
+            let all = self.endpoints.iter().enumerate();
+            let there = all.filter(|(_, endpoint)| endpoint.address.node == node);
+            there.map(|(id, _)| id).collect()
+        };
+        let (left, right) = (of(nodes.0), of(nodes.1));
+        for a in left {
+            for b in &right {
+                self.report_if_alive(a, *b);
+                self.report_if_alive(*b, a);
+            }
+        }
+    }
+
+    fn report_if_alive(&mut self, observer: Id, subject: Id) {
+        if self.endpoints[observer].alive {
+            self.report_down(observer, subject);
+        }
+    }
+
+    fn cut(&mut self, a: NodeId, b: NodeId) {
+        let nodes = pair(a, b);
+        if self.cuts.contains_key(&nodes) {
+            return;
+        }
+        self.next_operation += 1;
+        let number = self.next_operation;
+        self.cuts.insert(nodes, Cut { number, expired: false, held: Vec::new() });
+        self.record_nodes(Kind::Cut, a, b);
+        if let Some(limit) = self.settings.cut_down_after_ns {
+            let time = self.now.saturating_add(limit);
+            self.schedule(time, Occasion::CutExpired { nodes, number });
+        }
+    }
+
+    fn heal(&mut self, a: NodeId, b: NodeId) {
+        let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
+        self.record_nodes(Kind::Heal, a, b);
+        for flight in cut.held {
+            let (_, arrival) = self.transmit(flight.from, flight.to, 0);
+            self.schedule(arrival, Occasion::Arrive(flight));
+        }
+    }
+
+    fn record_nodes(&mut self, kind: Kind, a: NodeId, b: NodeId) {
+        let at = |node| EndpointAddress::new(node, weft_fabric::Vpid::ANY);
+        self.record(kind, at(a), at(b), 0, &[]);
+    }
+
+    fn nodes(&self, a: Id, b: Id) -> (NodeId, NodeId) {
+        pair(self.endpoints[a].address.node, self.endpoints[b].address.node)
+    }
+}

@@ -1,0 +1,61 @@
+//! Layer 2: the deterministic simulator, a fabric in virtual time inside one process.
+//!
+//! A [`SimWorld`] holds nodes, links and endpoints; a [`SimTransport`] is the fabric as programs
+//! of one user on one node see it; [`SimEndpoint`] implements all of `weft_fabric::Endpoint`, and
+//! [`SimLane`] a lane. The crate may depend on `weft-fabric` and on a seeded generator; it knows no
+//! clock, thread, socket or file.
+//!
+//! Source: 003 chapter 3, as far as `weft-fabric` promises it; links after section 3.1.
+//!
+//! # What is always true
+//! - The same seed and the same calls give the same run to the byte: [`SimWorld::digest`] says so.
+//! - Time passes only in [`SimWorld::advance`], [`SimWorld::step`], [`SimWorld::run`],
+//!   `Endpoint::wait` and accesses through a [`SimWindow`].
+//! - Messages, notifications and operations from one endpoint to another arrive in order.
+//! - Every queue is paid for by credits; see [`Settings`] for the limits.
+//!
+//! ```
+//! use weft_fabric::{Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};
+//! use weft_transport_sim::{Settings, SimWorld};
+//!
+//! let world = SimWorld::new(Settings::seeded(7));
+//! let options = EndpointOptions::default();
+//! let mut ping = world.transport(NodeId(0), 1000).open(&options)?;
+//! let mut pong = world.transport(NodeId(1), 1000).open(&options)?;
+//! let peer = ping.connect(pong.address())?;
+//! ping.send_short(peer, MessageHeader::tag(1), &[b"hello"])?;
+//! world.advance(2_000);
+//! let mut heard = Vec::new();
+//! pong.poll(8, &mut |event| {
+//!     if let Event::Message(message) = event {
+//!         heard.extend_from_slice(message.payload);
+//!     }
+//! });
+//! assert_eq!(heard, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod atomic;
+mod attr;
+mod completion;
+mod domain;
+mod endpoint;
+mod fault;
+mod lane;
+mod memory;
+mod msg;
+mod progress;
+mod rma;
+mod trace;
+mod window;
+mod world;
+
+pub use attr::{Link, Settings};
+pub use domain::SimTransport;
+pub use endpoint::SimEndpoint;
+pub use lane::{LaneSettings, SimLane};
+pub use memory::SimRegion;
+pub use trace::{Entry, Kind};
+pub use window::SimWindow;
+pub use world::SimWorld;

@@ -1,0 +1,235 @@
+//! Registered memory, the keys that name it, and the checks at the target.
+//!
+//! Invariants: a key number is never given out twice; a key is checked when a request arrives,
+//! not when it is sent, so that a key revoked while a put flies stops the put; a region lives as
+//! long as its owner or a key holds it.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use weft_fabric::{
+    Access, Command, GrantError, OperationError, Region, RegionError, RegisterError, RemoteKey,
+    Target,
+};
+
+use crate::world::{Id, State};
+
+/// Memory of a simulated endpoint.
+#[derive(Clone, Debug)]
+pub struct SimRegion {
+    inner: Arc<RegionInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RegionInner {
+    owner: Id,
+    /// Which world it belongs to.
+    world: u64,
+    bytes: Mutex<Vec<u8>>,
+    length: u64,
+}
+
+/// A granted key.
+#[derive(Debug)]
+pub(crate) struct Key {
+    owner: Id,
+    region: SimRegion,
+    access: Access,
+}
+
+impl SimRegion {
+    /// Checks a local range of an operation.
+    pub(crate) fn check(&self, offset: u64, length: u64) -> Result<(), RegionError> {
+        let region = self.inner.length;
+        match offset.checked_add(length) {
+            Some(end) if end <= region => Ok(()),
+            _ => Err(RegionError::OutOfBounds { offset, length, region }),
+        }
+    }
+
+    /// Copies a range out; the caller checked it.
+    pub(crate) fn copy_out(&self, offset: u64, length: u64) -> Vec<u8> {
+        let (start, length) = (index(offset), index(length));
+        self.inner.bytes.lock()[start..start + length].to_vec()
+    }
+
+    /// Copies bytes in; the caller checked the range.
+    pub(crate) fn copy_in(&self, offset: u64, bytes: &[u8]) {
+        let start = index(offset);
+        self.inner.bytes.lock()[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Changes a little-endian word of `width` bytes and returns its former value; the caller
+    /// checked the range.
+    pub(crate) fn change(&self, offset: u64, width: u64, new: impl FnOnce(u64) -> u64) -> u64 {
+        let (start, width) = (index(offset), index(width));
+        let mut bytes = self.inner.bytes.lock();
+        let word = &mut bytes[start..start + width];
+        let mut buffer = [0; 8];
+        buffer[..width].copy_from_slice(word);
+        let old = u64::from_le_bytes(buffer);
+        word.copy_from_slice(&new(old).to_le_bytes()[..width]);
+        old
+    }
+
+    fn check_word(&self, offset: u64) -> Result<(), RegionError> {
+        self.check(offset, 8)?;
+        if !offset.is_multiple_of(8) {
+            return Err(RegionError::Misaligned { offset, alignment: 8 });
+        }
+        Ok(())
+    }
+}
+
+impl Region for SimRegion {
+    fn length(&self) -> u64 {
+        self.inner.length
+    }
+
+    fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), RegionError> {
+        self.check(offset, bytes_of(target.len()))?;
+        let start = index(offset);
+        target.copy_from_slice(&self.inner.bytes.lock()[start..start + target.len()]);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError> {
+        self.check(offset, bytes_of(source.len()))?;
+        self.copy_in(offset, source);
+        Ok(())
+    }
+
+    fn load(&self, offset: u64) -> Result<u64, RegionError> {
+        self.check_word(offset)?;
+        Ok(self.change(offset, 8, |old| old))
+    }
+
+    fn store(&self, offset: u64, value: u64) -> Result<(), RegionError> {
+        self.check_word(offset)?;
+        self.change(offset, 8, |_| value);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Registers zeroed memory of an endpoint.
+    pub(crate) fn register(&mut self, owner: Id, length: u64) -> Result<SimRegion, RegisterError> {
+        if length == 0 {
+            return Err(RegisterError::Empty);
+        }
+        let too_long = RegisterError::Os {
+            call: "register",
+            length: usize::try_from(length).unwrap_or(usize::MAX),
+            errno: weft_fabric::errno::ENOMEM,
+        };
+        if length > REGION_BYTES_MAX {
+            return Err(too_long);
+        }
+        let maximum = self.settings.regions_max;
+        let world = self.identity;
+        let regions = &mut self.endpoints[owner].regions;
+        regions.retain(|region: &Weak<RegionInner>| region.strong_count() > 0);
+        if regions.len() >= maximum {
+            return Err(RegisterError::Exhausted { maximum });
+        }
+        let bytes = Mutex::new(vec![0; index(length)]);
+        let inner = Arc::new(RegionInner { owner, world, bytes, length });
+        regions.push(Arc::downgrade(&inner));
+        Ok(SimRegion { inner })
+    }
+
+    /// Grants a key to a region of `owner`.
+    pub(crate) fn grant(
+        &mut self,
+        owner: Id,
+        region: &SimRegion,
+        access: Access,
+    ) -> Result<RemoteKey, GrantError> {
+        if region.inner.owner != owner || region.inner.world != self.identity {
+            return Err(GrantError::ForeignRegion);
+        }
+        let whole = Access::READ | Access::WRITE;
+        let atomic_alone = access.contains(Access::ATOMIC) && !access.contains(whole);
+        if access.is_empty() || atomic_alone || Access::from_bits(access.bits()).is_none() {
+            return Err(GrantError::InvalidAccess { access: access.bits() });
+        }
+        let maximum = self.settings.keys_max;
+        if self.endpoints[owner].keys >= maximum {
+            return Err(GrantError::Exhausted { maximum });
+        }
+        self.endpoints[owner].keys += 1;
+        self.next_key += 1;
+        let key = Key { owner, region: region.clone(), access };
+        self.keys.insert(self.next_key, key);
+        Ok(RemoteKey(self.next_key))
+    }
+
+    /// Makes a key worthless.
+    pub(crate) fn revoke(&mut self, owner: Id, key: RemoteKey) -> Result<(), GrantError> {
+        match self.keys.get(&key.0) {
+            Some(found) if found.owner == owner => {
+                self.keys.remove(&key.0);
+                self.endpoints[owner].keys -= 1;
+                Ok(())
+            }
+            _ => Err(GrantError::UnknownKey),
+        }
+    }
+
+    /// Makes all keys of an endpoint worthless.
+    pub(crate) fn revoke_all(&mut self, owner: Id) {
+        self.keys.retain(|_, key| key.owner != owner);
+        self.endpoints[owner].keys = 0;
+    }
+
+    //= EXTOLL-THESIS#3.2.5
+    //# The ATU verifies the VPID and the access permissions of every translation.
+    /// The region behind a key of endpoint `at`, when the key allows `command` on the range.
+    pub(crate) fn check(
+        &self,
+        at: Id,
+        command: Command,
+        target: Target,
+        length: u64,
+    ) -> Result<SimRegion, OperationError> {
+        let key = self.keys.get(&target.key.0).filter(|key| key.owner == at);
+        let key = key.ok_or(OperationError::InvalidKey)?;
+        let needed = match command {
+            Command::Put | Command::ImmediatePut => Access::WRITE,
+            Command::Get => Access::READ,
+            Command::Atomic => Access::ATOMIC,
+            Command::NotificationPut | Command::Lock => Access::empty(),
+        };
+        if !key.access.contains(needed) {
+            return Err(OperationError::AccessDenied { command });
+        }
+        let offset = target.offset;
+        if key.region.check(offset, length).is_err() {
+            let region = key.region.inner.length;
+            return Err(OperationError::OutOfBounds { offset, length, region });
+        }
+        if command == Command::Atomic && !offset.is_multiple_of(length) {
+            return Err(OperationError::Misaligned { offset, alignment: length });
+        }
+        Ok(key.region.clone())
+    }
+
+    /// The length of the region behind a key of endpoint `at`.
+    pub(crate) fn key_length(&self, at: Id, key: RemoteKey) -> Result<u64, OperationError> {
+        let found = self.keys.get(&key.0).filter(|found| found.owner == at);
+        Ok(found.ok_or(OperationError::InvalidKey)?.region.inner.length)
+    }
+}
+
+/// The most one region may have: a simulated host has no more.
+const REGION_BYTES_MAX: u64 = 1 << 32;
+
+/// An offset as an index; the caller checked it against a region that is in memory.
+pub(crate) fn index(offset: u64) -> usize {
+    usize::try_from(offset).expect("the offset lies in memory that exists")
+}
+
+/// A length in memory, in the fabric's width.
+pub(crate) fn bytes_of(length: usize) -> u64 {
+    u64::try_from(length).expect("a length in memory fits 64 bits")
+}

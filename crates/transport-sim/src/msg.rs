@@ -1,0 +1,133 @@
+//! Messages: to one peer, or to all members of a group or none.
+//!
+//! Invariants: a message takes a credit of its receiver's mailbox, which comes back when the
+//! program there took it; so at most [`crate::Settings::mailbox_depth`] messages of one sender
+//! are on their way or wait.
+
+use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
+
+use crate::memory::bytes_of;
+use crate::progress::{Body, Flight};
+use crate::world::{Id, State};
+
+impl State {
+    /// Sends a message to one peer.
+    pub(crate) fn send_short(
+        &mut self,
+        id: Id,
+        peer: Peer,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<(), SendError> {
+        let endpoint = &self.endpoints[id];
+        let state = endpoint.peer(peer).ok_or(SendError::UnknownPeer)?;
+        if state.down || !endpoint.alive {
+            return Err(SendError::PeerDown);
+        }
+        let payload = self.gather(header, parts)?;
+        if !self.has_room(id, peer.0) {
+            self.endpoints[id].count(Register::Refused, 1);
+            return Err(SendError::WouldBlock);
+        }
+        self.count_sent(id, payload.len());
+        self.send_to(id, peer.0, header, None, payload);
+        Ok(())
+    }
+
+    //= EXTOLL-THESIS#3.2.2
+    //# With the multicast bit set, the target node is read as a group.
+    /// Sends a message to every other member of a group that can be reached.
+    pub(crate) fn send_multicast(
+        &mut self,
+        id: Id,
+        group: Group,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        if !self.endpoints[id].alive {
+            return Err(SendError::PeerDown);
+        }
+        let payload = self.gather(header, parts)?;
+        let mut peers = Vec::new();
+        for member in self.members(id, group) {
+            match self.handle(id, member) {
+                Ok(peer) => peers.push(peer),
+                Err(_) => return Err(SendError::WouldBlock),
+            }
+        }
+        // Everyone is asked, so that everyone without room tells when there is some.
+        let full = peers.iter().filter(|peer| !self.has_room(id, **peer)).count();
+        if full > 0 {
+            self.endpoints[id].count(Register::Refused, 1);
+            return Err(SendError::WouldBlock);
+        }
+        for peer in &peers {
+            self.count_sent(id, payload.len());
+            self.send_to(id, *peer, header, Some(group), payload.clone());
+        }
+        Ok(peers.len())
+    }
+
+    /// The other members of a group that can be reached.
+    fn members(&self, id: Id, group: Group) -> Vec<Id> {
+        let partition = self.endpoints[id].partition;
+        let everyone = self.addresses.values().copied().filter(|other| {
+            let other = &self.endpoints[*other];
+            other.partition == partition
+        });
+        let joined = self.groups.get(&(partition, group.number()));
+        let candidates: Vec<Id> = if group == Group::BROADCAST {
+            everyone.collect()
+        } else {
+            joined.into_iter().flatten().copied().collect()
+        };
+        let reachable =
+            |other: &Id| *other != id && self.endpoints[*other].alive && !self.cut_off(id, *other);
+        candidates.into_iter().filter(reachable).collect()
+    }
+
+    /// The payload in one piece, when the header and length are allowed.
+    fn gather(&self, header: MessageHeader, parts: &[&[u8]]) -> Result<Vec<u8>, SendError> {
+        if header.kind >= MessageHeader::KINDS {
+            return Err(SendError::InvalidKind { kind: header.kind });
+        }
+        let length = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
+        let maximum = self.capabilities.message_bytes_max;
+        if length > maximum {
+            return Err(SendError::TooLong { length, maximum });
+        }
+        Ok(parts.concat())
+    }
+
+    /// True when the mailbox of a peer has room; if not, it will be told when there is some.
+    fn has_room(&mut self, id: Id, peer: u32) -> bool {
+        let maximum = self.settings.mailbox_depth;
+        let state = self.endpoints[id].peer_mut(peer);
+        let room = state.messages_out < maximum;
+        state.refused |= !room;
+        room
+    }
+
+    fn count_sent(&mut self, id: Id, length: usize) {
+        let endpoint = &mut self.endpoints[id];
+        endpoint.count(Register::MessagesSent, 1);
+        endpoint.count(Register::MessageBytesSent, bytes_of(length));
+    }
+
+    fn send_to(
+        &mut self,
+        id: Id,
+        peer: u32,
+        header: MessageHeader,
+        group: Option<Group>,
+        payload: Vec<u8>,
+    ) {
+        let state = self.endpoints[id].peer_mut(peer);
+        state.messages_out += 1;
+        let to = state.target;
+        let epoch = self.epoch(id, to);
+        let length = bytes_of(payload.len());
+        let body = Body::Message { peer, header, group, payload };
+        self.fly(Flight { from: id, to, epoch, body }, length);
+    }
+}

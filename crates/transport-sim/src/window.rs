@@ -1,0 +1,71 @@
+//! Windows: accesses to a peer's region that let the world run until they are done.
+
+use weft_fabric::{Command, Notify, OperationError, Peer, RemoteKey, Target, Window, WindowError};
+
+use crate::memory::bytes_of;
+use crate::rma::{Call, PutSource, Reply, Wanted};
+use crate::world::{Id, SimWorld, State};
+
+/// A peer's region. An access takes virtual time: it ends when the answer came, or with
+/// [`OperationError::PeerDown`] when nothing can bring one any more.
+#[derive(Debug)]
+pub struct SimWindow {
+    world: SimWorld,
+    endpoint: Id,
+    peer: Peer,
+    key: RemoteKey,
+    length: u64,
+}
+
+impl SimWindow {
+    /// A window of `endpoint` on what `key` names.
+    pub(crate) fn open(
+        world: &SimWorld,
+        endpoint: Id,
+        peer: Peer,
+        key: RemoteKey,
+    ) -> Result<Self, WindowError> {
+        let state = world.lock();
+        let target = state.target_of(endpoint, peer)?;
+        let length = state.key_length(target, key)?;
+        drop(state);
+        Ok(Self { world: world.clone(), endpoint, peer, key, length })
+    }
+
+    fn access(&self, what: Wanted) -> Result<Vec<u8>, WindowError> {
+        let mut state = self.world.lock();
+        let call = Call { what, notify: Notify::NONE, context: 0 };
+        let operation = state.issue(self.endpoint, self.peer, call, Reply::Window)?;
+        loop {
+            let endpoint = &mut state.endpoints[self.endpoint];
+            if let Some(result) = endpoint.window_results.remove(&operation) {
+                return result;
+            }
+            if !endpoint.alive || !State::step_until(&mut state, u64::MAX) {
+                state.endpoints[self.endpoint].pending.remove(&operation);
+                return Err(OperationError::PeerDown);
+            }
+        }
+    }
+}
+
+impl Window for SimWindow {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn load(&self, offset: u64, target: &mut [u8]) -> Result<(), WindowError> {
+        let source = Target::new(self.key, offset);
+        let length = bytes_of(target.len());
+        let bytes = self.access(Wanted::Get { source, into: None, length })?;
+        target.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError> {
+        let target = Target::new(self.key, offset);
+        let total = bytes_of(source.len());
+        let source = PutSource::Bytes(source.to_vec());
+        self.access(Wanted::Put { command: Command::Put, source, target, total }).map(drop)
+    }
+}

@@ -1,0 +1,303 @@
+//! The world: virtual time, what is on its way, and everything all endpoints have.
+//!
+//! Invariants: time never goes back; occasions of the same time happen in the order in which they
+//! were made; nothing random but the seeded generator is asked, and only in an order that follows
+//! from the calls; no container with a random order is used.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weft_fabric::{Capabilities, EndpointAddress, NodeId, PartitionId};
+
+use crate::attr::{Link, Settings};
+use crate::completion::EndpointState;
+use crate::domain::SimTransport;
+use crate::fault::Cut;
+use crate::memory::Key;
+use crate::progress::{Flight, Occasion};
+use crate::trace::{Entry, Kind, Trace};
+
+/// The number of an endpoint in its world; never given out twice.
+pub(crate) type Id = usize;
+
+/// A handle of one simulated world; clones are handles of the same.
+#[derive(Clone, Debug)]
+pub struct SimWorld {
+    state: Arc<Mutex<State>>,
+}
+
+/// Everything there is.
+pub(crate) struct State {
+    pub settings: Settings,
+    pub capabilities: Capabilities,
+    pub identity: u64,
+    pub now: u64,
+    pub endpoints: Vec<EndpointState>,
+    pub addresses: BTreeMap<EndpointAddress, Id>,
+    pub groups: BTreeMap<(PartitionId, u8), BTreeSet<Id>>,
+    pub keys: BTreeMap<u64, Key>,
+    pub next_key: u64,
+    pub next_operation: u64,
+    pub cuts: BTreeMap<NodePair, Cut>,
+    pub epochs: BTreeMap<NodePair, u64>,
+    /// Times at which a lane shows something new.
+    pub ticks: BTreeSet<u64>,
+    pub trace: Trace,
+    queue: BinaryHeap<Reverse<Scheduled>>,
+    sequence: u64,
+    random: ChaCha8Rng,
+    links: BTreeMap<(NodeId, NodeId), LinkState>,
+    arrivals: BTreeMap<(Id, Id), u64>,
+}
+
+/// Two nodes, the smaller first.
+pub(crate) type NodePair = (NodeId, NodeId);
+
+/// Two nodes in the order that names their pair.
+pub(crate) fn pair(a: NodeId, b: NodeId) -> NodePair {
+    if a <= b { (a, b) } else { (b, a) }
+}
+
+struct LinkState {
+    link: Link,
+    free_at: u64,
+}
+
+struct Scheduled {
+    time: u64,
+    sequence: u64,
+    occasion: Occasion,
+}
+
+impl SimWorld {
+    /// A world without endpoints.
+    ///
+    /// # Panics
+    /// When a limit in the settings leaves nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        settings.assert_sound();
+        Self { state: Arc::new(Mutex::new(State::new(settings))) }
+    }
+
+    /// The fabric as programs of `user` on `node` see it.
+    ///
+    /// # Panics
+    /// When the number names no node.
+    #[must_use]
+    pub fn transport(&self, node: NodeId, user: u32) -> SimTransport {
+        assert!(node <= NodeId::MAX, "{node:?} names no node");
+        let capabilities = self.lock().capabilities.clone();
+        SimTransport::new(self.clone(), node, user, capabilities)
+    }
+
+    /// Virtual time, nanoseconds.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.lock().now
+    }
+
+    /// Lets `duration_ns` pass: everything due until then happens.
+    pub fn advance(&self, duration_ns: u64) {
+        let mut state = self.lock();
+        let end = state.now.saturating_add(duration_ns);
+        while state.step_until(end) {}
+        state.now = end;
+    }
+
+    /// Lets time pass until the next thing happened; false when nothing is on its way.
+    pub fn step(&self) -> bool {
+        self.lock().step_until(u64::MAX)
+    }
+
+    /// Steps until nothing is on its way, at most `steps_max` times; true when nothing is left.
+    pub fn run(&self, steps_max: usize) -> bool {
+        let mut state = self.lock();
+        (0..steps_max).any(|_| !state.step_until(u64::MAX))
+    }
+
+    /// Sets the link from one node to another; packets that already left keep their times.
+    ///
+    /// # Panics
+    /// When the link moves no bits.
+    pub fn set_link(&self, from: NodeId, to: NodeId, link: Link) {
+        assert!(link.bits_per_second >= 1, "a link moves at least one bit per second");
+        self.lock().link(from, to).link = link;
+    }
+
+    /// The digest of everything that happened.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.lock().trace.digest()
+    }
+
+    /// The last things that happened, at most [`Settings::trace_entries_max`].
+    #[must_use]
+    pub fn trace(&self) -> Vec<Entry> {
+        self.lock().trace.entries()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+impl State {
+    fn new(settings: Settings) -> Self {
+        static WORLDS: AtomicU64 = AtomicU64::new(0);
+        Self {
+            capabilities: settings.capabilities(),
+            identity: WORLDS.fetch_add(1, Ordering::Relaxed),
+            now: 0,
+            endpoints: Vec::new(),
+            addresses: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            next_key: 0,
+            next_operation: 0,
+            cuts: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            ticks: BTreeSet::new(),
+            trace: Trace::new(settings.trace_entries_max),
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            random: ChaCha8Rng::seed_from_u64(settings.seed),
+            links: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            settings,
+        }
+    }
+
+    /// When something happens next.
+    pub fn next_time(&self) -> Option<u64> {
+        let queued = self.queue.peek().map(|Reverse(scheduled)| scheduled.time);
+        let tick = self.ticks.first().copied();
+        queued.into_iter().chain(tick).min()
+    }
+
+    /// Goes to the next occasion, when it is not later than `end`, and lets it happen.
+    pub fn step_until(&mut self, end: u64) -> bool {
+        let Some(time) = self.next_time().filter(|time| *time <= end) else { return false };
+        assert!(time >= self.now, "time went back");
+        self.now = time;
+        if self.ticks.first() == Some(&time) {
+            self.ticks.pop_first();
+            return true;
+        }
+        let Reverse(scheduled) = self.queue.pop().expect("next_time() saw it");
+        self.happen(scheduled.occasion);
+        true
+    }
+
+    /// Everything that is due now happens.
+    pub fn run_due(&mut self) {
+        while self.step_until(self.now) {}
+    }
+
+    /// Lets `occasion` happen at `time`.
+    pub fn schedule(&mut self, time: u64, occasion: Occasion) {
+        assert!(time >= self.now, "nothing can be made to happen in the past");
+        self.sequence += 1;
+        self.queue.push(Reverse(Scheduled { time, sequence: self.sequence, occasion }));
+    }
+
+    /// Takes the link for `bytes` of payload. Returns when they begin to leave and when the last
+    /// of them arrives, which is never before anything sent earlier between the two endpoints.
+    pub fn transmit(&mut self, from: Id, to: Id, bytes: u64) -> (u64, u64) {
+        let nodes = (self.endpoints[from].address.node, self.endpoints[to].address.node);
+        let now = self.now;
+        let state = self.link(nodes.0, nodes.1);
+        let link = state.link;
+        let bits = (u128::from(bytes) + u128::from(HEADER_BYTES)) * 8;
+        let busy = bits * 1_000_000_000 / u128::from(link.bits_per_second);
+        let busy = u64::try_from(busy).unwrap_or(u64::MAX);
+        let departure = state.free_at.max(now);
+        state.free_at = departure.saturating_add(busy);
+        let sent = state.free_at.saturating_add(link.latency_ns);
+        let arrival = sent.saturating_add(self.jitter(link.jitter_ns));
+        (departure, self.in_order(from, to, arrival))
+    }
+
+    /// Sends a flight at once.
+    pub fn fly(&mut self, flight: Flight, bytes: u64) {
+        let (_, arrival) = self.transmit(flight.from, flight.to, bytes);
+        self.schedule(arrival, Occasion::Arrive(flight));
+    }
+
+    /// The earliest time from `arrival` on that keeps the order between two endpoints.
+    pub fn in_order(&mut self, from: Id, to: Id, arrival: u64) -> u64 {
+        let last = self.arrivals.entry((from, to)).or_insert(0);
+        *last = arrival.max(*last);
+        *last
+    }
+
+    /// Between 0 and `jitter_ns`.
+    pub fn jitter(&mut self, jitter_ns: u64) -> u64 {
+        if jitter_ns == 0 { 0 } else { self.random.random_range(0..=jitter_ns) }
+    }
+
+    /// How often the two nodes of these endpoints reported each other down.
+    pub fn epoch(&self, a: Id, b: Id) -> u64 {
+        let nodes = pair(self.endpoints[a].address.node, self.endpoints[b].address.node);
+        self.epochs.get(&nodes).copied().unwrap_or(0)
+    }
+
+    /// Writes a trace entry between two endpoints.
+    pub fn record(
+        &mut self,
+        kind: Kind,
+        from: EndpointAddress,
+        to: EndpointAddress,
+        number: u64,
+        payload: &[u8],
+    ) {
+        let length = crate::memory::bytes_of(payload.len());
+        let payload = crate::trace::digest_of(payload);
+        self.trace.push(Entry { time_ns: self.now, kind, from, to, number, length, payload });
+    }
+
+    fn link(&mut self, from: NodeId, to: NodeId) -> &mut LinkState {
+        let link = self.settings.link;
+        self.links.entry((from, to)).or_insert(LinkState { link, free_at: 0 })
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("now", &self.now)
+            .field("endpoints", &self.addresses.len())
+            .field("on_their_way", &self.queue.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.sequence == other.sequence
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.time, self.sequence).cmp(&(other.time, other.sequence))
+    }
+}
+
+//= EXTOLL-THESIS#3.2.1.2
+//# A packet carries 16 bytes of network descriptor beside its payload.
+/// Bytes of every packet beside its payload.
+const HEADER_BYTES: u64 = 16;

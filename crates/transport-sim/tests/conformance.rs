@@ -1,0 +1,52 @@
+//! The simulator passes the suite that every transport passes.
+
+use weft_conformance::Bench;
+use weft_fabric::{Endpoint, EndpointOptions, NodeId, OpenError, Transport};
+use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
+
+/// A world with three nodes.
+struct Sim {
+    world: SimWorld,
+    next_node: u16,
+}
+
+const USER: u32 = 1000;
+
+impl Bench for Sim {
+    type Endpoint = SimEndpoint;
+
+    fn new() -> Self {
+        Self { world: SimWorld::new(Settings::seeded(42)), next_node: 0 }
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
+        self.world.transport(NodeId(0), USER).open(options)
+    }
+
+    fn open_apart(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
+        self.next_node = (self.next_node + 1) % 3;
+        self.world.transport(NodeId(self.next_node), USER).open(options)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<SimEndpoint, OpenError>> {
+        Some(self.world.transport(NodeId(0), user).open(options))
+    }
+
+    fn progress(&mut self) -> bool {
+        self.world.step()
+    }
+
+    fn kill(&mut self, endpoint: SimEndpoint) -> bool {
+        self.world.kill(endpoint.address())
+    }
+}
+
+weft_conformance::conformance_tests!(Sim);

@@ -1,0 +1,310 @@
+//! What only a simulator can show: the same run again, faults at a chosen time, virtual time.
+
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Completion, ConnectError, Endpoint, EndpointOptions, Event, MessageHeader, NodeId,
+    Notify, OperationError, Peer, Region, SendError, Source, Target, Transport, Waited, Window,
+};
+use weft_transport_sim::{Kind, Link, Settings, SimEndpoint, SimWorld};
+
+const EVEN: Link = Link { latency_ns: 1_000, jitter_ns: 0, bits_per_second: 8_000_000_000 };
+
+fn even() -> Settings {
+    Settings { link: EVEN, ..Settings::seeded(1) }
+}
+
+fn open(world: &SimWorld, node: u16) -> SimEndpoint {
+    world.transport(NodeId(node), 1000).open(&EndpointOptions::default()).expect("room for it")
+}
+
+fn two(settings: Settings) -> (SimWorld, SimEndpoint, SimEndpoint, Peer) {
+    let world = SimWorld::new(settings);
+    let (mut left, right) = (open(&world, 0), open(&world, 1));
+    let peer = left.connect(right.address()).expect("it is there");
+    (world, left, right, peer)
+}
+
+/// Events in words, in order.
+fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
+    let mut events = Vec::new();
+    endpoint.poll(100_000, &mut |event| {
+        events.push(match event {
+            Event::Message(message) => format!("message {}", message.header.tag),
+            Event::Notification(told) => format!("notification {}", told.immediate),
+            Event::Completion(Completion { context, result }) => {
+                format!(
+                    "completion {context} {}",
+                    result.map_or_else(|e| e.to_string(), |v| v.to_string())
+                )
+            }
+            Event::PeerDown { .. } => "down".into(),
+            Event::Room { .. } => "room".into(),
+        });
+    });
+    events
+}
+
+/// A run with a bit of everything.
+fn busy_run(seed: u64) -> (u64, Vec<String>) {
+    let settings = Settings { mailbox_depth: 8, ..Settings::seeded(seed) };
+    let world = SimWorld::new(settings);
+    let mut ends: Vec<SimEndpoint> = (0..6).map(|number| open(&world, number % 3)).collect();
+    let target = ends[0].register(1 << 16).expect("memory is there");
+    let key = ends[0].grant(&target, Access::all()).expect("a sound grant");
+    let address = ends[0].address();
+    let mut log = Vec::new();
+    for round in 0..200u64 {
+        for end in &mut ends[1..] {
+            let Ok(peer) = end.connect(address) else { continue };
+            let tag = u8::try_from(round % 256).expect("small");
+            let _ = end.send_short(peer, MessageHeader::tag(tag), &[&round.to_le_bytes()]);
+            let notify = Notify::COMPLETER.immediate(round);
+            let bytes = [tag; 700];
+            let _ = end.put(peer, Source::Bytes(&bytes), Target::new(key, round), notify, round);
+        }
+        match round {
+            50 => world.cut(NodeId(0), NodeId(1)),
+            90 => world.heal(NodeId(0), NodeId(1)),
+            120 => drop(world.kill(ends[2].address())),
+            _ => {}
+        }
+        world.advance(700);
+        ends.iter_mut().for_each(|end| log.extend(poll(end)));
+    }
+    world.run(100_000);
+    ends.iter_mut().for_each(|end| log.extend(poll(end)));
+    (world.digest(), log)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_to_the_byte() {
+    assert_eq!(busy_run(7), busy_run(7));
+    assert_ne!(busy_run(7).0, busy_run(8).0);
+}
+
+#[test]
+fn a_message_takes_latency_and_bandwidth() {
+    let (world, mut left, mut right, peer) = two(even());
+    // 84 bytes and 16 of header at a byte per nanosecond, twice over one link.
+    for tag in 0..2 {
+        left.send_short(peer, MessageHeader::tag(tag), &[&[0; 84]]).unwrap();
+    }
+    world.advance(1_099);
+    assert!(poll(&mut right).is_empty());
+    world.advance(1);
+    assert_eq!(poll(&mut right), ["message 0"]);
+    world.advance(99);
+    assert!(poll(&mut right).is_empty());
+    world.advance(1);
+    assert_eq!(poll(&mut right), ["message 1"]);
+}
+
+#[test]
+fn jitter_never_reorders_one_pair() {
+    let link = Link { latency_ns: 10, jitter_ns: 100_000, ..Link::default() };
+    let (world, mut left, mut right, peer) = two(Settings { link, ..Settings::seeded(5) });
+    for tag in 0..200 {
+        left.send_short(peer, MessageHeader::tag(tag), &[]).unwrap();
+    }
+    assert!(world.run(10_000));
+    let expected: Vec<String> = (0..200).map(|tag| format!("message {tag}")).collect();
+    assert_eq!(poll(&mut right), expected);
+}
+
+#[test]
+fn a_key_revoked_while_the_put_flies_stops_it() {
+    let (world, mut left, mut right, peer) = two(even());
+    let region = right.register(64).unwrap();
+    let key = right.grant(&region, Access::all()).unwrap();
+    let put = |left: &mut SimEndpoint| {
+        let source = Source::Bytes(&[1; 8]);
+        left.put(peer, source, Target::new(key, 0), Notify::COMPLETER, 9).map(drop).unwrap();
+    };
+    put(&mut left);
+    world.advance(900);
+    right.revoke(key).unwrap();
+    assert!(world.run(100));
+    let error = OperationError::InvalidKey.to_string();
+    assert_eq!(poll(&mut left), [format!("completion 9 {error}")]);
+    assert_eq!((region.load(0), poll(&mut right).len()), (Ok(0), 0));
+}
+
+#[test]
+fn a_region_is_read_when_its_bytes_leave_and_bytes_at_the_call() {
+    let (world, mut left, mut right, peer) = two(even());
+    let target = right.register(64).unwrap();
+    let key = right.grant(&target, Access::all()).unwrap();
+    let local = left.register(64).unwrap();
+    // The link is busy for some time, so that the put waits.
+    left.send_short(peer, MessageHeader::tag(0), &[&[0; 100]]).unwrap();
+    let source = Source::Region { region: &local, offset: 0, length: 8 };
+    left.put(peer, source, Target::new(key, 0), Notify::NONE, 1).map(drop).unwrap();
+    let mut bytes = [1; 8];
+    left.put(peer, Source::Bytes(&bytes), Target::new(key, 8), Notify::NONE, 2).map(drop).unwrap();
+    bytes.fill(3);
+    local.store(0, 2).unwrap();
+    world.advance(150);
+    local.store(0, 4).unwrap();
+    assert!(world.run(100));
+    assert_eq!((target.load(0), target.load(8)), (Ok(2), Ok(0x0101_0101_0101_0101)));
+    assert_eq!(bytes, [3; 8]);
+}
+
+#[test]
+fn a_put_longer_than_a_descriptor_is_split_and_completes_once() {
+    let settings = Settings { descriptor_bytes_max: 1_000, ..even() };
+    let (world, mut left, mut right, peer) = two(settings);
+    let region = right.register(5_000).unwrap();
+    let key = right.grant(&region, Access::all()).unwrap();
+    let bytes: Vec<u8> = (0..4_321u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    let notify = Notify::COMPLETER.immediate(5);
+    left.put(peer, Source::Bytes(&bytes), Target::new(key, 7), notify, 1).map(drop).unwrap();
+    assert!(world.run(100));
+    assert_eq!(poll(&mut left), ["completion 1 0"]);
+    assert_eq!(poll(&mut right), ["notification 5"]);
+    let mut found = vec![0; 4_321];
+    region.read(7, &mut found).unwrap();
+    assert_eq!(found, bytes);
+    let departures = world.trace().iter().filter(|entry| entry.kind == Kind::Depart).count();
+    assert_eq!(departures, 5);
+}
+
+#[test]
+fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
+    let (world, mut left, mut right, peer) = two(even());
+    let region = right.register(1 << 20).unwrap();
+    let key = right.grant(&region, Access::all()).unwrap();
+    for context in 0..10 {
+        let source = Source::Bytes(&[1; 1000]);
+        left.put(peer, source, Target::new(key, 0), Notify::NONE, context).map(drop).unwrap();
+    }
+    world.advance(5_500);
+    assert!(world.kill(right.address()) && !world.kill(right.address()));
+    assert!(world.run(1_000));
+    let events = poll(&mut left);
+    assert_eq!(events.len(), 11);
+    assert_eq!(events[10], "down");
+    for (context, event) in events[..10].iter().enumerate() {
+        assert!(event.starts_with(&format!("completion {context} ")), "{event}");
+    }
+    assert!(events[..10].iter().any(|event| event.ends_with(" 0")), "some were done");
+    assert!(events[..10].iter().any(|event| event.ends_with("down")), "some were not");
+    assert_eq!(left.send_short(peer, MessageHeader::default(), &[]), Err(SendError::PeerDown));
+    assert!(right.poll(10, &mut |_| {}) == 0);
+}
+
+#[test]
+fn killing_a_node_kills_what_is_on_it() {
+    let world = SimWorld::new(even());
+    let mut left = open(&world, 0);
+    let others = [open(&world, 1), open(&world, 1), open(&world, 2)];
+    for other in &others {
+        left.connect(other.address()).unwrap();
+    }
+    assert_eq!(world.kill_node(NodeId(1)), 2);
+    assert!(world.run(100));
+    assert_eq!(poll(&mut left), ["down", "down"]);
+}
+
+#[test]
+fn a_short_cut_only_delays() {
+    let (world, mut left, mut right, peer) = two(even());
+    world.cut(NodeId(0), NodeId(1));
+    for tag in 0..5 {
+        left.send_short(peer, MessageHeader::tag(tag), &[]).unwrap();
+    }
+    world.advance(1_000_000);
+    assert!(poll(&mut right).is_empty());
+    world.heal(NodeId(1), NodeId(0));
+    assert!(world.run(100));
+    assert_eq!(poll(&mut right), (0..5).map(|tag| format!("message {tag}")).collect::<Vec<_>>());
+    assert!(poll(&mut left).is_empty());
+}
+
+#[test]
+fn a_long_cut_reports_both_sides_down_and_drops_what_was_on_its_way() {
+    let settings = Settings { cut_down_after_ns: Some(50_000), ..even() };
+    let (world, mut left, mut right, peer) = two(settings);
+    world.cut(NodeId(0), NodeId(1));
+    left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
+    left.fence(peer, 4).map(drop).unwrap();
+    world.advance(49_999);
+    assert!(poll(&mut left).is_empty());
+    world.advance(1);
+    let error = OperationError::PeerDown.to_string();
+    assert_eq!(poll(&mut left), [format!("completion 4 {error}"), "down".into()]);
+    assert_eq!(poll(&mut right), ["down"]);
+    let address = right.address();
+    assert_eq!(left.connect(address), Err(ConnectError::NotFound(address)));
+    world.heal(NodeId(0), NodeId(1));
+    assert!(world.run(100));
+    assert!(poll(&mut right).is_empty(), "nothing arrives after the report");
+    let again = left.connect(address).unwrap();
+    assert_ne!(again, peer);
+    left.send_short(again, MessageHeader::tag(2), &[]).unwrap();
+    assert!(world.run(100));
+    assert_eq!(poll(&mut right), ["message 2"]);
+}
+
+#[test]
+fn a_paused_receiver_fills_its_mailbox_and_resuming_makes_room() {
+    let (world, mut left, mut right, peer) = two(Settings { mailbox_depth: 3, ..even() });
+    assert!(world.pause(right.address()));
+    for tag in 0..3 {
+        left.send_short(peer, MessageHeader::tag(tag), &[]).unwrap();
+    }
+    let refused = left.send_short(peer, MessageHeader::tag(3), &[]);
+    assert_eq!(refused, Err(SendError::WouldBlock));
+    world.advance(10_000_000);
+    assert!(poll(&mut right).is_empty() && poll(&mut left).is_empty());
+    assert!(world.resume(right.address()));
+    assert_eq!(poll(&mut right), ["message 0", "message 1", "message 2"]);
+    world.advance(10_000);
+    assert_eq!(poll(&mut left), ["room"]);
+    assert_eq!(left.send_short(peer, MessageHeader::tag(3), &[]), Ok(()));
+}
+
+#[test]
+fn a_slow_receiver_takes_a_message_each_interval() {
+    let (world, mut left, mut right, peer) = two(even());
+    assert!(world.slow_down(right.address(), 5_000));
+    for tag in 0..4 {
+        left.send_short(peer, MessageHeader::tag(tag), &[]).unwrap();
+    }
+    let mut times = Vec::new();
+    while times.len() < 4 {
+        assert_eq!(right.wait(Some(Duration::from_secs(1))), Waited::Ready);
+        assert_eq!(poll(&mut right).len(), 1);
+        times.push(world.now());
+    }
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 5_000), "{times:?}");
+}
+
+#[test]
+fn a_wait_lets_just_the_time_pass_that_it_takes() {
+    let (world, mut left, mut right, peer) = two(even());
+    assert_eq!(right.wait(Some(Duration::from_nanos(500))), Waited::TimedOut);
+    assert_eq!(world.now(), 500);
+    left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
+    assert_eq!(right.wait(Some(Duration::from_secs(1))), Waited::Ready);
+    assert_eq!(world.now(), 500 + 1_016);
+    poll(&mut right);
+    assert!(world.run(100));
+    assert_eq!(right.wait(None), Waited::TimedOut, "nothing can come any more");
+}
+
+#[test]
+fn a_window_access_takes_time_and_ends_with_the_peer() {
+    let (world, mut left, mut right, peer) = two(even());
+    let region = right.register(64).unwrap();
+    let key = right.grant(&region, Access::all()).unwrap();
+    let window = left.window(peer, key).unwrap();
+    window.store(8, &7u64.to_le_bytes()).unwrap();
+    assert!(world.now() >= 2_000, "there and back");
+    assert_eq!(region.load(8), Ok(7));
+    world.kill(right.address());
+    assert_eq!(window.load(8, &mut [0; 8]), Err(OperationError::PeerDown));
+    drop(left);
+    assert_eq!(window.store(8, &[0; 8]), Err(OperationError::PeerDown));
+}
