@@ -1,0 +1,226 @@
+//! Entry functions for fuzzing: the stream over a lane that answers what the input says.
+//!
+//! The lane keeps what [`Lane`] promises its caller (a slot has at most 120 bytes, room that was
+//! told stays) and is hostile in everything else: what arrived, what it says, what the peer posted
+//! and how its words stand changes from one call to the next.
+
+use std::cell::Cell;
+
+use weft_fabric::{
+    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+};
+
+use crate::stream::Origin;
+use crate::{Limits, ReceiveSide, SendSide, Side};
+
+const DEPTH: u64 = 16;
+const SINK_BYTES: u64 = 4096;
+/// Operations on the lane that one call may take: a call may take a few for each byte it moves.
+const OPERATIONS_MAX: u64 = 1 << 14;
+
+/// Answers from the input; at its end nothing comes any more.
+struct Script<'a> {
+    rest: Cell<&'a [u8]>,
+    operations: Cell<u64>,
+}
+
+impl<'a> Script<'a> {
+    fn new(input: &'a [u8]) -> Self {
+        Self { rest: Cell::new(input), operations: Cell::new(0) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.rest.get().is_empty()
+    }
+
+    fn byte(&self) -> u8 {
+        let Some((first, rest)) = self.rest.get().split_first() else { return 0 };
+        self.rest.set(rest);
+        *first
+    }
+
+    fn number(&self) -> u64 {
+        match self.byte() {
+            // Small ones are likelier to be believed.
+            small @ 0..=0xef => u64::from(small),
+            _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
+        }
+    }
+
+    fn count(&self) {
+        self.operations.set(self.operations.get() + 1);
+        assert!(self.operations.get() < OPERATIONS_MAX, "a call without end");
+    }
+
+    /// Room of `size` with `sent` inside; what the peer says it took is believed within reason.
+    fn room(&self, size: u64, sent: u64, taken: &mut u64) -> u64 {
+        self.count();
+        *taken = taken.saturating_add(self.number()).min(sent);
+        size.saturating_sub(sent - *taken)
+    }
+}
+
+impl Lane for Script<'_> {
+    fn mailbox_depth(&self) -> u64 {
+        DEPTH
+    }
+
+    fn sink_bytes(&self) -> u64 {
+        SINK_BYTES
+    }
+
+    fn slots_free(&self, cursor: &mut SendCursor, _wanted: u64) -> u64 {
+        self.room(DEPTH, cursor.messages, &mut cursor.messages_taken)
+    }
+
+    fn sink_free(&self, cursor: &mut SendCursor, _wanted: u64) -> u64 {
+        self.room(SINK_BYTES, cursor.bytes, &mut cursor.bytes_taken)
+    }
+
+    fn send(&self, cursor: &mut SendCursor, _tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(length <= Self::MESSAGE_BYTES, "a message of {length} bytes");
+        if self.slots_free(cursor, 1) == 0 {
+            return Err(LaneFull);
+        }
+        cursor.messages += 1;
+        Ok(())
+    }
+
+    fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
+        let free = SINK_BYTES - (cursor.bytes - cursor.bytes_taken);
+        assert!(bytes.len() as u64 <= free, "{} bytes put into {free}", bytes.len());
+        cursor.bytes += bytes.len() as u64;
+    }
+
+    fn peek(&self, _cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed> {
+        self.count();
+        match self.byte() {
+            0 => Ok(None),
+            255 => Err(LaneClosed),
+            tag => {
+                let length = self.byte().min(120);
+                Ok(Some(Slot { tag: tag % 5, length }))
+            }
+        }
+    }
+
+    fn read(&self, _cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
+        assert!(offset + target.len() <= Self::MESSAGE_BYTES, "a read beyond its slot");
+        target.iter_mut().for_each(|byte| *byte = self.byte());
+    }
+
+    fn advance(&self, cursor: &mut ReceiveCursor, _flush: bool) {
+        cursor.messages = cursor.messages.wrapping_add(1);
+    }
+
+    fn view(&self, _cursor: &ReceiveCursor, _skip: u64, target: &mut [u8]) {
+        assert!(target.len() as u64 <= SINK_BYTES, "a view beyond the sink");
+    }
+
+    fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
+        cursor.bytes = cursor.bytes.wrapping_add(length);
+    }
+
+    fn post(&self, _word: usize, _value: u64) {}
+
+    fn posted(&self, _word: usize) -> u64 {
+        self.count();
+        self.number()
+    }
+
+    fn arm(&self, _what: WaitFor) {}
+
+    fn attention(&self, _what: WaitFor) -> Attention {
+        Attention::Watching
+    }
+
+    fn disarm(&self, _what: WaitFor) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    fn rearm(&self, _what: WaitFor) -> bool {
+        self.byte() & 1 == 1
+    }
+
+    fn must_ring(&self, _what: WaitFor) -> bool {
+        self.byte() & 1 == 1
+    }
+}
+
+/// Whatever a peer does, the stream gives bytes, an end or an error, in a bounded number of steps.
+///
+/// # Panics
+/// When it does not.
+pub fn fuzz_stream(input: &[u8]) {
+    let script = Script::new(input);
+    let side = if script.byte() & 1 == 0 { Side::Accepted } else { Side::Connected };
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    while !script.is_over() {
+        script.operations.set(0);
+        let choice = script.byte();
+        let size = usize::from(script.byte()) << (choice >> 6);
+        if choice & 1 == 0 {
+            drive_send(&mut send, &script, side, choice >> 1 & 7, size);
+        } else {
+            drive_receive(&mut receive, &script, choice >> 1 & 7, size);
+        }
+    }
+}
+
+fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, size: usize) {
+    match choice {
+        0 => {
+            send.writable(lane);
+        }
+        1 => {
+            send.unread_by_peer(lane);
+        }
+        2 => {
+            send.close(lane, size as u64 % 3);
+        }
+        3 => {
+            send.shut(lane, side);
+        }
+        _ if send.switch(lane, side) => {
+            let limits = Limits { eager_bytes: 480, chunk_bytes: 1 + size };
+            let bytes = vec![1; size];
+            if let Ok(written) = send.write(lane, &[&bytes], limits) {
+                assert!(written.bytes <= size, "more was written than given");
+                assert!(written.bytes > 0 || size == 0, "nothing is an error");
+            }
+        }
+        _ => send.wrote_tcp(size),
+    }
+}
+
+fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size: usize) {
+    match choice {
+        0 => {
+            let (arrived, depth) = (receive.arrived(lane, size as u64), lane.mailbox_depth());
+            assert!(arrived <= receive.arrived(&Script::new(&[]), 0) + depth + 1, "too many");
+        }
+        1 => {
+            let most = SINK_BYTES + DEPTH * Script::MESSAGE_BYTES as u64;
+            assert!(receive.available(lane) <= most, "more than a lane holds");
+        }
+        2 => {
+            receive.readable(lane);
+            receive.ended(lane);
+        }
+        _ => match receive.origin(lane) {
+            Origin::Lane => {
+                let mut target = vec![0; size];
+                if let Ok(reading) = receive.read(lane, &mut target, choice == 3) {
+                    assert!(reading.bytes <= size, "more was read than fits");
+                    assert!(reading.bytes > 0 || size == 0, "nothing is an error");
+                }
+            }
+            Origin::Tcp { at_most } => {
+                let limit = at_most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
+                let bytes = size.min(limit);
+                assert!(receive.took_tcp(lane, bytes, choice == 3) <= bytes, "bells became data");
+            }
+        },
+    }
+}

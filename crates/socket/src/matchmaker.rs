@@ -1,0 +1,420 @@
+//! Finds the two ends of a TCP connection among what programs offer.
+//!
+//! Each program that will do a connection's input and output through weft offers its end: the
+//! addresses as the kernel told the daemon (from the descriptor that the program showed, so nobody
+//! can claim a connection that is not his), mirrored at the other end. The accepting end brings
+//! the memory of the lane; when both are there, the connecting end gets it.
+//!
+//! # Invariants
+//! - An end is offered once; a newer offer for the same end replaces the older, which can only be
+//!   a leftover of a connection that is gone; so is a pair that an end of is offered anew.
+//! - Tables are bounded by [`TableLimits`]; beyond, an offer is refused and the connection stays on
+//!   TCP.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// One end of a TCP connection as the kernel names it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tuple {
+    /// The network namespace.
+    pub namespace: u64,
+    /// This end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+}
+
+impl Tuple {
+    /// The tuple with IPv4 addresses in IPv6 clothing undressed and what only IPv6 has dropped.
+    #[must_use]
+    pub fn new(namespace: u64, local: SocketAddr, remote: SocketAddr) -> Self {
+        Self { namespace, local: canonical(local), remote: canonical(remote) }
+    }
+
+    /// The same connection seen from the other end.
+    #[must_use]
+    pub const fn mirrored(self) -> Self {
+        Self { namespace: self.namespace, local: self.remote, remote: self.local }
+    }
+}
+
+/// An address by its IP and port alone, mapped IPv4 as IPv4.
+#[must_use]
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Bounds of the tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableLimits {
+    /// Connections known, waiting or matched.
+    pub connections_max: usize,
+    /// Listening sockets known.
+    pub listeners_max: usize,
+}
+
+impl Default for TableLimits {
+    fn default() -> Self {
+        Self { connections_max: 16_384, listeners_max: 4096 }
+    }
+}
+
+/// Names an offer: the program and its own number for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Offerer<P> {
+    /// The program.
+    pub process: P,
+    /// Its number.
+    pub token: u64,
+}
+
+/// What came of an offer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome<P, M> {
+    /// The other end is there too. The memory is for `connected`.
+    Matched {
+        /// The end that connected.
+        connected: Offerer<P>,
+        /// The end that accepted.
+        accepted: Offerer<P>,
+        /// What the accepting end brought.
+        memory: M,
+    },
+    /// The other end has not come.
+    Waiting {
+        /// Somebody under weft listens at the address it connected to.
+        listening: bool,
+    },
+    /// A table is full.
+    Full {
+        /// Its bound.
+        maximum: usize,
+    },
+}
+
+struct Waiting<P, M> {
+    offerer: Offerer<P>,
+    memory: Option<M>,
+}
+
+/// A connection that both ends agreed on.
+#[derive(Clone, Debug)]
+pub struct Pair<P, M> {
+    /// The end that accepted, and the tuple as it sees it.
+    pub accepted: Offerer<P>,
+    /// The end that connected.
+    pub connected: Offerer<P>,
+    /// As the accepting end sees it.
+    pub tuple: Tuple,
+    /// The lane's memory, for looking at its counters.
+    pub memory: M,
+    /// The programs that offered the accepting and the connecting end are gone.
+    gone: [bool; 2],
+}
+
+/// The state. `P` names a program, `M` is the memory of a lane (a descriptor).
+pub struct Matchmaker<P, M> {
+    limits: TableLimits,
+    waiting: HashMap<Tuple, Waiting<P, M>>,
+    tuples: HashMap<Offerer<P>, Tuple>,
+    pairs: HashMap<Offerer<P>, Pair<P, M>>,
+    /// The accepting end of a pair by its tuple.
+    paired: HashMap<Tuple, Offerer<P>>,
+    partners: HashMap<Offerer<P>, Offerer<P>>,
+    listeners: HashMap<Offerer<P>, (u64, SocketAddr)>,
+    listening: HashMap<(u64, SocketAddr), usize>,
+}
+
+impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
+    /// Empty tables.
+    #[must_use]
+    pub fn new(limits: TableLimits) -> Self {
+        Self {
+            limits,
+            waiting: HashMap::new(),
+            tuples: HashMap::new(),
+            pairs: HashMap::new(),
+            paired: HashMap::new(),
+            partners: HashMap::new(),
+            listeners: HashMap::new(),
+            listening: HashMap::new(),
+        }
+    }
+
+    /// An end is offered: `memory` by the accepting end, `None` by the connecting one.
+    pub fn offer(&mut self, offerer: Offerer<P>, tuple: Tuple, memory: Option<M>) -> Outcome<P, M> {
+        self.withdraw(offerer);
+        if let Some(stale) = self.waiting.remove(&tuple) {
+            self.tuples.remove(&stale.offerer);
+        }
+        let other = tuple.mirrored();
+        for end in [tuple, other] {
+            if let Some(stale) = self.paired.get(&end).copied() {
+                self.part(stale);
+            }
+        }
+        let fits = self.waiting.get(&other).is_some_and(|w| w.memory.is_some() != memory.is_some());
+        if fits && let Some(found) = self.waiting.remove(&other) {
+            self.tuples.remove(&found.offerer);
+            return self.pair(offerer, tuple, memory, found);
+        }
+        if self.waiting.len() + self.pairs.len() >= self.limits.connections_max {
+            return Outcome::Full { maximum: self.limits.connections_max };
+        }
+        let listening = memory.is_none() && self.is_listening(tuple.namespace, tuple.remote);
+        self.tuples.insert(offerer, tuple);
+        self.waiting.insert(tuple, Waiting { offerer, memory });
+        Outcome::Waiting { listening }
+    }
+
+    fn pair(
+        &mut self,
+        offerer: Offerer<P>,
+        tuple: Tuple,
+        memory: Option<M>,
+        found: Waiting<P, M>,
+    ) -> Outcome<P, M> {
+        let (accepted, connected, tuple, memory) = match (memory, found.memory) {
+            (Some(memory), _) => (offerer, found.offerer, tuple, memory),
+            (None, Some(memory)) => (found.offerer, offerer, tuple.mirrored(), memory),
+            (None, None) => unreachable!("one of a pair brings memory: checked by the caller"),
+        };
+        let pair = Pair { accepted, connected, tuple, memory: memory.clone(), gone: [false; 2] };
+        self.pairs.insert(accepted, pair);
+        self.paired.insert(tuple, accepted);
+        self.partners.insert(connected, accepted);
+        Outcome::Matched { connected, accepted, memory }
+    }
+
+    /// Whether the accepting end that waits for `tuple`'s other end is still what it was; the
+    /// caller asks before it offers the connecting end, and drops the offer if not.
+    #[must_use]
+    pub fn waiting_for(&self, tuple: Tuple) -> Option<Offerer<P>> {
+        self.waiting.get(&tuple.mirrored()).map(|waiting| waiting.offerer)
+    }
+
+    /// The memory of the lane that one end of `tuple` was offered with, for another program that
+    /// holds the same end.
+    #[must_use]
+    pub fn memory_of(&self, tuple: Tuple) -> Option<M> {
+        if let Some(waiting) = self.waiting.get(&tuple) {
+            return waiting.memory.clone();
+        }
+        let accepted = self.paired.get(&tuple).or_else(|| self.paired.get(&tuple.mirrored()))?;
+        self.pairs.get(accepted).map(|pair| pair.memory.clone())
+    }
+
+    /// Forgets a pair by its accepting end.
+    fn part(&mut self, accepted: Offerer<P>) {
+        if let Some(pair) = self.pairs.remove(&accepted) {
+            self.partners.remove(&pair.connected);
+            self.paired.remove(&pair.tuple);
+        }
+    }
+
+    /// The end is closed or stays on TCP; a pair is forgotten when either end goes.
+    pub fn withdraw(&mut self, offerer: Offerer<P>) {
+        self.withdraw_offer(offerer);
+        self.part(offerer);
+        if let Some(accepted) = self.partners.get(&offerer).copied() {
+            self.part(accepted);
+        }
+    }
+
+    /// What `offerer` offered and nobody took.
+    fn withdraw_offer(&mut self, offerer: Offerer<P>) {
+        if let Some(tuple) = self.tuples.remove(&offerer) {
+            self.waiting.remove(&tuple);
+        }
+        self.stop_listening(offerer);
+    }
+
+    fn stop_listening(&mut self, offerer: Offerer<P>) {
+        if let Some(address) = self.listeners.remove(&offerer)
+            && let Some(count) = self.listening.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.listening.remove(&address);
+            }
+        }
+    }
+
+    /// A socket under weft listens at `address`. Beyond the bound it is not remembered, which
+    /// costs its clients a moment's wait and nothing else. What the same offerer said before is a
+    /// leftover of a socket that is gone.
+    pub fn listen(&mut self, offerer: Offerer<P>, namespace: u64, address: SocketAddr) {
+        self.stop_listening(offerer);
+        if self.listeners.len() >= self.limits.listeners_max {
+            return;
+        }
+        let address = canonical(address);
+        self.listeners.insert(offerer, (namespace, address));
+        *self.listening.entry((namespace, address)).or_insert(0) += 1;
+    }
+
+    /// Whether somebody under weft listens where a connection to `address` ends.
+    #[must_use]
+    pub fn is_listening(&self, namespace: u64, address: SocketAddr) -> bool {
+        let any4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
+        let any6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
+        [address, any4, any6].iter().any(|at| self.listening.contains_key(&(namespace, *at)))
+    }
+
+    /// A program is gone with all it offered. A pair stays until the other end closes it or its
+    /// program is gone too: a relative by fork may hold the end, and ask for its memory.
+    pub fn process_gone(&mut self, process: P) {
+        let offerers: Vec<_> = (self.tuples.keys())
+            .chain(self.listeners.keys())
+            .filter(|offerer| offerer.process == process)
+            .copied()
+            .collect();
+        for offerer in offerers {
+            self.withdraw_offer(offerer);
+        }
+        let mut over = Vec::new();
+        for pair in self.pairs.values_mut() {
+            pair.gone[0] |= pair.accepted.process == process;
+            pair.gone[1] |= pair.connected.process == process;
+            if pair.gone == [true; 2] {
+                over.push(pair.accepted);
+            }
+        }
+        for accepted in over {
+            self.part(accepted);
+        }
+    }
+
+    /// True when nothing is remembered of anybody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let offers = self.waiting.len() + self.tuples.len();
+        let pairs = self.pairs.len() + self.paired.len() + self.partners.len();
+        offers + pairs + self.listeners.len() + self.listening.len() == 0
+    }
+
+    /// Connections both ends of which agreed.
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair<P, M>> {
+        self.pairs.values()
+    }
+
+    /// Ends that wait for the other.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Listening sockets.
+    pub fn listeners(&self) -> impl Iterator<Item = (P, SocketAddr)> {
+        self.listeners.iter().map(|(offerer, (_, address))| (offerer.process, *address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Maker = Matchmaker<u32, &'static str>;
+
+    fn tuple(local: &str, remote: &str) -> Tuple {
+        let parse = |text: &str| text.parse().expect("an address");
+        Tuple::new(1, parse(local), parse(remote))
+    }
+
+    fn by(process: u32) -> Offerer<u32> {
+        Offerer { process, token: 7 }
+    }
+
+    fn server() -> Tuple {
+        tuple("127.0.0.1:80", "127.0.0.1:5000")
+    }
+
+    #[test]
+    fn the_connecting_end_gets_the_memory_whoever_comes_first() {
+        for accepted_first in [true, false] {
+            let mut maker = Maker::new(TableLimits::default());
+            let last = if accepted_first {
+                maker.offer(by(1), server(), Some("lane"));
+                maker.offer(by(2), server().mirrored(), None)
+            } else {
+                maker.offer(by(2), server().mirrored(), None);
+                maker.offer(by(1), server(), Some("lane"))
+            };
+            let expected = Outcome::Matched { connected: by(2), accepted: by(1), memory: "lane" };
+            assert_eq!(last, expected);
+            assert_eq!((maker.waiting(), maker.pairs().count()), (0, 1));
+            maker.withdraw(by(2));
+            assert_eq!(maker.pairs().count(), 0);
+        }
+    }
+
+    #[test]
+    fn ipv4_in_ipv6_meets_ipv4() {
+        let mut maker = Maker::new(TableLimits::default());
+        let dual = tuple("[::ffff:127.0.0.1]:80", "[::ffff:127.0.0.1]:5000");
+        maker.offer(by(1), dual, Some("lane"));
+        assert!(matches!(maker.offer(by(2), server().mirrored(), None), Outcome::Matched { .. }));
+    }
+
+    #[test]
+    fn another_namespace_is_another_network() {
+        let mut maker = Maker::new(TableLimits::default());
+        maker.offer(by(1), server(), Some("lane"));
+        let elsewhere = Tuple { namespace: 2, ..server().mirrored() };
+        assert_eq!(maker.offer(by(2), elsewhere, None), Outcome::Waiting { listening: false });
+    }
+
+    #[test]
+    fn two_connecting_ends_do_not_match() {
+        let mut maker = Maker::new(TableLimits::default());
+        maker.offer(by(1), server(), None);
+        assert_eq!(
+            maker.offer(by(2), server().mirrored(), None),
+            Outcome::Waiting { listening: false }
+        );
+    }
+
+    #[test]
+    fn a_leftover_is_replaced_by_the_next_connection_with_its_addresses() {
+        let mut maker = Maker::new(TableLimits::default());
+        maker.offer(by(1), server(), Some("old"));
+        maker.offer(by(3), server(), Some("new"));
+        let outcome = maker.offer(by(2), server().mirrored(), None);
+        assert_eq!(outcome, Outcome::Matched { connected: by(2), accepted: by(3), memory: "new" });
+    }
+
+    #[test]
+    fn a_listener_on_any_address_makes_waiting_worthwhile() {
+        let mut maker = Maker::new(TableLimits::default());
+        maker.listen(by(1), 1, "[::]:80".parse().expect("an address"));
+        assert_eq!(
+            maker.offer(by(2), server().mirrored(), None),
+            Outcome::Waiting { listening: true }
+        );
+        maker.process_gone(1);
+        assert!(!maker.is_listening(1, server().local));
+    }
+
+    #[test]
+    fn whoever_holds_an_end_gets_its_memory() {
+        let mut maker = Maker::new(TableLimits::default());
+        assert_eq!(maker.memory_of(server()), None);
+        maker.offer(by(1), server(), Some("lane"));
+        assert_eq!(maker.memory_of(server()), Some("lane"));
+        maker.offer(by(2), server().mirrored(), None);
+        assert_eq!(maker.memory_of(server().mirrored()), Some("lane"));
+    }
+
+    #[test]
+    fn a_full_table_refuses_and_a_dead_program_leaves_nothing() {
+        let limits = TableLimits { connections_max: 1, listeners_max: 1 };
+        let mut maker = Maker::new(limits);
+        maker.offer(by(1), server(), Some("lane"));
+        let other = tuple("127.0.0.1:80", "127.0.0.1:5001");
+        assert_eq!(maker.offer(by(3), other, Some("lane")), Outcome::Full { maximum: 1 });
+        maker.process_gone(1);
+        assert_eq!(maker.waiting(), 0);
+    }
+}

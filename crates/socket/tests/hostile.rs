@@ -1,0 +1,372 @@
+//! A peer that writes anything anywhere in the lane, at any moment, also in the middle of a call.
+//!
+//! Invariants: nothing panics, no call makes more than so many operations on the lane, and what
+//! comes out is bytes, an end or an error.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weft_fabric::{
+    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+};
+use weft_memory::{CopyMode, Segment};
+use weft_socket::stream::Origin;
+use weft_socket::{Limits, ReceiveSide, SendSide, Side, closed};
+use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
+
+/// Runs something before each operation on the lane, and counts them.
+struct Watched<'a, L> {
+    lane: &'a L,
+    before: &'a dyn Fn(Option<&ReceiveCursor>),
+    operations: Cell<u64>,
+}
+
+impl<'a, L: Lane> Watched<'a, L> {
+    fn new(lane: &'a L, before: &'a dyn Fn(Option<&ReceiveCursor>)) -> Self {
+        Self { lane, before, operations: Cell::new(0) }
+    }
+
+    fn at(&self, cursor: Option<&ReceiveCursor>) -> &L {
+        self.operations.set(self.operations.get() + 1);
+        (self.before)(cursor);
+        self.lane
+    }
+
+    fn now(&self) -> &L {
+        self.at(None)
+    }
+}
+
+impl<L: Lane> Lane for Watched<'_, L> {
+    fn mailbox_depth(&self) -> u64 {
+        self.lane.mailbox_depth()
+    }
+
+    fn sink_bytes(&self) -> u64 {
+        self.lane.sink_bytes()
+    }
+
+    fn slots_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
+        self.now().slots_free(cursor, wanted)
+    }
+
+    fn sink_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
+        self.now().sink_free(cursor, wanted)
+    }
+
+    fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull> {
+        self.now().send(cursor, tag, parts)
+    }
+
+    fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
+        self.now().put(cursor, bytes);
+    }
+
+    fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed> {
+        self.at(Some(cursor)).peek(cursor)
+    }
+
+    fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
+        self.now().read(cursor, offset, target);
+    }
+
+    fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
+        self.now().advance(cursor, flush);
+    }
+
+    fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
+        self.now().view(cursor, skip, target);
+    }
+
+    fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
+        self.now().release(cursor, length);
+    }
+
+    fn post(&self, word: usize, value: u64) {
+        self.now().post(word, value);
+    }
+
+    fn posted(&self, word: usize) -> u64 {
+        self.now().posted(word)
+    }
+
+    fn arm(&self, what: WaitFor) {
+        self.now().arm(what);
+    }
+
+    fn attention(&self, what: WaitFor) -> Attention {
+        self.now().attention(what)
+    }
+
+    fn disarm(&self, what: WaitFor) -> bool {
+        self.now().disarm(what)
+    }
+
+    fn rearm(&self, what: WaitFor) -> bool {
+        self.now().rearm(what)
+    }
+
+    fn must_ring(&self, what: WaitFor) -> bool {
+        self.now().must_ring(what)
+    }
+}
+
+/// An end that does everything a driver may do, in any order.
+struct Victim {
+    side: Side,
+    send: SendSide,
+    receive: ReceiveSide,
+    seen: u64,
+}
+
+const LIMITS: Limits = Limits { eager_bytes: 480, chunk_bytes: 1000 };
+
+impl Victim {
+    fn new(side: Side) -> Self {
+        Self { side, send: SendSide::default(), receive: ReceiveSide::default(), seen: 0 }
+    }
+
+    /// One call; returns how many operations on the lane it may take.
+    fn act<L: Lane>(&mut self, lane: &L, choice: u32, size: usize) -> u64 {
+        let depth = lane.mailbox_depth();
+        match choice {
+            0..=2 if self.send.switch(lane, self.side) => {
+                let bytes = vec![7; size];
+                let written = self.send.write(lane, &[&bytes], LIMITS);
+                if let Ok(written) = written {
+                    assert!(written.bytes <= size);
+                }
+                return 16 + 8 * (size as u64 / 100 + 1);
+            }
+            0..=2 => self.send.wrote_tcp(size),
+            3..=6 => match self.receive.origin(lane) {
+                Origin::Lane => {
+                    let mut target = vec![0; size];
+                    let read = self.receive.read(lane, &mut target, choice == 3);
+                    if let Ok(reading) = read {
+                        assert!(reading.bytes <= size && (reading.bytes > 0 || size == 0));
+                    }
+                    return 24 + 8 * size as u64;
+                }
+                Origin::Tcp { at_most } => {
+                    let limit =
+                        at_most.map_or(usize::MAX, |most| usize::try_from(most).expect("64 bits"));
+                    let bytes = size.min(limit);
+                    assert!(self.receive.took_tcp(lane, bytes, choice == 3) <= bytes);
+                }
+            },
+            7 => drop(self.send.writable(lane)),
+            8 => drop((self.receive.readable(lane), self.receive.has_data(lane))),
+            9 => {
+                let arrived = self.receive.arrived(lane, self.seen.saturating_sub(2));
+                self.seen = self.seen.max(arrived);
+                return 2 * depth + 16;
+            }
+            10 => {
+                let most = lane.sink_bytes() + depth * 120;
+                assert!(self.receive.available(lane) <= most);
+                return 3 * depth + 16;
+            }
+            11 => drop((self.receive.ended(lane), ReceiveSide::peer_closed(lane))),
+            12 => drop(self.send.unread_by_peer(lane)),
+            13 => {
+                for what in [WaitFor::Data, WaitFor::Room] {
+                    lane.arm(what);
+                    lane.settle();
+                    let _ = (lane.rearm(what), lane.must_ring(what), lane.attention(what));
+                    lane.disarm(what);
+                }
+            }
+            14 if size.is_multiple_of(64) => drop(self.send.close(lane, size as u64 / 64 % 3)),
+            15 if size.is_multiple_of(64) => drop(self.send.shut(lane, self.side)),
+            _ => {}
+        }
+        32
+    }
+}
+
+/// Values that are more likely to be believed than random ones.
+fn value(random: &mut ChaCha8Rng) -> u64 {
+    let small = random.random_range(0..40_u64);
+    match random.random_range(0..7) {
+        0 => random.random(),
+        1 => small,
+        2 => u64::MAX - small,
+        3 => 1 << random.random_range(0..64),
+        // A slot's status word: number, length, tag.
+        _ => {
+            (small + 1)
+                | (random.random_range(0..130_u64) << 32)
+                | (random.random_range(0..5_u64) << 40)
+        }
+    }
+}
+
+fn sizes(random: &mut ChaCha8Rng) -> usize {
+    let largest = [0, 8, 200, 5_000][random.random_range(0..4)];
+    random.random_range(0..=largest)
+}
+
+const LAYOUT: LaneLayout = LaneLayout { slots: 16, sink_bytes: 4096 };
+
+/// The memory, written from outside; `around` of it is where messages and words are.
+fn scribble(memory: &Segment, random: &mut ChaCha8Rng) {
+    let offset = match random.random_range(0..10) {
+        // The words of both directions.
+        0..5 => 512 + 8 * random.random_range(0..128),
+        // Status words of slots, then payload.
+        5..9 => 4096 + 128 * random.random_range(0..32),
+        _ => 8 * random.random_range(0..LAYOUT.bytes() / 8),
+    };
+    memory.word64(offset).store(value(random), Ordering::Relaxed);
+    let payload = 4096 + 128 * random.random_range(0..32) + 8;
+    memory.word64(payload).store(value(random), Ordering::Relaxed);
+}
+
+fn attack_shm(seed: u64) {
+    let (one, file) = ShmLane::create(LAYOUT, CopyMode::Plain).expect("memory");
+    let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
+    let memory = Segment::open(file.as_fd(), LAYOUT.bytes(), true).expect("the same memory");
+    let random = RefCell::new(ChaCha8Rng::seed_from_u64(seed));
+    let every = random.borrow_mut().random_range(1..6);
+    let before = |_: Option<&ReceiveCursor>| {
+        let mut random = random.borrow_mut();
+        if random.random_range(0..every) == 0 {
+            scribble(&memory, &mut random);
+        }
+    };
+    let (lane, side) =
+        if seed.is_multiple_of(2) { (&one, Side::Accepted) } else { (&two, Side::Connected) };
+    let mut victim = Victim::new(side);
+    for _ in 0..400 {
+        let choice = random.borrow_mut().random_range(0..16);
+        let size = sizes(&mut random.borrow_mut());
+        let watched = Watched::new(lane, &before);
+        let most = victim.act(&watched, choice, size);
+        let done = watched.operations.get();
+        assert!(done <= most, "choice {choice} of {size} took {done} operations");
+        scribble(&memory, &mut random.borrow_mut());
+    }
+}
+
+#[test]
+fn memory_that_changes_at_any_moment_gives_bytes_ends_and_errors() {
+    for seed in 0..4000 {
+        let run = std::panic::AssertUnwindSafe(|| attack_shm(seed));
+        if let Err(reason) = std::panic::catch_unwind(run) {
+            eprintln!("seed {seed} fails");
+            std::panic::resume_unwind(reason);
+        }
+    }
+}
+
+/// A peer that fills each slot just before it is looked at.
+fn chased<R>(act: impl Fn(&ReceiveSide, &Watched<'_, ShmLane>) -> R) -> (R, u64) {
+    let (one, file) = ShmLane::create(LAYOUT, CopyMode::Plain).expect("memory");
+    let memory = Segment::open(file.as_fd(), LAYOUT.bytes(), true).expect("the same memory");
+    let steps = Cell::new(0_u64);
+    let before = |cursor: Option<&ReceiveCursor>| {
+        steps.set(steps.get() + 1);
+        assert!(steps.get() < 10_000, "a loop without end");
+        if let Some(cursor) = cursor {
+            let slot = usize::try_from(cursor.messages % 16).expect("below 16");
+            let status = ((cursor.messages + 1) & 0xffff_ffff) | (120 << 32) | (1 << 40);
+            memory.word64(4096 + 128 * (16 + slot)).store(status, Ordering::Relaxed);
+        }
+    };
+    let watched = Watched::new(&one, &before);
+    (act(&ReceiveSide::default(), &watched), steps.get())
+}
+
+#[test]
+fn a_peer_that_fills_slots_as_fast_as_they_are_looked_at_keeps_nobody_counting() {
+    let (arrived, steps) = chased(|receive, lane| receive.arrived(lane, 0));
+    assert_eq!(arrived, 16);
+    assert!(steps <= 20);
+    let (available, steps) = chased(|receive, lane| receive.available(lane));
+    assert_eq!(available, 16 * 120);
+    assert!(steps <= 20);
+}
+
+#[test]
+fn announced_chunks_are_not_believed_beyond_the_sink() {
+    let (one, file) = ShmLane::create(LAYOUT, CopyMode::Plain).expect("memory");
+    let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
+    let mut cursor = SendCursor::default();
+    two.send(&mut cursor, 3, &[&u32::MAX.to_le_bytes()]).expect("room");
+    assert_eq!(ReceiveSide::default().available(&one), 4096);
+}
+
+fn attack_sim(seed: u64) {
+    let world = SimWorld::new(Settings::seeded(seed));
+    let settings =
+        LaneSettings { mailbox_depth: 16, sink_bytes: 4096, latency_ns: 0, jitter_ns: 0 };
+    let (left, right) = world.lane(settings);
+    let random = RefCell::new(ChaCha8Rng::seed_from_u64(seed));
+    let forge = |lane: &SimLane| {
+        let mut random = random.borrow_mut();
+        match random.random_range(0..8) {
+            0 => lane.forge_message_length(random.random()),
+            1 => lane.forge_messages_taken(value(&mut random)),
+            2 => lane.forge_bytes_taken(value(&mut random)),
+            _ => {}
+        }
+    };
+    let before = |_: Option<&ReceiveCursor>| forge(&left);
+    let mut victim = Victim::new(Side::Connected);
+    let mut cursor = SendCursor::default();
+    for _ in 0..200 {
+        let choice = random.borrow_mut().random_range(0..16);
+        let size = sizes(&mut random.borrow_mut());
+        victim.act(&Watched::new(&left, &before), choice, size);
+        // The peer's own calls, with tags and words that make little sense.
+        let mut random = random.borrow_mut();
+        let payload: [u8; 8] = value(&mut random).to_le_bytes();
+        let length = random.random_range(0..=8);
+        let _ = right.send(&mut cursor, random.random_range(0..5), &[&payload[..length]]);
+        let word = random.random_range(0..4);
+        if random.random_range(0..4) == 0 {
+            right.post(word, value(&mut random));
+        }
+    }
+}
+
+#[test]
+fn messages_and_words_without_sense_give_bytes_ends_and_errors() {
+    (0..1000).for_each(attack_sim);
+}
+
+#[test]
+fn a_lane_that_dies_in_the_middle_of_a_write_panics_nobody() {
+    for at in 1..40 {
+        let world = SimWorld::new(Settings::seeded(1));
+        let (left, _right) = world.lane(LaneSettings::default());
+        let mut send = SendSide::default();
+        assert!(send.switch(&left, Side::Connected));
+        let operations = Cell::new(0);
+        let before = |_: Option<&ReceiveCursor>| {
+            operations.set(operations.get() + 1);
+            if operations.get() == at {
+                left.kill();
+            }
+        };
+        let watched = Watched::new(&left, &before);
+        for _ in 0..3 {
+            let _ = send.write(&watched, &[&[1; 4000]], LIMITS);
+        }
+    }
+}
+
+#[test]
+fn an_end_that_closes_before_its_switch_rings_nobody() {
+    let world = SimWorld::new(Settings::seeded(1));
+    let (left, right) = world.lane(LaneSettings { latency_ns: 0, ..LaneSettings::default() });
+    let mut send = SendSide::default();
+    assert!(!send.close(&left, closed::ORDERLY), "no bell before the switch");
+    world.run(10);
+    assert_eq!(ReceiveSide::peer_closed(&right), Some(closed::ORDERLY));
+}

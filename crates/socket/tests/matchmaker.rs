@@ -1,0 +1,187 @@
+//! The matchmaker beside a model that keeps plain lists and looks through all of them.
+
+use std::net::SocketAddr;
+
+use proptest::prelude::*;
+use weft_socket::matchmaker::{Matchmaker, Offerer, Outcome, TableLimits, Tuple};
+
+const LIMITS: TableLimits = TableLimits { connections_max: 6, listeners_max: 4 };
+
+#[derive(Clone, Debug)]
+enum Act {
+    Offer { by: Offerer<u8>, tuple: Tuple, accepts: bool },
+    Withdraw(Offerer<u8>),
+    Gone(u8),
+    Listen { by: Offerer<u8>, namespace: u64, address: SocketAddr },
+}
+
+#[derive(Clone, Debug)]
+struct Waits {
+    by: Offerer<u8>,
+    tuple: Tuple,
+    memory: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Pairs {
+    accepted: Offerer<u8>,
+    connected: Offerer<u8>,
+    tuple: Tuple,
+    memory: u32,
+    gone: [bool; 2],
+}
+
+#[derive(Default)]
+struct Model {
+    waiting: Vec<Waits>,
+    pairs: Vec<Pairs>,
+    listeners: Vec<(Offerer<u8>, u64, SocketAddr)>,
+}
+
+impl Model {
+    fn forget(&mut self, gone: impl Fn(Offerer<u8>) -> bool) {
+        self.waiting.retain(|waits| !gone(waits.by));
+        self.pairs.retain(|pair| !gone(pair.accepted) && !gone(pair.connected));
+        self.listeners.retain(|(by, ..)| !gone(*by));
+    }
+
+    fn process_gone(&mut self, process: u8) {
+        self.waiting.retain(|waits| waits.by.process != process);
+        self.listeners.retain(|(by, ..)| by.process != process);
+        for pair in &mut self.pairs {
+            pair.gone[0] |= pair.accepted.process == process;
+            pair.gone[1] |= pair.connected.process == process;
+        }
+        self.pairs.retain(|pair| pair.gone != [true; 2]);
+    }
+
+    fn listening(&self, namespace: u64, address: SocketAddr) -> bool {
+        self.listeners.iter().any(|(_, at, listens)| {
+            let any = listens.ip().is_unspecified() && listens.port() == address.port();
+            *at == namespace && (*listens == address || any)
+        })
+    }
+
+    fn offer(&mut self, by: Offerer<u8>, tuple: Tuple, memory: Option<u32>) -> Outcome<u8, u32> {
+        self.forget(|other| other == by);
+        self.waiting.retain(|waits| waits.tuple != tuple);
+        self.pairs.retain(|pair| pair.tuple != tuple && pair.tuple != tuple.mirrored());
+        let other = self.waiting.iter().position(|waits| {
+            waits.tuple == tuple.mirrored() && waits.memory.is_some() != memory.is_some()
+        });
+        if let Some(other) = other {
+            let other = self.waiting.remove(other);
+            let gone = [false; 2];
+            let memory_of_pair = memory.or(other.memory).expect("one of them has it");
+            let pair = if memory.is_some() {
+                Pairs { accepted: by, connected: other.by, tuple, memory: memory_of_pair, gone }
+            } else {
+                let tuple = tuple.mirrored();
+                Pairs { accepted: other.by, connected: by, tuple, memory: memory_of_pair, gone }
+            };
+            self.pairs.push(pair.clone());
+            let Pairs { accepted, connected, memory, .. } = pair;
+            return Outcome::Matched { connected, accepted, memory };
+        }
+        if self.waiting.len() + self.pairs.len() >= LIMITS.connections_max {
+            return Outcome::Full { maximum: LIMITS.connections_max };
+        }
+        let listening = memory.is_none() && self.listening(tuple.namespace, tuple.remote);
+        self.waiting.push(Waits { by, tuple, memory });
+        Outcome::Waiting { listening }
+    }
+
+    fn listen(&mut self, by: Offerer<u8>, namespace: u64, address: SocketAddr) {
+        self.listeners.retain(|(other, ..)| *other != by);
+        if self.listeners.len() < LIMITS.listeners_max {
+            self.listeners.push((by, namespace, address));
+        }
+    }
+}
+
+fn address() -> impl Strategy<Value = SocketAddr> {
+    let texts = vec!["127.0.0.1:1", "127.0.0.1:2", "127.0.0.2:1", "[::1]:1", "0.0.0.0:1", "[::]:2"];
+    proptest::sample::select(texts).prop_map(|text| text.parse().expect("an address"))
+}
+
+fn offerer() -> impl Strategy<Value = Offerer<u8>> {
+    (0..3_u8, 0..4_u64).prop_map(|(process, token)| Offerer { process, token })
+}
+
+fn tuple() -> impl Strategy<Value = Tuple> {
+    (0..2_u64, address(), address())
+        .prop_map(|(namespace, local, remote)| Tuple::new(namespace, local, remote))
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let offer = (offerer(), tuple(), any::<bool>());
+    let listen = (offerer(), 0..2_u64, address());
+    prop_oneof![
+        8 => offer.prop_map(|(by, tuple, accepts)| Act::Offer { by, tuple, accepts }),
+        2 => offerer().prop_map(Act::Withdraw),
+        1 => (0..3_u8).prop_map(Act::Gone),
+        2 => listen.prop_map(|(mut by, namespace, address)| {
+            by.token |= 1 << 63;
+            Act::Listen { by, namespace, address }
+        }),
+    ]
+}
+
+fn compare(maker: &Matchmaker<u8, u32>, model: &Model) -> Result<(), TestCaseError> {
+    prop_assert_eq!(maker.waiting(), model.waiting.len());
+    let mut pairs: Vec<_> = maker.pairs().map(|p| (p.memory, p.accepted, p.connected)).collect();
+    let mut expected: Vec<_> =
+        model.pairs.iter().map(|p| (p.memory, p.accepted, p.connected)).collect();
+    pairs.sort_by_key(|pair| pair.0);
+    expected.sort_by_key(|pair| pair.0);
+    prop_assert_eq!(pairs, expected);
+    prop_assert!(maker.waiting() + maker.pairs().count() <= LIMITS.connections_max);
+    prop_assert!(maker.listeners().count() <= LIMITS.listeners_max);
+    prop_assert_eq!(maker.listeners().count(), model.listeners.len());
+    for pair in &model.pairs {
+        prop_assert_eq!(maker.memory_of(pair.tuple), Some(pair.memory));
+        prop_assert_eq!(maker.memory_of(pair.tuple.mirrored()), Some(pair.memory));
+    }
+    for waits in &model.waiting {
+        prop_assert_eq!(maker.memory_of(waits.tuple), waits.memory);
+        prop_assert_eq!(maker.waiting_for(waits.tuple.mirrored()), Some(waits.by));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn offers_match_as_in_the_model(acts in prop::collection::vec(act(), 0..60)) {
+        let mut maker = Matchmaker::new(LIMITS);
+        let mut model = Model::default();
+        for (number, act) in acts.into_iter().enumerate() {
+            let memory = u32::try_from(number).expect("few");
+            match act {
+                Act::Offer { by, tuple, accepts } => {
+                    let memory = accepts.then_some(memory);
+                    let outcome = maker.offer(by, tuple, memory);
+                    prop_assert_eq!(outcome, model.offer(by, tuple, memory));
+                }
+                Act::Withdraw(by) => {
+                    maker.withdraw(by);
+                    model.forget(|other| other == by);
+                }
+                Act::Gone(process) => {
+                    maker.process_gone(process);
+                    model.process_gone(process);
+                }
+                Act::Listen { by, namespace, address } => {
+                    maker.listen(by, namespace, address);
+                    model.listen(by, namespace, address);
+                }
+            }
+            compare(&maker, &model)?;
+        }
+        for process in 0..3 {
+            maker.process_gone(process);
+        }
+        prop_assert!(maker.is_empty(), "something was left behind");
+    }
+}

@@ -1,0 +1,102 @@
+//! A lane that lets others run between any two of its operations.
+//!
+//! What one end does inside a call of the stream is a sequence of operations on the lane; the
+//! threads of the other end, and the other thread of this one, run in between as chance has it.
+
+use weft_fabric::{
+    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+};
+use weft_transport_sim::SimLane;
+
+use crate::world::World;
+
+/// One end of the lane, as a thread of the simulation uses it.
+pub struct Hooked<'a> {
+    pub lane: &'a SimLane,
+    pub world: &'a World,
+}
+
+impl Hooked<'_> {
+    fn now(&self) -> &SimLane {
+        self.world.meanwhile();
+        self.lane
+    }
+}
+
+impl Lane for Hooked<'_> {
+    fn mailbox_depth(&self) -> u64 {
+        self.lane.mailbox_depth()
+    }
+
+    fn sink_bytes(&self) -> u64 {
+        self.lane.sink_bytes()
+    }
+
+    fn slots_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
+        self.now().slots_free(cursor, wanted)
+    }
+
+    fn sink_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
+        self.now().sink_free(cursor, wanted)
+    }
+
+    fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull> {
+        self.now().send(cursor, tag, parts)
+    }
+
+    fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
+        self.now().put(cursor, bytes);
+    }
+
+    fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed> {
+        self.now().peek(cursor)
+    }
+
+    fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
+        self.now().read(cursor, offset, target);
+    }
+
+    fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
+        self.now().advance(cursor, flush);
+    }
+
+    fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
+        self.now().view(cursor, skip, target);
+    }
+
+    fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
+        self.now().release(cursor, length);
+    }
+
+    fn post(&self, word: usize, value: u64) {
+        self.now().post(word, value);
+    }
+
+    fn posted(&self, word: usize) -> u64 {
+        self.now().posted(word)
+    }
+
+    fn arm(&self, what: WaitFor) {
+        self.now().arm(what);
+    }
+
+    fn settle(&self) {
+        self.now().settle();
+    }
+
+    fn attention(&self, what: WaitFor) -> Attention {
+        self.now().attention(what)
+    }
+
+    fn disarm(&self, what: WaitFor) -> bool {
+        self.now().disarm(what)
+    }
+
+    fn rearm(&self, what: WaitFor) -> bool {
+        self.now().rearm(what)
+    }
+
+    fn must_ring(&self, what: WaitFor) -> bool {
+        self.now().must_ring(what)
+    }
+}

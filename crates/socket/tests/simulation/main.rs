@@ -1,0 +1,76 @@
+//! Two ends of a connection over a simulated lane and a modelled shadow socket, from seeds.
+//!
+//! Each run has two programs with two threads each, which read and write at random, get the lane
+//! at random moments and may close, abort or be killed at any; between any two operations on the
+//! lane the others may run. Bytes must come out as they went in, an end only behind all of them,
+//! and nobody may sleep for ever or spin.
+//!
+//! `WEFT_SEEDS=from..to` runs other seeds.
+
+mod lane;
+mod plan;
+mod reader;
+mod tcp;
+mod world;
+mod writer;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use plan::{Faults, Plan};
+use world::World;
+
+fn run(seed: u64, faults: Faults) {
+    World::new(Plan { faults, ..Plan::new(seed) }).run();
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let wanted = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "0..4000".into());
+    let (from, to) = wanted.split_once("..").expect("WEFT_SEEDS=from..to");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}
+
+#[test]
+fn every_seed_delivers_all_bytes_in_order_and_wakes_everybody() {
+    for seed in seeds() {
+        if let Err(reason) = catch_unwind(AssertUnwindSafe(|| run(seed, Faults::default()))) {
+            eprintln!("seed {seed} fails");
+            std::panic::resume_unwind(reason);
+        }
+    }
+}
+
+/// A thread used the lane before the other had said that this end has it.
+#[test]
+fn seed_7913_shuts_while_the_other_attaches() {
+    run(7913, Faults::default());
+}
+
+/// The first seed from `from` on that finds a planted mistake.
+fn found(faults: Faults, from: u64) -> Option<u64> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let fails_with =
+        |seed: u64, faults| catch_unwind(AssertUnwindSafe(|| run(seed, faults))).is_err();
+    let fails = |seed: &u64| fails_with(*seed, faults) && !fails_with(*seed, Faults::default());
+    let seed = (from..from + 4_000).find(fails);
+    std::panic::set_hook(hook);
+    seed
+}
+
+#[test]
+fn mistakes_of_a_driver_are_found() {
+    let none = Faults::default();
+    // With the seeds that find them now, so that the search is short.
+    let planted = [
+        (32, Faults { forget_bells: true, ..none }),
+        (7, Faults { bell_before_switch: true, ..none }),
+        (773, Faults { drain_anything: true, ..none }),
+        (3120, Faults { one_count_of_sleepers: true, ..none }),
+        (48, Faults { attach_without_arming: true, ..none }),
+    ];
+    for (from, faults) in planted {
+        let seed = found(faults, from);
+        println!("{faults:?}: {seed:?}");
+        assert!(seed.is_some(), "{faults:?} is not found");
+    }
+}

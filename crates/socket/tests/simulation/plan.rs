@@ -1,0 +1,88 @@
+//! What a seed stands for: sizes, moments and faults of one run.
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weft_socket::Limits;
+
+/// How a program ends besides reading and writing everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    Close,
+    Abort,
+    Kill,
+}
+
+/// Mistakes of a driver, planted to see that they are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Faults {
+    pub forget_bells: bool,
+    pub bell_before_switch: bool,
+    pub drain_anything: bool,
+    pub one_count_of_sleepers: bool,
+    pub attach_without_arming: bool,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub mailbox_depth: u64,
+    pub sink_bytes: u64,
+    pub tcp_bytes: usize,
+    pub tcp_jitter_ns: u64,
+    pub limits: Limits,
+    /// Bytes that each host writes.
+    pub totals: [u64; 2],
+    /// The host that writes only when it has read everything.
+    pub answers: Option<usize>,
+    /// Hosts that read now and then.
+    pub reads_slowly: [bool; 2],
+    /// The step from which on a host has the lane.
+    pub attach_at: [Option<u64>; 2],
+    /// (step, host, how).
+    pub ending: Option<(u64, usize, Ending)>,
+    pub interleave_every: u64,
+    pub faults: Faults,
+}
+
+impl Plan {
+    pub fn new(seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let random = &mut random;
+        let totals = [0, 1].map(|_| match random.random_range(0..8) {
+            0 => 0,
+            1 => random.random_range(0..200_000),
+            2..5 => random.random_range(0..20_000),
+            _ => random.random_range(0..2_000),
+        });
+        let begin = if random.random_bool(0.5) { 0 } else { random.random_range(0..60) };
+        let attach = match random.random_range(0..8) {
+            0 => None,
+            1..4 => Some(begin),
+            _ => Some(begin + random.random_range(0..200)),
+        };
+        let ending = random.random_bool(0.5).then(|| {
+            let how = [Ending::Close, Ending::Abort, Ending::Kill][random.random_range(0..3)];
+            (random.random_range(0..600), random.random_range(0..2), how)
+        });
+        Self {
+            seed,
+            mailbox_depth: [16, 16, 32, 256][random.random_range(0..4)],
+            sink_bytes: [4096, 4096, 16_384, 1 << 16][random.random_range(0..4)],
+            tcp_bytes: random.random_range(1..8_000),
+            tcp_jitter_ns: [1, 3, 1_000][random.random_range(0..3)],
+            limits: Limits {
+                eager_bytes: random.random_range(0..1_500),
+                chunk_bytes: [random.random_range(64..512), 1024, 16_384]
+                    [random.random_range(0..3)],
+            },
+            totals,
+            answers: [None, None, Some(0), Some(1)][random.random_range(0..4)],
+            reads_slowly: [random.random_bool(0.3), random.random_bool(0.3)],
+            attach_at: [Some(begin), attach],
+            ending,
+            interleave_every: [4, 16, 64][random.random_range(0..3)],
+            faults: Faults::default(),
+        }
+    }
+}

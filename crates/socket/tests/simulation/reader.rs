@@ -1,0 +1,259 @@
+//! The thread that reads, as the driver of the preload library does it.
+
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::ReadError;
+use weft_socket::stream::Origin;
+
+use crate::tcp::Received;
+use crate::world::{Peer, Ready, World, pattern};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Choose,
+    Try,
+    /// A bell is to be rung.
+    Ring,
+    Arm,
+    Look,
+    Asleep,
+    Over,
+}
+
+/// What a try came to.
+enum Attempt {
+    Moved(usize, bool),
+    Again,
+    WouldBlock,
+    End,
+    Reset,
+}
+
+pub struct Reader {
+    host: usize,
+    state: State,
+    target: Vec<u8>,
+    peek: bool,
+    wakes: u32,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reader {:?} of {}, peek {}", self.state, self.target.len(), self.peek)
+    }
+}
+
+/// Times to be woken for nothing in a row that are taken for spinning.
+const WAKES_MAX: u32 = 3_000;
+
+impl Reader {
+    pub fn new(host: usize) -> Self {
+        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0 }
+    }
+
+    pub fn ready(&self, world: &World) -> Ready {
+        let pipe = world.pipes[1 - self.host].borrow();
+        match self.state {
+            State::Over => Ready::Over,
+            State::Asleep if !pipe.has_bytes(world.now()) && !pipe.is_over(world.now()) => {
+                Ready::No
+            }
+            _ => Ready::Now,
+        }
+    }
+
+    pub fn step(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        if host.is_gone() {
+            return;
+        }
+        match self.state {
+            State::Choose if world.plan.reads_slowly[self.host] && !world.chance(24) => {}
+            State::Choose => {
+                self.target = vec![0; world.size().max(1)];
+                self.peek = world.chance(8);
+                self.state = State::Try;
+            }
+            State::Try => self.attempt(world),
+            State::Ring => {
+                if world.ring(self.host) {
+                    self.state = State::Choose;
+                }
+            }
+            State::Arm => self.arm(world),
+            State::Look => self.look(world),
+            State::Asleep => {
+                world.hear(self.host, false);
+                self.wake(world);
+            }
+            State::Over => {}
+        }
+    }
+
+    fn attempt(&mut self, world: &World) {
+        world.decide(self.host);
+        let host = &world.hosts[self.host];
+        let attempt = self.try_receive(world);
+        if host.is_gone() {
+            return;
+        }
+        self.state = match attempt {
+            None | Some(Attempt::Again) => State::Try,
+            Some(Attempt::Moved(bytes, ring)) => {
+                self.check(world, bytes);
+                if ring { State::Ring } else { State::Choose }
+            }
+            Some(Attempt::WouldBlock) => State::Arm,
+            Some(Attempt::End) => {
+                world.check_end(self.host);
+                State::Over
+            }
+            Some(Attempt::Reset) => {
+                world.check_reset(self.host, true);
+                State::Over
+            }
+        };
+    }
+
+    /// `None` when a lock is held by somebody else.
+    fn try_receive(&mut self, world: &World) -> Option<Attempt> {
+        let host = &world.hosts[self.host];
+        let mut receive = host.receive.try_borrow_mut().ok()?;
+        if !host.has_lane.get() {
+            let attempt = self.receive_tcp(world, usize::MAX);
+            if let Attempt::Moved(bytes, _) = attempt
+                && !self.peek
+            {
+                receive.took_tcp_alone(bytes);
+            }
+            return Some(attempt);
+        }
+        let lane = world.lane(self.host);
+        if let Origin::Tcp { at_most } = receive.origin(&lane) {
+            let limit = at_most.map_or(usize::MAX, |most| usize::try_from(most).expect("64 bits"));
+            return Some(self.receive_tcp_before_switch(world, &mut receive, limit));
+        }
+        let error = match receive.read(&lane, &mut self.target, self.peek) {
+            Ok(reading) => return Some(Attempt::Moved(reading.bytes, reading.ring)),
+            Err(error) => error,
+        };
+        Some(match error {
+            ReadError::Ended => Attempt::End,
+            ReadError::Reset => Attempt::Reset,
+            ReadError::Empty if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
+            ReadError::Empty if receive.has_data(&lane) || receive.ended(&lane).is_some() => {
+                Attempt::Again
+            }
+            ReadError::Empty => {
+                let unread = host.send.try_borrow_mut().ok()?.unread_by_peer(&lane);
+                if unread { Attempt::Reset } else { Attempt::End }
+            }
+        })
+    }
+
+    /// Takes data and leaves bells to whoever waits for them: looks first, then takes so much.
+    fn receive_tcp_before_switch(
+        &mut self,
+        world: &World,
+        receive: &mut weft_socket::ReceiveSide,
+        limit: usize,
+    ) -> Attempt {
+        let lane = world.lane(self.host);
+        let peeks = self.peek;
+        self.peek = true;
+        // The peer may move and ring right now.
+        (0..8).for_each(|_| world.meanwhile());
+        let seen = self.receive_tcp(world, limit);
+        self.peek = peeks;
+        let Attempt::Moved(bytes, _) = seen else { return seen };
+        let data = receive.took_tcp(&lane, bytes, true);
+        // Killed meanwhile, or nothing but bells.
+        if world.hosts[self.host].is_gone() || data == 0 {
+            return Attempt::Again;
+        }
+        if !peeks {
+            let mut pipe = world.pipes[1 - self.host].borrow_mut();
+            let taken = pipe.receive(data, false, world.now());
+            assert!(matches!(taken, Received::Bytes(bytes) if bytes.len() == data));
+            receive.took_tcp_alone(data);
+        }
+        Attempt::Moved(data, false)
+    }
+
+    fn receive_tcp(&mut self, world: &World, limit: usize) -> Attempt {
+        let mut pipe = world.pipes[1 - self.host].borrow_mut();
+        let maximum = self.target.len().min(limit);
+        match pipe.receive(maximum, self.peek, world.now()) {
+            Received::Bytes(bytes) => {
+                self.target[..bytes.len()].copy_from_slice(&bytes);
+                Attempt::Moved(bytes.len(), false)
+            }
+            Received::End => Attempt::End,
+            Received::Reset => Attempt::Reset,
+            Received::Nothing => Attempt::WouldBlock,
+        }
+    }
+
+    /// What came is what was sent.
+    fn check(&mut self, world: &World, bytes: usize) {
+        let host = &world.hosts[self.host];
+        let start = host.got.get();
+        assert!(bytes >= 1, "nothing was moved: {}", world.describe());
+        for (index, byte) in self.target[..bytes].iter().enumerate() {
+            let expected = pattern(1 - self.host, start + index as u64);
+            if *byte != expected {
+                let at = start + index as u64;
+                panic!("byte {at}: {byte} for {expected} {}", world.describe());
+            }
+        }
+        let end = start + bytes as u64;
+        let offered = world.hosts[1 - self.host].offered.get();
+        assert!(end <= offered, "bytes that were never sent: {}", world.describe());
+        if !self.peek {
+            host.got.set(end);
+            world.moved();
+        }
+        self.wakes = 0;
+    }
+
+    fn arm(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        let Ok(receive) = host.receive.try_borrow_mut() else { return };
+        host.sleepers[0].set(host.sleepers[0].get() + 1);
+        if host.has_lane.get() {
+            let lane = world.lane(self.host);
+            host.owe(i32::from(lane.disarm(WaitFor::Data)));
+            lane.arm(WaitFor::Data);
+            if receive.switched() {
+                world.drain(self.host);
+            }
+        }
+        self.state = State::Look;
+    }
+
+    fn look(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
+        if host.has_lane.get() {
+            let lane = world.lane(self.host);
+            lane.settle();
+            let on_lane = receive.origin(&lane) == Origin::Lane;
+            let dead = host.peer.get() != Peer::Alive;
+            if on_lane && (dead || receive.readable(&lane)) {
+                drop(receive);
+                return self.wake(world);
+            }
+        }
+        self.state = State::Asleep;
+    }
+
+    fn wake(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        host.sleepers[0].set(host.sleepers[0].get() - 1);
+        if host.has_lane.get() {
+            world.stop_waiting(self.host, WaitFor::Data);
+        }
+        self.wakes += 1;
+        assert!(self.wakes < WAKES_MAX, "a reader spins: {}", world.describe());
+        self.state = State::Try;
+    }
+}

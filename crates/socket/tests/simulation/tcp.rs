@@ -1,0 +1,125 @@
+//! One direction of the shadow socket: bytes in order with latency, then an end or a reset.
+//!
+//! Invariant: what was sent is received once, in order, before the end is; nothing is received
+//! before its time.
+
+use std::collections::VecDeque;
+
+/// What a non-blocking receive finds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    Bytes(Vec<u8>),
+    End,
+    Reset,
+    Nothing,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub struct Pipe {
+    queue: VecDeque<(u64, u8)>,
+    capacity: usize,
+    last: u64,
+    end: Option<u64>,
+    reset: Option<u64>,
+    /// The receiving end closed its socket.
+    deaf: bool,
+}
+
+impl Pipe {
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, ..Self::default() }
+    }
+
+    fn arrival(&mut self, time: u64) -> u64 {
+        self.last = self.last.max(time);
+        self.last
+    }
+
+    /// Takes what fits; `None` when nobody receives any more or the direction ended.
+    pub fn send(&mut self, bytes: &[u8], arrives: u64) -> Option<usize> {
+        if self.deaf || self.end.is_some() || self.reset.is_some() {
+            return None;
+        }
+        let size = bytes.len().min(self.capacity.saturating_sub(self.queue.len()));
+        let time = self.arrival(arrives);
+        self.queue.extend(bytes[..size].iter().map(|byte| (time, *byte)));
+        Some(size)
+    }
+
+    /// A bell: there is always room for one more byte.
+    pub fn ring(&mut self, arrives: u64) {
+        if !self.deaf && self.end.is_none() && self.reset.is_none() {
+            let time = self.arrival(arrives);
+            self.queue.push_back((time, 0));
+        }
+    }
+
+    pub fn finish(&mut self, arrives: u64) {
+        let time = self.arrival(arrives);
+        self.end.get_or_insert(time);
+    }
+
+    pub fn abort(&mut self, arrives: u64) {
+        let time = self.arrival(arrives);
+        self.reset.get_or_insert(time);
+    }
+
+    /// The receiver closed; true when it left bytes unread, which the sender is told by a reset.
+    pub fn close(&mut self) -> bool {
+        self.deaf = true;
+        let unread = !self.queue.is_empty();
+        self.queue.clear();
+        unread
+    }
+
+    /// Bytes that a receive would find.
+    pub fn ready(&self, now: u64) -> usize {
+        self.queue.iter().take_while(|(time, _)| *time <= now).count()
+    }
+
+    pub fn has_bytes(&self, now: u64) -> bool {
+        self.queue.front().is_some_and(|(time, _)| *time <= now)
+    }
+
+    /// The end or the reset has arrived, whatever is unread before it.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.end.is_some_and(|time| time <= now) || self.is_reset(now)
+    }
+
+    pub fn is_reset(&self, now: u64) -> bool {
+        self.reset.is_some_and(|time| time <= now)
+    }
+
+    /// A send would do something, if only fail.
+    pub fn is_writable(&self) -> bool {
+        self.deaf || self.reset.is_some() || self.queue.len() < self.capacity
+    }
+
+    pub fn receive(&mut self, maximum: usize, peek: bool, now: u64) -> Received {
+        let size = self.ready(now).min(maximum);
+        if size > 0 {
+            let bytes = self.queue.iter().take(size).map(|(_, byte)| *byte).collect();
+            if !peek {
+                self.queue.drain(..size);
+            }
+            return Received::Bytes(bytes);
+        }
+        if !self.queue.is_empty() {
+            return Received::Nothing;
+        }
+        if self.is_reset(now) {
+            Received::Reset
+        } else if self.is_over(now) {
+            Received::End
+        } else {
+            Received::Nothing
+        }
+    }
+
+    /// When something arrives next.
+    pub fn next(&self, now: u64) -> Option<u64> {
+        let queued = self.queue.iter().map(|(time, _)| *time).find(|time| *time > now);
+        queued.into_iter().chain(self.end).chain(self.reset).filter(|time| *time > now).min()
+    }
+}

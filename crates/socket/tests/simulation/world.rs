@@ -1,0 +1,463 @@
+//! Two programs with a connection, each with a thread that reads and one that writes.
+//!
+//! # Invariants
+//! - Time passes only when nobody can do anything, so whoever sleeps is woken by something.
+//! - A sleeper wakes by what arrives on TCP alone: a bell that is forgotten shows as a deadlock.
+
+use std::cell::{Cell, RefCell};
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::stream::Origin;
+use weft_socket::{ReceiveSide, SendSide, Side, closed};
+use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
+
+use crate::lane::Hooked;
+use crate::plan::{Ending, Plan};
+use crate::reader::Reader;
+use crate::tcp::{Pipe, Received};
+use crate::writer::Writer;
+
+/// What the kernel said about the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    Alive,
+    Ended,
+    Reset,
+}
+
+/// Whether a program still has the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    No,
+    /// Closed after it read everything there was.
+    Orderly,
+    /// Closed with something unread, or on purpose without an end.
+    Abruptly,
+    Killed,
+}
+
+/// One program's end.
+#[derive(Debug)]
+pub struct Host {
+    pub side: Side,
+    pub has_lane: Cell<bool>,
+    /// A thread is about to have it.
+    pub deciding: Cell<bool>,
+    /// Stays on TCP for good.
+    pub declined: Cell<bool>,
+    pub send: RefCell<SendSide>,
+    pub receive: RefCell<ReceiveSide>,
+    /// Bells that came, or will, and were not taken out of the socket.
+    pub owed: Cell<i32>,
+    /// Threads asleep, for data and for room.
+    pub sleepers: [Cell<u32>; 2],
+    pub peer: Cell<Peer>,
+    pub gone: Cell<Gone>,
+    /// Bytes that its writes accepted, bytes handed to a write, bytes read.
+    pub accepted: Cell<u64>,
+    pub offered: Cell<u64>,
+    pub got: Cell<u64>,
+}
+
+impl Host {
+    fn new(side: Side) -> Self {
+        Self {
+            side,
+            has_lane: Cell::new(false),
+            deciding: Cell::new(false),
+            declined: Cell::new(false),
+            send: RefCell::default(),
+            receive: RefCell::default(),
+            owed: Cell::new(0),
+            sleepers: Default::default(),
+            peer: Cell::new(Peer::Alive),
+            gone: Cell::new(Gone::No),
+            accepted: Cell::new(0),
+            offered: Cell::new(0),
+            got: Cell::new(0),
+        }
+    }
+
+    pub fn owe(&self, bells: i32) {
+        self.owed.set(self.owed.get() + bells);
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.gone.get() != Gone::No
+    }
+}
+
+/// A thread of a program.
+#[derive(Debug)]
+pub enum Thread {
+    Reader(Reader),
+    Writer(Writer),
+}
+
+/// How soon a thread can go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ready {
+    Now,
+    /// It sleeps in short slices.
+    Soon,
+    /// Only something on TCP wakes it.
+    No,
+    Over,
+}
+
+/// Everything.
+pub struct World {
+    pub plan: Plan,
+    pub hosts: [Host; 2],
+    /// What each host sends.
+    pub pipes: [RefCell<Pipe>; 2],
+    pub steps: Cell<u64>,
+    sim: SimWorld,
+    lanes: [SimLane; 2],
+    threads: [RefCell<Thread>; 4],
+    random: RefCell<ChaCha8Rng>,
+    depth: Cell<u32>,
+    moved_at: Cell<u64>,
+}
+
+/// Steps without a byte moved that are taken for a deadlock.
+const IDLE_STEPS_MAX: u64 = 100_000;
+
+impl World {
+    pub fn new(plan: Plan) -> Self {
+        let sim = SimWorld::new(Settings::seeded(plan.seed));
+        let settings = LaneSettings {
+            mailbox_depth: plan.mailbox_depth,
+            sink_bytes: plan.sink_bytes,
+            latency_ns: 0,
+            jitter_ns: 0,
+        };
+        let (left, right) = sim.lane(settings);
+        let pipe = || RefCell::new(Pipe::new(plan.tcp_bytes));
+        let reader = |host| RefCell::new(Thread::Reader(Reader::new(host)));
+        let writer = |host| RefCell::new(Thread::Writer(Writer::new(host, plan.totals[host])));
+        Self {
+            hosts: [Host::new(Side::Accepted), Host::new(Side::Connected)],
+            pipes: [pipe(), pipe()],
+            steps: Cell::new(0),
+            sim,
+            lanes: [left, right],
+            threads: [reader(0), writer(0), reader(1), writer(1)],
+            random: RefCell::new(ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed)),
+            depth: Cell::new(0),
+            moved_at: Cell::new(0),
+            plan,
+        }
+    }
+
+    /// Runs until all threads are through.
+    pub fn run(&self) {
+        loop {
+            self.happen();
+            let ready: Vec<Ready> = (0..4).map(|thread| self.ready(thread)).collect();
+            if self.hosts.iter().all(Host::is_gone) {
+                break;
+            }
+            let of = |wanted| (0..4).filter(|t| ready[*t] == wanted).collect::<Vec<_>>();
+            let now = of(Ready::Now);
+            let idle = self.steps.get() - self.moved_at.get();
+            assert!(idle < IDLE_STEPS_MAX, "nothing moves: {}", self.describe());
+            let soon = of(Ready::Soon);
+            if !soon.is_empty() && self.chance(32) {
+                self.step(soon[0]);
+            } else if !now.is_empty() && !self.chance(8) {
+                self.step(now[self.pick(now.len())]);
+            } else if let Some(time) = self.next_arrival() {
+                self.sim.advance(time - self.sim.now());
+            } else if let Some(thread) = now.first().or(soon.first()) {
+                self.step(*thread);
+            } else if ready.iter().any(|ready| *ready != Ready::Over) {
+                panic!("deadlock: {}", self.describe());
+            }
+        }
+        self.judge();
+    }
+
+    fn next_arrival(&self) -> Option<u64> {
+        let now = self.sim.now();
+        self.pipes.iter().filter_map(|pipe| pipe.borrow().next(now)).min()
+    }
+
+    pub fn describe(&self) -> String {
+        format!("{:#?}\n{:#?}\n{:#?}", self.plan, self.hosts, self.threads)
+    }
+
+    /// A thread is in the middle of something: let others run.
+    pub fn meanwhile(&self) {
+        if self.depth.get() > 2 || !self.chance(self.plan.interleave_every) {
+            return;
+        }
+        if let Some((at, host, Ending::Kill)) = self.plan.ending
+            && self.steps.get() >= at
+        {
+            self.kill(host);
+        }
+        // Now and then a whole burst, as when this thread lost the processor.
+        let steps = [1, 1, 4, 16][self.pick(4)];
+        for _ in 0..steps {
+            let thread = self.pick(4);
+            if self.ready(thread) == Ready::Now {
+                self.step(thread);
+            }
+        }
+    }
+
+    fn ready(&self, thread: usize) -> Ready {
+        match self.threads[thread].try_borrow().as_deref() {
+            Ok(_) if self.hosts[thread / 2].is_gone() => Ready::Over,
+            Ok(Thread::Reader(reader)) => reader.ready(self),
+            Ok(Thread::Writer(writer)) => writer.ready(self),
+            Err(_) => Ready::No,
+        }
+    }
+
+    fn step(&self, thread: usize) {
+        let Ok(mut state) = self.threads[thread].try_borrow_mut() else { return };
+        self.steps.set(self.steps.get() + 1);
+        self.depth.set(self.depth.get() + 1);
+        match &mut *state {
+            Thread::Reader(reader) => reader.step(self),
+            Thread::Writer(writer) => writer.step(self),
+        }
+        self.depth.set(self.depth.get() - 1);
+    }
+
+    /// What the plan says happens from outside, and programs that are through close.
+    fn happen(&self) {
+        for host in 0..2 {
+            let over = |thread| self.ready(thread) == Ready::Over;
+            if over(2 * host) && over(2 * host + 1) && !self.hosts[host].is_gone() {
+                self.close(host, false);
+            }
+        }
+        let Some((at, host, ending)) = self.plan.ending else { return };
+        if self.steps.get() < at || self.hosts[host].is_gone() {
+            return;
+        }
+        match ending {
+            Ending::Close => self.close(host, false),
+            Ending::Abort => self.close(host, true),
+            Ending::Kill => self.kill(host),
+        }
+    }
+
+    /// The last descriptor is closed.
+    fn close(&self, number: usize, abort: bool) {
+        let host = &self.hosts[number];
+        let mut receive = host.receive.borrow_mut();
+        let lane = self.lane(number);
+        let on_lane = host.has_lane.get() && receive.origin(&lane) == Origin::Lane;
+        let unread = if on_lane {
+            receive.has_data(&lane)
+        } else {
+            self.pipes[1 - number].borrow().has_bytes(u64::MAX)
+        };
+        host.gone.set(if unread || abort { Gone::Abruptly } else { Gone::Orderly });
+        if host.has_lane.get() {
+            let how = if unread || abort { closed::RESET } else { closed::ORDERLY };
+            let mut send = host.send.borrow_mut();
+            send.switch(&lane, host.side);
+            if send.close(&lane, how) {
+                self.bell(number);
+            }
+        }
+        if on_lane {
+            self.pipes[1 - number].borrow_mut().receive(usize::MAX, false, self.now());
+        }
+        if self.close_socket(number, abort) && !on_lane {
+            // Data came in the meantime: the kernel resets.
+            host.gone.set(Gone::Abruptly);
+        }
+    }
+
+    /// The kernel closes what a dead program had open.
+    fn kill(&self, number: usize) {
+        if !self.hosts[number].is_gone() {
+            self.hosts[number].gone.set(Gone::Killed);
+            self.lanes[number].kill();
+            self.close_socket(number, false);
+        }
+    }
+
+    /// True when bytes were left unread.
+    fn close_socket(&self, number: usize, abort: bool) -> bool {
+        let unread = self.pipes[1 - number].borrow_mut().close();
+        let arrives = self.arrival();
+        let mut pipe = self.pipes[number].borrow_mut();
+        if unread || abort {
+            pipe.abort(arrives)
+        } else {
+            pipe.finish(arrives)
+        }
+        self.moved();
+        unread
+    }
+
+    /// What must hold at the end.
+    fn judge(&self) {
+        for (number, host) in self.hosts.iter().enumerate() {
+            let other = &self.hosts[1 - number];
+            assert!(host.got.get() <= other.offered.get(), "more than was sent");
+            if self.plan.ending.is_none() {
+                assert_eq!(host.got.get(), self.plan.totals[1 - number], "{}", self.describe());
+                assert_eq!(host.gone.get(), Gone::Orderly, "{}", self.describe());
+            }
+        }
+    }
+
+    /// `number`'s program is told that the peer ended.
+    pub fn check_end(&self, number: usize) {
+        let (host, other) = (&self.hosts[number], &self.hosts[1 - number]);
+        let whole = match other.gone.get() {
+            Gone::Killed => host.got.get() >= other.accepted.get(),
+            _ => host.got.get() == other.accepted.get(),
+        };
+        assert!(whole, "host {number}: an end before all data: {}", self.describe());
+    }
+
+    /// `number`'s program is told that the connection broke.
+    pub fn check_reset(&self, number: usize, reading: bool) {
+        let fits = match self.hosts[1 - number].gone.get() {
+            Gone::No => false,
+            Gone::Orderly => !reading,
+            Gone::Abruptly | Gone::Killed => true,
+        };
+        assert!(fits, "host {number}: a reset (reading: {reading}): {}", self.describe());
+    }
+
+    /// Called before input and output: the lane comes into place when the plan says so.
+    pub fn decide(&self, number: usize) {
+        let host = &self.hosts[number];
+        let late = self.plan.attach_at[number].is_none_or(|at| self.steps.get() < at);
+        let first = number == 1 && !self.hosts[0].has_lane.get();
+        let done = host.has_lane.get() || host.declined.get() || host.deciding.get();
+        if done || late || first {
+            return;
+        }
+        // Under the lock that whoever arms takes, so that nobody else's word is disarmed.
+        let Ok(_locked) = host.receive.try_borrow_mut() else { return };
+        host.deciding.set(true);
+        let lane = self.lane(number);
+        // Armed for threads that sleep without knowing of the lane; see below.
+        lane.arm(WaitFor::Data);
+        if host.side == Side::Connected {
+            SendSide::attach(&lane);
+        }
+        if self.plan.faults.attach_without_arming {
+            lane.disarm(WaitFor::Data);
+        }
+        host.has_lane.set(true);
+        host.deciding.set(false);
+        // Nobody sleeps: a bell that came meanwhile must be owed, or it wakes for ever.
+        if host.sleepers[0].get() == 0 {
+            self.stop_waiting(number, WaitFor::Data);
+        }
+    }
+
+    /// Rings the peer; false when the sending direction is locked.
+    pub fn ring(&self, number: usize) -> bool {
+        let host = &self.hosts[number];
+        if !self.plan.faults.bell_before_switch {
+            let Ok(mut send) = host.send.try_borrow_mut() else { return false };
+            let may = send.switch(&self.lane(number), host.side);
+            assert!(may || host.is_gone(), "somebody waits who cannot be rung");
+        }
+        if !self.plan.faults.forget_bells || !self.chance(8) {
+            self.bell(number);
+        }
+        true
+    }
+
+    fn bell(&self, number: usize) {
+        let arrives = self.arrival();
+        self.pipes[number].borrow_mut().ring(arrives);
+    }
+
+    /// Remembers what the kernel says of the peer to somebody who looked.
+    pub fn hear(&self, number: usize, even_before_data: bool) {
+        let pipe = self.pipes[1 - number].borrow();
+        let host = &self.hosts[number];
+        if pipe.is_over(self.now()) && (even_before_data || !pipe.has_bytes(self.now())) {
+            let reset = pipe.is_reset(self.now());
+            host.peer.set(if reset { Peer::Reset } else { Peer::Ended });
+        }
+    }
+
+    /// Takes bells that are owed out of the socket.
+    pub fn drain(&self, number: usize) {
+        let host = &self.hosts[number];
+        let Ok(owed) = usize::try_from(host.owed.get()) else { return };
+        let mut pipe = self.pipes[1 - number].borrow_mut();
+        if owed > 0
+            && let Received::Bytes(bells) = pipe.receive(owed, false, self.now())
+        {
+            let data = bells.iter().any(|byte| *byte != 0);
+            assert!(!data, "data was taken for bells: {}", self.describe());
+            host.owe(-i32::try_from(bells.len()).expect("few"));
+        }
+    }
+
+    /// A thread no longer waits; another of its program may.
+    pub fn stop_waiting(&self, number: usize, what: WaitFor) {
+        let host = &self.hosts[number];
+        let counts = [host.sleepers[0].get(), host.sleepers[1].get()];
+        let others = match what {
+            _ if self.plan.faults.one_count_of_sleepers => counts[0] > 0,
+            WaitFor::Data => counts[0] > 0,
+            WaitFor::Room => counts[1] > 0,
+        };
+        let lane = self.lane(number);
+        let rung = if others { lane.rearm(what) } else { lane.disarm(what) };
+        host.owe(i32::from(rung));
+    }
+
+    pub fn lane(&self, number: usize) -> Hooked<'_> {
+        Hooked { lane: &self.lanes[number], world: self }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.sim.now()
+    }
+
+    /// When what is sent now arrives.
+    pub fn arrival(&self) -> u64 {
+        self.now() + self.below(self.plan.tcp_jitter_ns)
+    }
+
+    pub fn moved(&self) {
+        self.moved_at.set(self.steps.get());
+    }
+
+    pub fn below(&self, end: u64) -> u64 {
+        self.random.borrow_mut().random_range(0..end.max(1))
+    }
+
+    /// Below `end`.
+    pub fn pick(&self, end: usize) -> usize {
+        usize::try_from(self.below(end as u64)).expect("below a usize")
+    }
+
+    /// True once in `every`.
+    pub fn chance(&self, every: u64) -> bool {
+        self.below(every) == 0
+    }
+
+    /// Mostly small, now and then up to 200 KiB.
+    pub fn size(&self) -> usize {
+        let largest = [1, 16, 130, 600, 5_000, 40_000, 200 << 10][self.pick(7)];
+        self.pick(largest + 1)
+    }
+}
+
+/// Byte `index` of what host `number` sends; never a bell's.
+pub fn pattern(number: usize, index: u64) -> u8 {
+    let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    u8::try_from((mixed ^ number as u64) % 255).expect("it fits") + 1
+}

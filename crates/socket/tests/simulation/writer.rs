@@ -1,0 +1,226 @@
+//! The thread that writes, as the driver of the preload library does it.
+
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::stream::Origin;
+use weft_socket::{ReceiveSide, WriteError};
+
+use crate::world::{Peer, Ready, World, pattern};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Choose,
+    Try,
+    Ring,
+    Arm,
+    Look,
+    Asleep,
+    /// In slices, since unread data keeps waking it.
+    Nap,
+    /// Until the kernel has room.
+    AsleepOnTcp,
+    Shut,
+    /// The half close is to be rung for.
+    RingLast,
+    Over,
+}
+
+enum Attempt {
+    Moved(usize, bool),
+    WouldBlock,
+    Broken,
+}
+
+#[derive(Debug)]
+pub struct Writer {
+    host: usize,
+    state: State,
+    total: u64,
+    /// What is left of the call.
+    rest: usize,
+}
+
+impl Writer {
+    pub fn new(host: usize, total: u64) -> Self {
+        Self { host, state: State::Choose, total, rest: 0 }
+    }
+
+    pub fn ready(&self, world: &World) -> Ready {
+        let incoming = world.pipes[1 - self.host].borrow();
+        let wakes = incoming.has_bytes(world.now()) || incoming.is_over(world.now());
+        match self.state {
+            State::Over => Ready::Over,
+            State::Nap => Ready::Soon,
+            State::Choose if self.must_listen_first(world) => Ready::No,
+            State::Asleep if !wakes => Ready::No,
+            State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
+            _ => Ready::Now,
+        }
+    }
+
+    pub fn step(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        if host.is_gone() {
+            return;
+        }
+        match self.state {
+            State::Choose => {
+                let left = self.total - host.accepted.get();
+                self.rest = world.size().min(usize::try_from(left).expect("it fits"));
+                self.state = if left == 0 { State::Shut } else { State::Try };
+            }
+            State::Try => self.attempt(world),
+            State::Ring if world.ring(self.host) => self.state = self.next(),
+            State::RingLast if world.ring(self.host) => self.state = State::Over,
+            State::Ring | State::RingLast => {}
+            State::Arm => self.arm(world),
+            State::Look => self.look(world),
+            State::Asleep | State::Nap => {
+                world.hear(self.host, true);
+                self.wake(world);
+            }
+            State::AsleepOnTcp => self.state = State::Try,
+            State::Shut => self.shut(world),
+            State::Over => {}
+        }
+    }
+
+    fn must_listen_first(&self, world: &World) -> bool {
+        let (host, other) = (&world.hosts[self.host], &world.hosts[1 - self.host]);
+        let heard_all = host.got.get() == world.plan.totals[1 - self.host];
+        world.plan.answers == Some(self.host) && !heard_all && !other.is_gone()
+    }
+
+    fn next(&self) -> State {
+        if self.rest == 0 { State::Choose } else { State::Try }
+    }
+
+    fn attempt(&mut self, world: &World) {
+        world.decide(self.host);
+        let host = &world.hosts[self.host];
+        let start = host.accepted.get();
+        host.offered.set(host.offered.get().max(start + self.rest as u64));
+        let attempt = self.try_send(world);
+        if host.is_gone() {
+            return;
+        }
+        self.state = match attempt {
+            None => State::Try,
+            Some(Attempt::Moved(bytes, ring)) => {
+                host.accepted.set(start + bytes as u64);
+                self.rest -= bytes;
+                world.moved();
+                if ring { State::Ring } else { self.next() }
+            }
+            Some(Attempt::WouldBlock) => State::Arm,
+            Some(Attempt::Broken) => {
+                world.check_reset(self.host, false);
+                State::Over
+            }
+        };
+    }
+
+    /// `None` when a lock is held by somebody else.
+    fn try_send(&mut self, world: &World) -> Option<Attempt> {
+        let host = &world.hosts[self.host];
+        let mut send = host.send.try_borrow_mut().ok()?;
+        let start = host.accepted.get();
+        let bytes: Vec<u8> =
+            (0..self.rest as u64).map(|index| pattern(self.host, start + index)).collect();
+        let lane = world.lane(self.host);
+        if !host.has_lane.get() || !send.switch(&lane, host.side) {
+            let arrives = world.arrival();
+            let sent = world.pipes[self.host].borrow_mut().send(&bytes, arrives);
+            return Some(match sent {
+                None => Attempt::Broken,
+                Some(0) if !bytes.is_empty() => Attempt::WouldBlock,
+                Some(sent) => {
+                    send.wrote_tcp(sent);
+                    Attempt::Moved(sent, false)
+                }
+            });
+        }
+        if world.chance(8) && self.looks_dead(world) {
+            return Some(Attempt::Broken);
+        }
+        let (head, tail) = bytes.split_at(world.pick(bytes.len() + 1));
+        Some(match send.write(&lane, &[head, tail], world.plan.limits) {
+            Ok(written) => Attempt::Moved(written.bytes, written.ring),
+            Err(WriteError::Full) if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
+            Err(_) => Attempt::Broken,
+        })
+    }
+
+    /// Asks the kernel whether the peer was killed.
+    fn looks_dead(&self, world: &World) -> bool {
+        world.hear(self.host, true);
+        let said_goodbye = ReceiveSide::peer_closed(&world.lane(self.host)).is_some();
+        world.hosts[self.host].peer.get() != Peer::Alive && !said_goodbye
+    }
+
+    fn arm(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        let Ok(send) = host.send.try_borrow_mut() else { return };
+        if !send.switched() {
+            self.state = State::AsleepOnTcp;
+            return;
+        }
+        host.sleepers[1].set(host.sleepers[1].get() + 1);
+        let lane = world.lane(self.host);
+        host.owe(i32::from(lane.disarm(WaitFor::Room)));
+        lane.arm(WaitFor::Room);
+        self.state = State::Look;
+    }
+
+    fn look(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        let lane = world.lane(self.host);
+        let Ok(mut send) = host.send.try_borrow_mut() else { return };
+        lane.settle();
+        if send.writable(&lane) {
+            drop(send);
+            return self.wake(world);
+        }
+        drop(send);
+        let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
+        let on_lane = receive.origin(&lane) == Origin::Lane;
+        if receive.has_data(&lane) {
+            self.state = State::Nap;
+            return;
+        }
+        if on_lane || world.plan.faults.drain_anything {
+            world.drain(self.host);
+        }
+        self.state = State::Asleep;
+    }
+
+    fn wake(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        host.sleepers[1].set(host.sleepers[1].get() - 1);
+        world.stop_waiting(self.host, WaitFor::Room);
+        self.state = State::Try;
+    }
+
+    /// Everything is written: ends the direction.
+    fn shut(&mut self, world: &World) {
+        let host = &world.hosts[self.host];
+        let Ok(mut send) = host.send.try_borrow_mut() else { return };
+        if host.deciding.get() {
+            return;
+        }
+        let mut ring = None;
+        if host.has_lane.get() {
+            ring = send.shut(&world.lane(self.host), host.side);
+        } else {
+            host.declined.set(true);
+        }
+        if host.is_gone() {
+            return;
+        }
+        if ring.is_none() {
+            let arrives = world.arrival();
+            world.pipes[self.host].borrow_mut().finish(arrives);
+        }
+        world.moved();
+        self.state = if ring == Some(true) { State::RingLast } else { State::Over };
+    }
+}
