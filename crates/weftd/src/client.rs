@@ -1,0 +1,60 @@
+//! The command's side of the control socket.
+
+use std::io::Read;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use weft_channel::{Channel, Packet};
+use weft_wire::control::Control;
+
+use crate::Status;
+
+const TIMEOUT_MS: u32 = 2000;
+
+/// What the daemon at `socket` says about itself.
+///
+/// # Errors
+/// When no daemon answers.
+pub fn status(socket: &Path) -> anyhow::Result<Status> {
+    let (reply, packet) = ask(socket, &Control::Status)?;
+    let (Control::StatusReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
+        bail!("the daemon at {} gave no status", socket.display());
+    };
+    let mut text = String::new();
+    std::fs::File::from(file).read_to_string(&mut text)?;
+    serde_json::from_str(&text)
+        .context("the daemon's status does not parse; is it another release?")
+}
+
+/// Stops the daemon at `socket`; the programs it served go on.
+///
+/// # Errors
+/// When no daemon answers.
+pub fn stop(socket: &Path) -> anyhow::Result<()> {
+    match ask(socket, &Control::Stop)? {
+        (Control::Stopping, _) => Ok(()),
+        _ => bail!("the daemon at {} does not stop", socket.display()),
+    }
+}
+
+/// True when a daemon answers at `socket`.
+#[must_use]
+pub fn answers(socket: &Path) -> bool {
+    Channel::connect(socket).is_ok()
+}
+
+fn ask(socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
+    let channel = Channel::connect(socket).with_context(|| {
+        format!("no daemon answers at {}; start one with `weft daemon`", socket.display())
+    })?;
+    channel.send(&question.emit(), &[])?;
+    let packet = channel
+        .receive_within(TIMEOUT_MS)
+        .with_context(|| format!("the daemon at {} does not answer", socket.display()))?
+        .context("the daemon closed the connection")?;
+    let reply = Control::parse(&packet.bytes)?;
+    if let Control::Refused { reason, .. } = reply {
+        bail!("the daemon refused: {reason}");
+    }
+    Ok((reply, packet))
+}

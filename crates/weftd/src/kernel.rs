@@ -1,0 +1,97 @@
+//! What the kernel says about a socket that a program shows: nothing is taken on trust.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::FileType;
+use rustix::net::{SocketType, ipproto, sockopt};
+use weft_socket::matchmaker::Tuple;
+
+/// The addresses of a connected TCP socket.
+pub fn tuple_of(socket: BorrowedFd<'_>) -> Result<Tuple, String> {
+    check_tcp(socket)?;
+    let describe = |call: &str, errno: rustix::io::Errno| format!("{call}: {errno}");
+    let local = rustix::net::getsockname(socket).map_err(|e| describe("getsockname", e))?;
+    let remote = rustix::net::getpeername(socket)
+        .map_err(|e| describe("getpeername", e))?
+        .ok_or("the socket is not connected")?;
+    let parse = |address| SocketAddr::try_from(address).map_err(|_| "not an IP socket".to_owned());
+    let namespace = weft_channel::network_namespace(socket)
+        .map_err(|errno| describe("SO_NETNS_COOKIE", errno))?;
+    Ok(Tuple::new(namespace, parse(local)?, parse(remote)?))
+}
+
+/// The namespace and address of a listening TCP socket.
+pub fn listener_of(socket: BorrowedFd<'_>) -> Result<(u64, SocketAddr), String> {
+    check_tcp(socket)?;
+    if sockopt::socket_acceptconn(socket) != Ok(true) {
+        return Err("the socket does not listen".to_owned());
+    }
+    let address = rustix::net::getsockname(socket).map_err(|e| format!("getsockname: {e}"))?;
+    let address = SocketAddr::try_from(address).map_err(|_| "not an IP socket".to_owned())?;
+    let namespace = weft_channel::network_namespace(socket)
+        .map_err(|errno| format!("SO_NETNS_COOKIE: {errno}"))?;
+    Ok((namespace, address))
+}
+
+fn check_tcp(socket: BorrowedFd<'_>) -> Result<(), String> {
+    let stream = sockopt::socket_type(socket) == Ok(SocketType::STREAM);
+    if !stream || sockopt::socket_protocol(socket) != Ok(Some(ipproto::TCP)) {
+        return Err("the descriptor is not a TCP socket".to_owned());
+    }
+    Ok(())
+}
+
+/// The inode of a socket.
+pub fn inode_of(socket: impl AsFd) -> Option<u64> {
+    let status = rustix::fs::fstat(socket).ok()?;
+    (FileType::from_raw_mode(status.st_mode) == FileType::Socket).then_some(status.st_ino)
+}
+
+/// False when descriptor `number` of process `pid` certainly is another file than the socket
+/// `inode`: the program closed it in a way that the daemon was not told of.
+pub fn still_holds(pid: u32, number: u32, inode: u64) -> bool {
+    match std::fs::read_link(format!("/proc/{pid}/fd/{number}")) {
+        Ok(target) => target.as_os_str() == format!("socket:[{inode}]").as_str(),
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn both_ends_of_a_connection_have_mirrored_tuples() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let client = TcpStream::connect(address).expect("listening");
+        let (server, _) = listener.accept().expect("connected");
+        let tuple = tuple_of(client.as_fd()).expect("TCP");
+        assert_eq!(tuple.mirrored(), tuple_of(server.as_fd()).expect("TCP"));
+        assert_eq!(listener_of(listener.as_fd()), Ok((tuple.namespace, address)));
+        assert!(tuple_of(listener.as_fd()).is_err());
+        assert!(listener_of(client.as_fd()).is_err());
+    }
+
+    #[test]
+    fn other_sockets_and_files_are_refused() {
+        let datagram = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        assert!(tuple_of(datagram.as_fd()).is_err());
+        let file = std::fs::File::open("/dev/null").expect("always there");
+        assert!(tuple_of(file.as_fd()).is_err());
+        assert_eq!(inode_of(&file), None);
+    }
+
+    #[test]
+    fn a_descriptor_that_was_closed_is_noticed() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+        let inode = inode_of(&socket).expect("a socket");
+        let number = socket.as_raw_fd().unsigned_abs();
+        assert!(still_holds(std::process::id(), number, inode));
+        assert!(!still_holds(std::process::id(), number, inode + 1));
+        assert!(!still_holds(std::process::id(), 999_999, inode));
+    }
+}

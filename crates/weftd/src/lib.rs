@@ -1,0 +1,34 @@
+//! Layer 4: the node daemon, as a library of the `weft` command.
+//!
+//! One daemon per node finds the two ends of connections, brokers endpoints and passes memory; it
+//! is never on the data path, so connections outlive it. [`serve`] is the daemon, [`client`] is
+//! how the command talks to it. Source: design of the shadow socket in 003 section 5.5.2.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "layer 4 owns clocks and threads")]
+
+use std::path::PathBuf;
+
+mod calibration;
+pub mod client;
+mod endpoints;
+mod kernel;
+mod node;
+mod place;
+mod server;
+mod status;
+
+pub use server::serve;
+pub use status::{ConnectionStatus, EndpointStatus, ListenerStatus, ProcessStatus, Status};
+
+/// What a daemon is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The control socket.
+    pub socket: PathBuf,
+    /// The node's name.
+    pub node: String,
+    /// The options in force.
+    pub options: weft_options::Options,
+    /// True when a person watches: the daemon says on standard error that it is ready.
+    pub foreground: bool,
+}

@@ -1,0 +1,112 @@
+//! The control socket's place in the file system: made once, taken over from the dead, removed.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+use weft_channel::Listener;
+
+use crate::client;
+
+/// A listening control socket; removes its file when dropped.
+pub struct Place {
+    path: PathBuf,
+    inode: u64,
+    /// Held as long as the daemon lives, so that two daemons cannot both find the socket stale.
+    _lock: File,
+}
+
+impl Place {
+    /// Listens at `path`. A socket that nobody answers at is replaced.
+    pub fn take(path: &Path) -> anyhow::Result<(Self, Listener)> {
+        let directory = path.parent().context("the control socket needs a directory")?;
+        make_directory(directory)?;
+        let lock_path = path.with_extension("lock");
+        let lock = File::create(&lock_path)
+            .with_context(|| format!("cannot create {}", lock_path.display()))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!("a daemon already serves {}; stop it with `weft down`", path.display());
+        }
+        remove_stale(path)?;
+        let listener =
+            Listener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        let everyone = rustix::process::geteuid().is_root();
+        let mode = if everyone { 0o666 } else { 0o600 };
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+        let inode = std::fs::metadata(path)?.ino();
+        Ok((Self { path: path.to_owned(), inode, _lock: lock }, listener))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Somebody may have put another socket there; that one is not ours to remove.
+        let ours = std::fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
+        if ours {
+            let _ = std::fs::remove_file(&self.path);
+            let _ = std::fs::remove_file(self.path.with_extension("lock"));
+        }
+    }
+}
+
+fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    let uid = rustix::process::geteuid();
+    let mode = if uid.is_root() { 0o755 } else { 0o700 };
+    match DirBuilder::new().recursive(true).mode(mode).create(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot create {}", directory.display()));
+        }
+    }
+    let found = std::fs::symlink_metadata(directory)?;
+    ensure!(found.is_dir(), "{} is not a directory", directory.display());
+    let safe = found.uid() == uid.as_raw() || found.uid() == 0;
+    ensure!(
+        safe && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0,
+        "{} can be written by others; remove it or set WEFT_SOCKET to a path in a directory of \
+         your own",
+        directory.display()
+    );
+    Ok(())
+}
+
+fn remove_stale(path: &Path) -> anyhow::Result<()> {
+    if std::fs::symlink_metadata(path).is_err() {
+        return Ok(());
+    }
+    if client::answers(path) {
+        bail!("a daemon already answers at {}; stop it with `weft down`", path.display());
+    }
+    tracing::info!(path = %path.display(), "removing the socket of a daemon that is gone");
+    std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("node.sock");
+        let stale = std::os::unix::net::UnixListener::bind(&path).expect("free");
+        drop(stale);
+        let (place, _listener) = Place::take(&path).expect("nobody answers");
+        assert!(Place::take(&path).is_err());
+        drop(place);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = directory.path().join("open");
+        std::fs::create_dir(&open).expect("free");
+        std::fs::set_permissions(&open, Permissions::from_mode(0o777)).expect("ours");
+        assert!(Place::take(&open.join("node.sock")).is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! Endpoints of several processes over a real daemon: talk, death by SIGKILL at any moment, death
+//! and return of the daemon.
+//!
+//! Other processes are this test program again, with a role in their environment.
+
+#![allow(clippy::disallowed_methods, reason = "tests own their clocks")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_fabric::{
+    Access, Endpoint, EndpointAddress, EndpointOptions, Event, MessageHeader, NodeId, Notify, Peer,
+    SendError, Source, Target, Transport, Vpid,
+};
+use weft_transport_shm::broker::remote::RemoteBroker;
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+
+const ROLE: &str = "ENDPOINT_TEST_ROLE";
+const SOCKET: &str = "ENDPOINT_TEST_SOCKET";
+const TARGET: &str = "ENDPOINT_TEST_TARGET";
+/// Nothing here takes longer; a hang ends.
+const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// Not a test of its own: what the other processes do.
+#[test]
+fn role() {
+    let socket = PathBuf::from(std::env::var(SOCKET).unwrap_or_default());
+    match std::env::var(ROLE).as_deref() {
+        Ok("daemon") => {
+            let nothing: [(&str, &str); 0] = [];
+            let (options, _) = weft_options::Options::from_environment(nothing);
+            let node = "test".to_owned();
+            let config = weftd::Config { socket, node, options, foreground: false };
+            weftd::serve(config).expect("the socket is free");
+        }
+        Ok("chatter") => chatter(&socket),
+        _ => {}
+    }
+}
+
+/// Talks to the endpoint named in the environment as fast as it can, until it is killed.
+fn chatter(socket: &Path) -> ! {
+    let mut endpoint = open(socket);
+    let vpid = std::env::var(TARGET).expect("given").parse().expect("a number");
+    let to = endpoint.connect(EndpointAddress::new(NodeId::LOCAL, Vpid(vpid))).expect("there");
+    let region = endpoint.register(1 << 16).expect("memory");
+    let key = endpoint.grant(&region, Access::READ | Access::WRITE).expect("a grant");
+    let mut number = 0u64;
+    loop {
+        let text = [number.to_le_bytes(), key.0.to_le_bytes()];
+        match endpoint.send_short(to, MessageHeader::tag(1), &[&text[0], &text[1]]) {
+            Ok(()) => number += 1,
+            Err(SendError::WouldBlock) => {
+                endpoint.wait(Some(Duration::from_millis(1)));
+            }
+            Err(_) => std::process::exit(0),
+        }
+        endpoint.poll(16, &mut |_| {});
+    }
+}
+
+fn spawn(role: &str, socket: &Path, target: Vpid) -> Child {
+    Command::new(std::env::current_exe().expect("a test has a program"))
+        .args(["--exact", "role", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(SOCKET, socket)
+        .env(TARGET, target.0.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program runs")
+}
+
+fn open(socket: &Path) -> ShmEndpoint {
+    let broker = Arc::new(RemoteBroker::new(socket, "endpoint-test"));
+    let transport = ShmTransport::new(broker, Parameters::default());
+    let start = Instant::now();
+    loop {
+        match transport.open(&EndpointOptions::default()) {
+            Ok(endpoint) => return endpoint,
+            Err(error) => assert!(start.elapsed() < WATCHDOG, "no daemon: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A daemon that ends with the test.
+struct Daemon {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let child = spawn("daemon", &folder.path().join("node.sock"), Vpid(0));
+        Self { child, folder }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("node.sock")
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("ours");
+        self.child.wait().expect("ours");
+    }
+
+    fn start_again(&mut self) {
+        self.child = spawn("daemon", &self.socket(), Vpid(0));
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Polls and waits until `done`.
+fn until(
+    endpoint: &mut ShmEndpoint,
+    what: &str,
+    mut done: impl FnMut(&Event<'_>) -> bool,
+) -> Duration {
+    let start = Instant::now();
+    let mut end = false;
+    while !end {
+        assert!(start.elapsed() < WATCHDOG, "waited in vain for {what}");
+        endpoint.wait(Some(Duration::from_millis(100)));
+        endpoint.poll(64, &mut |event| end |= done(&event));
+    }
+    start.elapsed()
+}
+
+fn is_down(event: &Event<'_>, who: EndpointAddress) -> bool {
+    matches!(event, Event::PeerDown { address } if *address == who)
+}
+
+fn exchange(one: &mut ShmEndpoint, to: Peer, two: &mut ShmEndpoint, text: &[u8]) {
+    one.send_short(to, MessageHeader::tag(9), &[text]).expect("room");
+    until(
+        two,
+        "a message",
+        |event| matches!(event, Event::Message(message) if message.payload == text),
+    );
+}
+
+#[test]
+fn two_endpoints_meet_at_the_daemon_and_talk() {
+    let daemon = Daemon::start();
+    let (mut one, mut two) = (open(&daemon.socket()), open(&daemon.socket()));
+    let to_two = one.connect(two.address()).expect("there");
+    exchange(&mut one, to_two, &mut two, b"hello");
+    let to_one = two.connect(one.address()).expect("there");
+    exchange(&mut two, to_one, &mut one, b"hello yourself");
+    let region = two.register(8192).expect("memory");
+    let key = two.grant(&region, Access::WRITE).expect("a grant");
+    let target = Target::new(key, 100);
+    let _ = one.put(to_two, Source::Bytes(b"data"), target, Notify::COMPLETER, 5).expect("done");
+    until(&mut two, "a notification", |event| matches!(event, Event::Notification(_)));
+    let mut seen = [0; 4];
+    weft_fabric::Region::read(&region, 100, &mut seen).expect("inside");
+    assert_eq!(&seen, b"data");
+    let status = weftd::client::status(&daemon.socket()).expect("a status");
+    assert_eq!(status.endpoints.len(), 2);
+    assert!(status.endpoints.iter().all(|endpoint| endpoint.peers == 1));
+    let address = one.address();
+    drop(one);
+    until(&mut two, "the end of a peer", |event| is_down(event, address));
+}
+
+fn weft_mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("proc");
+    maps.lines().filter(|line| line.contains("memfd:weft-")).count()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc").count()
+}
+
+#[test]
+fn a_killed_process_is_reported_and_leaves_nothing() {
+    let daemon = Daemon::start();
+    let mut survivor = open(&daemon.socket());
+    let mut before = None;
+    let mut slowest = Duration::ZERO;
+    for round in 0..30u64 {
+        let mut child = spawn("chatter", &daemon.socket(), survivor.address().vpid);
+        let mut source = None;
+        let mut next = 0;
+        until(&mut survivor, "a first message", |event| {
+            if let Event::Message(message) = event {
+                source = Some(message.source);
+                next += 1;
+            }
+            source.is_some()
+        });
+        let source = source.expect("a message came");
+        let back = survivor.connect(source).expect("it came from there");
+        // A different moment each time.
+        let pause = Instant::now();
+        while pause.elapsed() < Duration::from_micros(round * 137 % 2000) {
+            survivor.poll(64, &mut |event| check_order(&event, &mut next));
+        }
+        child.kill().expect("ours");
+        let took = until(&mut survivor, "the death of a peer", |event| {
+            check_order(event, &mut next);
+            is_down(event, source)
+        });
+        slowest = slowest.max(took);
+        child.wait().expect("ours");
+        assert_eq!(
+            survivor.send_short(back, MessageHeader::tag(0), &[b"x"]),
+            Err(SendError::PeerDown)
+        );
+        let now = (weft_mappings(), descriptors());
+        // Other tests of this program come and go; what stays is what grows without end.
+        let first = *before.get_or_insert(now);
+        assert!(now.0 < first.0 + 30 && now.1 < first.1 + 60, "{first:?} became {now:?}");
+    }
+    println!("slowest report of a death: {slowest:?}");
+}
+
+/// Messages of a chatter are numbered from 0, without a gap.
+fn check_order(event: &Event<'_>, next: &mut u64) {
+    if let Event::Message(message) = event {
+        let (number, _) = message.payload.split_first_chunk().expect("16 bytes");
+        assert_eq!(u64::from_le_bytes(*number), *next);
+        *next += 1;
+    }
+}
+
+#[test]
+fn endpoints_outlive_their_daemon_and_find_the_next() {
+    let mut daemon = Daemon::start();
+    let (mut one, mut two) = (open(&daemon.socket()), open(&daemon.socket()));
+    let to_two = one.connect(two.address()).expect("there");
+    let to_one = two.connect(one.address()).expect("there");
+    let region = two.register(4096).expect("memory");
+    let key = two.grant(&region, Access::READ | Access::WRITE).expect("a grant");
+    exchange(&mut one, to_two, &mut two, b"before");
+    daemon.kill();
+    exchange(&mut one, to_two, &mut two, b"without a daemon");
+    exchange(&mut two, to_one, &mut one, b"and back");
+    daemon.start_again();
+    let mut three = open(&daemon.socket());
+    // The others find the new daemon by themselves.
+    let start = Instant::now();
+    let to_three = loop {
+        one.wait(Some(Duration::from_millis(20)));
+        two.wait(Some(Duration::from_millis(20)));
+        match one.connect(three.address()) {
+            Ok(peer) => break peer,
+            Err(error) => assert!(start.elapsed() < WATCHDOG, "{error}"),
+        }
+    };
+    exchange(&mut one, to_three, &mut three, b"new friends");
+    exchange(&mut one, to_two, &mut two, b"old friends");
+    let target = Target::new(key, 0);
+    let _ = one.put(to_two, Source::Bytes(b"x"), target, Notify::NONE, 0).expect("published again");
+    let address = two.address();
+    drop(two);
+    until(&mut one, "the end of an old friend", |event| is_down(event, address));
+}
+
+#[test]
+fn who_does_not_come_back_is_reported_by_the_next_daemon() {
+    let mut daemon = Daemon::start();
+    let mut survivor = open(&daemon.socket());
+    let mut child = spawn("chatter", &daemon.socket(), survivor.address().vpid);
+    let mut source = None;
+    until(&mut survivor, "a first message", |event| {
+        if let Event::Message(message) = event {
+            source = Some(message.source);
+        }
+        source.is_some()
+    });
+    daemon.kill();
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+    daemon.start_again();
+    let source = source.expect("a message came");
+    until(&mut survivor, "a death in the absence of a daemon", |event| is_down(event, source));
+}
