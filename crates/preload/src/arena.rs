@@ -1,0 +1,318 @@
+//! Where connections live: memory that forked processes share.
+//!
+//! A process allocates from an arena of its own; a forked child keeps its parent's arenas mapped
+//! for the connections it inherited and starts another for its own. What belongs to one process
+//! alone (the mapping of a lane, how many of its descriptors refer to a connection) is kept beside
+//! the arena, in private memory.
+
+use std::cell::UnsafeCell;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use weft_memory::Segment;
+use weft_socket::{ReceiveSide, SendSide, Side};
+use weft_sync::lock::SharedLock;
+use weft_transport_shm::lane::ShmLane;
+
+use crate::guard::LocalLock;
+use crate::{handover, process};
+
+/// Where a connection stands. Numbers, since they lie in shared memory.
+pub mod phase {
+    /// The place is free.
+    pub const FREE: u32 = 0;
+    /// On TCP; nobody asked for the fabric yet.
+    pub const FRESH: u32 = 1;
+    /// Somebody is asking right now.
+    pub const DECIDING: u32 = 2;
+    /// Offered by the connecting end; on TCP until the other end comes.
+    pub const PENDING: u32 = 3;
+    /// There is a lane.
+    pub const LANED: u32 = 4;
+    /// On TCP for good.
+    pub const DECLINED: u32 = 5;
+}
+
+/// Bits of [`Shared::flags`].
+pub mod flag {
+    /// O_NONBLOCK.
+    pub const NONBLOCKING: u32 = 1;
+    /// shutdown(SHUT_RD) was called.
+    pub const READING_SHUT: u32 = 2;
+    /// A write found no room, so that the next room is an edge.
+    pub const WRITE_BLOCKED: u32 = 4;
+    /// Counted as a connection of the fabric.
+    pub const COUNTED: u32 = 8;
+    /// A reset was reported to the program: what follows is EPIPE and end of file.
+    pub const RESET_REPORTED: u32 = 16;
+    /// It became a standard stream, which C's stdio writes where no hook sees it: the sending
+    /// direction stays on TCP.
+    pub const SENDS_STAY: u32 = 32;
+}
+
+/// What the kernel said about the peer.
+pub mod peer {
+    /// Nothing.
+    pub const ALIVE: u32 = 0;
+    /// Its end of file.
+    pub const ENDED: u32 = 1;
+    /// A reset.
+    pub const RESET: u32 = 2;
+}
+
+/// A connection as all processes that hold it see it. Zeroed memory is a free place.
+#[repr(C, align(64))]
+pub struct Shared {
+    pub phase: AtomicU32,
+    pub generation: AtomicU32,
+    /// Descriptors that refer to it, in all processes.
+    pub refs: AtomicU32,
+    pub side: AtomicU32,
+    pub flags: AtomicU32,
+    pub peer: AtomicU32,
+    /// Threads, in all processes, that sleep until data comes.
+    pub sleepers: AtomicU32,
+    /// Threads that sleep until there is room.
+    pub room_sleepers: AtomicU32,
+    /// The socket's inode, which finds it again behind another number.
+    pub inode: AtomicU64,
+    /// Bells that came, or will, and were not taken out of the kernel's socket.
+    pub owed: AtomicI32,
+    pub token: AtomicU64,
+    pub receive_lock: SharedLock,
+    pub send_lock: SharedLock,
+    pub receive: UnsafeCell<ReceiveSide>,
+    pub send: UnsafeCell<SendSide>,
+}
+
+// SAFETY: the two cells are used under their locks alone; everything else is atomic.
+unsafe impl Sync for Shared {}
+
+/// What one process keeps for a connection. Zeroed memory is nothing.
+#[derive(Default)]
+pub struct Local {
+    /// The lane, leaked from a box; used under a lock of the connection.
+    pub lane: AtomicPtr<ShmLane>,
+    /// Descriptors of this process that refer to the connection.
+    pub fds: AtomicU32,
+    /// Epoll sets of this process that it is in.
+    pub registered: AtomicU32,
+    /// How patient waits are, percent.
+    pub share: AtomicU32,
+    /// When the kernel's socket was last looked at by a writer, ticks.
+    pub checked: AtomicU64,
+}
+
+const PLACES: usize = 1 << 16;
+const ARENAS: usize = 64;
+const BYTES: usize = PLACES * size_of::<Shared>();
+
+struct Arena {
+    shared: Segment,
+    local: Box<[Local]>,
+    /// For programs that this process becomes by exec.
+    memory: OwnedFd,
+    inode: u64,
+}
+
+static ALL: [AtomicPtr<Arena>; ARENAS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; ARENAS];
+/// Number of the arena this process allocates from, plus one.
+static CURRENT: AtomicU32 = AtomicU32::new(0);
+static TOKENS: AtomicU64 = AtomicU64::new(1);
+static FREE: LocalLock<FreePlaces> = LocalLock::new(FreePlaces { next: 0, freed: Vec::new() });
+
+struct FreePlaces {
+    next: usize,
+    freed: Vec<u32>,
+}
+
+/// A connection of this process.
+#[derive(Clone, Copy)]
+pub struct Connection {
+    /// Its place, as the table of descriptors names it.
+    pub place: u32,
+    /// What it shares with forked processes.
+    pub shared: &'static Shared,
+    /// What is this process's own.
+    pub local: &'static Local,
+}
+
+impl Connection {
+    /// Which end it is.
+    #[inline]
+    pub fn side(&self) -> Side {
+        if self.shared.side.load(Ordering::Relaxed) == 0 { Side::Accepted } else { Side::Connected }
+    }
+
+    /// Where it stands.
+    #[inline]
+    pub fn phase(&self) -> u32 {
+        self.shared.phase.load(Ordering::Acquire)
+    }
+
+    /// True when `bit` of [`flag`] is set.
+    #[inline]
+    pub fn has(&self, bit: u32) -> bool {
+        self.shared.flags.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Sets or clears `bit`.
+    pub fn set(&self, bit: u32, on: bool) {
+        if on {
+            self.shared.flags.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.shared.flags.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The connection at `place`, which the table of descriptors gave.
+#[inline]
+pub fn at(place: u32) -> Option<Connection> {
+    let arena = ALL.get(place as usize / PLACES)?.load(Ordering::Acquire);
+    if arena.is_null() {
+        return None;
+    }
+    // SAFETY: arenas are leaked boxes, so a pointer that was stored stays valid.
+    let arena = unsafe { &*arena };
+    let index = place as usize % PLACES;
+    // SAFETY: Shared is made of atomics, locks that are atomics, and cells of plain values that
+    // are valid for the zeroed memory they start as and are written by this library alone: the
+    // memory reaches forked children and programs that exec'ed in them only.
+    let shared = unsafe { arena.shared.shared::<Shared>(index * size_of::<Shared>()) };
+    // SAFETY: the segment lives as long as the leaked arena.
+    let shared: &'static Shared = unsafe { &*std::ptr::from_ref(shared) };
+    Some(Connection { place, shared, local: &arena.local[index] })
+}
+
+/// A new connection in phase FRESH with one reference, or `None` when there is no room.
+pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
+    let mut free = FREE.lock()?;
+    if CURRENT.load(Ordering::Relaxed) == 0 {
+        start_arena(&mut free)?;
+    }
+    let base = (CURRENT.load(Ordering::Relaxed) - 1) * u32::try_from(PLACES).ok()?;
+    let index = match free.freed.pop() {
+        Some(index) => index,
+        None if free.next < PLACES => {
+            free.next += 1;
+            u32::try_from(free.next - 1).ok()?
+        }
+        None => reclaim(base)?,
+    };
+    let connection = at(base + index)?;
+    let shared = connection.shared;
+    shared.phase.store(phase::DECLINED, Ordering::Relaxed);
+    drop(free);
+    shared.generation.fetch_add(1, Ordering::Relaxed);
+    shared.refs.store(1, Ordering::Relaxed);
+    shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
+    shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
+    shared.peer.store(peer::ALIVE, Ordering::Relaxed);
+    shared.owed.store(0, Ordering::Relaxed);
+    let token = TOKENS.fetch_add(1, Ordering::Relaxed);
+    shared.token.store(u64::from(process::pid()) << 32 | token, Ordering::Relaxed);
+    // SAFETY: the place is free, so nobody else uses its cells.
+    unsafe { *shared.receive.get() = ReceiveSide::default() };
+    // SAFETY: as above.
+    unsafe { *shared.send.get() = SendSide::default() };
+    connection.local.fds.store(1, Ordering::Relaxed);
+    shared.sleepers.store(0, Ordering::Relaxed);
+    shared.room_sleepers.store(0, Ordering::Relaxed);
+    shared.inode.store(0, Ordering::Relaxed);
+    connection.local.registered.store(0, Ordering::Relaxed);
+    connection.local.share.store(0, Ordering::Relaxed);
+    connection.local.checked.store(0, Ordering::Relaxed);
+    shared.phase.store(phase::FRESH, Ordering::Release);
+    Some(connection)
+}
+
+/// Gives the place of a connection without references back.
+pub fn free(connection: Connection) {
+    connection.shared.phase.store(phase::FREE, Ordering::Release);
+    let places = u32::try_from(PLACES).expect("2^16");
+    let current = CURRENT.load(Ordering::Relaxed);
+    // A place of another process's arena is found by its owner when that runs out.
+    if current != 0
+        && connection.place / places == current - 1
+        && let Some(mut free) = FREE.lock()
+    {
+        free.freed.push(connection.place % places);
+    }
+}
+
+fn start_arena(free: &mut FreePlaces) -> Option<()> {
+    let number = ALL.iter().position(|arena| arena.load(Ordering::Relaxed).is_null())?;
+    let (shared, memory) = Segment::create("weft-arena", BYTES).ok()?;
+    put(number, shared, memory)?;
+    *free = FreePlaces { next: 0, freed: Vec::new() };
+    CURRENT.store(u32::try_from(number).ok()? + 1, Ordering::Relaxed);
+    Some(())
+}
+
+fn put(number: usize, shared: Segment, memory: OwnedFd) -> Option<()> {
+    // SAFETY: Local is made of atomics, for which zero is a valid value.
+    let local = unsafe { Box::<[Local]>::new_zeroed_slice(PLACES).assume_init() };
+    let memory = handover::high(memory);
+    let inode = rustix::fs::fstat(&memory).ok()?.st_ino;
+    let arena = Box::new(Arena { shared, local, memory, inode });
+    ALL[number].store(Box::into_raw(arena), Ordering::Release);
+    Some(())
+}
+
+/// The arena that holds `place`.
+pub fn number_of(place: u32) -> u32 {
+    place / u32::try_from(PLACES).expect("2^16")
+}
+
+/// A copy of an arena's descriptor that exec keeps.
+pub fn memory_of(number: u32) -> Option<OwnedFd> {
+    let arena = ALL.get(number as usize)?.load(Ordering::Acquire);
+    if arena.is_null() {
+        return None;
+    }
+    // SAFETY: as in `at`.
+    let arena = unsafe { &*arena };
+    let ours = |fd: &OwnedFd| rustix::fs::fstat(fd).is_ok_and(|found| found.st_ino == arena.inode);
+    if ours(&arena.memory) {
+        return handover::inheritable(&arena.memory);
+    }
+    // The program closed what it did not know, as children about to exec do; whoever forked it may
+    // still have it.
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let path = format!("/proc/{parent}/fd/{}", arena.memory.as_raw_fd());
+    let again = rustix::fs::open(path, OFlags::RDWR, Mode::empty()).ok()?;
+    ours(&again).then_some(again)
+}
+
+/// Maps an arena that the former program of this process left.
+pub fn adopt(number: usize, memory: OwnedFd) {
+    if ALL.get(number).is_some_and(|slot| slot.load(Ordering::Acquire).is_null())
+        && let Ok(shared) = Segment::open(memory.as_fd(), BYTES, true)
+    {
+        put(number, shared, memory);
+    }
+}
+
+/// Finds a place that a forked process freed, or whose holders are all dead.
+fn reclaim(base: u32) -> Option<u32> {
+    (0..u32::try_from(PLACES).ok()?).find(|index| {
+        at(base + index).is_some_and(|connection| {
+            connection.phase() == phase::FREE && connection.local.fds.load(Ordering::Relaxed) == 0
+        })
+    })
+}
+
+/// In a forked child: connections are inherited, places for new ones are not.
+pub fn forked() {
+    CURRENT.store(0, Ordering::Relaxed);
+    if let Some(mut free) = FREE.lock() {
+        *free = FreePlaces { next: 0, freed: Vec::new() };
+    }
+}
+
+/// The locks of this module, for fork.
+pub fn lock() -> &'static dyn crate::guard::ForkLock {
+    &FREE
+}

@@ -1,0 +1,635 @@
+//! A tracked TCP connection: how it begins, moves to a lane and ends.
+//!
+//! # Locks
+//! Each direction has one, in memory that forked processes share. The lane is used under either;
+//! it is unmapped under both. Nothing sleeps with a lock held.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::OFlags;
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::stream::Origin;
+use weft_socket::{ReceiveSide, SendSide, Side, closed};
+use weft_sync::lock::{Holder, SharedGuard};
+use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, CONNECTIONS_FABRIC, TcpReason};
+
+use crate::arena::{self, Connection, flag, peer, phase};
+use crate::table::{self, Entry};
+use crate::{control, epoll, log, process, stats, sys};
+
+/// A direction that is locked, with the lane if this process has it.
+pub struct Locked<'a, S> {
+    /// The direction's state.
+    pub state: &'a mut S,
+    /// The lane; `None` while there is none.
+    pub lane: Option<&'a ShmLane>,
+    _guard: SharedGuard<'a>,
+}
+
+impl Connection {
+    /// Locks the receiving direction; `None` in a handler that interrupted its holder, or when the
+    /// connection is gone.
+    #[inline]
+    pub fn receiving(&self) -> Option<Locked<'_, ReceiveSide>> {
+        let guard = self.shared.receive_lock.lock(Holder::current(process::pid())).ok()?;
+        // SAFETY: the guard of this direction is held as long as the reference.
+        let state = unsafe { &mut *self.shared.receive.get() };
+        Some(Locked { state, lane: self.lane(), _guard: guard })
+    }
+
+    /// Locks the sending direction, as [`Connection::receiving`].
+    #[inline]
+    pub fn sending(&self) -> Option<Locked<'_, SendSide>> {
+        let guard = self.shared.send_lock.lock(Holder::current(process::pid())).ok()?;
+        // SAFETY: the guard of this direction is held as long as the reference.
+        let state = unsafe { &mut *self.shared.send.get() };
+        Some(Locked { state, lane: self.lane(), _guard: guard })
+    }
+
+    /// The lane, for callers that hold a lock of the connection.
+    #[inline]
+    fn lane(&self) -> Option<&ShmLane> {
+        let lane = self.local.lane.load(Ordering::Acquire);
+        // SAFETY: the box was leaked when it was stored and is taken back under both locks, one of
+        // which the caller holds.
+        (!lane.is_null()).then(|| unsafe { &*lane })
+    }
+
+    /// Puts the lane in place.
+    fn set_lane(&self, lane: ShmLane) {
+        let former = self.local.lane.swap(Box::into_raw(Box::new(lane)), Ordering::AcqRel);
+        assert!(former.is_null(), "a connection has one lane");
+    }
+
+    /// Takes the lane away and unmaps it.
+    fn drop_lane(&self) {
+        let receiving = self.receiving();
+        let sending = self.sending();
+        let lane = self.local.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        drop((receiving, sending));
+        if !lane.is_null() {
+            // SAFETY: the pointer came from a box and was swapped out, so nobody else has it: users
+            // hold a lock, and both were held.
+            drop(unsafe { Box::from_raw(lane) });
+        }
+    }
+
+    fn token(&self) -> u64 {
+        self.shared.token.load(Ordering::Relaxed)
+    }
+
+    /// Stays on TCP for good.
+    pub fn decline(&self, reason: TcpReason) {
+        self.shared.phase.store(phase::DECLINED, Ordering::Release);
+        stats::stays_on_tcp(reason);
+        log::debug!("connection {} stays on TCP: {}", self.place, reason.name());
+    }
+
+    /// Counts the connection as one of the fabric, once.
+    pub fn count(&self) {
+        let former = self.shared.flags.fetch_or(flag::COUNTED, Ordering::Relaxed);
+        if former & flag::COUNTED == 0 {
+            stats::add(CONNECTIONS_FABRIC, 1);
+        }
+    }
+
+    /// Called before the first input or output, and while the answer is pending: asks for the
+    /// fabric. Returns the phase to act on, which is never DECIDING.
+    #[inline]
+    pub fn decide(&self, fd: RawFd) -> u32 {
+        match self.phase() {
+            phase::LANED if self.local.lane.load(Ordering::Relaxed).is_null() => self.join(fd),
+            phase::FRESH | phase::DECIDING | phase::PENDING => self.decide_slowly(fd),
+            decided => decided,
+        }
+    }
+
+    /// The phase to act on, without asking for the fabric where nobody did yet.
+    pub fn decide_if_asked(&self, fd: RawFd) -> u32 {
+        match self.phase() {
+            phase::FRESH => phase::FRESH,
+            _ => self.decide(fd),
+        }
+    }
+
+    /// Called before a use that only the kernel serves: a connection that did nothing yet stays on
+    /// TCP for good. Returns the phase.
+    pub fn decide_for_kernel(&self, fd: RawFd) -> u32 {
+        let fresh = self.shared.phase.compare_exchange(
+            phase::FRESH,
+            phase::DECLINED,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if fresh.is_ok() {
+            stats::stays_on_tcp(TcpReason::RawUse);
+            return phase::DECLINED;
+        }
+        self.decide(fd)
+    }
+
+    /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
+    /// that did nothing yet stays on TCP, and one that did not send yet keeps sending there.
+    pub fn becomes_standard_stream(&self, fd: RawFd) {
+        if self.decide_for_kernel(fd) == phase::LANED
+            && let Some(sending) = self.sending()
+            && !sending.state.switched()
+        {
+            self.set(flag::SENDS_STAY, true);
+        }
+    }
+
+    #[cold]
+    fn decide_slowly(&self, fd: RawFd) -> u32 {
+        let from = self.phase();
+        if from == phase::DECIDING {
+            return self.wait_for_decision();
+        }
+        let claimed = self
+            .shared
+            .phase
+            .compare_exchange(from, phase::DECIDING, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if !claimed {
+            return self.wait_for_decision();
+        }
+        let decided = match from {
+            phase::FRESH => self.ask(fd),
+            phase::PENDING => self.ask_again(),
+            other => other,
+        };
+        if decided != phase::DECLINED {
+            let stored = self.shared.phase.compare_exchange(
+                phase::DECIDING,
+                decided,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if stored.is_err() {
+                // Others lost patience and went on over TCP: the lane must not be used.
+                control::withdraw(self.token());
+                self.drop_lane();
+                return self.phase();
+            }
+        }
+        if decided == phase::LANED {
+            epoll::moved(*self, fd);
+        }
+        decided
+    }
+
+    /// Another thread is asking; that takes as long as the daemon's answer at most.
+    fn wait_for_decision(&self) -> u32 {
+        let start = sys::now_ns();
+        loop {
+            match self.phase() {
+                phase::DECIDING if sys::now_ns() - start < 1_000_000_000 => {
+                    rustix::thread::sched_yield();
+                }
+                // The process that asked died: whoever comes next is on TCP.
+                phase::DECIDING => {
+                    self.decline(TcpReason::Other);
+                    return phase::DECLINED;
+                }
+                decided => return decided,
+            }
+        }
+    }
+
+    fn ask(&self, fd: RawFd) -> u32 {
+        let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else {
+            // Not connected yet, or no more: the kernel answers for now.
+            return phase::FRESH;
+        };
+        let local = rustix::net::getsockname(sys::borrow(fd)).ok();
+        let addresses = local
+            .and_then(|local| SocketAddr::try_from(local).ok())
+            .zip(SocketAddr::try_from(remote).ok());
+        if !addresses.is_some_and(|(local, remote)| same_host(local.ip(), remote.ip())) {
+            self.decline(TcpReason::NotLocal);
+            return phase::DECLINED;
+        }
+        let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
+        self.shared.inode.store(inode, Ordering::Relaxed);
+        let status = rustix::fs::fcntl_getfl(sys::borrow(fd)).unwrap_or(OFlags::empty());
+        self.set(flag::NONBLOCKING, status.contains(OFlags::NONBLOCK));
+        let asked = match self.side() {
+            Side::Accepted => self.ask_accepted(fd),
+            Side::Connected => self.ask_connected(fd),
+        };
+        match asked {
+            Ok(decided) => decided,
+            Err(reason) => {
+                self.decline(reason);
+                phase::DECLINED
+            }
+        }
+    }
+
+    fn ask_accepted(&self, fd: RawFd) -> Result<u32, TcpReason> {
+        let options = &process::settings().options;
+        let layout = LaneLayout {
+            slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
+            sink_bytes: u32::try_from(options.socket_sink_bytes()).map_err(|_| TcpReason::Other)?,
+        };
+        let (lane, memory) = ShmLane::create(layout, control::copy_mode()).map_err(|error| {
+            log::debug!("no lane: {error}");
+            TcpReason::OutOfMemory
+        })?;
+        control::offer_accepted(self.token(), fd, memory.as_fd())?;
+        self.set_lane(lane);
+        Ok(phase::LANED)
+    }
+
+    fn ask_connected(&self, fd: RawFd) -> Result<u32, TcpReason> {
+        match control::offer_connected(self.token(), fd) {
+            control::Answer::Matched(memory) => self.attach(&memory),
+            control::Answer::Refused(reason) => Err(reason),
+            control::Answer::Pending { listening: false } => {
+                control::withdraw(self.token());
+                Err(TcpReason::PeerNotWeft)
+            }
+            control::Answer::Pending { listening: true } => {
+                let wait = process::settings().options.socket_switch_wait_us() * 1000;
+                let start = sys::now_ns();
+                loop {
+                    if let Some(memory) = control::matched(self.token()) {
+                        return self.attach(&memory);
+                    }
+                    if sys::now_ns() - start >= wait {
+                        return Ok(phase::PENDING);
+                    }
+                    rustix::thread::sched_yield();
+                }
+            }
+        }
+    }
+
+    fn ask_again(&self) -> u32 {
+        let Some(memory) = control::matched(self.token()) else { return phase::PENDING };
+        match self.attach(&memory) {
+            Ok(decided) => decided,
+            Err(reason) => {
+                self.decline(reason);
+                phase::DECLINED
+            }
+        }
+    }
+
+    fn attach(&self, memory: &impl AsFd) -> Result<u32, TcpReason> {
+        let lane = ShmLane::open(memory.as_fd(), 1, control::copy_mode()).map_err(|error| {
+            log::debug!("the lane cannot be used: {error}");
+            TcpReason::OutOfMemory
+        })?;
+        // Under the lock of readers: threads asleep on TCP count themselves before they look for a
+        // lane, and the end says that it has it only when its word is armed for them.
+        let guard = self.receiving().ok_or(TcpReason::Other)?;
+        SendSide::attach(&lane);
+        self.set_lane(lane);
+        if let Some(lane) = self.lane()
+            && self.shared.sleepers.load(Ordering::SeqCst) == 0
+        {
+            self.stop_waiting_for(lane, WaitFor::Data);
+        }
+        drop(guard);
+        Ok(phase::LANED)
+    }
+
+    /// A forked process moved the connection to a lane that this one has not mapped.
+    #[cold]
+    fn join(&self, fd: RawFd) -> u32 {
+        let side = usize::from(self.side() == Side::Connected);
+        let lane = control::join(self.token(), fd)
+            .and_then(|memory| ShmLane::open(memory.as_fd(), side, control::copy_mode()).ok());
+        if let Some(lane) = lane {
+            let new = Box::into_raw(Box::new(lane));
+            let set = self.local.lane.compare_exchange(
+                std::ptr::null_mut(),
+                new,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if set.is_err() {
+                // SAFETY: the box was made just now and nobody else saw it.
+                drop(unsafe { Box::from_raw(new) });
+            }
+            epoll::moved(*self, fd);
+        } else {
+            log::warn_user!("a connection inherited by fork cannot be followed to the fabric");
+        }
+        phase::LANED
+    }
+
+    /// Called before the kernel's shutdown of the sending direction: without a lane there must not
+    /// come one any more, since its bells could not ring.
+    pub fn stay_before_shutdown(&self) {
+        for from in [phase::FRESH, phase::PENDING] {
+            let declined = self.shared.phase.compare_exchange(
+                from,
+                phase::DECLINED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if declined.is_ok() {
+                stats::stays_on_tcp(TcpReason::RawUse);
+                if from == phase::PENDING {
+                    control::withdraw(self.token());
+                }
+                return;
+            }
+        }
+    }
+
+    /// One more descriptor of this process refers to it.
+    pub fn retain(&self) {
+        self.shared.refs.fetch_add(1, Ordering::AcqRel);
+        self.local.fds.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Descriptor `fd`, still open, is about to be closed.
+    pub fn release(&self, fd: RawFd) {
+        let last = self.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
+        let last_here = self.local.fds.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last {
+            self.end(fd);
+        }
+        if last_here {
+            epoll::closed(*self);
+            self.drop_lane();
+        } else {
+            epoll::closed_descriptor(fd);
+        }
+        if last {
+            arena::free(*self);
+        }
+    }
+
+    /// The last descriptor is closed: tells the peer how.
+    fn end(&self, fd: RawFd) {
+        match self.phase() {
+            phase::FRESH => stats::stays_on_tcp(TcpReason::ShortLived),
+            phase::PENDING => {
+                control::withdraw(self.token());
+                stats::stays_on_tcp(TcpReason::ShortLived);
+            }
+            phase::LANED => {
+                self.say_goodbye(fd);
+                control::withdraw(self.token());
+                if !self.has(flag::COUNTED) {
+                    stats::stays_on_tcp(self.why_not_used());
+                }
+            }
+            phase::DECLINED => self.count_kernel_bytes(fd),
+            _ => {}
+        }
+    }
+
+    /// Adds what went over TCP after the hooks stopped looking.
+    fn count_kernel_bytes(&self, fd: RawFd) {
+        let Some((sent, received)) = sys::tcp_bytes(fd) else { return };
+        let counted_sent = self.sending().map_or(0, |sending| sending.state.totals().0);
+        let counted = self.receiving().map_or(0, |receiving| receiving.state.totals().0);
+        stats::add(BYTES_TCP_SENT, sent.saturating_sub(counted_sent));
+        stats::add(BYTES_TCP_RECEIVED, received.saturating_sub(counted));
+    }
+
+    /// Why nothing went over a lane that was there.
+    fn why_not_used(&self) -> TcpReason {
+        let attached = self.sending().is_some_and(|sending| {
+            sending.lane.is_some_and(|lane| SendSide::peer_attached(lane, self.side()))
+        });
+        if attached { TcpReason::ShortLived } else { TcpReason::PeerNotWeft }
+    }
+
+    /// Ends the sending direction of a lane for good, as close does.
+    pub fn say_goodbye(&self, fd: RawFd) {
+        let unread = self.receiving().is_some_and(|receiving| {
+            let Some(lane) = receiving.lane else { return false };
+            receiving.state.origin(lane) == Origin::Lane && receiving.state.has_data(lane)
+        });
+        let aborts = unread || lingers_not(fd);
+        let stays = self.has(flag::SENDS_STAY);
+        let ring = self.sending().is_some_and(|sending| {
+            let Some(lane) = sending.lane else { return false };
+            let switched = !stays && sending.state.switch(lane, self.side());
+            let how = if aborts { closed::RESET } else { closed::ORDERLY };
+            sending.state.close(lane, how) && switched
+        });
+        if ring {
+            sys::ring(fd);
+        }
+        self.drain_all(fd);
+    }
+
+    /// Takes every bell out of the kernel's socket: closing it with bytes unread would send a
+    /// reset instead of an end.
+    fn drain_all(&self, fd: RawFd) {
+        let on_lane = self.receiving().is_some_and(|receiving| {
+            receiving.lane.is_some_and(|lane| receiving.state.origin(lane) == Origin::Lane)
+        });
+        if on_lane && !lingers_not(fd) {
+            while sys::drain(fd, 16) == 16 {}
+        }
+    }
+
+    /// Rings the peer: with one byte on TCP, which it can tell from data only when this end's
+    /// sending direction has moved to the lane.
+    pub fn ring(&self, fd: RawFd) {
+        let may = !self.has(flag::SENDS_STAY)
+            && self.sending().is_some_and(|sending| {
+                sending.lane.is_some_and(|lane| sending.state.switch(lane, self.side()))
+            });
+        if may {
+            sys::ring(fd);
+        }
+    }
+
+    /// Takes bells that are owed out of the kernel's socket. The caller holds the receiving
+    /// direction, which is on the lane, so that all bytes there are bells.
+    pub fn drain(&self, fd: RawFd, receiving: &mut Locked<'_, ReceiveSide>) {
+        let on_lane =
+            receiving.lane.is_some_and(|lane| receiving.state.origin(lane) == Origin::Lane);
+        let owed = self.shared.owed.load(Ordering::Relaxed);
+        let Ok(count @ 1..) = usize::try_from(owed) else { return };
+        if on_lane {
+            let taken = i32::try_from(sys::drain(fd, count)).expect("at most 16");
+            self.shared.owed.fetch_sub(taken, Ordering::Relaxed);
+        }
+    }
+
+    /// The caller alone waited for `what`, and no longer does: a bell that was rung is owed.
+    pub fn disarm(&self, lane: &ShmLane, what: WaitFor) {
+        if lane.disarm(what) {
+            self.shared.owed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Threads that sleep until there is `what`.
+    pub fn sleepers(&self, what: WaitFor) -> &AtomicU32 {
+        match what {
+            WaitFor::Data => &self.shared.sleepers,
+            WaitFor::Room => &self.shared.room_sleepers,
+        }
+    }
+
+    /// The caller no longer waits for `what`; others may.
+    pub fn stop_waiting_for(&self, lane: &ShmLane, what: WaitFor) {
+        let others = self.sleepers(what).load(Ordering::Relaxed) > 0
+            || self.local.registered.load(Ordering::Relaxed) > 0;
+        if !others {
+            self.disarm(lane, what);
+        } else if lane.rearm(what) {
+            self.shared.owed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Remembers what the kernel's socket said of the peer.
+    pub fn heard(&self, bell: sys::Bell) {
+        match bell {
+            sys::Bell::End => self.shared.peer.store(peer::ENDED, Ordering::Release),
+            sys::Bell::Failed(_) => self.shared.peer.store(peer::RESET, Ordering::Release),
+            sys::Bell::Bytes | sys::Bell::Nothing | sys::Bell::Interrupted => {}
+        }
+    }
+
+    /// What the kernel's socket said of the peer.
+    #[inline]
+    pub fn peer(&self) -> u32 {
+        self.shared.peer.load(Ordering::Acquire)
+    }
+}
+
+/// SO_LINGER with time 0: close is an abort.
+fn lingers_not(fd: RawFd) -> bool {
+    let linger = rustix::net::sockopt::socket_linger(sys::borrow(fd));
+    matches!(linger, Ok(Some(time)) if time.is_zero())
+}
+
+fn same_host(local: IpAddr, remote: IpAddr) -> bool {
+    let (local, remote) = (local.to_canonical(), remote.to_canonical());
+    local == remote || (local.is_loopback() && remote.is_loopback())
+}
+
+/// A TCP connection came to be under `fd`.
+pub fn track(fd: RawFd, side: Side, nonblocking: bool) {
+    if !table::covers(fd) {
+        return;
+    }
+    match arena::allocate(side, nonblocking) {
+        Some(connection) => drop_entry(table::set(fd, Entry::Connection(connection.place))),
+        None => {
+            drop_entry(table::set(fd, Entry::None));
+            stats::stays_on_tcp(TcpReason::LimitReached);
+        }
+    }
+}
+
+/// `fd` was made anew by the kernel: whatever the table says of the number is history.
+#[inline]
+pub fn made(fd: RawFd) {
+    if fd >= 0 && table::get(fd) != Entry::None {
+        drop_entry(table::set(fd, Entry::None));
+    }
+}
+
+/// The descriptor of `entry` was closed without our seeing it.
+fn drop_entry(entry: Entry) {
+    match entry {
+        Entry::Connection(place) => {
+            let Some(connection) = arena::at(place) else { return };
+            let last = connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
+            if connection.local.fds.fetch_sub(1, Ordering::AcqRel) == 1 {
+                epoll::closed(connection);
+                connection.drop_lane();
+            }
+            if last {
+                control::withdraw(connection.token());
+                arena::free(connection);
+            }
+        }
+        Entry::Epoll(number) => epoll::destroyed(number),
+        Entry::None | Entry::Listener | Entry::OtherListener => {}
+    }
+}
+
+/// `fd` is about to be closed.
+pub fn closing(fd: RawFd) {
+    match table::get(fd) {
+        Entry::None => {}
+        Entry::Connection(place) => {
+            table::set(fd, Entry::None);
+            if let Some(connection) = arena::at(place) {
+                connection.release(fd);
+            }
+        }
+        Entry::Epoll(number) => {
+            table::set(fd, Entry::None);
+            epoll::destroyed(number);
+        }
+        Entry::Listener => {
+            table::set(fd, Entry::None);
+            control::withdraw(listener_token(fd));
+        }
+        Entry::OtherListener => {
+            table::set(fd, Entry::None);
+        }
+    }
+}
+
+/// The number the daemon knows a listening socket by.
+pub fn listener_token(fd: RawFd) -> u64 {
+    1 << 63 | u64::from(fd.unsigned_abs())
+}
+
+/// `new` is a copy of `old` from now on; what `new` was is closed.
+pub fn copied(old: RawFd, new: RawFd) {
+    if new < 0 || old == new {
+        return;
+    }
+    let entry = table::get(old);
+    match entry {
+        Entry::Connection(place) => {
+            if let Some(connection) = arena::at(place) {
+                connection.retain();
+                if !table::covers(new) {
+                    connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+                    connection.local.fds.fetch_sub(1, Ordering::AcqRel);
+                }
+            }
+            table::set(new, entry);
+        }
+        Entry::Epoll(number) => {
+            epoll::retain(number);
+            table::set(new, entry);
+        }
+        Entry::Listener | Entry::OtherListener => {
+            table::set(new, entry);
+        }
+        Entry::None => made(new),
+    }
+}
+
+/// The process ends: every connection that is only ours says goodbye, and others lose our share.
+pub fn close_all() {
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        if let Entry::Connection(place) = entry
+            && let Some(connection) = arena::at(place)
+        {
+            table::set(fd, Entry::None);
+            if connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+                connection.end(fd);
+            }
+        }
+    }
+}
+
+/// The connection behind `fd`, if it is one that may be on the fabric.
+#[inline]
+pub fn find(fd: RawFd) -> Option<Connection> {
+    let Entry::Connection(place) = table::get(fd) else { return None };
+    let connection = arena::at(place)?;
+    (connection.phase() != phase::DECLINED).then_some(connection)
+}

@@ -1,0 +1,348 @@
+//! This process's channel to the node daemon.
+//!
+//! Opened at the first offer, kept under a number far from those that programs use, checked to be
+//! still ours before each use (a program may close all descriptors it does not know), opened again
+//! when it or the daemon is gone, at most once a second. Whatever goes wrong, the connection stays
+//! on TCP.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use weft_channel::{Channel, Packet};
+use weft_memory::CopyMode;
+use weft_wire::control::{Control, CopyAdvice, End};
+use weft_wire::stats::TcpReason;
+
+use crate::guard::{ForkLock, LocalLock};
+use crate::table::{self, Entry};
+use crate::{connection, log, process, sys};
+
+static PATH: OnceLock<PathBuf> = OnceLock::new();
+static STATE: LocalLock<State> = LocalLock::new(State::new());
+
+/// How long the daemon may take for an answer before connections go on without it.
+const ANSWER_MS: u32 = 100;
+const RETRY_NS: u64 = 1_000_000_000;
+/// Answers for other offers that are kept until their connections ask.
+const ANSWERS_MAX: usize = 1024;
+
+struct State {
+    channel: Option<Held>,
+    retry_at_ns: u64,
+    copy: CopyMode,
+    answers: Vec<(u64, OwnedFd)>,
+    told: bool,
+}
+
+/// A channel and what identifies its socket.
+struct Held {
+    channel: Channel,
+    inode: u64,
+}
+
+impl State {
+    const fn new() -> Self {
+        Self {
+            channel: None,
+            retry_at_ns: 0,
+            copy: CopyMode::NonTemporal,
+            answers: Vec::new(),
+            told: false,
+        }
+    }
+}
+
+/// What the daemon said to an offer of a connecting end.
+pub enum Answer {
+    /// The lane's memory.
+    Matched(OwnedFd),
+    /// The other end has not come; `listening` when it may.
+    Pending {
+        /// A program under weft listens there.
+        listening: bool,
+    },
+    /// The connection stays on TCP.
+    Refused(TcpReason),
+}
+
+/// Where the daemon is.
+pub fn set_path(path: String) {
+    let _ = PATH.set(PathBuf::from(path));
+}
+
+/// The lock of this module, for fork.
+pub fn lock() -> &'static dyn ForkLock {
+    &STATE
+}
+
+/// In a forked child: the parent's channel is not ours to use, nor its answers.
+pub fn forked() {
+    if let Some(mut state) = STATE.lock() {
+        drop_channel(&mut state);
+        state.answers.clear();
+        state.retry_at_ns = 0;
+    }
+}
+
+/// True when `fd` is the channel: the program must not close what it does not know.
+pub fn is_channel(fd: RawFd) -> bool {
+    CHANNEL_FD.load(std::sync::atomic::Ordering::Relaxed) == fd
+}
+
+static CHANNEL_FD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
+
+/// How to copy into lanes, as the daemon measured.
+pub fn copy_mode() -> CopyMode {
+    STATE.lock().map_or(CopyMode::NonTemporal, |state| state.copy)
+}
+
+/// Offers the accepting end of a connection with its lane; no answer comes.
+pub fn offer_accepted(token: u64, socket: RawFd, lane: BorrowedFd<'_>) -> Result<(), TcpReason> {
+    let mut state = STATE.lock().ok_or(TcpReason::Other)?;
+    let channel = connected(&mut state)?;
+    let offer = Control::Offer { token, end: End::Accepted, descriptor: socket.unsigned_abs() };
+    let sent = channel.send(&offer.emit(), &[sys::borrow(socket), lane]);
+    sent.map_err(|errno| lost(&mut state, errno))
+}
+
+/// Offers the connecting end and waits for the daemon's answer.
+pub fn offer_connected(token: u64, socket: RawFd) -> Answer {
+    let offer = Control::Offer { token, end: End::Connected, descriptor: socket.unsigned_abs() };
+    ask(token, &offer, socket)
+}
+
+/// Asks for the memory of a lane whose end this process inherited without it.
+pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
+    match ask(token, &Control::Join { token }, socket) {
+        Answer::Matched(memory) => Some(memory),
+        Answer::Pending { .. } | Answer::Refused(_) => None,
+    }
+}
+
+fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
+    let Some(mut state) = STATE.lock() else { return Answer::Refused(TcpReason::Other) };
+    let channel = match connected(&mut state) {
+        Ok(channel) => channel,
+        Err(reason) => return Answer::Refused(reason),
+    };
+    if let Err(errno) = channel.send(&question.emit(), &[sys::borrow(socket)]) {
+        return Answer::Refused(lost(&mut state, errno));
+    }
+    let deadline = sys::now_ns() + u64::from(ANSWER_MS) * 1_000_000;
+    loop {
+        let Some(held) = &state.channel else { return Answer::Refused(TcpReason::DaemonLost) };
+        let packet = match held.channel.receive_within(ANSWER_MS) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Answer::Refused(lost(&mut state, Errno::PIPE)),
+            Err(errno) => return Answer::Refused(lost(&mut state, errno)),
+        };
+        match sort(&mut state, packet, token) {
+            Some(answer) => return answer,
+            None if sys::now_ns() > deadline => {
+                return Answer::Refused(lost(&mut state, Errno::TIMEDOUT));
+            }
+            None => {}
+        }
+    }
+}
+
+/// The answer for `token`, if `packet` is that; keeps what is for others.
+fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
+    let lost = packet.descriptors_lost;
+    match Control::parse(&packet.bytes) {
+        Ok(Control::Matched { token: answered }) => {
+            let memory = packet.descriptors.into_iter().next();
+            match memory {
+                Some(memory) if answered == token => Some(Answer::Matched(memory)),
+                Some(memory) if state.answers.len() < ANSWERS_MAX => {
+                    state.answers.push((answered, memory));
+                    None
+                }
+                None if answered == token && lost => {
+                    Some(Answer::Refused(TcpReason::OutOfDescriptors))
+                }
+                _ => None,
+            }
+        }
+        Ok(Control::Pending { token: answered, listening }) if answered == token => {
+            Some(Answer::Pending { listening })
+        }
+        Ok(Control::Refused { token: answered, reason }) if answered == token => {
+            log::debug!("the daemon refused a connection: {reason}");
+            Some(Answer::Refused(TcpReason::DaemonRefused))
+        }
+        Ok(Control::Welcome { copy, .. }) => {
+            state.copy = copy_of(copy);
+            None
+        }
+        _ => None,
+    }
+}
+
+/// The lane's memory for an offer that was pending, if the other end has come.
+pub fn matched(token: u64) -> Option<OwnedFd> {
+    let mut state = STATE.lock()?;
+    if let Some(place) = state.answers.iter().position(|(answered, _)| *answered == token) {
+        return Some(state.answers.swap_remove(place).1);
+    }
+    loop {
+        let packet = match checked(&mut state)?.receive() {
+            Ok(Some(packet)) => packet,
+            Err(Errno::AGAIN) => return None,
+            Ok(None) | Err(_) => {
+                lost(&mut state, Errno::PIPE);
+                return None;
+            }
+        };
+        if let Some(Answer::Matched(memory)) = sort(&mut state, packet, token) {
+            return Some(memory);
+        }
+    }
+}
+
+/// The connection is closed or stays on TCP; said once, answered never.
+pub fn withdraw(token: u64) {
+    let Some(mut state) = STATE.lock() else { return };
+    if let Some(channel) = checked(&mut state) {
+        let _ = channel.send(&Control::Withdraw { token }.emit(), &[]);
+    }
+    state.answers.retain(|(answered, _)| *answered != token);
+}
+
+/// `socket` listens, and its connections will be accepted through weft. Waits until the daemon has
+/// let go of the descriptor: a listener that is closed at once must not live on in a packet.
+pub fn listening(token: u64, socket: RawFd) {
+    ask(token, &Control::Listening { token }, socket);
+}
+
+/// The channel if it is open and still ours.
+fn checked(state: &mut State) -> Option<&Channel> {
+    let ours = state.channel.as_ref().is_some_and(|held| {
+        rustix::fs::fstat(&held.channel).is_ok_and(|status| status.st_ino == held.inode)
+    });
+    if !ours {
+        drop_channel(state);
+        return None;
+    }
+    state.channel.as_ref().map(|held| &held.channel)
+}
+
+/// The channel, opened if need be.
+fn connected(state: &mut State) -> Result<&Channel, TcpReason> {
+    if checked(state).is_none() {
+        let now = sys::now_ns();
+        if now < state.retry_at_ns {
+            return Err(TcpReason::NoDaemon);
+        }
+        state.retry_at_ns = now + RETRY_NS;
+        open(state)?;
+    }
+    state.channel.as_ref().map(|held| &held.channel).ok_or(TcpReason::NoDaemon)
+}
+
+fn open(state: &mut State) -> Result<(), TcpReason> {
+    let path = PATH.get().ok_or(TcpReason::NoDaemon)?;
+    let channel = Channel::connect(path).map_err(|errno| {
+        tell_once(state, format_args!("no daemon answers at {} ({errno})", path.display()));
+        if errno == Errno::MFILE { TcpReason::OutOfDescriptors } else { TcpReason::NoDaemon }
+    })?;
+    let channel = out_of_the_way(channel);
+    let hello = Control::Hello { pid: process::pid(), name: process::name() };
+    let greeted = channel.send(&hello.emit(), &[]).and_then(|()| channel.receive_within(ANSWER_MS));
+    let welcome = match greeted {
+        Ok(Some(packet)) => Control::parse(&packet.bytes),
+        _ => return Err(TcpReason::NoDaemon),
+    };
+    match welcome {
+        Ok(Control::Welcome { copy, .. }) => state.copy = copy_of(copy),
+        Ok(Control::Refused { reason, .. }) => {
+            tell_once(state, format_args!("the daemon refuses this program: {reason}"));
+            return Err(TcpReason::DaemonRefused);
+        }
+        Ok(_) => return Err(TcpReason::DaemonRefused),
+        Err(error) => {
+            tell_once(state, format_args!("{error}"));
+            return Err(TcpReason::DaemonRefused);
+        }
+    }
+    let inode = rustix::fs::fstat(&channel).map_err(|_| TcpReason::Other)?.st_ino;
+    CHANNEL_FD.store(channel.as_fd().as_raw_fd(), std::sync::atomic::Ordering::Relaxed);
+    announce_listeners(&channel);
+    state.channel = Some(Held { channel, inode });
+    Ok(())
+}
+
+/// A daemon that was started anew knows nothing of what listens here.
+fn announce_listeners(channel: &Channel) {
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        if entry == Entry::Listener {
+            let token = connection::listener_token(fd);
+            let _ = channel.send(&Control::Listening { token }.emit(), &[sys::borrow(fd)]);
+        }
+    }
+}
+
+/// Opens the channel again if the daemon was started anew since it was last used.
+pub fn keep_open() {
+    let Some(mut state) = STATE.lock() else { return };
+    let gone = state.channel.as_ref().is_some_and(|held| {
+        let mut one = [PollFd::new(&held.channel, PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut one, Some(&now)), Ok(1)) && !one[0].revents().is_empty()
+    });
+    if gone {
+        drop_channel(&mut state);
+    }
+    if state.channel.is_none() {
+        let _ = connected(&mut state);
+    }
+}
+
+fn tell_once(state: &mut State, what: std::fmt::Arguments<'_>) {
+    if !state.told {
+        state.told = true;
+        log::warn_user!("{what}; connections stay on TCP");
+    }
+}
+
+/// Moves the channel to a high number, where programs do not expect to find the next free one.
+fn out_of_the_way(channel: Channel) -> Channel {
+    match rustix::io::fcntl_dupfd_cloexec(&channel, high_number()) {
+        Ok(moved) => Channel::new(moved),
+        Err(_) => channel,
+    }
+}
+
+/// Where descriptors of the library's own begin.
+pub fn high_number() -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(1024);
+    RawFd::try_from(limit.min(1 << 20).saturating_sub(64)).unwrap_or(0)
+}
+
+fn lost(state: &mut State, errno: Errno) -> TcpReason {
+    log::debug!("the daemon is lost: {errno}");
+    drop_channel(state);
+    TcpReason::DaemonLost
+}
+
+fn drop_channel(state: &mut State) {
+    CHANNEL_FD.store(-1, std::sync::atomic::Ordering::Relaxed);
+    let Some(Held { channel, inode }) = state.channel.take() else { return };
+    let ours = rustix::fs::fstat(&channel).is_ok_and(|status| status.st_ino == inode);
+    let number = channel.into_socket().into_raw_fd();
+    if ours {
+        // SAFETY: the number was just given up by its owner and still is that socket.
+        drop(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+}
+
+fn copy_of(advice: CopyAdvice) -> CopyMode {
+    match advice {
+        CopyAdvice::Plain => CopyMode::Plain,
+        CopyAdvice::NonTemporal => CopyMode::NonTemporal,
+    }
+}

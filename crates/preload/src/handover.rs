@@ -1,0 +1,282 @@
+//! What survives exec: the connections that the new program inherits.
+//!
+//! The descriptors live on, the table of what they are does not. Before exec a list of them is
+//! written to a memfd without CLOEXEC, with the arenas' own descriptors beside it, and its number
+//! is put into the environment; the library in the new program maps the arenas and goes on with
+//! the same state, which it may share with a parent that forked it. Lanes are mapped again when
+//! they are first used, by way of the daemon.
+//!
+//! A program that cannot be preloaded (static, setuid) inherits bare TCP sockets; a connection that
+//! did nothing before the exec works there, one that is on a lane does not.
+//!
+//! The child of vfork calls this too: it must change nothing in its parent's memory but counts.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+
+use libc::c_char;
+use rustix::io::FdFlags;
+
+use crate::arena::{self, phase};
+use crate::table::{self, Entry};
+use crate::{log, sys};
+
+/// The variable that names the list's descriptor.
+pub const VARIABLE: &str = "WEFT_HANDOVER";
+const VARIABLE_START: &[u8] = b"WEFT_HANDOVER=";
+
+/// One inherited descriptor: its number and inode, and its place in the arenas.
+const ENTRY_BYTES: usize = 24;
+/// Descriptors handed over at most.
+const ENTRIES_MAX: usize = 65_536;
+
+/// An exec in preparation; dropped when the exec failed.
+pub struct Handover {
+    /// The environment for the new program.
+    environment: Vec<*const c_char>,
+    _variable: CString,
+    opened: Vec<OwnedFd>,
+    /// Connections that exec closes, whose counts went down.
+    closed: Vec<u32>,
+    /// Connections that the new program of a child of vfork holds besides its parent.
+    shared: Vec<u32>,
+}
+
+impl Handover {
+    /// Prepares an exec with `environment`; `None` when nothing is to be handed over.
+    ///
+    /// # Safety
+    /// `environment` is null or a null-terminated array of C strings.
+    pub unsafe fn prepare(environment: *const *const c_char) -> Option<Self> {
+        let (entries, closed) = inherited();
+        if entries.is_empty() && closed.is_empty() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let given = unsafe { list(environment) };
+        let preloads = given.iter().any(|entry| {
+            // SAFETY: entries are C strings: the caller's promise.
+            unsafe { CStr::from_ptr(*entry) }.to_bytes().starts_with(b"LD_PRELOAD=")
+        });
+        if !entries.is_empty() && !preloads {
+            log::warn_user!("a program without LD_PRELOAD inherits connections on the fabric");
+        }
+        let mut opened = Vec::new();
+        let variable = match write_list(&entries, &mut opened) {
+            Some(list) if preloads => format!("{VARIABLE}={list}"),
+            _ => format!("{VARIABLE}="),
+        };
+        let variable = CString::new(variable).ok()?;
+        let mut environment: Vec<*const c_char> = given
+            .into_iter()
+            .filter(|entry| {
+                // SAFETY: as above.
+                !unsafe { CStr::from_ptr(*entry) }.to_bytes().starts_with(VARIABLE_START)
+            })
+            .collect();
+        environment.push(variable.as_ptr());
+        environment.push(std::ptr::null());
+        for place in &closed {
+            if let Some(connection) = arena::at(*place) {
+                connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        let itself = crate::process::is_itself();
+        let shared: Vec<u32> =
+            entries.iter().filter(|_| !itself).map(|entry| entry.place).collect();
+        for place in &shared {
+            if let Some(connection) = arena::at(*place) {
+                connection.shared.refs.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        Some(Self { environment, _variable: variable, opened, closed, shared })
+    }
+
+    /// The environment for the new program.
+    pub fn environment(&self) -> *const *const c_char {
+        self.environment.as_ptr()
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        // The exec failed: what it would have closed is still open.
+        for place in &self.closed {
+            if let Some(connection) = arena::at(*place) {
+                connection.shared.refs.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        for place in &self.shared {
+            if let Some(connection) = arena::at(*place) {
+                connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.opened.clear();
+    }
+}
+
+/// # Safety
+/// `environment` is null or a null-terminated array.
+unsafe fn list(environment: *const *const c_char) -> Vec<*const c_char> {
+    let mut entries = Vec::new();
+    let mut index = 0;
+    while !environment.is_null() {
+        // SAFETY: the array goes on until its null: the caller's promise.
+        let entry = unsafe { *environment.add(index) };
+        if entry.is_null() {
+            break;
+        }
+        entries.push(entry);
+        index += 1;
+    }
+    entries
+}
+
+struct Inherited {
+    fd: RawFd,
+    inode: u64,
+    place: u32,
+}
+
+/// What exec keeps and what it closes, as the kernel sees the descriptors: in a child of vfork
+/// the table is its parent's.
+fn inherited() -> (Vec<Inherited>, Vec<u32>) {
+    let mut keeps = Vec::new();
+    let mut closes = Vec::new();
+    let itself = crate::process::is_itself();
+    let mut known = Vec::new();
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        let Entry::Connection(place) = entry else { continue };
+        let Some(connection) = arena::at(place) else { continue };
+        if connection.phase() != phase::LANED {
+            let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::CLOEXEC);
+            if itself && !flags.contains(FdFlags::CLOEXEC) {
+                // The new program may use it, where nobody sees.
+                connection.decide_for_kernel(fd);
+            }
+            continue;
+        }
+        let inode = connection.shared.inode.load(Ordering::Relaxed);
+        known.push((inode, place));
+        if self::inode(fd) != Some(inode) {
+            continue;
+        }
+        let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::empty());
+        if !flags.contains(FdFlags::CLOEXEC) {
+            keeps.push(Inherited { fd, inode, place });
+        } else if itself {
+            closes.push(place);
+        }
+    }
+    if !itself {
+        // Copied onto the standard streams where no table was kept.
+        for fd in 0..3 {
+            let found = inode(fd)
+                .and_then(|inode| known.iter().find(|(other, _)| *other == inode).copied());
+            if let Some((inode, place)) = found
+                && keeps.iter().all(|kept| kept.fd != fd)
+            {
+                keeps.push(Inherited { fd, inode, place });
+            }
+        }
+    }
+    keeps.truncate(ENTRIES_MAX);
+    (keeps, closes)
+}
+
+fn inode(fd: RawFd) -> Option<u64> {
+    rustix::fs::fstat(sys::borrow(fd)).ok().map(|status| status.st_ino)
+}
+
+/// Writes the list and opens what goes with it; returns `list,arena:number,…` as text.
+fn write_list(entries: &[Inherited], opened: &mut Vec<OwnedFd>) -> Option<String> {
+    if entries.is_empty() {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(entries.len() * ENTRY_BYTES);
+    for entry in entries {
+        bytes.extend_from_slice(&u64::from(entry.fd.unsigned_abs()).to_ne_bytes());
+        bytes.extend_from_slice(&entry.inode.to_ne_bytes());
+        bytes.extend_from_slice(&u64::from(entry.place).to_ne_bytes());
+    }
+    let file = rustix::fs::memfd_create("weft-handover", rustix::fs::MemfdFlags::empty()).ok()?;
+    if rustix::io::pwrite(&file, &bytes, 0) != Ok(bytes.len()) {
+        return None;
+    }
+    let mut text = file.as_raw_fd().to_string();
+    opened.push(file);
+    let mut numbers: Vec<u32> = entries.iter().map(|entry| arena::number_of(entry.place)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    for number in numbers {
+        let copy = arena::memory_of(number)?;
+        text.push_str(&format!(",{number}:{}", copy.as_raw_fd()));
+        opened.push(copy);
+    }
+    Some(text)
+}
+
+/// Takes over what the former program of this process left; called by the constructor.
+pub fn take_over(text: &str) {
+    let mut parts = text.split(',');
+    let Some(list) = parts.next().and_then(open_number) else { return };
+    for part in parts {
+        let Some((number, fd)) = part.split_once(':') else { continue };
+        if let (Ok(number), Some(memory)) = (number.parse(), open_number(fd)) {
+            arena::adopt(number, memory);
+        }
+    }
+    let mut entry = [0u8; ENTRY_BYTES];
+    let mut offset = 0;
+    while rustix::io::pread(&list, &mut entry, offset) == Ok(ENTRY_BYTES) {
+        offset += ENTRY_BYTES as u64;
+        let word = |index: usize| {
+            let mut bytes = [0u8; 8];
+            bytes.copy_from_slice(&entry[index * 8..index * 8 + 8]);
+            u64::from_ne_bytes(bytes)
+        };
+        let (Ok(fd), Ok(place)) = (RawFd::try_from(word(0)), u32::try_from(word(2))) else {
+            continue;
+        };
+        let Some(connection) = arena::at(place) else { continue };
+        if fd < 0 || inode(fd) != Some(word(1)) || connection.phase() != phase::LANED {
+            continue;
+        }
+        connection.local.fds.fetch_add(1, Ordering::Relaxed);
+        table::set(fd, Entry::Connection(place));
+        if fd <= 2 {
+            crate::stdio::replace(fd);
+        }
+        log::debug!("descriptor {fd} goes on over the fabric");
+    }
+}
+
+/// A descriptor that the environment names: it must be a memfd, which nothing else of the program's
+/// is likely to be.
+fn open_number(text: &str) -> Option<OwnedFd> {
+    let fd: RawFd = text.parse().ok()?;
+    if fd < 3 || rustix::fs::fcntl_get_seals(sys::borrow(fd)).is_err() {
+        return None;
+    }
+    // SAFETY: the former program left the descriptor to us and nobody else knows its number.
+    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+    // Not for the next program but by a handover of its own.
+    rustix::io::fcntl_setfd(owned.as_fd(), FdFlags::CLOEXEC).ok()?;
+    Some(owned)
+}
+
+/// Moves a descriptor out of the way of the program's own.
+pub fn high(fd: OwnedFd) -> OwnedFd {
+    match rustix::io::fcntl_dupfd_cloexec(&fd, crate::control::high_number()) {
+        Ok(moved) => moved,
+        Err(_) => fd,
+    }
+}
+
+/// A copy that exec keeps.
+pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, crate::control::high_number()).ok()?;
+    rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;
+    Some(copy)
+}

@@ -1,0 +1,260 @@
+//! The life of descriptor numbers: close, dup, fcntl, and every call that makes one.
+
+use std::os::fd::RawFd;
+
+use libc::{c_char, c_int, c_uint, mode_t};
+
+use super::{as_int, kernel};
+use crate::arena::{flag, phase};
+use crate::connection::{closing, copied, find, made};
+use crate::real::real;
+use crate::table::{self, Entry};
+use crate::{control, epoll, process, sys};
+
+/// Takes note of a close, unless this is a child of vfork, whose memory is its parent's.
+fn note_closing(fd: c_int) {
+    if table::get(fd) != Entry::None && process::is_itself() {
+        let errno = sys::errno();
+        closing(fd);
+        sys::set_errno(errno);
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if fd >= 0 && control::is_channel(fd) && process::is_itself() {
+        // As if it had been closed: programs that close what they do not know go on.
+        return 0;
+    }
+    note_closing(fd);
+    real!(close as fn(c_int) -> c_int, (fd), else as_int(kernel!(SYS_close, fd)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 4;
+    if flags & CLOEXEC == 0 && process::is_itself() {
+        for (fd, _) in table::walk(first, last) {
+            note_closing(fd);
+        }
+    }
+    real!(close_range as fn(c_uint, c_uint, c_int) -> c_int, (first, last, flags),
+        else as_int(kernel!(SYS_close_range, first, last, flags)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closefrom(first: c_int) {
+    let start = first.max(0).unsigned_abs();
+    if process::is_itself() {
+        for (fd, _) in table::walk(start, u32::MAX - 1) {
+            note_closing(fd);
+        }
+    }
+    real!(closefrom as fn(c_int) -> (), (first), else {
+        kernel!(SYS_close_range, start, c_uint::MAX, 0);
+    });
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(old: c_int) -> c_int {
+    let new = real!(dup as fn(c_int) -> c_int, (old), else as_int(kernel!(SYS_dup, old)));
+    note_copy(old, new);
+    new
+}
+
+fn note_copy(old: c_int, new: c_int) {
+    if new >= 0 && process::ready() && process::is_itself() {
+        copied(old, new);
+    }
+}
+
+/// What `new` was is closed by dup2; the peer must hear of it before the number is taken.
+fn before_copy_onto(old: c_int, new: c_int) {
+    let valid = old != new && rustix::io::fcntl_getfd(sys::borrow(old.max(0))).is_ok();
+    if old >= 0 && new >= 0 && valid {
+        note_closing(new);
+        if new <= 2
+            && process::is_itself()
+            && let Some(connection) = find(old)
+        {
+            connection.becomes_standard_stream(old);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+    before_copy_onto(old, new);
+    let result = real!(dup2 as fn(c_int, c_int) -> c_int, (old, new),
+        else as_int(kernel!(SYS_dup3, old, new, 0)));
+    note_copy(old, result);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    before_copy_onto(old, new);
+    let result = real!(dup3 as fn(c_int, c_int, c_int) -> c_int, (old, new, flags),
+        else as_int(kernel!(SYS_dup3, old, new, flags)));
+    note_copy(old, result);
+    result
+}
+
+fn note_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) {
+    match command {
+        libc::F_SETFL if result == 0 => {
+            if let Some(connection) = find(fd) {
+                let on = argument & libc::O_NONBLOCK.unsigned_abs() as usize != 0;
+                connection.set(flag::NONBLOCKING, on);
+            }
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => note_copy(fd, result),
+        _ => {}
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    let result = real!(fcntl as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
+        else as_int(kernel!(SYS_fcntl, fd, command, argument)));
+    note_fcntl(fd, command, argument, result);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    let result = real!(fcntl64 as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
+        else as_int(kernel!(SYS_fcntl, fd, command, argument)));
+    note_fcntl(fd, command, argument, result);
+    result
+}
+
+/// Standard streams read and write inside the C library, where no hook sees them.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
+    if let Some(connection) = find(fd)
+        && connection.decide_for_kernel(fd) == phase::LANED
+    {
+        // SAFETY: the program's mode, as fdopen(3) demands.
+        return unsafe { crate::stdio::open(fd, mode) };
+    }
+    real!(fdopen as fn(c_int, *const c_char) -> *mut libc::FILE, (fd, mode),
+        else std::ptr::null_mut())
+}
+
+/// Declares hooks for calls that make one descriptor: its number is new.
+macro_rules! makes_descriptor {
+    ($($name:ident($($argument:ident: $type:ty),*) $fallback:expr;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                let fd = real!($name as fn($($type),*) -> c_int, ($($argument),*),
+                    else as_int($fallback));
+                made(fd);
+                fd
+            }
+        )*
+    };
+}
+
+makes_descriptor! {
+    open(path: *const c_char, flags: c_int, mode: mode_t)
+        kernel!(SYS_openat, libc::AT_FDCWD, path, flags, mode);
+    open64(path: *const c_char, flags: c_int, mode: mode_t)
+        kernel!(SYS_openat, libc::AT_FDCWD, path, flags, mode);
+    openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
+        kernel!(SYS_openat, at, path, flags, mode);
+    openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t)
+        kernel!(SYS_openat, at, path, flags, mode);
+    creat(path: *const c_char, mode: mode_t)
+        kernel!(SYS_openat, libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
+            mode);
+    eventfd(value: c_uint, flags: c_int)
+        kernel!(SYS_eventfd2, value, flags);
+}
+
+/// Every set is known from its start: a thread may wait on it before the first connection comes.
+fn made_set(epfd: RawFd) -> c_int {
+    made(epfd);
+    if epfd >= 0 && process::ready() {
+        epoll::created(epfd);
+    }
+    epfd
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    made_set(real!(epoll_create as fn(c_int) -> c_int, (size),
+        else as_int(kernel!(SYS_epoll_create1, if size > 0 { 0 } else { -1 }))))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    made_set(real!(epoll_create1 as fn(c_int) -> c_int, (flags),
+        else as_int(kernel!(SYS_epoll_create1, flags))))
+}
+
+/// Two descriptors are new.
+///
+/// # Safety
+/// `pair` points at two ints when `result` is 0.
+unsafe fn made_two(pair: *const RawFd, result: c_int) {
+    if result == 0 && !pair.is_null() {
+        for index in 0..2 {
+            // SAFETY: the caller's promise.
+            made(unsafe { *pair.add(index) });
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pipe(pair: *mut c_int) -> c_int {
+    let result = real!(pipe as fn(*mut c_int) -> c_int, (pair),
+        else as_int(kernel!(SYS_pipe2, pair, 0)));
+    // SAFETY: pipe(2) wrote two ints.
+    unsafe { made_two(pair, result) };
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
+    let result = real!(pipe2 as fn(*mut c_int, c_int) -> c_int, (pair, flags),
+        else as_int(kernel!(SYS_pipe2, pair, flags)));
+    // SAFETY: pipe2(2) wrote two ints.
+    unsafe { made_two(pair, result) };
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    pair: *mut c_int,
+) -> c_int {
+    let result = real!(socketpair as fn(c_int, c_int, c_int, *mut c_int) -> c_int,
+        (domain, kind, protocol, pair),
+        else as_int(kernel!(SYS_socketpair, domain, kind, protocol, pair)));
+    // SAFETY: socketpair(2) wrote two ints.
+    unsafe { made_two(pair, result) };
+    result
+}
+
+macro_rules! ends_process {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(status: c_int) -> ! {
+                if process::ready() && process::is_itself() {
+                    crate::connection::close_all();
+                }
+                real!($name as fn(c_int) -> (), (status), else ());
+                loop {
+                    kernel!(SYS_exit_group, status);
+                }
+            }
+        )*
+    };
+}
+
+ends_process! { _exit _Exit }

@@ -1,0 +1,295 @@
+//! poll, select and epoll with all their forms.
+
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+
+use super::{as_int, kernel};
+use crate::connection::find;
+use crate::poll::Selection;
+use crate::real::real;
+use crate::{epoll, poll, sys};
+
+const MASK_BYTES: usize = 8;
+
+/// Milliseconds of a timeout, rounded up; -1 for none.
+fn milliseconds(seconds: i64, nanoseconds: i64) -> c_int {
+    let total = seconds
+        .saturating_mul(1000)
+        .saturating_add(nanoseconds.saturating_add(999_999) / 1_000_000);
+    c_int::try_from(total).unwrap_or(c_int::MAX)
+}
+
+/// # Safety
+/// `time` is null or the program's.
+unsafe fn of_timespec(time: *const timespec) -> c_int {
+    if time.is_null() {
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    let time = unsafe { *time };
+    milliseconds(time.tv_sec, time.tv_nsec)
+}
+
+/// ppoll of the kernel with a timeout in milliseconds.
+fn kernel_poll(fds: &mut [pollfd], timeout: c_int, mask: *const sigset_t) -> c_int {
+    let time = timespec {
+        tv_sec: i64::from(timeout) / 1000,
+        tv_nsec: i64::from(timeout) % 1000 * 1_000_000,
+    };
+    let time: *const timespec = if timeout < 0 { std::ptr::null() } else { &raw const time };
+    as_int(kernel!(SYS_ppoll, fds.as_mut_ptr(), fds.len(), time, mask, MASK_BYTES))
+}
+
+/// # Safety
+/// As poll(2) demands of `fds`.
+unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
+    if fds.is_null() || count == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts_mut(fds, usize::try_from(count).unwrap_or(0)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the program's promise to poll(2).
+    let entries = unsafe { list(fds, count) };
+    if poll::concerns(entries) {
+        return poll::wait(entries, timeout, &mut |fds, timeout| {
+            kernel_poll(fds, timeout, std::ptr::null())
+        });
+    }
+    real!(poll as fn(*mut pollfd, nfds_t, c_int) -> c_int, (fds, count, timeout),
+        else kernel_poll(entries, timeout, std::ptr::null()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    _room: size_t,
+) -> c_int {
+    // SAFETY: as poll(2), which this is.
+    unsafe { poll(fds, count, timeout) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's promise to ppoll(2).
+    let entries = unsafe { list(fds, count) };
+    if poll::concerns(entries) {
+        // SAFETY: as above.
+        let timeout = unsafe { of_timespec(time) };
+        return poll::wait(entries, timeout, &mut |fds, timeout| kernel_poll(fds, timeout, mask));
+    }
+    real!(ppoll as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
+        (fds, count, time, mask),
+        else as_int(kernel!(SYS_ppoll, fds, count, time, mask, MASK_BYTES)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+    _room: size_t,
+) -> c_int {
+    // SAFETY: as ppoll(2), which this is.
+    unsafe { ppoll(fds, count, time, mask) }
+}
+
+/// select over a list; `None` when no connection is in it.
+///
+/// # Safety
+/// As select(2) demands of the sets.
+unsafe fn select_ours(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    if count <= 0 {
+        return None;
+    }
+    let [reads, writes, exceptions] = sets;
+    // SAFETY: the caller's promise.
+    let mut selection = unsafe { Selection::new(count, reads, writes, exceptions) };
+    if !poll::concerns(selection.list()) {
+        return None;
+    }
+    let result =
+        poll::wait(selection.list(), timeout, &mut |fds, timeout| kernel_poll(fds, timeout, mask));
+    if result < 0 {
+        return Some(result);
+    }
+    if selection.is_invalid() {
+        sys::set_errno(libc::EBADF);
+        return Some(-1);
+    }
+    // SAFETY: the caller's promise.
+    Some(unsafe { selection.store(reads, writes, exceptions) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn select(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    exceptions: *mut fd_set,
+    time: *mut timeval,
+) -> c_int {
+    let timeout = if time.is_null() {
+        -1
+    } else {
+        // SAFETY: the program's pointer, not null.
+        let time = unsafe { *time };
+        milliseconds(time.tv_sec, time.tv_usec.saturating_mul(1000))
+    };
+    let before = sys::now_ns();
+    let sets = [reads, writes, exceptions];
+    // SAFETY: the program's promise to select(2).
+    if let Some(result) = unsafe { select_ours(count, sets, timeout, std::ptr::null()) } {
+        if !time.is_null() {
+            // Linux leaves what remains of the time.
+            let left = (u64::from(timeout.unsigned_abs()) * 1_000_000)
+                .saturating_sub(sys::now_ns() - before);
+            let left = i64::try_from(left / 1000).unwrap_or(0);
+            // SAFETY: the program's pointer, not null.
+            unsafe { *time = timeval { tv_sec: left / 1_000_000, tv_usec: left % 1_000_000 } };
+        }
+        return result;
+    }
+    real!(select as fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *mut timeval) -> c_int,
+        (count, reads, writes, exceptions, time),
+        else as_int(kernel!(SYS_select, count, reads, writes, exceptions, time)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pselect(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    exceptions: *mut fd_set,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program's pointer or null.
+    let timeout = unsafe { of_timespec(time) };
+    let sets = [reads, writes, exceptions];
+    // SAFETY: the program's promise to pselect(2).
+    if let Some(result) = unsafe { select_ours(count, sets, timeout, mask) } {
+        return result;
+    }
+    let with_size = [mask as usize, MASK_BYTES];
+    real!(pselect as
+        fn(c_int, *mut fd_set, *mut fd_set, *mut fd_set, *const timespec, *const sigset_t) -> c_int,
+        (count, reads, writes, exceptions, time, mask),
+        else as_int(kernel!(SYS_pselect6, count, reads, writes, exceptions, time,
+            with_size.as_ptr())))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_ctl(
+    epfd: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    if let Some(connection) = find(fd) {
+        return epoll::control(epfd, operation, fd, event, connection);
+    }
+    if operation == libc::EPOLL_CTL_ADD {
+        epoll::watched(fd);
+    }
+    real!(epoll_ctl as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
+        (epfd, operation, fd, event),
+        else as_int(kernel!(SYS_epoll_ctl, epfd, operation, fd, event)))
+}
+
+/// # Safety
+/// As epoll_wait(2) demands of `events`.
+unsafe fn wait_ours(
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let length = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let events = unsafe { std::slice::from_raw_parts_mut(events, length) };
+    epoll::wait(epfd, events, timeout, &mut |events, timeout| {
+        as_int(kernel!(
+            SYS_epoll_pwait,
+            epfd,
+            events.as_mut_ptr(),
+            events.len(),
+            timeout,
+            mask,
+            MASK_BYTES
+        ))
+    })
+}
+
+fn concerns(epfd: c_int, events: *mut epoll_event, count: c_int) -> bool {
+    count > 0 && !events.is_null() && epoll::is_ours(epfd)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
+    if concerns(epfd, events, count) {
+        // SAFETY: the program's promise to epoll_wait(2).
+        return unsafe { wait_ours(epfd, events, count, timeout, std::ptr::null()) };
+    }
+    real!(epoll_wait as fn(c_int, *mut epoll_event, c_int, c_int) -> c_int,
+        (epfd, events, count, timeout),
+        else as_int(kernel!(SYS_epoll_pwait, epfd, events, count, timeout, 0, MASK_BYTES)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    if concerns(epfd, events, count) {
+        // SAFETY: the program's promise to epoll_pwait(2).
+        return unsafe { wait_ours(epfd, events, count, timeout, mask) };
+    }
+    real!(epoll_pwait as fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int,
+        (epfd, events, count, timeout, mask),
+        else as_int(kernel!(SYS_epoll_pwait, epfd, events, count, timeout, mask, MASK_BYTES)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait2(
+    epfd: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if concerns(epfd, events, count) {
+        // SAFETY: the program's pointer or null.
+        let timeout = unsafe { of_timespec(time) };
+        // SAFETY: the program's promise to epoll_pwait2(2).
+        return unsafe { wait_ours(epfd, events, count, timeout, mask) };
+    }
+    real!(epoll_pwait2 as
+        fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int,
+        (epfd, events, count, time, mask),
+        else as_int(kernel!(SYS_epoll_pwait2, epfd, events, count, time, mask, MASK_BYTES)))
+}

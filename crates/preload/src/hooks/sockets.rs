@@ -1,0 +1,217 @@
+//! How connections begin and end: listen, accept, connect, shutdown, options.
+
+use std::sync::atomic::Ordering;
+
+use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
+use rustix::net::{SocketType, ipproto, sockopt};
+use weft_socket::stream::Origin;
+use weft_socket::{Side, closed};
+
+use super::{as_int, kernel};
+use crate::arena::{Connection, flag, phase};
+use crate::connection::{find, listener_token, made, track};
+use crate::real::real;
+use crate::table::{self, Entry};
+use crate::{control, process, sys};
+
+/// A TCP socket over IPv4 or IPv6; MPTCP and SCTP streams are not.
+fn is_tcp(fd: c_int) -> bool {
+    let socket = sys::borrow(fd);
+    sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
+        && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let result = real!(listen as fn(c_int, c_int) -> c_int, (fd, backlog),
+        else as_int(kernel!(SYS_listen, fd, backlog)));
+    if result == 0 && process::ready() {
+        let errno = sys::errno();
+        note_listener(fd);
+        sys::set_errno(errno);
+    }
+    result
+}
+
+/// Tells the daemon that connections to `fd` will be accepted through weft, once.
+fn note_listener(fd: c_int) {
+    match table::get(fd) {
+        Entry::Listener | Entry::OtherListener => return,
+        _ => {}
+    }
+    if is_tcp(fd) {
+        made(fd);
+        table::set(fd, Entry::Listener);
+        control::listening(listener_token(fd), fd);
+    } else {
+        table::set(fd, Entry::OtherListener);
+    }
+}
+
+fn accepted(listener: c_int, fd: c_int, nonblocking: bool) {
+    if fd < 0 || !process::ready() {
+        return;
+    }
+    let errno = sys::errno();
+    note_listener(listener);
+    if table::get(listener) == Entry::Listener {
+        track(fd, Side::Accepted, nonblocking);
+        control::keep_open();
+    } else {
+        made(fd);
+    }
+    sys::set_errno(errno);
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+    let new = real!(accept as fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+        (fd, address, length), else as_int(kernel!(SYS_accept, fd, address, length)));
+    accepted(fd, new, false);
+    new
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    let new = real!(accept4 as fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int,
+        (fd, address, length, flags),
+        else as_int(kernel!(SYS_accept4, fd, address, length, flags)));
+    accepted(fd, new, flags & libc::SOCK_NONBLOCK != 0);
+    new
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    let result = real!(connect as fn(c_int, *const sockaddr, socklen_t) -> c_int,
+        (fd, address, length), else as_int(kernel!(SYS_connect, fd, address, length)));
+    if process::ready() && !address.is_null() {
+        let errno = sys::errno();
+        let begun = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
+        // SAFETY: the program's address, which connect(2) just read.
+        let family = c_int::from(unsafe { (*address).sa_family });
+        let internet = family == libc::AF_INET || family == libc::AF_INET6;
+        if begun && internet && table::get(fd) == Entry::None && is_tcp(fd) {
+            track(fd, Side::Connected, false);
+        }
+        sys::set_errno(errno);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Some(connection) = find(fd) {
+        connection.stay_before_shutdown();
+        if connection.decide_if_asked(fd) == phase::LANED && shut(connection, fd, how) {
+            return 0;
+        }
+    }
+    real!(shutdown as fn(c_int, c_int) -> c_int, (fd, how),
+        else as_int(kernel!(SYS_shutdown, fd, how)))
+}
+
+/// Ends directions of a lane; false when the kernel is to do its part too.
+fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
+    if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
+        connection.set(flag::READING_SHUT, true);
+    }
+    let mut on_lane = false;
+    let mut ring = false;
+    if how != libc::SHUT_RD
+        && let Some(sending) = connection.sending()
+        && let Some(lane) = sending.lane
+    {
+        // Said on the lane in any case: a peer that comes there later must not take the kernel's
+        // end for a death.
+        let said = if connection.has(flag::SENDS_STAY) {
+            sending.state.close(lane, closed::WRITING);
+            None
+        } else {
+            sending.state.shut(lane, connection.side())
+        };
+        on_lane = said.is_some();
+        ring = said == Some(true);
+    }
+    if ring {
+        sys::ring(fd);
+    }
+    match how {
+        // The kernel's half close would end the bells too, which the other direction still needs.
+        libc::SHUT_WR => on_lane,
+        // Nor is it needed for reading, but to wake a thread that sleeps in it.
+        libc::SHUT_RD => connection.shared.sleepers.load(Ordering::SeqCst) == 0,
+        _ => false,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let fd = real!(socket as fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol),
+        else as_int(kernel!(SYS_socket, domain, kind, protocol)));
+    made(fd);
+    fd
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> c_int {
+    if level == libc::SOL_SOCKET
+        && name == libc::SO_ZEROCOPY
+        && let Some(connection) = find(fd)
+        && connection.decide_for_kernel(fd) == phase::LANED
+    {
+        // Its completions would never come; programs that ask then copy.
+        sys::set_errno(libc::ENOTSUP);
+        return -1;
+    }
+    real!(setsockopt as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+        (fd, level, name, value, length),
+        else as_int(kernel!(SYS_setsockopt, fd, level, name, value, length)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if let Some(connection) = find(fd) {
+        if request == libc::FIONREAD
+            && !argument.is_null()
+            && let Some(bytes) = unread(connection, fd)
+        {
+            // SAFETY: the program's int, which FIONREAD writes.
+            unsafe { *argument.cast::<c_int>() = bytes };
+            return 0;
+        }
+        if request == libc::FIONBIO && !argument.is_null() {
+            // SAFETY: the program's int, which FIONBIO reads.
+            let on = unsafe { *argument.cast::<c_int>() } != 0;
+            connection.set(flag::NONBLOCKING, on);
+        }
+    }
+    real!(ioctl as fn(c_int, c_ulong, *mut c_void) -> c_int, (fd, request, argument),
+        else as_int(kernel!(SYS_ioctl, fd, request, argument)))
+}
+
+/// FIONREAD of a connection with a lane: what is left on TCP and what is on the lane.
+fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
+    let receiving = connection.receiving()?;
+    let lane = receiving.lane?;
+    let on_tcp = match receiving.state.origin(lane) {
+        Origin::Lane => 0,
+        // Not switched: the kernel knows all of it.
+        Origin::Tcp { at_most: None } => return None,
+        Origin::Tcp { at_most: Some(left) } => {
+            rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0).min(left)
+        }
+    };
+    let total = receiving.state.available(lane).saturating_add(on_tcp);
+    Some(c_int::try_from(total).unwrap_or(c_int::MAX))
+}

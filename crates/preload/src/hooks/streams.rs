@@ -1,0 +1,600 @@
+//! Reading and writing: read, write and all their relatives.
+
+use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::io::Errno;
+
+use super::{as_int, kernel, returned};
+use crate::arena::Connection;
+use crate::connection::find;
+use crate::real::real;
+use crate::sys;
+use crate::transfer::How;
+
+/// The program's buffer as a slice to read into.
+///
+/// # Safety
+/// As recv(2) demands: `length` writable bytes.
+unsafe fn target<'a>(buffer: *mut c_void, length: size_t) -> &'a mut [u8] {
+    if length == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's promise, which is the program's to its kernel.
+    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), length.min(isize::MAX as usize)) }
+}
+
+/// The program's buffer as a slice to write from.
+///
+/// # Safety
+/// As send(2) demands: `length` readable bytes.
+unsafe fn source<'a>(buffer: *const c_void, length: size_t) -> &'a [u8] {
+    if length == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's promise, which is the program's to its kernel.
+    unsafe { std::slice::from_raw_parts(buffer.cast(), length.min(isize::MAX as usize)) }
+}
+
+/// Parts of a vector handled without allocating.
+const PARTS: usize = 16;
+
+/// # Safety
+/// As readv(2) demands of the vector.
+unsafe fn receive_vector(
+    connection: Connection,
+    fd: c_int,
+    vector: *const iovec,
+    count: usize,
+    how: How,
+) -> ssize_t {
+    let mut few: [&mut [u8]; PARTS] = std::array::from_fn(|_| -> &mut [u8] { &mut [] });
+    let mut many = Vec::new();
+    let parts = if count <= PARTS {
+        &mut few[..count]
+    } else {
+        many.resize_with(count, || -> &mut [u8] { &mut [] });
+        &mut many[..]
+    };
+    for (index, part) in parts.iter_mut().enumerate() {
+        // SAFETY: the vector has `count` entries: the caller's promise.
+        let entry = unsafe { *vector.add(index) };
+        // SAFETY: as above.
+        *part = unsafe { target(entry.iov_base, entry.iov_len) };
+    }
+    returned(connection.receive(fd, parts, how))
+}
+
+/// # Safety
+/// As writev(2) demands of the vector.
+unsafe fn send_vector(
+    connection: Connection,
+    fd: c_int,
+    vector: *const iovec,
+    count: usize,
+    how: How,
+) -> ssize_t {
+    let mut few: [&[u8]; PARTS] = [&[]; PARTS];
+    let mut many = Vec::new();
+    let parts = if count <= PARTS {
+        &mut few[..count]
+    } else {
+        many.resize(count, &[][..]);
+        &mut many[..]
+    };
+    for (index, part) in parts.iter_mut().enumerate() {
+        // SAFETY: the vector has `count` entries: the caller's promise.
+        let entry = unsafe { *vector.add(index) };
+        // SAFETY: as above.
+        *part = unsafe { source(entry.iov_base, entry.iov_len) };
+    }
+    returned(connection.send(fd, parts, how))
+}
+
+/// How a call with `flags` wants its bytes, or `None` for flags that only the kernel serves.
+fn how(flags: c_int) -> Option<How> {
+    let served = libc::MSG_PEEK
+        | libc::MSG_DONTWAIT
+        | libc::MSG_WAITALL
+        | libc::MSG_NOSIGNAL
+        | libc::MSG_MORE
+        | libc::MSG_CONFIRM
+        | libc::MSG_EOR
+        | libc::MSG_CMSG_CLOEXEC
+        | libc::MSG_ZEROCOPY;
+    (flags & !served == 0).then_some(How {
+        peek: flags & libc::MSG_PEEK != 0,
+        dont_wait: flags & libc::MSG_DONTWAIT != 0,
+        wait_all: flags & libc::MSG_WAITALL != 0,
+        no_signal: flags & libc::MSG_NOSIGNAL != 0,
+    })
+}
+
+/// MSG_TRUNC on TCP: the bytes are taken and dropped.
+fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> ssize_t {
+    let mut waste = vec![0u8; length.min(1 << 16)];
+    returned(connection.receive(fd, &mut [&mut waste], how))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
+    if let Some(connection) = find(fd) {
+        // SAFETY: the program's promise to read(2).
+        let part = unsafe { target(buffer, length) };
+        return returned(connection.receive(fd, &mut [part], How::default()));
+    }
+    real!(read as fn(c_int, *mut c_void, size_t) -> ssize_t, (fd, buffer, length),
+        else kernel!(SYS_read, fd, buffer, length))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __read_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    room: size_t,
+) -> ssize_t {
+    check_room(length, room);
+    // SAFETY: as read(2), which this is.
+    unsafe { read(fd, buffer, length) }
+}
+
+/// What the fortified functions are for: a buffer that is too small ends the program.
+fn check_room(length: size_t, room: size_t) {
+    if length > room {
+        crate::log::say(format_args!("*** buffer overflow detected ***: terminated"));
+        std::process::abort();
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+    if let Some(connection) = find(fd) {
+        // SAFETY: the program's promise to write(2).
+        let part = unsafe { source(buffer, length) };
+        return returned(connection.send(fd, &[part], How::default()));
+    }
+    real!(write as fn(c_int, *const c_void, size_t) -> ssize_t, (fd, buffer, length),
+        else kernel!(SYS_write, fd, buffer, length))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    if let Some(connection) = find(fd)
+        && let Ok(parts @ 0..=1024) = usize::try_from(count)
+    {
+        // SAFETY: the program's promise to readv(2).
+        return unsafe { receive_vector(connection, fd, vector, parts, How::default()) };
+    }
+    real!(readv as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
+        else kernel!(SYS_readv, fd, vector, count))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    if let Some(connection) = find(fd)
+        && let Ok(parts @ 0..=1024) = usize::try_from(count)
+    {
+        // SAFETY: the program's promise to writev(2).
+        return unsafe { send_vector(connection, fd, vector, parts, How::default()) };
+    }
+    real!(writev as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
+        else kernel!(SYS_writev, fd, vector, count))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn preadv2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    if offset == -1
+        && let Some(connection) = find(fd)
+        && let Ok(parts @ 0..=1024) = usize::try_from(count)
+    {
+        let how = How { dont_wait: flags & libc::RWF_NOWAIT != 0, ..How::default() };
+        // SAFETY: the program's promise to preadv2(2).
+        return unsafe { receive_vector(connection, fd, vector, parts, how) };
+    }
+    real!(preadv2 as fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t,
+        (fd, vector, count, offset, flags),
+        else kernel!(SYS_preadv2, fd, vector, count, offset, 0, flags))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: off_t has 64 bits, so the two are one function.
+    unsafe { preadv2(fd, vector, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwritev2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    if offset == -1
+        && let Some(connection) = find(fd)
+        && let Ok(parts @ 0..=1024) = usize::try_from(count)
+    {
+        let how = How { dont_wait: flags & libc::RWF_NOWAIT != 0, ..How::default() };
+        // SAFETY: the program's promise to pwritev2(2).
+        return unsafe { send_vector(connection, fd, vector, parts, how) };
+    }
+    real!(pwritev2 as fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t,
+        (fd, vector, count, offset, flags),
+        else kernel!(SYS_pwritev2, fd, vector, count, offset, 0, flags))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwritev64v2(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: off_t has 64 bits, so the two are one function.
+    unsafe { pwritev2(fd, vector, count, offset, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvfrom(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_length: *mut socklen_t,
+) -> ssize_t {
+    if let Some(connection) = find(fd) {
+        let truncates = flags & libc::MSG_TRUNC != 0;
+        if let Some(how) = how(flags & !libc::MSG_TRUNC) {
+            if !address.is_null() && !address_length.is_null() {
+                // SAFETY: the program's pointer; a stream has no source address to give.
+                unsafe { *address_length = 0 };
+            }
+            if truncates {
+                return discard(connection, fd, length, how);
+            }
+            // SAFETY: the program's promise to recvfrom(2).
+            let part = unsafe { target(buffer, length) };
+            return returned(connection.receive(fd, &mut [part], how));
+        }
+        if flags & libc::MSG_OOB != 0 && connection.phase() == crate::arena::phase::LANED {
+            // There is no urgent data on a lane, as when none was sent.
+            sys::set_errno(libc::EINVAL);
+            return -1;
+        }
+    }
+    real!(recvfrom as
+        fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t,
+        (fd, buffer, length, flags, address, address_length),
+        else kernel!(SYS_recvfrom, fd, buffer, length, flags, address, address_length))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+    if find(fd).is_some() {
+        let none = std::ptr::null_mut();
+        // SAFETY: recv is recvfrom without an address.
+        return unsafe { recvfrom(fd, buffer, length, flags, none, none.cast()) };
+    }
+    real!(recv as fn(c_int, *mut c_void, size_t, c_int) -> ssize_t, (fd, buffer, length, flags),
+        else kernel!(SYS_recvfrom, fd, buffer, length, flags, 0, 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    room: size_t,
+    flags: c_int,
+) -> ssize_t {
+    check_room(length, room);
+    // SAFETY: as recv(2), which this is.
+    unsafe { recv(fd, buffer, length, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    room: size_t,
+    flags: c_int,
+    address: *mut sockaddr,
+    address_length: *mut socklen_t,
+) -> ssize_t {
+    check_room(length, room);
+    // SAFETY: as recvfrom(2), which this is.
+    unsafe { recvfrom(fd, buffer, length, flags, address, address_length) }
+}
+
+/// Urgent data has no place on a lane: the byte goes in line, as with SO_OOBINLINE.
+fn without_urgent(connection: Connection, flags: c_int) -> c_int {
+    if connection.phase() == crate::arena::phase::LANED { flags & !libc::MSG_OOB } else { flags }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn send(
+    fd: c_int,
+    buffer: *const c_void,
+    length: size_t,
+    flags: c_int,
+) -> ssize_t {
+    if let Some(connection) = find(fd)
+        && let Some(how) = how(without_urgent(connection, flags))
+    {
+        // SAFETY: the program's promise to send(2).
+        let part = unsafe { source(buffer, length) };
+        return returned(connection.send(fd, &[part], how));
+    }
+    real!(send as fn(c_int, *const c_void, size_t, c_int) -> ssize_t, (fd, buffer, length, flags),
+        else kernel!(SYS_sendto, fd, buffer, length, flags, 0, 0))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendto(
+    fd: c_int,
+    buffer: *const c_void,
+    length: size_t,
+    flags: c_int,
+    address: *const sockaddr,
+    address_length: socklen_t,
+) -> ssize_t {
+    if find(fd).is_some() && flags & libc::MSG_FASTOPEN == 0 {
+        // SAFETY: a connected stream ignores the address.
+        return unsafe { send(fd, buffer, length, flags) };
+    }
+    real!(sendto as
+        fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t,
+        (fd, buffer, length, flags, address, address_length),
+        else kernel!(SYS_sendto, fd, buffer, length, flags, address, address_length))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    if let Some(connection) = find(fd)
+        && let Some(how) = how(flags)
+        && !message.is_null()
+    {
+        // SAFETY: the program's message, which recvmsg(2) would read and write.
+        let header = unsafe { &mut *message };
+        header.msg_namelen = 0;
+        header.msg_controllen = 0;
+        header.msg_flags = 0;
+        // SAFETY: the program's promise to recvmsg(2).
+        return unsafe { receive_vector(connection, fd, header.msg_iov, header.msg_iovlen, how) };
+    }
+    real!(recvmsg as fn(c_int, *mut msghdr, c_int) -> ssize_t, (fd, message, flags),
+        else kernel!(SYS_recvmsg, fd, message, flags))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if let Some(connection) = find(fd)
+        && let Some(how) = how(without_urgent(connection, flags))
+        && !message.is_null()
+    {
+        // SAFETY: the program's message, which sendmsg(2) would read.
+        let header = unsafe { &*message };
+        // SAFETY: the program's promise to sendmsg(2).
+        return unsafe { send_vector(connection, fd, header.msg_iov, header.msg_iovlen, how) };
+    }
+    // SAFETY: the program's message or null.
+    if unsafe { passes_lanes(message) } {
+        // Whoever receives it would find an empty socket; see docs/design/002-direct-sockets.md.
+        sys::set_errno(libc::EOPNOTSUPP);
+        return -1;
+    }
+    real!(sendmsg as fn(c_int, *const msghdr, c_int) -> ssize_t, (fd, message, flags),
+        else kernel!(SYS_sendmsg, fd, message, flags))
+}
+
+/// True when a message passes descriptors of connections that are on a lane; connections that did
+/// nothing yet stay on TCP from here on.
+///
+/// # Safety
+/// `message` is null or valid for sendmsg(2).
+unsafe fn passes_lanes(message: *const msghdr) -> bool {
+    if message.is_null() || !crate::process::ready() {
+        return false;
+    }
+    let mut laned = false;
+    // SAFETY: the caller's promise.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: the macro gave a header inside the control buffer.
+        let entry = unsafe { *header };
+        if entry.cmsg_level == libc::SOL_SOCKET && entry.cmsg_type == libc::SCM_RIGHTS {
+            // SAFETY: data follows its header.
+            let data = unsafe { libc::CMSG_DATA(header) }.cast::<c_int>();
+            // SAFETY: a constant of the layout.
+            let head = unsafe { libc::CMSG_LEN(0) } as usize;
+            let count = (entry.cmsg_len as usize).saturating_sub(head) / size_of::<c_int>();
+            for index in 0..count {
+                // SAFETY: inside the data of this header.
+                let fd = unsafe { data.add(index).read_unaligned() };
+                laned |= find(fd).is_some_and(|connection| {
+                    connection.decide_for_kernel(fd) == crate::arena::phase::LANED
+                });
+            }
+        }
+        // SAFETY: the caller's promise.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    laned
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: u32,
+    flags: c_int,
+    timeout: *mut libc::timespec,
+) -> c_int {
+    if find(fd).is_some() {
+        let mut done = 0;
+        let mut flags = flags & !libc::MSG_WAITFORONE;
+        for index in 0..count as usize {
+            // SAFETY: the program's promise to recvmmsg(2): `count` messages.
+            let entry = unsafe { &mut *messages.add(index) };
+            // SAFETY: as above.
+            let received = unsafe { recvmsg(fd, &raw mut entry.msg_hdr, flags) };
+            let Ok(length) = u32::try_from(received) else { break };
+            entry.msg_len = length;
+            done += 1;
+            if length == 0 {
+                break;
+            }
+            // A stream is never so full that waiting for the next would be meant.
+            flags |= libc::MSG_DONTWAIT;
+        }
+        return if done > 0 { done } else { -1 };
+    }
+    real!(recvmmsg as fn(c_int, *mut mmsghdr, u32, c_int, *mut libc::timespec) -> c_int,
+        (fd, messages, count, flags, timeout),
+        else as_int(kernel!(SYS_recvmmsg, fd, messages, count, flags, timeout)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: u32,
+    flags: c_int,
+) -> c_int {
+    if find(fd).is_some() {
+        let mut done = 0;
+        for index in 0..count as usize {
+            // SAFETY: the program's promise to sendmmsg(2): `count` messages.
+            let entry = unsafe { &mut *messages.add(index) };
+            // SAFETY: as above.
+            let sent = unsafe { sendmsg(fd, &raw const entry.msg_hdr, flags) };
+            let Ok(length) = u32::try_from(sent) else { break };
+            entry.msg_len = length;
+            done += 1;
+        }
+        return if done > 0 { done } else { -1 };
+    }
+    real!(sendmmsg as fn(c_int, *mut mmsghdr, u32, c_int) -> c_int, (fd, messages, count, flags),
+        else as_int(kernel!(SYS_sendmmsg, fd, messages, count, flags)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    if let Some(connection) = find(out) {
+        // SAFETY: the program's promise to sendfile(2).
+        return returned(unsafe { send_file(connection, out, input, offset, count) });
+    }
+    real!(sendfile as fn(c_int, c_int, *mut off_t, size_t) -> ssize_t,
+        (out, input, offset, count), else kernel!(SYS_sendfile, out, input, offset, count))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendfile64(
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> ssize_t {
+    // SAFETY: off_t has 64 bits, so the two are one function.
+    unsafe { sendfile(out, input, offset, count) }
+}
+
+/// Copies from a file to a connection. The file's position moves by what was accepted.
+///
+/// # Safety
+/// `offset` is null or the program's.
+unsafe fn send_file(
+    connection: Connection,
+    out: c_int,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> Result<usize, Errno> {
+    if input < 0 {
+        return Err(Errno::BADF);
+    }
+    let file = sys::borrow(input);
+    let mut position = if offset.is_null() {
+        rustix::fs::seek(file, rustix::fs::SeekFrom::Current(0)).map_err(|_| Errno::INVAL)?
+    } else {
+        // SAFETY: the program's pointer, not null.
+        u64::try_from(unsafe { *offset }).map_err(|_| Errno::INVAL)?
+    };
+    let mut buffer = vec![0u8; count.min(128 << 10)];
+    let mut total = 0;
+    let mut outcome = Ok(());
+    while total < count {
+        let wanted = buffer.len().min(count - total);
+        let got = match rustix::io::pread(file, &mut buffer[..wanted], position) {
+            Ok(0) => break,
+            Ok(got) => got,
+            Err(errno) => {
+                outcome = Err(errno);
+                break;
+            }
+        };
+        match connection.send(out, &[&buffer[..got]], How::default()) {
+            Ok(sent) => {
+                total += sent;
+                position += sent as u64;
+                if sent < got {
+                    break;
+                }
+            }
+            Err(errno) => {
+                outcome = Err(errno);
+                break;
+            }
+        }
+    }
+    if offset.is_null() {
+        rustix::fs::seek(file, rustix::fs::SeekFrom::Start(position))?;
+    } else {
+        // SAFETY: the program's pointer, not null.
+        unsafe { *offset = off_t::try_from(position).map_err(|_| Errno::OVERFLOW)? };
+    }
+    if total > 0 { Ok(total) } else { outcome.map(|()| 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn splice(
+    input: c_int,
+    input_offset: *mut off_t,
+    output: c_int,
+    output_offset: *mut off_t,
+    length: size_t,
+    flags: u32,
+) -> ssize_t {
+    let laned = |fd| {
+        find(fd).is_some_and(|connection| {
+            connection.decide_for_kernel(fd) == crate::arena::phase::LANED
+        })
+    };
+    if laned(input) || laned(output) {
+        // As for files that cannot splice: programs then read and write.
+        sys::set_errno(libc::EINVAL);
+        return -1;
+    }
+    real!(splice as fn(c_int, *mut off_t, c_int, *mut off_t, size_t, u32) -> ssize_t,
+        (input, input_offset, output, output_offset, length, flags),
+        else kernel!(SYS_splice, input, input_offset, output, output_offset, length, flags))
+}

@@ -1,0 +1,41 @@
+//! Layer 4: direct sockets for unmodified TCP programs, as a library that is preloaded.
+//!
+//! The model is the shadow socket of 003 section 5.5: a TCP connection is made by the kernel as
+//! ever and keeps its descriptor, its addresses and its life; if both ends run under weft, its
+//! bytes move to a lane of the shared-memory transport. Everything else passes through.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `hooks` | the C functions that programs call |
+//! | `table` | what each descriptor number stands for |
+//! | `arena` | connections, in memory that forked processes share |
+//! | `connection` | how a connection begins, moves to a lane, ends |
+//! | `transfer` | reading and writing, blocking or not |
+//! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
+//! | `handover` | what survives exec |
+//! | `control` | the channel to the node daemon |
+//!
+//! # Rules
+//! - Nothing here may panic on what a program or a peer does, block without end, or leave errno
+//!   changed on success where C promises otherwise.
+//! - Own system calls are made raw, never through a symbol that is hooked.
+#![allow(clippy::disallowed_methods, reason = "layer 4 owns sockets and clocks")]
+#![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
+
+mod arena;
+mod connection;
+mod control;
+mod epoll;
+mod guard;
+mod handover;
+mod hooks;
+mod log;
+mod poll;
+mod process;
+mod real;
+mod signals;
+mod stats;
+mod stdio;
+mod sys;
+mod table;
+mod transfer;

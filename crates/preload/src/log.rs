@@ -1,0 +1,84 @@
+//! What the library says, on standard error, when `WEFT_LOG` asks for it.
+//!
+//! Its own path: one `write` system call per line, no allocation kept, nothing hooked.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// How much is said.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Nothing.
+    Off = 0,
+    /// What the person who runs the program should know.
+    Warn = 1,
+    /// What a developer wants to see.
+    Debug = 2,
+}
+
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
+
+/// Reads the level from the text of `WEFT_LOG`: the words of tracing filters.
+pub fn set_level(filter: &str) {
+    let wordy = ["debug", "trace"].iter().any(|word| filter.contains(word));
+    let level = if wordy {
+        Level::Debug
+    } else if filter == "off" || filter == "error" {
+        Level::Off
+    } else {
+        Level::Warn
+    };
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
+/// True when `level` is said.
+pub fn enabled(level: Level) -> bool {
+    LEVEL.load(Ordering::Relaxed) >= level as u8
+}
+
+/// Says a line.
+pub fn say(arguments: std::fmt::Arguments<'_>) {
+    let mut line = Line { bytes: [0; 512], length: 0 };
+    let _ = write!(line, "weft[{}]: ", rustix::process::getpid().as_raw_nonzero());
+    let _ = line.write_fmt(arguments);
+    let _ = line.write_str("\n");
+    // SAFETY: descriptor 2 is the program's standard error; if it is closed the call fails.
+    let stderr = unsafe { std::os::fd::BorrowedFd::borrow_raw(2) };
+    let _ = rustix::io::write(stderr, &line.bytes[..line.length]);
+}
+
+struct Line {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = self.bytes.len() - self.length;
+        let taken = text.len().min(room);
+        self.bytes[self.length..self.length + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.length += taken;
+        Ok(())
+    }
+}
+
+/// Says something to the person who runs the program.
+macro_rules! warn_user {
+    ($($argument:tt)*) => {
+        if $crate::log::enabled($crate::log::Level::Warn) {
+            $crate::log::say(format_args!($($argument)*));
+        }
+    };
+}
+pub(crate) use warn_user;
+
+/// Says something to a developer.
+macro_rules! debug {
+    ($($argument:tt)*) => {
+        if $crate::log::enabled($crate::log::Level::Debug) {
+            $crate::log::say(format_args!($($argument)*));
+        }
+    };
+}
+pub(crate) use debug;

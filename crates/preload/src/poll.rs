@@ -1,0 +1,343 @@
+//! poll, ppoll, select and pselect over connections of the fabric and ordinary descriptors.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+use libc::{c_int, c_short, pollfd};
+use weft_fabric::WaitFor;
+use weft_sync::{Patience, Step};
+
+use crate::arena::{Connection, flag, phase};
+use crate::table::{self, Entry};
+use crate::{connection, epoll, process, sys};
+
+/// Looks at lanes alone before the kernel gets its turn, over all calls of the process.
+const LOOKS_A_TURN: u32 = 16;
+/// Longest sleep while waiting for room.
+const SLICE_MS: c_int = 50;
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+const READS: c_short = POLLIN | POLLRDNORM;
+const WRITES: c_short = POLLOUT | POLLWRNORM;
+
+/// The kernel's wait: descriptors and a timeout in ms to what it returned.
+pub type KernelWait<'a> = dyn FnMut(&mut [pollfd], c_int) -> c_int + 'a;
+
+/// True when any of the descriptors is a connection that may be on the fabric.
+pub fn concerns(fds: &[pollfd]) -> bool {
+    let mut any = false;
+    for entry in fds {
+        match table::get(entry.fd) {
+            Entry::Connection(_) => any |= connection::find(entry.fd).is_some(),
+            Entry::Epoll(_) => epoll::watched(entry.fd),
+            Entry::None | Entry::Listener | Entry::OtherListener => {}
+        }
+    }
+    any
+}
+
+/// `poll` where some descriptors are connections. `timeout` in milliseconds, -1 without end.
+pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
+    for entry in fds.iter() {
+        if let Some(connection) = connection::find(entry.fd) {
+            connection.decide(entry.fd);
+        }
+    }
+    let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
+    let settings = process::settings();
+    let mut patience = Patience::new(settings.spins, settings.yields);
+    loop {
+        let (found, unsure) = look(fds);
+        let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
+        // Now and then in any case, so that other descriptors are neither late nor forgotten.
+        let kernel_turn = looks.is_multiple_of(LOOKS_A_TURN) && (found == 0 || has_others(fds))
+            || unsure
+            || timeout == 0 && found == 0;
+        if kernel_turn {
+            match ask_kernel(fds, 0, kernel) {
+                0 if timeout == 0 => return 0,
+                0 => {}
+                count => return count,
+            }
+        } else if found > 0 {
+            return found;
+        }
+        match patience.step() {
+            Step::Spin => std::hint::spin_loop(),
+            Step::Yield => rustix::thread::sched_yield(),
+            Step::Sleep => {
+                let armed = Armed::new(fds);
+                let mut result = 0;
+                if look(fds).0 == 0 {
+                    let mut left = time_left(deadline, timeout);
+                    if armed.waits_for_room() && !(0..=SLICE_MS).contains(&left) {
+                        left = SLICE_MS;
+                    }
+                    result = ask_kernel(fds, left, kernel);
+                }
+                drop(armed);
+                if result != 0 {
+                    return result;
+                }
+                if deadline.is_some_and(|deadline| sys::now_ns() >= deadline) {
+                    return ask_kernel(fds, 0, kernel);
+                }
+                patience.restart();
+            }
+        }
+    }
+}
+
+fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
+    let Some(deadline) = deadline else { return timeout };
+    let left = deadline.saturating_sub(sys::now_ns()).div_ceil(1_000_000);
+    c_int::try_from(left).unwrap_or(c_int::MAX)
+}
+
+fn laned(fd: RawFd) -> Option<Connection> {
+    let connection = connection::find(fd)?;
+    (connection.phase() == phase::LANED).then_some(connection)
+}
+
+/// What the program asked of a connection that a lane answers: (readiness, kernel's share).
+fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
+    let mut ready = 0;
+    let mut kernel = 0;
+    let end = connection.hang_up();
+    if end.hung_up {
+        ready |= POLLHUP;
+    }
+    if end.failed {
+        ready |= POLLERR;
+    }
+    if entry.events & (READS | POLLRDHUP) != 0 {
+        match connection.readable() {
+            Some(true) => {
+                ready |= entry.events & READS;
+                if end.ended {
+                    ready |= entry.events & POLLRDHUP;
+                }
+            }
+            Some(false) => {}
+            None => kernel |= entry.events & (READS | POLLRDHUP),
+        }
+    }
+    if entry.events & WRITES != 0 {
+        match connection.writable() {
+            Some(true) => ready |= entry.events & WRITES,
+            Some(false) => {}
+            None => kernel |= entry.events & WRITES,
+        }
+    }
+    (ready, kernel)
+}
+
+/// Sets `revents` of the connections that are ready; returns how many, and whether only the
+/// kernel knows of some direction.
+fn look(fds: &mut [pollfd]) -> (c_int, bool) {
+    let mut found = 0;
+    let mut unsure = false;
+    for entry in fds.iter_mut() {
+        entry.revents = 0;
+        if let Some(connection) = laned(entry.fd) {
+            let (ready, kernel) = compute(entry, connection);
+            entry.revents = ready;
+            found += c_int::from(ready != 0);
+            unsure |= kernel != 0;
+        }
+    }
+    (found, unsure)
+}
+
+fn has_others(fds: &[pollfd]) -> bool {
+    fds.iter().any(|entry| entry.fd >= 0 && laned(entry.fd).is_none())
+}
+
+/// Asks the kernel about everything that a lane does not answer; merges what both say.
+fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
+    let mut few = [pollfd { fd: -1, events: 0, revents: 0 }; 32];
+    let mut many = Vec::new();
+    let copies: &mut [pollfd] = if fds.len() <= few.len() {
+        &mut few[..fds.len()]
+    } else {
+        many.resize(fds.len(), few[0]);
+        &mut many
+    };
+    let (found, _) = look(fds);
+    for (copy, entry) in copies.iter_mut().zip(fds.iter()) {
+        *copy = *entry;
+        copy.revents = 0;
+        if let Some(connection) = laned(entry.fd) {
+            copy.events = compute(entry, connection).1;
+            // Bells wake as bytes; what is undrained and belongs to nobody must not.
+            if timeout != 0 {
+                copy.events |= POLLIN | POLLRDHUP;
+            }
+        }
+    }
+    let timeout = if found > 0 { 0 } else { timeout };
+    let result = kernel(copies, timeout);
+    if result < 0 {
+        return if found > 0 { found } else { result };
+    }
+    let mut count = 0;
+    for (copy, entry) in copies.iter().zip(fds.iter_mut()) {
+        match laned(entry.fd) {
+            None => entry.revents = copy.revents,
+            Some(connection) => merge(entry, *copy, connection),
+        }
+        count += c_int::from(entry.revents != 0);
+    }
+    count
+}
+
+fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
+    if copy.revents & (POLLERR | POLLHUP) != 0 {
+        connection.heard(sys::Bell::Failed(rustix::io::Errno::CONNRESET));
+    } else if copy.revents & POLLRDHUP != 0 && !connection.has(flag::READING_SHUT) {
+        connection.heard(sys::Bell::End);
+    }
+    let (ready, kernel) = compute(entry, connection);
+    entry.revents = ready | copy.revents & (kernel | POLLNVAL);
+    if kernel != 0 {
+        entry.revents |= copy.revents & (POLLERR | POLLHUP);
+    }
+}
+
+/// Connections that are armed for one sleep.
+struct Armed {
+    connections: Vec<(Connection, bool)>,
+}
+
+impl Armed {
+    fn new(fds: &[pollfd]) -> Self {
+        let mut connections = Vec::new();
+        for entry in fds {
+            let Some(connection) = connection::find(entry.fd) else { continue };
+            let writes = entry.events & WRITES != 0;
+            connection.begin_sleep(WaitFor::Data);
+            connection.arm(entry.fd, WaitFor::Data);
+            if writes {
+                connection.begin_sleep(WaitFor::Room);
+                connection.arm(entry.fd, WaitFor::Room);
+            }
+            connections.push((connection, writes));
+        }
+        for (connection, _) in &connections {
+            if connection.settle() {
+                break;
+            }
+        }
+        Self { connections }
+    }
+
+    /// Somebody waits for room, whose bell may have to come by another way: sleep in slices.
+    fn waits_for_room(&self) -> bool {
+        self.connections.iter().any(|(_, writes)| *writes)
+    }
+}
+
+impl Drop for Armed {
+    fn drop(&mut self) {
+        for (connection, writes) in &self.connections {
+            connection.end_sleep(WaitFor::Data);
+            connection.stop_waiting(WaitFor::Data);
+            if *writes {
+                connection.end_sleep(WaitFor::Room);
+                connection.stop_waiting(WaitFor::Room);
+            }
+        }
+    }
+}
+
+/// The three sets of `select`, as poll's list; returns it and the three sets to fill.
+pub struct Selection {
+    list: Vec<pollfd>,
+}
+
+impl Selection {
+    /// The descriptors below `count` that are in any of the sets.
+    ///
+    /// # Safety
+    /// Each set is null or points at enough words for `count` bits.
+    pub unsafe fn new(
+        count: c_int,
+        reads: *const libc::fd_set,
+        writes: *const libc::fd_set,
+        exceptions: *const libc::fd_set,
+    ) -> Self {
+        let mut list = Vec::new();
+        for fd in 0..count {
+            let mut events = 0;
+            for (set, wanted) in [(reads, POLLIN), (writes, POLLOUT), (exceptions, libc::POLLPRI)] {
+                // SAFETY: the caller's promise.
+                if unsafe { word(set, fd) }.is_some_and(|(word, bit)| unsafe { *word } & bit != 0) {
+                    events |= wanted;
+                }
+            }
+            if events != 0 {
+                list.push(pollfd { fd, events, revents: 0 });
+            }
+        }
+        Self { list }
+    }
+
+    /// The list, for [`wait`].
+    pub fn list(&mut self) -> &mut [pollfd] {
+        &mut self.list
+    }
+
+    /// Leaves in the sets what is ready and returns how many bits those are.
+    ///
+    /// # Safety
+    /// As [`Selection::new`].
+    pub unsafe fn store(
+        &self,
+        reads: *mut libc::fd_set,
+        writes: *mut libc::fd_set,
+        exceptions: *mut libc::fd_set,
+    ) -> c_int {
+        let mut bits = 0;
+        for entry in &self.list {
+            let answers = [
+                (reads, POLLIN, POLLIN | POLLHUP | POLLERR | POLLRDHUP),
+                (writes, POLLOUT, POLLOUT | POLLERR),
+                (exceptions, libc::POLLPRI, libc::POLLPRI),
+            ];
+            for (set, asked, answer) in answers {
+                // SAFETY: the caller's promise.
+                let Some((word, bit)) = (unsafe { word(set, entry.fd) }) else { continue };
+                if entry.events & asked == 0 {
+                    continue;
+                }
+                if entry.revents & answer != 0 {
+                    bits += 1;
+                } else {
+                    // SAFETY: the word lies in the caller's set.
+                    unsafe { *word &= !bit };
+                }
+            }
+        }
+        bits
+    }
+
+    /// True when a descriptor is not open, which select reports as an error.
+    pub fn is_invalid(&self) -> bool {
+        self.list.iter().any(|entry| entry.revents & POLLNVAL != 0)
+    }
+}
+
+/// The word of a set that holds a descriptor's bit, and the bit.
+///
+/// # Safety
+/// `set` is null or has a bit for `fd`.
+unsafe fn word(set: *const libc::fd_set, fd: RawFd) -> Option<(*mut u64, u64)> {
+    if set.is_null() {
+        return None;
+    }
+    let index = usize::try_from(fd).ok()?;
+    // SAFETY: sets are arrays of 64-bit words on 64-bit Linux; the word is in the caller's set.
+    let word = unsafe { set.cast_mut().cast::<u64>().add(index / 64) };
+    Some((word, 1 << (index % 64)))
+}

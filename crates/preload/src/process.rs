@@ -1,0 +1,166 @@
+//! The process: what is set up when the library is loaded, and what fork does.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use weft_options::Options;
+use weft_socket::Limits;
+
+use crate::{arena, control, epoll, handover, log, real, stats, table};
+
+static PID: AtomicU32 = AtomicU32::new(0);
+static READY: AtomicBool = AtomicBool::new(false);
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// The options that the data path uses.
+pub struct Settings {
+    /// All of them.
+    pub options: Options,
+    /// Sizes of the stream.
+    pub limits: Limits,
+    /// Looks before the first yield.
+    pub spins: u32,
+    /// Yields before sleeping.
+    pub yields: u32,
+}
+
+/// This process, without a system call.
+#[inline]
+pub fn pid() -> u32 {
+    PID.load(Ordering::Relaxed)
+}
+
+/// True when the kernel says that this is the process the library knows: false in a child of
+/// vfork, which shares this memory and must leave it alone.
+pub fn is_itself() -> bool {
+    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs() == pid()
+}
+
+/// True once the library is set up and wants connections.
+#[inline]
+pub fn ready() -> bool {
+    READY.load(Ordering::Acquire)
+}
+
+/// The settings in force.
+pub fn settings() -> &'static Settings {
+    SETTINGS.get_or_init(|| Settings::new(Options::default()))
+}
+
+impl Settings {
+    fn new(options: Options) -> Self {
+        let limits = Limits {
+            eager_bytes: options.socket_eager_bytes(),
+            chunk_bytes: options.socket_chunk_bytes(),
+        };
+        // A pause and a look take about 60 ns together.
+        let spins = u32::try_from(options.shm_spin_us() * 16).unwrap_or(u32::MAX);
+        let yields = options.shm_yields();
+        Self { options, limits, spins, yields }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = start;
+
+extern "C" fn start() {
+    set_pid();
+    real::resolve_all();
+    // The environment is read once, here: later the program may change it in another thread.
+    let pairs: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name.starts_with("WEFT_"))
+        .collect();
+    let variable = |wanted: &str| {
+        pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+    };
+    if let Some(filter) = variable("WEFT_LOG") {
+        log::set_level(filter);
+    }
+    let (options, _) = Options::from_environment(pairs.iter().map(|(n, v)| (n, v)));
+    if let Some(path) = variable("WEFT_STATS") {
+        stats::open(path);
+    }
+    let socket = variable("WEFT_SOCKET").map(str::to_owned);
+    let enabled = options.socket_enable();
+    if SETTINGS.set(Settings::new(options)).is_err() || !enabled {
+        return;
+    }
+    let Some(socket) = socket else { return };
+    control::set_path(socket);
+    weft_sync::fence::register();
+    // SAFETY: the three functions live as long as the library, which is never unloaded.
+    let registered =
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_forked_child)) };
+    if registered == 0 && table::init() {
+        if let Some(text) = variable(handover::VARIABLE) {
+            handover::take_over(text);
+        }
+        READY.store(true, Ordering::Release);
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = finish;
+
+extern "C" fn finish() {
+    if ready() && is_itself() {
+        crate::connection::close_all();
+    }
+}
+
+fn set_pid() {
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    PID.store(pid, Ordering::Relaxed);
+}
+
+extern "C" fn before_fork() {
+    arena::lock().take();
+    control::lock().take();
+    epoll::before_fork();
+    for_each_connection(|connection| {
+        connection.shared.refs.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+/// There is no child that holds the connections too.
+pub fn fork_failed() {
+    for_each_connection(|connection| {
+        connection.shared.refs.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+fn for_each_connection(act: impl Fn(arena::Connection)) {
+    for (_, entry) in table::walk(0, u32::MAX) {
+        if let table::Entry::Connection(place) = entry
+            && let Some(connection) = arena::at(place)
+        {
+            act(connection);
+        }
+    }
+}
+
+extern "C" fn after_fork() {
+    epoll::after_fork();
+    control::lock().give_back();
+    arena::lock().give_back();
+}
+
+extern "C" fn in_forked_child() {
+    set_pid();
+    after_fork();
+    arena::forked();
+    control::forked();
+}
+
+/// The name of the program, for the daemon's status.
+pub fn name() -> String {
+    let mut bytes = [0u8; 16];
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, zero-terminated.
+    unsafe { libc::prctl(libc::PR_GET_NAME, bytes.as_mut_ptr()) };
+    CStr::from_bytes_until_nul(&bytes)
+        .map_or_else(|_| String::new(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,87 @@
+//! The functions that the hooks stand before.
+//!
+//! They are looked up once, when the library is loaded. A hook that runs before that (another
+//! library's constructor, an allocator's start) makes the system call itself: looking a symbol up
+//! there could call the allocator again.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::c_void;
+
+/// One function: its name and where the next library has it.
+pub struct Real {
+    name: &'static std::ffi::CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Real {
+    /// Not looked up yet.
+    pub const fn new(name: &'static std::ffi::CStr) -> Self {
+        Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Looks the function up; called by the constructor.
+    pub fn resolve(&self) {
+        // SAFETY: the name is a C string; RTLD_NEXT asks for the library behind this one.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(found, Ordering::Release);
+    }
+
+    /// Its address, or null before [`Real::resolve`] and for functions this libc lacks.
+    #[inline]
+    pub fn address(&self) -> *mut c_void {
+        self.address.load(Ordering::Acquire)
+    }
+}
+
+/// Declares the functions and calls them.
+///
+/// `real!(name as fn(args) -> result)(values)` calls the next library's function; without one it
+/// evaluates to the fallback.
+macro_rules! real {
+    ($name:ident as fn($($argument:ty),*) -> $result:ty,
+     ($($value:expr),*), else $fallback:expr) => {{
+        let address = $crate::real::$name.address();
+        if address.is_null() {
+            $fallback
+        } else {
+            let function: unsafe extern "C" fn($($argument),*) -> $result =
+                // SAFETY: the address was looked up under this name, whose C prototype this is.
+                unsafe { std::mem::transmute(address) };
+            // SAFETY: the arguments are passed on as they came from the program.
+            unsafe { function($($value),*) }
+        }
+    }};
+}
+pub(crate) use real;
+
+macro_rules! declare {
+    ($($name:ident)*) => {
+        $(
+            #[allow(non_upper_case_globals, reason = "named as the function")]
+            pub static $name: Real = Real::new(
+                match std::ffi::CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
+                    Ok(name) => name,
+                    Err(_) => panic!("an identifier has no zero byte"),
+                },
+            );
+        )*
+        /// Looks all functions up.
+        pub fn resolve_all() {
+            $($name.resolve();)*
+        }
+    };
+}
+
+declare! {
+    read write readv writev recv send recvfrom sendto recvmsg sendmsg recvmmsg sendmmsg
+    preadv2 pwritev2 sendfile sendfile64 splice
+    connect accept accept4 listen shutdown close close_range closefrom
+    dup dup2 dup3 fcntl fcntl64 ioctl setsockopt getsockopt fdopen dprintf
+    poll ppoll select pselect epoll_create epoll_create1 epoll_ctl
+    epoll_wait epoll_pwait epoll_pwait2
+    open open64 openat openat64 creat pipe pipe2 socket socketpair eventfd
+    _exit _Exit sigaction execve execvpe fork
+}

@@ -1,0 +1,42 @@
+//! The counters that `weft run --stats` prints: a block of shared memory that it named.
+//!
+//! Without one, a page of this process takes the counts, so that counting needs no branch.
+
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use weft_memory::Segment;
+use weft_wire::stats::{self, TcpReason};
+
+static BLOCK: OnceLock<Segment> = OnceLock::new();
+static NOWHERE: [AtomicU64; stats::COUNTERS] = [const { AtomicU64::new(0) }; stats::COUNTERS];
+
+/// Maps the block at `path`, early, while the process still may.
+pub fn open(path: &str) {
+    let Ok(file) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
+        return;
+    };
+    let Ok(block) = Segment::open(file.as_fd(), stats::BYTES, true) else { return };
+    let ours = block.word64(stats::MAGIC_INDEX * 8).load(Ordering::Relaxed) == stats::MAGIC
+        && block.word64(stats::VERSION_INDEX * 8).load(Ordering::Relaxed) == stats::VERSION;
+    if ours && BLOCK.set(block).is_ok() {
+        add(stats::PROCESSES, 1);
+    }
+}
+
+/// Adds to a counter.
+#[inline]
+pub fn add(counter: usize, amount: u64) {
+    match BLOCK.get() {
+        Some(block) => block.word64(counter * 8).fetch_add(amount, Ordering::Relaxed),
+        None => NOWHERE[counter].fetch_add(amount, Ordering::Relaxed),
+    };
+}
+
+/// Counts a connection that stays on TCP.
+pub fn stays_on_tcp(reason: TcpReason) {
+    add(stats::CONNECTIONS_TCP, 1);
+    add(reason.index(), 1);
+}

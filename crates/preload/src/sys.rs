@@ -1,0 +1,228 @@
+//! System calls that the hooks make themselves, never through a symbol that is hooked.
+
+use std::os::fd::{BorrowedFd, RawFd};
+
+use libc::c_int;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+/// The six-argument system call.
+///
+/// # Safety
+/// As the call itself demands of its arguments.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn raw(number: libc::c_long, a: [usize; 6]) -> isize {
+    let result: libc::c_long;
+    // SAFETY: the kernel's calling convention; what the call does is the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a[0],
+            in("rsi") a[1],
+            in("rdx") a[2],
+            in("r10") a[3],
+            in("r8") a[4],
+            in("r9") a[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    isize::try_from(result).unwrap_or(-1)
+}
+
+/// The six-argument system call.
+///
+/// # Safety
+/// As the call itself demands of its arguments.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn raw(number: libc::c_long, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; what the call does is the caller's promise.
+    unsafe {
+        std::arch::asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") a[0] as isize => result,
+            in("x1") a[1],
+            in("x2") a[2],
+            in("x3") a[3],
+            in("x4") a[4],
+            in("x5") a[5],
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// An argument of a system call as the register that holds it.
+pub trait Word {
+    /// The register.
+    fn word(self) -> usize;
+}
+
+macro_rules! words {
+    ($($type:ty => |$value:ident| $word:expr;)*) => {
+        $(impl Word for $type {
+            fn word(self) -> usize {
+                let $value = self;
+                $word
+            }
+        })*
+    };
+}
+
+words! {
+    i32 => |value| (value as isize).cast_unsigned();
+    u32 => |value| value as usize;
+    i64 => |value| usize::try_from(value.cast_unsigned()).unwrap_or(usize::MAX);
+    u64 => |value| usize::try_from(value).unwrap_or(usize::MAX);
+    usize => |value| value;
+}
+
+impl<T> Word for *const T {
+    fn word(self) -> usize {
+        self.expose_provenance()
+    }
+}
+
+impl<T> Word for *mut T {
+    fn word(self) -> usize {
+        self.expose_provenance()
+    }
+}
+
+/// Turns a raw result into what C functions return, setting errno.
+pub fn c_result(result: isize) -> isize {
+    if (-4095..0).contains(&result) {
+        set_errno(c_int::try_from(-result).unwrap_or(libc::EINVAL));
+        return -1;
+    }
+    result
+}
+
+/// Sets errno.
+pub fn set_errno(errno: c_int) {
+    // SAFETY: the location is the calling thread's own.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Reads errno.
+pub fn errno() -> c_int {
+    // SAFETY: the location is the calling thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// A descriptor of the program, for the length of one call.
+///
+/// The program may close it at any time; a system call then fails with EBADF, or acts on what took
+/// its number, as it would without weft.
+pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
+    assert!(fd >= 0, "only descriptors of the table are borrowed");
+    // SAFETY: the number is not -1; that it may be closed meanwhile is said above and harms
+    // nothing but the one call.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// Sends one byte that wakes whoever sleeps on the other end's kernel socket.
+pub fn ring(fd: RawFd) {
+    let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+    // A peer that is gone needs no bell, and the kernel's buffer never holds more than two.
+    let _ = rustix::net::send(borrow(fd), &[0], flags);
+}
+
+/// What the kernel's socket says to somebody who waits on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bell {
+    /// Bytes are there: bells, or data of a direction that is still on TCP.
+    Bytes,
+    /// The peer's end of file.
+    End,
+    /// The connection was reset or failed.
+    Failed(Errno),
+    /// SO_RCVTIMEO is over, or nothing there and the call did not wait.
+    Nothing,
+    /// A signal handler ran that does not restart system calls.
+    Interrupted,
+}
+
+/// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout and
+/// its restart after signals.
+pub fn wait_for_bell(fd: RawFd) -> Bell {
+    let mut byte = [0u8; 1];
+    match rustix::net::recv(borrow(fd), &mut byte, RecvFlags::PEEK) {
+        Ok((0, _)) => Bell::End,
+        Ok(_) => Bell::Bytes,
+        Err(Errno::AGAIN) => Bell::Nothing,
+        Err(Errno::INTR) => Bell::Interrupted,
+        Err(errno) => Bell::Failed(errno),
+    }
+}
+
+/// Takes up to `count` bells out of the kernel's socket and returns how many there were.
+pub fn drain(fd: RawFd, count: usize) -> usize {
+    let mut bells = [0u8; 16];
+    let wanted = count.min(bells.len());
+    rustix::net::recv(borrow(fd), &mut bells[..wanted], RecvFlags::DONTWAIT)
+        .map_or(0, |(taken, _)| taken)
+}
+
+/// Waits for events of one descriptor, at most `milliseconds`.
+pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollFlags, Errno> {
+    let timeout =
+        Timespec { tv_sec: milliseconds / 1000, tv_nsec: (milliseconds % 1000) * 1_000_000 };
+    let descriptor = borrow(fd);
+    let mut one = [PollFd::new(&descriptor, events)];
+    rustix::event::poll(&mut one, Some(&timeout))?;
+    Ok(one[0].revents())
+}
+
+/// Bytes that the kernel's TCP sent and received on a connection (`TCP_INFO`).
+pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
+    // Places in `struct tcp_info` of linux/tcp.h.
+    const RECEIVED: usize = 128;
+    const SENT: usize = 200;
+    const RETRANSMITTED: usize = 208;
+    let mut info = [0u8; 216];
+    let mut length = u32::try_from(info.len()).ok()?;
+    let pointer = info.as_mut_ptr();
+    let size = &raw mut length;
+    let arguments = [
+        fd.word(),
+        libc::IPPROTO_TCP.word(),
+        libc::TCP_INFO.word(),
+        pointer.word(),
+        size.word(),
+        0,
+    ];
+    // SAFETY: the kernel writes at most `length` bytes of the array, and the length.
+    let result = unsafe { raw(libc::SYS_getsockopt, arguments) };
+    if result < 0 || (length as usize) < info.len() {
+        return None;
+    }
+    let word = |at: usize| info[at..].first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
+    Some((word(SENT)?.saturating_sub(word(RETRANSMITTED)?), word(RECEIVED)?))
+}
+
+/// A cheap clock that only compares with itself: processor ticks.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// A cheap clock that only compares with itself: nanoseconds.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub fn ticks() -> u64 {
+    now_ns()
+}
+
+/// Monotonic time, nanoseconds.
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}

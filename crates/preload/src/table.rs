@@ -1,0 +1,122 @@
+//! What each descriptor number of this process stands for.
+//!
+//! A flat array, so that a hook on a file or pipe costs one load. Zero is "not ours": pass
+//! through. Every hook that makes a descriptor clears its entry, so that a number that was closed
+//! behind our back is not taken for what it was.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
+
+/// What an entry says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Not ours.
+    None,
+    /// A TCP connection: its place in the arena.
+    Connection(u32),
+    /// An epoll set: its number.
+    Epoll(u32),
+    /// A TCP socket that listens.
+    Listener,
+    /// A listening socket that is not TCP.
+    OtherListener,
+}
+
+const KIND_SHIFT: u32 = 29;
+const VALUE_MASK: u32 = (1 << KIND_SHIFT) - 1;
+
+impl Entry {
+    fn encode(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Connection(place) => 1 << KIND_SHIFT | place,
+            Self::Epoll(number) => 2 << KIND_SHIFT | number,
+            Self::Listener => 3 << KIND_SHIFT,
+            Self::OtherListener => 4 << KIND_SHIFT,
+        }
+    }
+
+    fn decode(value: u32) -> Self {
+        match value >> KIND_SHIFT {
+            1 => Self::Connection(value & VALUE_MASK),
+            2 => Self::Epoll(value & VALUE_MASK),
+            3 => Self::Listener,
+            4 => Self::OtherListener,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Descriptors above this are never ours.
+const ENTRIES_MAX: usize = 1 << 20;
+
+static BASE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+static LENGTH: AtomicU32 = AtomicU32::new(0);
+/// One above the highest number that was ever set, for walks.
+static HIGHEST: AtomicU32 = AtomicU32::new(0);
+
+/// Maps the table: room for every number this process can have, untouched pages cost nothing.
+pub fn init() -> bool {
+    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let length = usize::try_from(limit).unwrap_or(ENTRIES_MAX).clamp(1024, ENTRIES_MAX);
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh private mapping at an address of the kernel's choice.
+    let mapped = unsafe {
+        rustix::mm::mmap_anonymous(
+            std::ptr::null_mut(),
+            length * size_of::<AtomicU32>(),
+            ProtFlags::READ | ProtFlags::WRITE,
+            flags,
+        )
+    };
+    let Ok(mapped) = mapped else { return false };
+    BASE.store(mapped.cast(), Ordering::Release);
+    LENGTH.store(u32::try_from(length).expect("clamped to 2^20"), Ordering::Release);
+    true
+}
+
+#[inline]
+fn slot(fd: RawFd) -> Option<&'static AtomicU32> {
+    let index = u32::try_from(fd).ok()?;
+    if index >= LENGTH.load(Ordering::Acquire) {
+        return None;
+    }
+    let base = BASE.load(Ordering::Relaxed);
+    // SAFETY: the mapping has LENGTH zeroed entries, is set before LENGTH and never unmapped.
+    Some(unsafe { &*base.add(index as usize) })
+}
+
+/// What `fd` stands for.
+#[inline]
+pub fn get(fd: RawFd) -> Entry {
+    slot(fd).map_or(Entry::None, |slot| Entry::decode(slot.load(Ordering::Acquire)))
+}
+
+/// Sets the entry and returns the former; false numbers are ignored.
+pub fn set(fd: RawFd, entry: Entry) -> Entry {
+    let Some(slot) = slot(fd) else { return Entry::None };
+    if entry != Entry::None {
+        HIGHEST.fetch_max(fd.unsigned_abs() + 1, Ordering::Relaxed);
+    }
+    Entry::decode(slot.swap(entry.encode(), Ordering::AcqRel))
+}
+
+/// True when `fd` has an entry at all: numbers above the table are never ours.
+pub fn covers(fd: RawFd) -> bool {
+    slot(fd).is_some()
+}
+
+/// Every descriptor that is ours, from `first` to `last` inclusive.
+pub fn walk(first: u32, last: u32) -> impl Iterator<Item = (RawFd, Entry)> {
+    let end = HIGHEST.load(Ordering::Relaxed).min(last.saturating_add(1));
+    (first..end).filter_map(|index| {
+        let fd = RawFd::try_from(index).ok()?;
+        match get(fd) {
+            Entry::None => None,
+            entry => Some((fd, entry)),
+        }
+    })
+}

@@ -1,0 +1,693 @@
+//! Reading and writing a tracked connection, blocking or not.
+//!
+//! A reader that finds nothing looks a little longer, then arms its attention word, looks once
+//! more and sleeps in the kernel's own `recv` on the shadow socket (with MSG_PEEK): so timeouts,
+//! signals, the peer's end and its death are the kernel's. The peer wakes it with one byte.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::stream::Origin;
+use weft_socket::{ReadError, WriteError, closed};
+use weft_sync::{Patience, Step};
+use weft_transport_shm::lane::ShmLane;
+use weft_wire::stats::{
+    BYTES_FABRIC_RECEIVED, BYTES_FABRIC_SENT, BYTES_TCP_RECEIVED, BYTES_TCP_SENT,
+};
+
+use crate::arena::{Connection, flag, peer};
+use crate::{process, signals, stats, sys};
+
+/// How a call wants its bytes.
+#[derive(Clone, Copy, Default)]
+pub struct How {
+    /// Leave them there.
+    pub peek: bool,
+    /// Do not wait.
+    pub dont_wait: bool,
+    /// Wait for all of them.
+    pub wait_all: bool,
+    /// No SIGPIPE.
+    pub no_signal: bool,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Default)]
+pub struct HangUp {
+    /// The peer sends no more.
+    pub ended: bool,
+    /// Nothing goes either way.
+    pub hung_up: bool,
+    /// It was reset, and nobody was told yet.
+    pub failed: bool,
+}
+
+/// What a direction can do right now.
+enum Attempt {
+    Moved(usize),
+    /// Something changed: try again at once.
+    Again,
+    End,
+    WouldBlock,
+    Failed(Errno),
+}
+
+impl Connection {
+    fn patience(&self) -> Patience {
+        let settings = process::settings();
+        let share = self.local.share.load(Ordering::Relaxed);
+        Patience::new(settings.spins, settings.yields).with_share(share)
+    }
+
+    fn learn(&self, mut patience: Patience, hit: bool) {
+        if hit {
+            patience.hit();
+        } else {
+            patience.miss();
+        }
+        self.local.share.store(patience.share(), Ordering::Relaxed);
+    }
+
+    fn blocks(&self, how: How) -> bool {
+        !how.dont_wait && !self.has(flag::NONBLOCKING)
+    }
+
+    /// Reads into `targets` one after the other; 0 is the end.
+    pub fn receive(&self, fd: RawFd, targets: &mut [&mut [u8]], how: How) -> Result<usize, Errno> {
+        let wanted: usize = targets.iter().map(|target| target.len()).sum();
+        let mut total = 0;
+        let mut patience = self.patience();
+        let mut waited = false;
+        loop {
+            self.decide(fd);
+            match self.try_receive(fd, targets, total, how) {
+                Attempt::Moved(bytes) => {
+                    total += bytes;
+                    if waited {
+                        self.learn(patience, true);
+                        waited = false;
+                    }
+                    if !how.wait_all || how.peek || total == wanted {
+                        return Ok(total);
+                    }
+                    patience.restart();
+                    continue;
+                }
+                Attempt::Again => continue,
+                Attempt::End => return Ok(total),
+                Attempt::Failed(_) if total > 0 => return Ok(total),
+                Attempt::Failed(errno) => return Err(errno),
+                Attempt::WouldBlock if wanted == 0 => return Ok(0),
+                Attempt::WouldBlock => {}
+            }
+            if !self.blocks(how) {
+                return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
+            }
+            waited = true;
+            match patience.step() {
+                Step::Spin => std::hint::spin_loop(),
+                Step::Yield => rustix::thread::sched_yield(),
+                Step::Sleep => {
+                    self.learn(patience, false);
+                    patience = self.patience();
+                    waited = false;
+                    match self.sleep_for_data(fd) {
+                        Ok(()) => {}
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(errno) => return Err(errno),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves what is there into the part of `targets` behind the first `skip` bytes.
+    fn try_receive(&self, fd: RawFd, targets: &mut [&mut [u8]], skip: usize, how: How) -> Attempt {
+        let Some(receiving) = self.receiving() else { return Attempt::Failed(Errno::AGAIN) };
+        let mut ring = false;
+        let attempt = match receiving.lane {
+            Some(lane) => match receiving.state.origin(lane) {
+                Origin::Lane => {
+                    self.read_lane(receiving.state, lane, targets, skip, how, &mut ring)
+                }
+                Origin::Tcp { at_most } => {
+                    let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
+                    // Looked at first: what the peer rang since belongs to others, and is behind
+                    // the data.
+                    match receive_tcp(fd, targets, skip, limit, true) {
+                        Attempt::Moved(bytes) => {
+                            match receiving.state.took_tcp(lane, bytes, true) {
+                                // Nothing but bells: the switch was posted before they were sent.
+                                0 => Attempt::Again,
+                                data if how.peek => Attempt::Moved(data),
+                                data => {
+                                    self.take_tcp(fd, receiving.state, lane, targets, skip, data)
+                                }
+                            }
+                        }
+                        // The peer may have switched, spoken and closed since the look: what it
+                        // posted before its end is visible with it.
+                        Attempt::End | Attempt::Failed(_)
+                            if receiving.state.origin(lane) == Origin::Lane =>
+                        {
+                            self.heard(sys::Bell::End);
+                            Attempt::Again
+                        }
+                        other => other,
+                    }
+                }
+            },
+            // Its lane is gone with the daemon that would have to pass it.
+            None if receiving.state.switched() => Attempt::Failed(Errno::CONNRESET),
+            None => match receive_tcp(fd, targets, skip, usize::MAX, how.peek) {
+                Attempt::Moved(bytes) if !how.peek => {
+                    receiving.state.took_tcp_alone(bytes);
+                    stats::add(BYTES_TCP_RECEIVED, bytes as u64);
+                    Attempt::Moved(bytes)
+                }
+                other => other,
+            },
+        };
+        drop(receiving);
+        if ring {
+            self.ring(fd);
+        }
+        attempt
+    }
+
+    /// Takes `data` bytes that were looked at before.
+    fn take_tcp(
+        &self,
+        fd: RawFd,
+        state: &mut weft_socket::ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+        skip: usize,
+        data: usize,
+    ) -> Attempt {
+        let attempt = receive_tcp(fd, targets, skip, data, false);
+        if let Attempt::Moved(bytes) = attempt {
+            state.took_tcp(lane, bytes, false);
+            stats::add(BYTES_TCP_RECEIVED, bytes as u64);
+        }
+        attempt
+    }
+
+    #[inline]
+    fn read_lane(
+        &self,
+        state: &mut weft_socket::ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+        skip: usize,
+        how: How,
+        ring: &mut bool,
+    ) -> Attempt {
+        let mut total = 0;
+        let mut left = skip;
+        for target in targets.iter_mut() {
+            let begin = left.min(target.len());
+            left -= begin;
+            let part = &mut target[begin..];
+            if part.is_empty() {
+                continue;
+            }
+            let wanted = part.len();
+            match state.read(lane, part, how.peek) {
+                Ok(reading) => {
+                    total += reading.bytes;
+                    *ring |= reading.ring;
+                    // A peek starts at the head each time: one part is what it can fill.
+                    if reading.bytes < wanted || how.peek {
+                        break;
+                    }
+                }
+                Err(_) if total > 0 => break,
+                Err(error) => return self.lane_is_empty(state, lane, error),
+            }
+        }
+        if !how.peek {
+            stats::add(BYTES_FABRIC_RECEIVED, total as u64);
+            self.count();
+        }
+        Attempt::Moved(total)
+    }
+
+    /// Nothing on the lane: is that for now, or the end?
+    fn lane_is_empty(
+        &self,
+        state: &weft_socket::ReceiveSide,
+        lane: &ShmLane,
+        error: ReadError,
+    ) -> Attempt {
+        if self.has(flag::READING_SHUT) {
+            return Attempt::End;
+        }
+        match error {
+            ReadError::Ended => Attempt::End,
+            ReadError::Reset => self.report_reset(),
+            ReadError::Empty => match self.peer() {
+                peer::ALIVE => Attempt::WouldBlock,
+                // What the peer sent before it ended may have come after we looked.
+                _ if state.has_data(lane) || state.ended(lane).is_some() => Attempt::Again,
+                _ => self.peer_is_dead(lane),
+            },
+        }
+    }
+
+    /// The kernel says the peer is gone, and it did not say goodbye: it was killed. As TCP has it,
+    /// that is an end, unless something we sent was never read.
+    fn peer_is_dead(&self, lane: &ShmLane) -> Attempt {
+        let unread = self.sending().is_some_and(|sending| sending.state.unread_by_peer(lane));
+        if unread { self.report_reset() } else { Attempt::End }
+    }
+
+    /// ECONNRESET, the first time.
+    fn report_reset(&self) -> Attempt {
+        let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
+        if former & flag::RESET_REPORTED == 0 {
+            Attempt::Failed(Errno::CONNRESET)
+        } else {
+            Attempt::End
+        }
+    }
+
+    /// Sleeps until there may be something to read, as long as SO_RCVTIMEO and signals allow.
+    fn sleep_for_data(&self, fd: RawFd) -> Result<(), Errno> {
+        let generation = self.shared.generation.load(Ordering::Relaxed);
+        self.begin_sleep(WaitFor::Data);
+        self.arm(fd, WaitFor::Data);
+        let ready = self.settle() && self.readable() == Some(true);
+        let bell = if ready { sys::Bell::Bytes } else { sys::wait_for_bell(fd) };
+        if self.shared.generation.load(Ordering::Relaxed) != generation {
+            // Closed by another thread meanwhile; the number may be another connection by now.
+            return Err(Errno::BADF);
+        }
+        self.heard(bell);
+        self.end_sleep(WaitFor::Data);
+        self.stop_waiting(WaitFor::Data);
+        match bell {
+            sys::Bell::Interrupted => Err(Errno::INTR),
+            sys::Bell::Nothing => Err(Errno::AGAIN),
+            sys::Bell::Bytes | sys::Bell::End | sys::Bell::Failed(_) => Ok(()),
+        }
+    }
+
+    /// Writes `parts`, all of them when it may block.
+    pub fn send(&self, fd: RawFd, parts: &[&[u8]], how: How) -> Result<usize, Errno> {
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        let mut total = 0;
+        let mut patience = self.patience();
+        let mut waited = false;
+        let mut deadline = None;
+        let mut rest: Vec<&[u8]>;
+        let mut left: &[&[u8]] = parts;
+        loop {
+            self.decide(fd);
+            match self.try_send(fd, left) {
+                Attempt::Moved(bytes) => {
+                    total += bytes;
+                    if waited {
+                        self.learn(patience, true);
+                        waited = false;
+                    }
+                    if total >= wanted {
+                        return Ok(total);
+                    }
+                    rest = behind(parts, total);
+                    left = &rest;
+                    patience.restart();
+                    continue;
+                }
+                Attempt::Again => continue,
+                Attempt::End | Attempt::Failed(_) if total > 0 => return Ok(total),
+                Attempt::End => return Err(broken_pipe(how)),
+                Attempt::Failed(Errno::PIPE) => return Err(broken_pipe(how)),
+                Attempt::Failed(errno) => return Err(errno),
+                Attempt::WouldBlock => {}
+            }
+            if !self.blocks(how) {
+                self.set(flag::WRITE_BLOCKED, true);
+                return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
+            }
+            waited = true;
+            match patience.step() {
+                Step::Spin => std::hint::spin_loop(),
+                Step::Yield => rustix::thread::sched_yield(),
+                Step::Sleep => {
+                    self.learn(patience, false);
+                    patience = self.patience();
+                    waited = false;
+                    match self.sleep_for_room(fd, &mut deadline) {
+                        Ok(()) => {}
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(errno) => return Err(errno),
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_send(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
+        let Some(sending) = self.sending() else { return Attempt::Failed(Errno::AGAIN) };
+        let Some(lane) = sending.lane else {
+            if sending.state.switched() {
+                return Attempt::Failed(Errno::CONNRESET);
+            }
+            let attempt = send_tcp(fd, parts);
+            if let Attempt::Moved(bytes) = attempt {
+                sending.state.wrote_tcp(bytes);
+                stats::add(BYTES_TCP_SENT, bytes as u64);
+            }
+            return attempt;
+        };
+        if self.has(flag::SENDS_STAY) || !sending.state.switch(lane, self.side()) {
+            let attempt = send_tcp(fd, parts);
+            if let Attempt::Moved(bytes) = attempt {
+                sending.state.wrote_tcp(bytes);
+                stats::add(BYTES_TCP_SENT, bytes as u64);
+            }
+            return attempt;
+        }
+        if self.looks_dead(fd) {
+            return self.lane_is_broken();
+        }
+        match sending.state.write(lane, parts, process::settings().limits) {
+            Ok(written) => {
+                drop(sending);
+                if written.ring {
+                    sys::ring(fd);
+                }
+                stats::add(BYTES_FABRIC_SENT, written.bytes as u64);
+                self.count();
+                Attempt::Moved(written.bytes)
+            }
+            Err(WriteError::Full) if self.peer() != peer::ALIVE => self.lane_is_broken(),
+            Err(WriteError::Full) => Attempt::WouldBlock,
+            Err(WriteError::Closed) => Attempt::End,
+            Err(WriteError::Reset) => self.lane_is_broken(),
+        }
+    }
+
+    /// The peer is gone with what we sent: a reset once, then a broken pipe.
+    fn lane_is_broken(&self) -> Attempt {
+        match self.report_reset() {
+            Attempt::Failed(errno) => Attempt::Failed(errno),
+            _ => Attempt::Failed(Errno::PIPE),
+        }
+    }
+
+    /// A writer that never waits would not notice that its peer was killed: it asks the kernel now
+    /// and then.
+    #[inline]
+    fn looks_dead(&self, fd: RawFd) -> bool {
+        /// About 10 ms of processor ticks.
+        const EVERY: u64 = 25_000_000;
+        let now = sys::ticks();
+        if now.wrapping_sub(self.local.checked.load(Ordering::Relaxed)) < EVERY {
+            return false;
+        }
+        self.local.checked.store(now, Ordering::Relaxed);
+        self.is_dead(fd)
+    }
+
+    #[cold]
+    fn is_dead(&self, fd: RawFd) -> bool {
+        let events = PollFlags::RDHUP;
+        match sys::poll_one(fd, events, 0) {
+            Ok(seen) if seen.intersects(PollFlags::ERR | PollFlags::HUP) => {
+                self.heard(sys::Bell::Failed(Errno::CONNRESET));
+                true
+            }
+            // After the own shutdown for reading the kernel says so about this side.
+            Ok(seen) if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) => {
+                self.heard(sys::Bell::End);
+                // Closed in order is for the stream to tell; without a word it was killed.
+                self.peer() != peer::ALIVE && !self.peer_said_goodbye()
+            }
+            _ => false,
+        }
+    }
+
+    fn peer_said_goodbye(&self) -> bool {
+        // The caller holds the sending lock, under which the lane stays.
+        let lane = self.local.lane.load(Ordering::Acquire);
+        // SAFETY: see above; the pointer is a leaked box.
+        !lane.is_null() && weft_socket::ReceiveSide::peer_closed(unsafe { &*lane }).is_some()
+    }
+
+    /// Sleeps until there may be room, as long as SO_SNDTIMEO and signals allow.
+    ///
+    /// The bell for room and the bell for data are the same byte: when unread data keeps one in
+    /// the kernel's socket, this waits in short slices instead.
+    fn sleep_for_room(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+        self.begin_sleep(WaitFor::Room);
+        let slept = self.sleep_for_room_counted(fd, deadline);
+        self.end_sleep(WaitFor::Room);
+        self.stop_waiting(WaitFor::Room);
+        slept
+    }
+
+    fn sleep_for_room_counted(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+        let on_lane = {
+            let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
+            match sending.lane {
+                Some(lane) if sending.state.switched() => {
+                    self.disarm(lane, WaitFor::Room);
+                    lane.arm(WaitFor::Room);
+                    lane.settle();
+                    if sending.state.writable(lane) {
+                        return Ok(());
+                    }
+                    true
+                }
+                _ => false,
+            }
+        };
+        let limit_ms = send_timeout_ms(fd).map(|limit| time_left_ms(limit, deadline));
+        let slept = if on_lane {
+            self.sleep_until_bell(fd, limit_ms)
+        } else {
+            // On TCP the kernel knows when there is room.
+            let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
+            sys::poll_one(fd, PollFlags::OUT, wait).map(|_| ())
+        };
+        match slept {
+            Ok(()) if limit_ms == Some(0) => Err(Errno::AGAIN),
+            Ok(()) => Ok(()),
+            Err(Errno::INTR) if signals::all_restart() => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Waits for a bell, at most a slice.
+    fn sleep_until_bell(&self, fd: RawFd, limit_ms: Option<i64>) -> Result<(), Errno> {
+        /// A lost bell (there is none known) would cost this much.
+        const SLICE_MS: i64 = 50;
+        let slice = limit_ms.map_or(SLICE_MS, |limit| limit.min(SLICE_MS));
+        let data_waits = self.receiving().is_some_and(|receiving| {
+            receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
+        });
+        if !data_waits {
+            let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
+            if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
+                self.heard(sys::Bell::Failed(Errno::CONNRESET));
+            } else if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) {
+                self.heard(sys::Bell::End);
+            }
+            return Ok(());
+        }
+        let seen = sys::poll_one(fd, PollFlags::RDHUP, 1)?;
+        if !seen.is_empty() && !self.has(flag::READING_SHUT) {
+            self.heard(sys::Bell::End);
+        }
+        Ok(())
+    }
+
+    /// Whether a read would not block, or `None` when only the kernel knows.
+    pub fn readable(&self) -> Option<bool> {
+        let receiving = self.receiving()?;
+        let lane = receiving.lane?;
+        if receiving.state.origin(lane) != Origin::Lane {
+            return None;
+        }
+        let ends = self.has(flag::READING_SHUT) || self.peer() != peer::ALIVE;
+        Some(ends || receiving.state.readable(lane))
+    }
+
+    /// Whether a write would not block, or `None` when only the kernel knows.
+    pub fn writable(&self) -> Option<bool> {
+        let sending = self.sending()?;
+        let lane = sending.lane?;
+        if self.has(flag::SENDS_STAY) || !sending.state.switch(lane, self.side()) {
+            return None;
+        }
+        Some(self.peer() != peer::ALIVE || sending.state.writable(lane))
+    }
+
+    /// How the connection ended, as POLLRDHUP, POLLHUP and POLLERR tell it.
+    pub fn hang_up(&self) -> HangUp {
+        let none = HangUp::default();
+        let Some(receiving) = self.receiving() else { return none };
+        let Some(lane) = receiving.lane else { return none };
+        let reset = match weft_socket::ReceiveSide::peer_closed(lane) {
+            Some(closed::RESET) => true,
+            Some(_) => false,
+            None => self.peer() == peer::RESET,
+        };
+        if receiving.state.origin(lane) != Origin::Lane && !reset {
+            return none;
+        }
+        let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != peer::ALIVE;
+        drop(receiving);
+        let shut = self.sending().is_some_and(|sending| sending.state.is_shut());
+        HangUp {
+            ended,
+            hung_up: reset || ended && shut,
+            failed: reset && !self.has(flag::RESET_REPORTED),
+        }
+    }
+
+    /// Counts a thread that is about to sleep, before it looks for a lane.
+    pub fn begin_sleep(&self, what: WaitFor) {
+        self.sleepers(what).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The thread woke up.
+    pub fn end_sleep(&self, what: WaitFor) {
+        let _ = self
+            .sleepers(what)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+    }
+
+    /// Arms for data or room before somebody sleeps in the kernel; [`Connection::settle`] and one
+    /// more look must follow.
+    pub fn arm(&self, fd: RawFd, what: WaitFor) {
+        let Some(mut receiving) = self.receiving() else { return };
+        let Some(lane) = receiving.lane else { return };
+        self.disarm(lane, what);
+        // Before arming: what rings from then on belongs to this sleep.
+        self.drain(fd, &mut receiving);
+        lane.arm(what);
+    }
+
+    /// Makes what was armed count, also for other connections: the fence is of the whole machine.
+    /// False without a lane.
+    pub fn settle(&self) -> bool {
+        let Some(receiving) = self.receiving() else { return false };
+        receiving.lane.map(Lane::settle).is_some()
+    }
+
+    /// Stops waiting after a sleep in the kernel.
+    pub fn stop_waiting(&self, what: WaitFor) {
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+        {
+            self.stop_waiting_for(lane, what);
+        }
+    }
+
+    /// The same for an epoll set, which looks by itself from now on unless it is not the only one.
+    pub fn woken(&self, what: WaitFor) {
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+        {
+            let others = self.sleepers(what).load(Ordering::Relaxed) > 0
+                || self.local.registered.load(Ordering::Relaxed) > 1;
+            if !others {
+                self.disarm(lane, what);
+            } else if lane.rearm(what) {
+                self.shared.owed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How much has arrived on the lane, for edges; `None` without one.
+    pub fn arrived(&self, from: u64) -> Option<u64> {
+        let receiving = self.receiving()?;
+        let lane = receiving.lane?;
+        let gone = u64::from(self.peer() != peer::ALIVE);
+        // What was answered before may count the end and the death as one each.
+        Some(receiving.state.arrived(lane, from.saturating_sub(2)) + gone)
+    }
+}
+
+/// What is behind the first `skip` bytes of `parts`.
+fn behind<'a>(parts: &[&'a [u8]], mut skip: usize) -> Vec<&'a [u8]> {
+    let mut rest = Vec::with_capacity(parts.len());
+    for part in parts {
+        let cut = skip.min(part.len());
+        skip -= cut;
+        if cut < part.len() {
+            rest.push(&part[cut..]);
+        }
+    }
+    rest
+}
+
+fn broken_pipe(how: How) -> Errno {
+    if !how.no_signal {
+        signals::raise_pipe();
+    }
+    Errno::PIPE
+}
+
+/// What is left of `limit`, which begins to run at the first call.
+fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
+    let now = sys::now_ns();
+    let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;
+    let end = *deadline.get_or_insert(now + limit_ns);
+    i64::try_from(end.saturating_sub(now).div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+fn send_timeout_ms(fd: RawFd) -> Option<i64> {
+    use rustix::net::sockopt::{Timeout, socket_timeout};
+    let time = socket_timeout(sys::borrow(fd), Timeout::Send).ok()??;
+    i64::try_from(time.as_millis()).ok()
+}
+
+fn receive_tcp(
+    fd: RawFd,
+    targets: &mut [&mut [u8]],
+    skip: usize,
+    limit: usize,
+    peek: bool,
+) -> Attempt {
+    let mut left = skip;
+    // One part at a time: the first that has room. A short read is always allowed.
+    for target in targets.iter_mut() {
+        let begin = left.min(target.len());
+        left -= begin;
+        let end = target.len().min(begin.saturating_add(limit));
+        let part = &mut target[begin..end];
+        if part.is_empty() {
+            continue;
+        }
+        let mut flags = RecvFlags::DONTWAIT;
+        if peek {
+            flags |= RecvFlags::PEEK;
+        }
+        return match rustix::net::recv(sys::borrow(fd), part, flags) {
+            Ok((0, _)) => Attempt::End,
+            Ok((bytes, _)) => Attempt::Moved(bytes),
+            Err(Errno::AGAIN) => Attempt::WouldBlock,
+            Err(errno) => Attempt::Failed(errno),
+        };
+    }
+    Attempt::WouldBlock
+}
+
+fn send_tcp(fd: RawFd, parts: &[&[u8]]) -> Attempt {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let slices: Vec<_> = parts.iter().take(64).map(|part| std::io::IoSlice::new(part)).collect();
+    let mut beside = rustix::net::SendAncillaryBuffer::new(&mut []);
+    match rustix::net::sendmsg(sys::borrow(fd), &slices, &mut beside, flags) {
+        Ok(bytes) => Attempt::Moved(bytes),
+        Err(Errno::AGAIN) => Attempt::WouldBlock,
+        Err(errno) => Attempt::Failed(errno),
+    }
+}
