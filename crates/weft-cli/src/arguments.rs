@@ -1,0 +1,371 @@
+//! The command line: exact forms that scripts rely on, each with examples in its help.
+//!
+//! The options of the table are flags of every command; they are added from the table when the
+//! line is parsed, so that no option can be forgotten here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use weft_options::{Entry, TABLE};
+
+const EXAMPLES: &str = "\
+Examples:
+  weft run -- redis-server --port 7000     run a server over the fabric
+  weft run --stats -- curl http://[::1]/   run a client, then say what went where
+  weft status                              what the node daemon serves
+  weft demo                                compare weft with kernel TCP on this machine";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  weft run -- python3 -m http.server 8000
+  weft run --stats -- curl -o /dev/null http://127.0.0.1:8000/file
+  WEFT_LOG=debug weft run -- ./program     say what cannot be preloaded, and why
+
+Exit status: the program's own, or 128 + N when signal N ended it; 127 when the program is not
+found, 126 when it cannot be executed, 125 when weft itself failed.";
+
+const DAEMON_EXAMPLES: &str = "\
+Examples:
+  weft daemon                 serve in the foreground until SIGINT or SIGTERM
+  weft daemon --background    serve in the background, return when it answers
+  sudo weft daemon            serve all users of the machine at /run/weft/default.sock";
+
+const PERF_EXAMPLES: &str = "\
+Examples:
+  weft perf latency --size 64            one-way latency of 64-byte messages
+  weft perf put --size 1048576 --json    bandwidth and latency of puts, for scripts
+  weft perf rate --transport sim         the same logic in the simulator's virtual time";
+
+/// Unmodified TCP programs over an RDMA-like fabric.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub struct Line {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs a program with its TCP connections on the fabric wherever both ends are under weft
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunArguments),
+    /// Serves this node: brokers endpoints and connections
+    #[command(after_help = DAEMON_EXAMPLES)]
+    Daemon(DaemonArguments),
+    /// Stops the node daemon; programs that run go on
+    #[command(after_help = "Examples:\n  weft down\n  weft down --node lab")]
+    Down(NodeArguments),
+    /// Shows what the node daemon serves
+    #[command(after_help = "Examples:\n  weft status\n  weft status --json | jq .connections")]
+    Status(StatusArguments),
+    /// Shows build, transports, configuration, daemon and what the kernel offers
+    #[command(after_help = "Examples:\n  weft info\n  weft info --json | jq .transports")]
+    Info(StatusArguments),
+    /// Measures a transport between two ends
+    #[command(after_help = PERF_EXAMPLES)]
+    Perf(PerfArguments),
+    /// Compares weft with kernel TCP, with programs that nobody changed
+    #[command(after_help = "Examples:\n  weft demo\n\nIt takes less than a minute.")]
+    Demo(DemoArguments),
+    /// Shows the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Writes the manual pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// Where to write them; made if it is missing
+        directory: PathBuf,
+    },
+    /// Prints the completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Arguments of `weft run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// Prints at exit how much went over the fabric, how much over TCP, and why
+    #[arg(long)]
+    pub stats: bool,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Which node.
+#[derive(Debug, Args)]
+pub struct NodeArguments {
+    /// The node's name [default: WEFT_NODE, else `default`]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}
+
+/// Arguments of `weft daemon`.
+#[derive(Debug, Args)]
+pub struct DaemonArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// Serves in the background and returns once it answers
+    #[arg(long)]
+    pub background: bool,
+    /// A step of going into the background
+    #[arg(long, hide = true, value_enum)]
+    pub step: Option<Step>,
+}
+
+/// The steps between the command that wants a daemon and the daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Step {
+    /// Leaves session and descriptors behind, starts the daemon, ends.
+    Detach,
+    /// Is the daemon.
+    Serve,
+}
+
+/// Arguments of `weft status` and `weft info`.
+#[derive(Debug, Args)]
+pub struct StatusArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `weft perf`.
+#[derive(Clone, Debug, Args)]
+pub struct PerfArguments {
+    /// What to measure
+    #[arg(value_enum)]
+    pub test: PerfTest,
+    /// Over which transport
+    #[arg(long, value_enum, default_value_t = TransportName::Shm)]
+    pub transport: TransportName,
+    /// Bytes of a message or operation [default: 8]
+    #[arg(long, value_name = "N")]
+    pub size: Option<u64>,
+    /// Prints one line of JSON
+    #[arg(long)]
+    pub json: bool,
+    /// How often the measurement is repeated; the median counts
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub runs: usize,
+    /// Messages or operations of one run [default: as many as fill 0.2 s]
+    #[arg(long, value_name = "N")]
+    pub iterations: Option<u64>,
+    /// Leaves it to the system on which cores the ends run
+    #[arg(long)]
+    pub unpinned: bool,
+    /// Is the other end, for the initiator at this address
+    #[arg(long, hide = true, value_name = "NODE:VPID")]
+    pub respond: Option<String>,
+}
+
+/// Arguments of `weft demo`.
+#[derive(Debug, Args)]
+pub struct DemoArguments {
+    /// Is one end of an echo pair
+    #[arg(long, hide = true, value_enum)]
+    pub echo: Option<EchoPart>,
+    /// Port of the echo pair
+    #[arg(long, hide = true)]
+    pub port: Option<u16>,
+}
+
+/// The ends of the echo pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum EchoPart {
+    /// Answers.
+    Server,
+    /// Asks.
+    Client,
+}
+
+/// What `weft perf` measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum PerfTest {
+    /// One-way latency of messages
+    Latency,
+    /// Messages a second on one pair
+    Rate,
+    /// Bandwidth of puts, and latency of puts with completer notification
+    Put,
+    /// Bandwidth of gets, and the time of one
+    Get,
+    /// Fetch-adds a second, and the time of one
+    Atomic,
+    /// What the machine can do: two threads and two cache lines
+    #[value(hide = true)]
+    Cacheline,
+}
+
+impl PerfTest {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Rate => "rate",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Atomic => "atomic",
+            Self::Cacheline => "cacheline",
+        }
+    }
+}
+
+/// The transports that can be named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum TransportName {
+    /// Shared memory, two processes on this host
+    Shm,
+    /// The simulator, in virtual time
+    Sim,
+}
+
+impl TransportName {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Sim => "sim",
+        }
+    }
+}
+
+/// Commands of `weft config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Prints every option, its value, its default and where the value came from
+    #[command(after_help = "Examples:\n  weft config dump\n  weft config dump --toml > weft.toml")]
+    Dump(DumpArguments),
+}
+
+/// Arguments of `weft config dump`.
+#[derive(Debug, Args)]
+pub struct DumpArguments {
+    /// Prints JSON
+    #[arg(long, conflicts_with = "toml")]
+    pub json: bool,
+    /// Prints a `weft.toml` with what is in force
+    #[arg(long)]
+    pub toml: bool,
+}
+
+/// A parsed command line.
+#[derive(Debug)]
+pub struct Invocation {
+    /// What to do.
+    pub command: Command,
+    /// Options of the table that were given as flags: name and value.
+    pub flags: Vec<(&'static str, String)>,
+}
+
+impl Invocation {
+    /// Parses the arguments of the process; prints help and errors, and exits, as clap does.
+    pub fn parse() -> Self {
+        let matches = command().get_matches();
+        match Line::from_arg_matches(&matches) {
+            Ok(line) => Self { command: line.command, flags: flags(&matches) },
+            Err(error) => error.exit(),
+        }
+    }
+}
+
+/// The whole command line, with a flag for every option of the table.
+pub fn command() -> clap::Command {
+    TABLE.iter().fold(Line::command(), |command, entry| command.arg(flag(entry)))
+}
+
+fn flag(entry: &'static Entry) -> Arg {
+    let unit = if entry.unit.is_empty() { "VALUE" } else { entry.unit };
+    Arg::new(entry.name)
+        .long(entry.flag())
+        .global(true)
+        .value_name(unit.to_ascii_uppercase())
+        .allow_hyphen_values(true)
+        .hide_short_help(true)
+        .help_heading("Options of the configuration (also in weft.toml and as WEFT_* variables)")
+        .help(format!(
+            "{}; default {}. {}",
+            entry.kind,
+            match entry.kind.default_text() {
+                text if text.is_empty() => "nothing".to_owned(),
+                text => text,
+            },
+            entry.text
+        ))
+}
+
+/// The flags of the table that were given.
+fn flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
+    TABLE
+        .iter()
+        .filter_map(|entry| {
+            let value = matches.get_one::<String>(entry.name)?;
+            Some((entry.name, value.clone()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Parsed = (Line, Vec<(&'static str, String)>);
+
+    fn parse(line: &[&str]) -> Result<Parsed, clap::Error> {
+        let matches = command().try_get_matches_from(line)?;
+        Ok((Line::from_arg_matches(&matches)?, flags(&matches)))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_dashes_belongs_to_the_program() {
+        let (line, _) = parse(&["weft", "run", "--node", "a", "--", "x", "--stats", "--", "y"])
+            .expect("a valid line");
+        let Command::Run(run) = line.command else { panic!("not run") };
+        assert_eq!(run.command, ["x", "--stats", "--", "y"]);
+        assert!(!run.stats);
+        assert_eq!(run.node.node.as_deref(), Some("a"));
+        assert!(parse(&["weft", "run", "x"]).is_err());
+        assert!(parse(&["weft", "run", "--"]).is_err());
+    }
+
+    #[test]
+    fn options_of_the_table_are_flags_of_every_command() {
+        let line = ["weft", "run", "--shm-spin-us", "7", "--", "x"];
+        assert_eq!(parse(&line).expect("a valid line").1, [("shm.spin_us", "7".to_owned())]);
+        let line = ["weft", "--socket-enable", "off", "status"];
+        assert_eq!(parse(&line).expect("a valid line").1, [("socket.enable", "off".to_owned())]);
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused_with_the_nearest() {
+        let error = parse(&["weft", "status", "--jsn"]).expect_err("an unknown option");
+        assert!(error.to_string().contains("--json"), "{error}");
+    }
+
+    #[test]
+    fn every_visible_command_has_examples() {
+        for command in command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let groups: Vec<_> = command.get_subcommands().collect();
+            let leaves = if groups.is_empty() { vec![command] } else { groups };
+            for leaf in leaves {
+                let help = leaf.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Examples:"), "{}", leaf.get_name());
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The configuration in force: file, environment, flags; and the control socket that follows.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use weft_options::runtime_path::{ControlSocket, Surroundings, control_socket};
+use weft_options::{Builder, Options};
+
+/// What `weft.toml`, environment and flags came to.
+#[derive(Debug)]
+pub struct Configuration {
+    /// The options.
+    pub options: Options,
+    /// The file that was read, if there was one.
+    pub file: Option<PathBuf>,
+}
+
+impl Configuration {
+    /// Reads file and environment and adds the flags. Warnings go to standard error.
+    ///
+    /// # Errors
+    /// The first value that is malformed or out of range; a file that was asked for and cannot be
+    /// read.
+    pub fn load(flags: Vec<(&'static str, String)>) -> anyhow::Result<Self> {
+        let mut builder = Builder::new();
+        let file = find_file()?;
+        if let Some((path, text)) = &file {
+            builder.file(&path.display().to_string(), text);
+        }
+        builder.environment(environment());
+        for (name, value) in &flags {
+            builder.flag(name, value);
+        }
+        let (options, problems) = builder.finish();
+        let (warnings, errors): (Vec<_>, Vec<_>) =
+            problems.iter().partition(|problem| problem.is_warning());
+        for warning in warnings {
+            eprintln!("weft: warning: {warning}");
+        }
+        if let Some(error) = errors.first() {
+            bail!("{error}");
+        }
+        Ok(Self { options, file: file.map(|(path, _)| path) })
+    }
+
+    /// The control socket of the node that `flag`, environment or default name.
+    ///
+    /// # Errors
+    /// A name that cannot be that of a node.
+    pub fn control_socket(&self, flag: Option<&str>) -> anyhow::Result<ControlSocket> {
+        let (node, socket) = (variable("WEFT_NODE"), variable("WEFT_SOCKET"));
+        let runtime_directory = variable("XDG_RUNTIME_DIR");
+        let surroundings = Surroundings {
+            uid: rustix::process::geteuid().as_raw(),
+            node_flag: flag,
+            node_variable: node.as_deref(),
+            socket_variable: socket.as_deref(),
+            runtime_directory: runtime_directory.as_deref(),
+        };
+        Ok(control_socket(&surroundings, &self.options, is_served)?)
+    }
+}
+
+/// True when something listens at `path`: a socket file alone may be left over from the dead.
+fn is_served(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
+}
+
+/// A variable that is set to something other than nothing and is UTF-8.
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The environment as far as it is UTF-8; a value of ours that is not is shown, not dropped.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+    })
+}
+
+/// The first configuration file that exists. One that `WEFT_CONFIG` names must be readable.
+fn find_file() -> anyhow::Result<Option<(PathBuf, String)>> {
+    if let Some(path) = variable("WEFT_CONFIG").map(PathBuf::from) {
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("WEFT_CONFIG names {}, which cannot be read", path.display())
+        })?;
+        return Ok(Some((path, text)));
+    }
+    let user = variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".config")));
+    let candidates = user
+        .map(|directory| directory.join("weft/weft.toml"))
+        .into_iter()
+        .chain([PathBuf::from("/etc/weft/weft.toml")]);
+    for path in candidates {
+        match std::fs::read_to_string(&path) {
+            Ok(text) => return Ok(Some((path, text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                eprintln!("weft: warning: {} is passed over: {error}", path.display());
+            }
+        }
+    }
+    Ok(None)
+}

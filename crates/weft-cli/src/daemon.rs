@@ -1,0 +1,349 @@
+//! `weft daemon`, `weft down`, `weft status`, and starting a daemon in the background.
+//!
+//! Going into the background takes two steps, each this program again: `detach` leaves session,
+//! terminal and inherited descriptors behind, starts `serve` and ends, so that the daemon is
+//! nobody's child: the program that `weft run` becomes must not find a child it never made.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::OFlags;
+use serde_json::Value;
+use weft_options::Options;
+use weft_options::runtime_path::{ControlSocket, Scope};
+
+use crate::arguments::{DaemonArguments, NodeArguments, StatusArguments, Step};
+use crate::configuration::Configuration;
+use crate::table::Table;
+
+/// How long a new daemon may take until it answers.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How often it is asked meanwhile.
+const ASK_EVERY: Duration = Duration::from_millis(5);
+/// How much of the end of a log is searched for the reason why a daemon ended.
+const LOG_TAIL_BYTES: usize = 4096;
+
+/// `weft daemon`.
+pub fn daemon(
+    arguments: &DaemonArguments,
+    configuration: &Configuration,
+) -> anyhow::Result<ExitCode> {
+    let socket = configuration.control_socket(arguments.node.node.as_deref())?;
+    match arguments.step {
+        Some(Step::Detach) => detach(&socket)?,
+        Some(Step::Serve) => serve(&socket, &configuration.options, false)?,
+        None if arguments.background => {
+            if !weftd::client::answers(&socket.path) {
+                start(&socket, &configuration.options)?;
+            }
+            println!("{}", socket.path.display());
+        }
+        None => {
+            ensure!(
+                !weftd::client::answers(&socket.path),
+                "a node daemon already answers at {}; stop it with `weft down`, or give this one \
+                 another name with --node",
+                socket.path.display()
+            );
+            prepare_directory(&socket)?;
+            serve(&socket, &configuration.options, true)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(socket: &ControlSocket, options: &Options, foreground: bool) -> anyhow::Result<()> {
+    weftd::serve(weftd::Config {
+        socket: socket.path.clone(),
+        node: socket.node.clone(),
+        options: options.clone(),
+        foreground,
+    })
+}
+
+/// `weft down`.
+pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
+    let socket = configuration.control_socket(arguments.node.as_deref())?;
+    if !weftd::client::answers(&socket.path) {
+        eprintln!("weft: no node daemon runs at {}; nothing to stop", socket.path.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    weftd::client::stop(&socket.path)?;
+    ensure!(
+        until(|| !weftd::client::answers(&socket.path)),
+        "the node daemon at {} still answers after {} s; see its log {}",
+        socket.path.display(),
+        ANSWER_WITHIN.as_secs(),
+        socket.log().display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `weft status`.
+pub fn status(
+    arguments: &StatusArguments,
+    configuration: &Configuration,
+) -> anyhow::Result<ExitCode> {
+    let socket = configuration.control_socket(arguments.node.node.as_deref())?;
+    if !weftd::client::answers(&socket.path) {
+        bail!("{}", absence(&socket.path));
+    }
+    let status = serde_json::to_value(weftd::client::status(&socket.path)?)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        print!("{}", render(&status));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why nobody answers at `socket`, and what to do.
+pub fn absence(socket: &Path) -> String {
+    let path = socket.display();
+    match socket.symlink_metadata() {
+        Ok(_) => format!(
+            "no node daemon answers at {path}: the socket is left over from one that died; \
+             `weft daemon` or the next `weft run` replaces it"
+        ),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => format!(
+            "{path} cannot be reached: {error}; it belongs to another user's daemon, use another \
+             --node"
+        ),
+        Err(_) => format!(
+            "no node daemon runs at {path}; start one with `weft daemon`, `weft run` does so by \
+             itself"
+        ),
+    }
+}
+
+/// What a daemon says, for people: single values first, then a table for each list.
+fn render(status: &Value) -> String {
+    let Value::Object(fields) = status else { return format!("{status}\n") };
+    let width = fields.keys().map(String::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_array()) {
+        text.push_str(&format!("{name:<width$}  {}\n", plain(value)));
+    }
+    for (name, value) in fields {
+        let Value::Array(items) = value else { continue };
+        text.push_str(&format!("\n{name}: {}\n", items.len()));
+        text.push_str(&render_list(items));
+    }
+    text
+}
+
+fn render_list(items: &[Value]) -> String {
+    let Some(Value::Object(first)) = items.first() else {
+        return items.iter().map(|item| format!("{}\n", plain(item))).collect();
+    };
+    let names: Vec<&String> = first.keys().collect();
+    let mut table = Table::new(names.iter().map(|name| name.as_str()));
+    for item in items {
+        table.line(names.iter().map(|name| plain(item.get(name.as_str()).unwrap_or(&Value::Null))));
+    }
+    table.render()
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| format!("{name} {}", plain(value)))
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => other.to_string(),
+    }
+}
+
+/// Starts a daemon in the background and waits until it answers.
+///
+/// # Errors
+/// When the directory is not safe to use, or no daemon answers in time; names the log.
+pub fn start(socket: &ControlSocket, options: &Options) -> anyhow::Result<()> {
+    prepare_directory(socket)?;
+    // The log's end is quoted on failure: what stood there before is not about this start.
+    let log_before = std::fs::metadata(socket.log()).map_or(0, |metadata| metadata.len());
+    let status = step(socket, "detach")?
+        .envs(options.to_environment())
+        .stderr(open_log(socket)?)
+        .status()
+        .context("the node daemon cannot be started")?;
+    if status.success() && until(|| weftd::client::answers(&socket.path)) {
+        return Ok(());
+    }
+    bail!(
+        "the node daemon does not answer at {} after {} s{}; see {}, or run `weft daemon` in the \
+         foreground",
+        socket.path.display(),
+        ANSWER_WITHIN.as_secs(),
+        last_line(&socket.log(), log_before).map(|line| format!(" ({line})")).unwrap_or_default(),
+        socket.log().display()
+    )
+}
+
+/// The first step into the background: a session of its own, no inherited descriptors.
+fn detach(socket: &ControlSocket) -> anyhow::Result<()> {
+    // Fails only for a group leader, which a child of `start` is not.
+    rustix::process::setsid().context("setsid failed")?;
+    close_fds::set_fds_cloexec(3, &[]);
+    step(socket, "serve")?
+        .stderr(open_log(socket)?)
+        .spawn()
+        .context("the node daemon cannot be started")?;
+    Ok(())
+}
+
+/// This program again, as a step towards the daemon of `socket`.
+fn step(socket: &ControlSocket, step: &str) -> anyhow::Result<Command> {
+    let program = std::env::current_exe().context("this program's own file cannot be found")?;
+    let mut command = Command::new(program);
+    command
+        .args(["daemon", "--step", step])
+        .env("WEFT_SOCKET", &socket.path)
+        .env("WEFT_NODE", &socket.node)
+        .env_remove("LD_PRELOAD")
+        .env_remove("WEFT_STATS")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    Ok(command)
+}
+
+fn open_log(socket: &ControlSocket) -> anyhow::Result<File> {
+    let path = socket.log();
+    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(no_follow)
+        .open(&path)
+        .with_context(|| format!("the log {} cannot be written", path.display()))
+}
+
+/// Makes the directory of the socket, or checks that nobody else can put anything into it.
+fn prepare_directory(socket: &ControlSocket) -> anyhow::Result<()> {
+    let (mode, forbidden) = match socket.scope {
+        Scope::Explicit => return Ok(()),
+        Scope::System => (0o755, 0o022),
+        Scope::User => (0o700, 0o077),
+    };
+    let directory = socket.directory();
+    match DirBuilder::new().mode(mode).create(directory) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => {
+            return Err(error).with_context(|| {
+                format!(
+                    "{} cannot be made; choose another place with --daemon-socket",
+                    directory.display()
+                )
+            });
+        }
+    }
+    let metadata = directory
+        .symlink_metadata()
+        .with_context(|| format!("{} cannot be looked at", directory.display()))?;
+    let own = rustix::process::geteuid().as_raw();
+    ensure!(
+        metadata.is_dir() && metadata.uid() == own && metadata.mode() & forbidden == 0,
+        "{} is not safe to use: it must be a directory of user {own} with mode {mode:o}, but is \
+         of user {} with mode {:o}; remove it, or choose another place with --daemon-socket",
+        directory.display(),
+        metadata.uid(),
+        metadata.mode() & 0o7777
+    );
+    Ok(())
+}
+
+/// Asks until the answer is yes or the time is over.
+fn until(is_so: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(ASK_EVERY);
+    }
+}
+
+/// The last line that was written to a log after byte `from`.
+fn last_line(log: &Path, from: u64) -> Option<String> {
+    let bytes = std::fs::read(log).ok()?;
+    let new = bytes.get(usize::try_from(from).ok()?..)?;
+    let tail = new.get(new.len().saturating_sub(LOG_TAIL_BYTES)..)?;
+    let text = String::from_utf8_lossy(tail);
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn socket(directory: &Path, scope: Scope) -> ControlSocket {
+        ControlSocket { node: "n".into(), path: directory.join("n.sock"), scope }
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_is_refused() {
+        let root = tempfile::tempdir().expect("a directory");
+        let directory = root.path().join("weft");
+        let place = socket(&directory, Scope::User);
+        prepare_directory(&place).expect("made");
+        assert_eq!(directory.metadata().expect("there").mode() & 0o777, 0o700);
+        prepare_directory(&place).expect("checked");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&directory, open).expect("own directory");
+        let error = prepare_directory(&place).expect_err("not private");
+        assert!(error.to_string().contains("with mode 777"), "{error}");
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_directory_is_refused() {
+        let root = tempfile::tempdir().expect("a directory");
+        let link = root.path().join("weft");
+        std::os::unix::fs::symlink("/tmp", &link).expect("a link");
+        assert!(prepare_directory(&socket(&link, Scope::User)).is_err());
+    }
+
+    #[test]
+    fn a_left_over_socket_is_told_from_none() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("n.sock");
+        assert!(absence(&path).contains("no node daemon runs"));
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
+        assert!(absence(&path).contains("left over"));
+    }
+
+    #[test]
+    fn a_status_shows_values_then_tables() {
+        let status = json!({
+            "node": "a", "peers": [{"pid": 7, "user": "x"}], "bytes": {"in": 1, "out": 2},
+        });
+        assert_eq!(
+            render(&status),
+            "bytes  in 1, out 2\nnode   a\n\npeers: 1\npid  user\n  7  x\n"
+        );
+    }
+
+    #[test]
+    fn the_last_line_of_a_log_is_one_of_this_start() {
+        let root = tempfile::tempdir().expect("a directory");
+        let log = root.path().join("log");
+        std::fs::write(&log, "old\nnew\n\n").expect("written");
+        assert_eq!(last_line(&log, 4).as_deref(), Some("new"));
+        assert_eq!(last_line(&log, 9), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! `weft demo`: programs that nobody changed, once over kernel TCP and once over weft.
+//!
+//! Every pair of programs that is installed runs for real, in a directory of its own, with a node
+//! daemon of its own; both are gone afterwards. Figures come from the programs themselves, the
+//! bytes over the fabric from weft's counters.
+
+mod echo;
+mod process;
+mod scenarios;
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use weft_wire::stats::{self, Stats, TcpReason};
+
+use crate::arguments::DemoArguments;
+use crate::run::preload;
+use crate::run::statistics::Block;
+use crate::table::{Table, bytes};
+use scenarios::{Better, Measure, SCENARIOS, Scenario};
+
+/// What people install to see more.
+const ADVICE: &str = "apt install python3 curl redis iperf3 sockperf";
+
+/// How the programs of a run are connected.
+#[derive(Debug)]
+pub enum Way {
+    /// As always.
+    Tcp,
+    /// Under `weft run`.
+    Weft {
+        /// The counters of both programs.
+        block: Block,
+        /// The demonstration's own daemon.
+        socket: PathBuf,
+    },
+}
+
+/// Where and how a scenario runs.
+#[derive(Debug)]
+pub struct Stage {
+    /// This program.
+    pub weft: PathBuf,
+    /// A directory for files.
+    pub directory: PathBuf,
+    /// How the programs are connected.
+    pub way: Way,
+}
+
+impl Stage {
+    /// A call of `program`, under weft where that is the way.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = match &self.way {
+            Way::Tcp => Command::new(program),
+            Way::Weft { block, socket } => {
+                let mut command = Command::new(&self.weft);
+                command.args(["run", "--", program]);
+                command.env("WEFT_SOCKET", socket).env("WEFT_STATS", block.path());
+                command
+            }
+        };
+        command.current_dir(&self.directory);
+        command
+    }
+}
+
+/// What came of one scenario.
+type Pair = (Vec<Measure>, Vec<Measure>, Stats);
+
+/// `weft demo`.
+pub fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
+    if let Some(part) = arguments.echo {
+        return echo::part(part, arguments.port.context("--echo needs --port")?);
+    }
+    let scenarios: Vec<&Scenario> = SCENARIOS
+        .iter()
+        .filter(|scenario| scenario.needs.iter().all(|program| process::is_there(program)))
+        .collect();
+    let missing = SCENARIOS.len() - scenarios.len();
+    let directory = tempfile::Builder::new()
+        .prefix("weft-demo-")
+        .tempdir()
+        .context("no temporary directory can be made; set TMPDIR to a place with room")?;
+    let weft = std::env::current_exe().context("this program's own file is unknown")?;
+    preload::find()?;
+    let socket = directory.path().join("demo.sock");
+
+    let mut table =
+        Table::new(["program", "measured", "kernel tcp", "weft", "ratio", "over the fabric"]);
+    let (mut failed, mut carried_count) = (0, 0);
+    for (place, scenario) in scenarios.iter().enumerate() {
+        let progress = format!("[{}/{}] {}", place + 1, scenarios.len(), scenario.name);
+        match compare(scenario, &weft, directory.path().to_owned(), socket.clone(), &progress) {
+            Ok(pair) => carried_count += usize::from(lines(&mut table, scenario, &pair)),
+            Err(error) => {
+                failed += 1;
+                eprintln!("  {} failed: {error:#}", scenario.name);
+                table.line([scenario.name.to_owned(), "failed, see above".to_owned()]);
+            }
+        }
+    }
+    if weftd::client::answers(&socket)
+        && let Err(error) = weftd::client::stop(&socket)
+    {
+        eprintln!("weft: warning: the demonstration's daemon does not stop: {error:#}");
+    }
+    println!("\n{}", table.render());
+    if missing > 0 {
+        println!("{missing} more with other programs: {ADVICE}");
+    }
+    if carried_count == 0 {
+        println!(
+            "no byte went over the fabric; `weft run --stats -- PROGRAM` says why, `weft info` \
+             what this machine offers"
+        );
+    }
+    Ok(if failed == 0 && carried_count > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs a scenario both ways.
+fn compare(
+    scenario: &Scenario,
+    weft: &std::path::Path,
+    directory: PathBuf,
+    socket: PathBuf,
+    progress: &str,
+) -> anyhow::Result<Pair> {
+    eprintln!("{progress}: over kernel tcp");
+    let mut stage = Stage { weft: weft.to_owned(), directory, way: Way::Tcp };
+    let tcp = (scenario.run)(&stage).context("over kernel tcp")?;
+    eprintln!("{progress}: over weft");
+    stage.way = Way::Weft { block: Block::new()?, socket };
+    let fabric = (scenario.run)(&stage).context("over weft")?;
+    let Way::Weft { block, .. } = &stage.way else { unreachable!("it was set two lines above") };
+    Ok((tcp, fabric, block.read()?))
+}
+
+/// Adds the lines of a scenario; true when bytes went over the fabric.
+fn lines(table: &mut Table, scenario: &Scenario, (tcp, fabric, stats): &Pair) -> bool {
+    let over_fabric = stats.counter(stats::BYTES_FABRIC_SENT);
+    for (place, (before, after)) in tcp.iter().zip(fabric).enumerate() {
+        let ratio = match before.better {
+            Better::Higher => after.value / before.value,
+            Better::Lower => before.value / after.value,
+        };
+        let carried = if place == 0 { carried(stats) } else { String::new() };
+        table.line([
+            scenario.name.to_owned(),
+            before.what.to_owned(),
+            format!("{} {}", shown(before.value), before.unit),
+            format!("{} {}", shown(after.value), after.unit),
+            format!("{ratio:.1} x"),
+            carried,
+        ]);
+    }
+    over_fabric > 0
+}
+
+/// How much went over the fabric, and why not more.
+fn carried(stats: &Stats) -> String {
+    // Both ends of a connection are counted, and both are in this block.
+    let connections = stats.counter(stats::CONNECTIONS_FABRIC).div_ceil(2);
+    let plural = if connections == 1 { "" } else { "s" };
+    let sent = bytes(stats.counter(stats::BYTES_FABRIC_SENT));
+    let mut text = format!("{sent}, {connections} connection{plural}");
+    let main = TcpReason::ALL
+        .into_iter()
+        .max_by_key(|reason| stats.reason(*reason))
+        .filter(|reason| stats.reason(*reason) > 0);
+    if let Some(reason) = main
+        && connections == 0
+    {
+        text.push_str(&format!("; {}", reason.text()));
+    }
+    text
+}
+
+fn shown(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}

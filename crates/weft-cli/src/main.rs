@@ -1,0 +1,77 @@
+//! Layer 4: the `weft` command.
+//!
+//! `weft run` puts unmodified programs on the fabric, `weft daemon`, `down` and `status` manage
+//! the node daemon, `weft info` and `config dump` tell what is in force, `weft perf` measures and
+//! `weft demo` shows. Everything that scripts may rely on is in [`arguments`].
+//!
+//! May depend on every lower layer. What is always true: standard output carries what was asked
+//! for and nothing else; messages go to standard error, in lower case, and say what to do next.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
+
+mod arguments;
+mod configuration;
+mod daemon;
+mod demo;
+mod information;
+mod manual;
+mod perf;
+mod run;
+mod table;
+mod transports;
+
+use std::process::ExitCode;
+
+use arguments::{Command, ConfigCommand, Invocation};
+use configuration::Configuration;
+
+/// Exit status of `weft run` when weft itself failed, as `env` and `nohup` have it.
+const EXIT_RUN_FAILED: u8 = 125;
+
+fn main() -> ExitCode {
+    let invocation = Invocation::parse();
+    start_log();
+    let is_run = matches!(invocation.command, Command::Run(_));
+    match dispatch(invocation) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("weft: {error:#}");
+            if is_run { ExitCode::from(EXIT_RUN_FAILED) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
+    let configuration = || Configuration::load(invocation.flags.clone());
+    match &invocation.command {
+        Command::Run(arguments) => run::run(arguments, &configuration()?),
+        Command::Daemon(arguments) => daemon::daemon(arguments, &configuration()?),
+        Command::Down(arguments) => daemon::down(arguments, &configuration()?),
+        Command::Status(arguments) => daemon::status(arguments, &configuration()?),
+        Command::Info(arguments) => information::show(arguments, &configuration()?),
+        Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
+        Command::Demo(arguments) => demo::demo(arguments),
+        Command::Config(ConfigCommand::Dump(arguments)) => {
+            information::dump(arguments, &configuration()?)
+        }
+        Command::Man { directory } => manual::pages(directory),
+        Command::Completions { shell } => {
+            manual::completions(*shell);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Logs to standard error what `WEFT_LOG` asks for, warnings by default.
+fn start_log() {
+    let wanted = std::env::var("WEFT_LOG").unwrap_or_default();
+    let filter = match tracing_subscriber::EnvFilter::try_new(&wanted) {
+        Ok(filter) if !wanted.trim().is_empty() => filter,
+        Ok(_) => tracing_subscriber::EnvFilter::new("warn"),
+        Err(error) => {
+            eprintln!("weft: WEFT_LOG={wanted:?} is not valid: {error}; logging warnings");
+            tracing_subscriber::EnvFilter::new("warn")
+        }
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

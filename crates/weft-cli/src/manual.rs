@@ -1,0 +1,191 @@
+//! Manual pages and completions, made from the command line's definition and the option table.
+//!
+//! Every page has the same sections in the same order: NAME, SYNOPSIS, DESCRIPTION, LIMITS,
+//! OPTIONS, ENVIRONMENT, EXAMPLES, SEE ALSO.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap_mangen::Man;
+use weft_options::{OTHER_VARIABLES, TABLE};
+
+use crate::arguments::command;
+
+/// Writes one page for the command and one for each of its subcommands.
+pub fn pages(directory: &Path) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("{} cannot be made", directory.display()))?;
+    let mut whole = command();
+    whole.build();
+    let mut written = Vec::new();
+    visit(&whole, "weft", &mut |name, command| {
+        let path = directory.join(format!("{name}.1"));
+        std::fs::write(&path, page(name, command)?)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+        written.push(path.display().to_string());
+        Ok(())
+    })?;
+    println!("{}", written.join("\n"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the completions for a shell.
+pub fn completions(shell: clap_complete::Shell) {
+    clap_complete::generate(shell, &mut command(), "weft", &mut std::io::stdout());
+}
+
+fn visit(
+    command: &clap::Command,
+    name: &str,
+    each: &mut impl FnMut(&str, &clap::Command) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    each(name, command)?;
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        visit(inner, &format!("{name}-{}", inner.get_name()), each)?;
+    }
+    Ok(())
+}
+
+/// One page.
+fn page(name: &str, command: &clap::Command) -> anyhow::Result<Vec<u8>> {
+    let line = name.replace('-', " ");
+    let named = command
+        .clone()
+        .display_name(name.to_owned())
+        .bin_name(line.clone())
+        .mut_args(|argument| argument.hide_short_help(false));
+    let man = Man::new(named).title(name.to_uppercase()).section("1").manual("weft");
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    page.extend(section("LIMITS", limits(name)).into_bytes());
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    page.extend(environment().into_bytes());
+    let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    page.extend(examples_section(&examples).into_bytes());
+    page.extend(see_also(name).into_bytes());
+    Ok(page)
+}
+
+/// What a command does not do.
+fn limits(name: &str) -> &'static str {
+    match name {
+        "weft" | "weft-run" => {
+            "Both ends of a connection must run under weft on the same host, else it stays on TCP. \
+             Programs that are statically linked, setuid, made for another C library than glibc, \
+             or that call the kernel without the C library (Go) stay on TCP."
+        }
+        "weft-daemon" => "One daemon serves one node. Limits are options of the category daemon.",
+        "weft-down" => "Connections that exist go on; new ones stay on TCP until a daemon is back.",
+        "weft-perf" => {
+            "Figures of transport sim are in virtual time and say nothing about this machine. \
+             Figures of shm need two cores that nobody else uses."
+        }
+        "weft-demo" => "It measures this machine as it is: other load changes the figures.",
+        _ => "None.",
+    }
+}
+
+fn environment() -> String {
+    let mut text = String::from(".SH ENVIRONMENT\n");
+    for other in OTHER_VARIABLES {
+        entry(&mut text, other.name, other.text);
+    }
+    for option in &TABLE {
+        let default = option.kind.default_text();
+        let default = if default.is_empty() { "nothing" } else { &default };
+        let unit = if option.unit.is_empty() { "" } else { " in " };
+        let body = format!(
+            "Option {}{unit}{}: {}; default {default}. {}",
+            option.name, option.unit, option.kind, option.text
+        );
+        entry(&mut text, &option.variable(), &body);
+    }
+    text
+}
+
+fn entry(text: &mut String, name: &str, body: &str) {
+    // Writing into a String cannot fail.
+    let _ = writeln!(text, ".TP\n\\fB{}\\fR\n{}", escape(name), escape(body));
+}
+
+fn section(title: &str, body: &str) -> String {
+    format!(".SH {title}\n{}\n", escape(body))
+}
+
+fn examples_section(text: &str) -> String {
+    let body = text.trim_start_matches("Examples:").trim_matches('\n');
+    let body = if body.is_empty() { "  weft --help" } else { body };
+    format!(".SH EXAMPLES\n.nf\n{}\n.fi\n", escape(body))
+}
+
+fn see_also(name: &str) -> String {
+    let others = ["weft", "weft-run", "weft-daemon", "weft-status", "weft-info", "weft-perf"];
+    let list: Vec<String> = others
+        .iter()
+        .filter(|other| **other != name)
+        .map(|other| format!("\\fB{}\\fR(1)", escape(other)))
+        .collect();
+    format!(".SH SEE ALSO\n{}\n", list.join(", "))
+}
+
+/// Text that troff takes as it is: no escapes, no control lines.
+fn escape(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('-', "\\-");
+    escaped
+        .lines()
+        .map(|line| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.into() })
+        .collect::<Vec<String>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_the_sections_in_their_order() {
+        let mut whole = command();
+        whole.build();
+        let mut pages = 0;
+        visit(&whole, "weft", &mut |name, command| {
+            let text = String::from_utf8(page(name, command)?)?;
+            let mut from = 0;
+            for title in [
+                "NAME",
+                "SYNOPSIS",
+                "DESCRIPTION",
+                "LIMITS",
+                "OPTIONS",
+                "ENVIRONMENT",
+                "EXAMPLES",
+                "SEE ALSO",
+            ] {
+                let line = format!(".SH {title}\n");
+                let quoted = format!(".SH \"{title}\"\n");
+                let rest = &text[from..];
+                let found = rest.find(&line).or_else(|| rest.find(&quoted));
+                from += found.unwrap_or_else(|| panic!("{name}: {title}:\n{text}"));
+            }
+            for option in &TABLE {
+                assert!(text.contains(&escape(&option.variable())), "{name}");
+            }
+            pages += 1;
+            Ok(())
+        })
+        .expect("pages");
+        assert!(pages >= 8, "{pages}");
+    }
+
+    #[test]
+    fn no_line_of_text_is_taken_for_a_command() {
+        assert_eq!(escape(".x\n'y\na-b\\"), "\\&.x\n\\&'y\na\\-b\\\\");
+    }
+}

@@ -1,0 +1,434 @@
+//! The near end of a measurement: sends, waits, and takes the time.
+
+use anyhow::{Context, bail, ensure};
+use hdrhistogram::Histogram;
+use weft_fabric::{
+    Access, Atomic, Command, Endpoint, Event, Issued, MessageHeader, Notify, OperationError, Peer,
+    RemoteKey, SendError, Side, Source, Target,
+};
+
+use super::responder::{CLASS_ECHO, tag};
+use super::{Surroundings, region_bytes};
+use crate::arguments::PerfTest;
+
+/// Operations that are pending at most where a transport does not end them inside the call.
+const WINDOW_MAX: u64 = 64;
+/// Bytes that are pending at most, but for one operation.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// Turns without any event until the other end counts as lost.
+const IDLE_TURNS_MAX: u64 = 2_000_000_000;
+/// Turns of waiting for the first word of the other end are bounded by its time instead.
+const HELLO_WITHIN_NS: u64 = 5_000_000_000;
+/// Iterations of the first of the short runs that tell how many a run needs.
+const CALIBRATION_ITERATIONS: u64 = 64;
+/// A time stamp costs some 20 ns: it is taken once for this many bytes or operations.
+const BYTES_PER_STAMP: u64 = 65_536;
+const OPERATIONS_PER_STAMP: u64 = 256;
+
+/// What one run does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Bytes of a message or operation.
+    pub size: u64,
+    /// How many.
+    pub iterations: u64,
+}
+
+/// What one run measured.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Mean time of one operation or message while they were streamed, nanoseconds; of one way
+    /// for latency.
+    pub mean_ns: f64,
+    /// The time that 99 of 100 stamped groups stayed below, for one operation, nanoseconds.
+    pub p99_ns: f64,
+    /// Latency of single operations, where streaming was the main figure: mean and p99.
+    pub single: Option<(f64, f64)>,
+}
+
+/// What came in.
+#[derive(Debug, Default)]
+struct Inbox {
+    key: Option<RemoteKey>,
+    pongs: u64,
+    counted: Option<u64>,
+    echoes: u64,
+    completed: u64,
+    result: u64,
+    failure: Option<OperationError>,
+    is_down: bool,
+}
+
+/// The near end.
+#[derive(Debug)]
+pub struct Initiator<E: Endpoint, S> {
+    surroundings: S,
+    endpoint: E,
+    region: E::Region,
+    responder: Peer,
+    target: RemoteKey,
+    inbox: Inbox,
+    issued: u64,
+    added: u64,
+    bytes: Vec<u8>,
+}
+
+impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
+    /// Waits for the responder's first word and answers it with the own key.
+    pub fn new(mut endpoint: E, mut surroundings: S, size: u64) -> anyhow::Result<Self> {
+        let length = region_bytes(size);
+        let region = endpoint.register(length)?;
+        let key = endpoint.grant(&region, Access::all())?;
+        let mut inbox = Inbox::default();
+        let mut source = None;
+        let start = surroundings.now_ns();
+        while inbox.key.is_none() {
+            endpoint.poll(1, &mut |event| {
+                if let Event::Message(message) = &event {
+                    source = Some(message.source);
+                }
+                inbox.take(&event);
+            });
+            surroundings.idle()?;
+            ensure!(
+                surroundings.now_ns().saturating_sub(start) < HELLO_WITHIN_NS,
+                "the other end did not say a word within 5 s"
+            );
+        }
+        let responder = endpoint.connect(source.context("the first word came from nobody")?)?;
+        let target = inbox.key.context("the first word had no key")?;
+        let bytes = vec![0xa5; usize::try_from(length)?];
+        let mut initiator = Self {
+            surroundings,
+            endpoint,
+            region,
+            responder,
+            target,
+            inbox,
+            issued: 0,
+            added: 0,
+            bytes,
+        };
+        initiator.send(tag::KEY, &key.0.to_le_bytes())?;
+        Ok(initiator)
+    }
+
+    /// Finds how many iterations fill a run.
+    pub fn calibrate(&mut self, test: PerfTest, size: u64) -> anyhow::Result<Plan> {
+        let budget = self.surroundings.budget();
+        let mut iterations = CALIBRATION_ITERATIONS.min(budget.iterations_max);
+        loop {
+            let start = self.surroundings.now_ns();
+            self.run(test, Plan { size, iterations })?;
+            let cost = (self.surroundings.now_ns() - start).max(1);
+            // Long enough that the beginning and the end of a run no longer count.
+            if cost >= budget.run_ns / 8 || iterations >= budget.iterations_max {
+                let wanted = u128::from(budget.run_ns) * u128::from(iterations) / u128::from(cost);
+                let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+                return Ok(Plan { size, iterations: wanted.clamp(16, budget.iterations_max) });
+            }
+            iterations = (iterations * 4).min(budget.iterations_max);
+        }
+    }
+
+    /// One run of a test.
+    pub fn run(&mut self, test: PerfTest, plan: Plan) -> anyhow::Result<Sample> {
+        match test {
+            PerfTest::Latency => self.latency(plan),
+            PerfTest::Rate => self.rate(plan),
+            PerfTest::Put => self.put(plan),
+            PerfTest::Get => self.get(plan),
+            PerfTest::Atomic => self.atomic(plan),
+            PerfTest::Cacheline => bail!("a cache line is no transport"),
+        }
+    }
+
+    /// Tells the responder that it is over.
+    pub fn stop(&mut self) -> anyhow::Result<()> {
+        self.send(tag::STOP, &[])?;
+        // One more turn, for transports that need one to let the message out.
+        self.turn()
+    }
+
+    /// One-way latency of messages: half of the way there and back.
+    fn latency(&mut self, plan: Plan) -> anyhow::Result<Sample> {
+        let length = usize::try_from(plan.size)?;
+        let (mean_ns, p99_ns) = self.round_trips(plan.iterations, |own| {
+            let pongs = own.inbox.pongs;
+            let payload = std::mem::take(&mut own.bytes);
+            let sent = own.send(tag::PING, &payload[..length]);
+            own.bytes = payload;
+            sent?;
+            own.until(|inbox| inbox.pongs > pongs)
+        })?;
+        Ok(Sample { mean_ns: mean_ns / 2.0, p99_ns: p99_ns / 2.0, single: None })
+    }
+
+    /// Rate of messages on one pair; the far end counts them.
+    fn rate(&mut self, plan: Plan) -> anyhow::Result<Sample> {
+        let length = usize::try_from(plan.size)?;
+        let payload = vec![0xa5; length];
+        let mut histogram = histogram()?;
+        let start = self.surroundings.now_ns();
+        let mut stamp = start;
+        let mut sent = 0;
+        while sent < plan.iterations {
+            let group = OPERATIONS_PER_STAMP.min(plan.iterations - sent);
+            for _ in 0..group {
+                self.send(tag::DATA, &payload)?;
+            }
+            sent += group;
+            stamp = self.stamp(&mut histogram, stamp, group)?;
+        }
+        self.inbox.counted = None;
+        self.send(tag::COUNT, &[])?;
+        self.until(|inbox| inbox.counted.is_some())?;
+        let elapsed = self.surroundings.now_ns() - start;
+        ensure!(
+            self.inbox.counted == Some(plan.iterations),
+            "{} messages were sent, but {:?} arrived: the transport lost some",
+            plan.iterations,
+            self.inbox.counted
+        );
+        Ok(Sample { mean_ns: per(elapsed, sent), p99_ns: p99(&histogram), single: None })
+    }
+
+    /// Bandwidth of puts, then the latency of puts with completer notification.
+    fn put(&mut self, plan: Plan) -> anyhow::Result<Sample> {
+        let length = usize::try_from(plan.size)?;
+        let target = Target::new(self.target, 0);
+        let (mean_ns, p99_ns) = self.stream(plan, |own, context| {
+            let source = Source::Bytes(&own.bytes[..length]);
+            own.endpoint.put(own.responder, source, target, Notify::NONE, context)
+        })?;
+        let echo = Notify::COMPLETER.class(CLASS_ECHO);
+        let (there_and_back, worst) = self.round_trips(plan.iterations, |own| {
+            let echoes = own.inbox.echoes;
+            own.issue(|own, context| {
+                let source = Source::Bytes(&own.bytes[..length]);
+                own.endpoint.put(own.responder, source, target, echo, context)
+            })?;
+            own.until(|inbox| inbox.echoes > echoes)
+        })?;
+        self.drain(0)?;
+        Ok(Sample { mean_ns, p99_ns, single: Some((there_and_back / 2.0, worst / 2.0)) })
+    }
+
+    /// Bandwidth of gets, then the time of one.
+    fn get(&mut self, plan: Plan) -> anyhow::Result<Sample> {
+        let source = Target::new(self.target, 0);
+        let get = |own: &mut Self, context| {
+            let (peer, none) = (own.responder, Notify::NONE);
+            own.endpoint.get(peer, source, &own.region, 0, plan.size, none, context)
+        };
+        let (mean_ns, p99_ns) = self.stream(plan, get)?;
+        let single = self.round_trips(plan.iterations, |own| {
+            own.issue(get)?;
+            own.drain(0)
+        })?;
+        Ok(Sample { mean_ns, p99_ns, single: Some(single) })
+    }
+
+    /// Rate of fetch-adds, then the time of one; the sum is checked.
+    fn atomic(&mut self, plan: Plan) -> anyhow::Result<Sample> {
+        let target = Target::new(self.target, 0);
+        let add = |own: &mut Self, context| {
+            let (peer, none) = (own.responder, Notify::NONE);
+            own.endpoint.atomic(peer, target, Atomic::fetch_add(1), none, context)
+        };
+        let (mean_ns, p99_ns) = self.stream(plan, add)?;
+        let single = self.round_trips(plan.iterations, |own| {
+            own.issue(add)?;
+            own.drain(0)
+        })?;
+        // Streamed once, and once each with and without stamps one by one.
+        self.added += 3 * plan.iterations;
+        let sum = self.fetch()?;
+        ensure!(sum == self.added, "{} was added, but the word holds {sum}", self.added);
+        Ok(Sample { mean_ns, p99_ns, single: Some(single) })
+    }
+
+    /// The word that the atomics add to.
+    fn fetch(&mut self) -> anyhow::Result<u64> {
+        let (peer, target) = (self.responder, Target::new(self.target, 0));
+        let none = Notify::NONE;
+        match self.endpoint.atomic(peer, target, Atomic::fetch_add(0), none, 0)? {
+            Issued::Done(value) => Ok(value),
+            Issued::Pending => {
+                self.issued += 1;
+                self.drain(0)?;
+                Ok(self.inbox.result)
+            }
+        }
+    }
+
+    /// Streams operations with a bounded number pending; mean and p99 of one, nanoseconds.
+    fn stream(
+        &mut self,
+        plan: Plan,
+        operation: impl Fn(&mut Self, u64) -> Result<Issued, OperationError>,
+    ) -> anyhow::Result<(f64, f64)> {
+        let mut histogram = histogram()?;
+        let start = self.surroundings.now_ns();
+        let mut stamp = start;
+        let mut done = 0;
+        let window = (WINDOW_BYTES / plan.size).clamp(1, WINDOW_MAX);
+        let issued_before = self.issued;
+        let group = (BYTES_PER_STAMP / plan.size).clamp(1, OPERATIONS_PER_STAMP);
+        while done < plan.iterations {
+            let group = group.min(plan.iterations - done);
+            for _ in 0..group {
+                self.issue(&operation)?;
+                self.drain(window - 1)?;
+            }
+            done += group;
+            // Starting costs nothing until the window is full, which is no figure of anything.
+            let is_inline = self.issued == issued_before;
+            if is_inline || self.issued - issued_before >= window + group {
+                stamp = self.stamp(&mut histogram, stamp, group)?;
+            } else {
+                stamp = self.surroundings.now_ns();
+            }
+        }
+        self.drain(0)?;
+        let mean = per(self.surroundings.now_ns() - start, done);
+        Ok((mean, if histogram.is_empty() { mean } else { p99(&histogram) }))
+    }
+
+    /// Repeats `trip`: once without time stamps inside for the mean, once with them for the p99.
+    fn round_trips(
+        &mut self,
+        iterations: u64,
+        mut trip: impl FnMut(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<(f64, f64)> {
+        let start = self.surroundings.now_ns();
+        for _ in 0..iterations {
+            trip(self)?;
+        }
+        let elapsed = self.surroundings.now_ns() - start;
+        let mut histogram = histogram()?;
+        let mut stamp = self.surroundings.now_ns();
+        for _ in 0..iterations {
+            trip(self)?;
+            stamp = self.stamp(&mut histogram, stamp, 1)?;
+        }
+        Ok((per(elapsed, iterations), p99(&histogram)))
+    }
+
+    /// Records the time of each of `group` operations since `before`, in picoseconds.
+    fn stamp(
+        &self,
+        histogram: &mut Histogram<u64>,
+        before: u64,
+        group: u64,
+    ) -> anyhow::Result<u64> {
+        let now = self.surroundings.now_ns();
+        histogram.record_n(((now - before) * 1_000 / group).max(1), group)?;
+        Ok(now)
+    }
+
+    /// Starts an operation, waiting for room as long as there is none.
+    fn issue(
+        &mut self,
+        operation: impl Fn(&mut Self, u64) -> Result<Issued, OperationError>,
+    ) -> anyhow::Result<()> {
+        loop {
+            match operation(self, self.issued) {
+                Ok(Issued::Done(_)) => return Ok(()),
+                Ok(Issued::Pending) => {
+                    self.issued += 1;
+                    return Ok(());
+                }
+                Err(OperationError::WouldBlock) => self.turn()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until at most `left` operations are pending.
+    fn drain(&mut self, left: u64) -> anyhow::Result<()> {
+        let wanted = self.issued.saturating_sub(left);
+        self.until(|inbox| inbox.completed >= wanted)
+    }
+
+    fn send(&mut self, tag: u8, payload: &[u8]) -> anyhow::Result<()> {
+        let header = MessageHeader::tag(tag);
+        loop {
+            match self.endpoint.send_short(self.responder, header, &[payload]) {
+                Ok(()) => return Ok(()),
+                Err(SendError::WouldBlock) => self.turn()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn until(&mut self, is_so: impl Fn(&Inbox) -> bool) -> anyhow::Result<()> {
+        let mut turns: u64 = 0;
+        while !is_so(&self.inbox) {
+            self.turn()?;
+            turns += 1;
+            ensure!(turns < IDLE_TURNS_MAX, "the other end no longer answers");
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let inbox = &mut self.inbox;
+        if self.endpoint.poll(16, &mut |event| inbox.take(&event)) == 0 {
+            self.surroundings.idle()?;
+        } else {
+            self.surroundings.busy();
+        }
+        if let Some(failure) = self.inbox.failure.take() {
+            return Err(failure.into());
+        }
+        if self.inbox.is_down {
+            bail!("the other end is gone");
+        }
+        Ok(())
+    }
+}
+
+impl Inbox {
+    fn take(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Message(message) => match message.header.tag {
+                tag::PONG => self.pongs += 1,
+                tag::HELLO => self.key = number(message.payload).map(RemoteKey),
+                tag::COUNTED => self.counted = number(message.payload),
+                _ => {}
+            },
+            Event::Notification(notification) => {
+                let is_echo =
+                    notification.command == Command::Put && notification.side == Side::Completer;
+                self.echoes += u64::from(is_echo);
+            }
+            Event::Completion(completion) => match &completion.result {
+                Ok(value) => {
+                    self.completed += 1;
+                    self.result = *value;
+                }
+                Err(error) => self.failure = Some(error.clone()),
+            },
+            Event::PeerDown { .. } => self.is_down = true,
+            Event::Room { .. } => {}
+        }
+    }
+}
+
+fn number(payload: &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(payload.try_into().ok()?))
+}
+
+/// Times from 1 ps to 1000 s, to three digits.
+fn histogram() -> anyhow::Result<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, 1_000_000_000_000_000, 3)?)
+}
+
+fn p99(histogram: &Histogram<u64>) -> f64 {
+    histogram.value_at_quantile(0.99) as f64 / 1_000.0
+}
+
+fn per(elapsed_ns: u64, count: u64) -> f64 {
+    elapsed_ns as f64 / count as f64
+}

@@ -1,0 +1,129 @@
+//! `weft perf`: latency, message rate, put, get and atomic of a transport, between two ends.
+//!
+//! The logic ([`initiator`], [`responder`]) is generic over `weft_fabric::Transport` and knows
+//! neither processes nor clocks: a [`Surroundings`] tells it the time and lets the other end
+//! proceed. Over shm the other end is a second process on another core; over sim it is stepped in
+//! virtual time. What is measured is checked: messages are counted at the far end, atomics add up.
+
+mod cacheline;
+mod initiator;
+mod report;
+mod responder;
+mod shared;
+mod simulated;
+
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use weft_fabric::{Endpoint, Transport};
+
+use crate::arguments::{PerfArguments, PerfTest, TransportName};
+use crate::configuration::Configuration;
+use initiator::{Initiator, Plan, Sample};
+use report::Report;
+
+/// Region that both ends register at least, bytes.
+const REGION_BYTES_MIN: u64 = 4096;
+/// Largest size of a put or get, bytes: 1 GiB.
+const SIZE_MAX: u64 = 1 << 30;
+
+/// The time, and the other end, as far as the initiator needs them.
+trait Surroundings {
+    /// Nanoseconds since some moment.
+    fn now_ns(&self) -> u64;
+
+    /// Nothing happened here: lets the other end, or time, move on.
+    ///
+    /// # Errors
+    /// When nothing can ever happen again.
+    fn idle(&mut self) -> anyhow::Result<()>;
+
+    /// Something happened here.
+    fn busy(&mut self) {}
+
+    /// How long one run is to take, and how many iterations it may have.
+    fn budget(&self) -> Budget;
+}
+
+/// Bounds of one run.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    /// What a run is to take, nanoseconds of [`Surroundings::now_ns`].
+    run_ns: u64,
+    /// Iterations of a run at most.
+    iterations_max: u64,
+}
+
+/// `weft perf`.
+pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
+    let size = arguments.size.unwrap_or(8);
+    ensure!(
+        (1..=SIZE_MAX).contains(&size),
+        "--size {size} is not valid; allowed is 1 to {SIZE_MAX} bytes"
+    );
+    ensure!(
+        !matches!(arguments.test, PerfTest::Atomic) || size == 8,
+        "atomics have 8 bytes; leave --size out"
+    );
+    if let Some(address) = &arguments.respond {
+        shared::respond(arguments, size, address, configuration)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = match (arguments.test, arguments.transport) {
+        (PerfTest::Cacheline, _) => cacheline::measure(arguments)?,
+        (_, TransportName::Sim) => simulated::measure(arguments, size)?,
+        (_, TransportName::Shm) => shared::measure(arguments, size, configuration)?,
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string(&report.json())?);
+    } else {
+        print!("{}", report.text());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Bytes that the ends register for a test of `size`.
+fn region_bytes(size: u64) -> u64 {
+    size.max(REGION_BYTES_MIN)
+}
+
+/// Checks a size against what the transport can send as one message.
+fn check_size<T: Transport>(transport: &T, test: PerfTest, size: u64) -> anyhow::Result<()> {
+    let maximum = transport.capabilities().message_bytes_max;
+    let is_message = matches!(test, PerfTest::Latency | PerfTest::Rate);
+    ensure!(
+        !is_message || usize::try_from(size).is_ok_and(|size| size <= maximum),
+        "a message of transport {} has at most {maximum} bytes; use `weft perf put` for {size}",
+        transport.capabilities().transport
+    );
+    Ok(())
+}
+
+/// Runs the test as often as asked for and gathers the samples.
+fn gather<E: Endpoint, S: Surroundings>(
+    arguments: &PerfArguments,
+    size: u64,
+    mut initiator: Initiator<E, S>,
+    placement: &str,
+) -> anyhow::Result<Report> {
+    ensure!((1..=1_000).contains(&arguments.runs), "--runs is to be from 1 to 1000");
+    let plan = match arguments.iterations {
+        Some(iterations) => {
+            ensure!(iterations > 0, "--iterations is to be at least 1");
+            Plan { size, iterations }
+        }
+        None => initiator.calibrate(arguments.test, size)?,
+    };
+    // The first run warms caches, branch predictors and mappings; it does not count.
+    let warm_up = Plan { iterations: (plan.iterations / 4).max(1), ..plan };
+    initiator.run(arguments.test, warm_up)?;
+    let mut samples = Vec::<Sample>::new();
+    for _ in 0..arguments.runs {
+        samples.push(initiator.run(arguments.test, plan)?);
+    }
+    initiator.stop()?;
+    Ok(Report::new(arguments.test, arguments.transport, plan, placement, samples))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Measuring over shared memory: two processes, each on a core of its own.
+//!
+//! The second process is this program again, told the address of the first. It ends when it is
+//! told to, and when the first dies: the fabric says so.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use rustix::thread::CpuSet;
+use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport, Vpid};
+use weft_options::Options;
+use weft_options::runtime_path::ControlSocket;
+use weft_transport_shm::ShmTransport;
+use weft_transport_shm::broker::remote::RemoteBroker;
+
+use super::initiator::Initiator;
+use super::report::Report;
+use super::responder::{Progress, Responder};
+use super::{Budget, Surroundings, check_size, gather, region_bytes};
+use crate::arguments::PerfArguments;
+use crate::configuration::Configuration;
+use crate::{daemon, transports};
+
+/// Real time of a run.
+const RUN_NS: u64 = 200_000_000;
+/// Iterations of a run at most.
+const ITERATIONS_MAX: u64 = 50_000_000;
+/// Turns without an event, some 2 us, after which an end gives its core to others.
+const TURNS_BEFORE_YIELD: u32 = 64;
+/// Yields after which the initiator looks whether the other process is still there.
+const YIELDS_PER_LOOK: u32 = 1 << 14;
+
+/// Which end of the pair this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Initiator,
+    Responder,
+}
+
+/// Measures `arguments.test` between this process and another.
+pub fn measure(
+    arguments: &PerfArguments,
+    size: u64,
+    configuration: &Configuration,
+) -> anyhow::Result<Report> {
+    let socket = configuration.control_socket(None)?;
+    if !weftd::client::answers(&socket.path) {
+        daemon::start(&socket, &configuration.options)?;
+    }
+    let transport = transport(&socket, &configuration.options);
+    check_size(&transport, arguments.test, size)?;
+    let endpoint = transport.open(&EndpointOptions::default())?;
+    // Pinned after the other process was started, which inherits the cores that are allowed.
+    let far = Far::start(arguments, size, endpoint.address(), &socket, &configuration.options)?;
+    let placement = if arguments.unpinned { None } else { pin(End::Initiator)? };
+    let initiator = Initiator::new(endpoint, far, size)?;
+    let placement = placement.unwrap_or_else(|| "two processes, not pinned".to_owned());
+    gather(arguments, size, initiator, &placement)
+}
+
+/// Is the other end, for the initiator at `address`.
+pub fn respond(
+    arguments: &PerfArguments,
+    size: u64,
+    address: &str,
+    configuration: &Configuration,
+) -> anyhow::Result<()> {
+    let address = parse(address)?;
+    if !arguments.unpinned {
+        pin(End::Responder)?;
+    }
+    let socket = configuration.control_socket(None)?;
+    let transport = transport(&socket, &configuration.options);
+    let endpoint = transport.open(&EndpointOptions::default())?;
+    let mut responder = Responder::new(endpoint, address, region_bytes(size))?;
+    let mut idle = 0;
+    loop {
+        match responder.step()? {
+            Progress::Over => return Ok(()),
+            Progress::Busy => idle = 0,
+            Progress::Idle => {
+                idle += 1;
+                if idle >= TURNS_BEFORE_YIELD {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}
+
+fn transport(socket: &ControlSocket, options: &Options) -> ShmTransport {
+    let broker = RemoteBroker::new(&socket.path, "weft perf");
+    ShmTransport::new(Arc::new(broker), transports::shm_parameters(options))
+}
+
+fn parse(address: &str) -> anyhow::Result<EndpointAddress> {
+    let (node, vpid) = address.split_once(':').context("an address is NODE:VPID")?;
+    Ok(EndpointAddress::new(NodeId(node.parse()?), Vpid(vpid.parse()?)))
+}
+
+/// Pins this process: the initiator to the first core it may use, the responder to the last.
+/// `None` when there is only one.
+fn pin(end: End) -> anyhow::Result<Option<String>> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let first = cores.next().context("the system allows no core")?;
+    let Some(last) = cores.next_back() else { return Ok(None) };
+    let mut wanted = CpuSet::new();
+    wanted.set(if end == End::Initiator { first } else { last });
+    rustix::thread::sched_setaffinity(None, &wanted)?;
+    Ok(Some(format!("two processes, pinned to cores {first} and {last}")))
+}
+
+/// The other process, and the clock.
+#[derive(Debug)]
+struct Far {
+    child: Child,
+    start: Instant,
+    idle: u32,
+    yields: u32,
+}
+
+impl Far {
+    fn start(
+        arguments: &PerfArguments,
+        size: u64,
+        address: EndpointAddress,
+        socket: &ControlSocket,
+        options: &Options,
+    ) -> anyhow::Result<Self> {
+        let program = std::env::current_exe().context("this program's own file is unknown")?;
+        let mut command = Command::new(program);
+        command
+            .args(["perf", arguments.test.name(), "--transport", "shm"])
+            .args(["--size", &size.to_string(), "--respond", &address.to_string()])
+            .env("WEFT_SOCKET", &socket.path)
+            .envs(options.to_environment())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if arguments.unpinned {
+            command.arg("--unpinned");
+        }
+        let child = command.spawn().context("the other end cannot be started")?;
+        Ok(Self { child, start: Instant::now(), idle: 0, yields: 0 })
+    }
+}
+
+impl Surroundings for Far {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    fn idle(&mut self) -> anyhow::Result<()> {
+        self.idle += 1;
+        if self.idle < TURNS_BEFORE_YIELD {
+            return Ok(());
+        }
+        std::thread::yield_now();
+        self.yields += 1;
+        if self.yields >= YIELDS_PER_LOOK {
+            self.yields = 0;
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the other end ended with {status}");
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn busy(&mut self) {
+        self.idle = 0;
+    }
+
+    fn budget(&self) -> Budget {
+        Budget { run_ns: RUN_NS, iterations_max: ITERATIONS_MAX }
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        // It ends by itself when it was told to; after a failure here nobody told it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,61 @@
+//! Measuring over the simulator: two nodes in one process, virtual time, the same every time.
+
+use anyhow::ensure;
+use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
+use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
+
+use super::initiator::Initiator;
+use super::report::Report;
+use super::responder::{Progress, Responder};
+use super::{Budget, Surroundings, check_size, gather, region_bytes};
+use crate::arguments::PerfArguments;
+
+/// The simulator's seed: any will do, one gives the same figures everywhere.
+const SEED: u64 = 1;
+/// The user that both ends belong to.
+const USER: u32 = 1000;
+/// Virtual time of a run.
+const RUN_NS: u64 = 20_000_000;
+/// The simulator does some hundred thousand events a second of real time.
+const ITERATIONS_MAX: u64 = 2_000;
+/// Turns in which nothing is on its way and nobody has anything to do.
+const STUCK_TURNS_MAX: u32 = 4;
+
+/// The far end and the time between.
+#[derive(Debug)]
+struct Far {
+    world: SimWorld,
+    responder: Responder<SimEndpoint>,
+    stuck: u32,
+}
+
+impl Surroundings for Far {
+    fn now_ns(&self) -> u64 {
+        self.world.now()
+    }
+
+    fn idle(&mut self) -> anyhow::Result<()> {
+        let progress = self.responder.step()?;
+        let moved = self.world.step() || progress == Progress::Busy;
+        self.stuck = if moved { 0 } else { self.stuck + 1 };
+        ensure!(self.stuck < STUCK_TURNS_MAX, "the simulated ends wait for each other for ever");
+        Ok(())
+    }
+
+    fn budget(&self) -> Budget {
+        Budget { run_ns: RUN_NS, iterations_max: ITERATIONS_MAX }
+    }
+}
+
+/// Measures `arguments.test` between two simulated nodes.
+pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
+    let world = SimWorld::new(Settings::seeded(SEED));
+    let near = world.transport(NodeId(0), USER);
+    check_size(&near, arguments.test, size)?;
+    let endpoint = near.open(&EndpointOptions::default())?;
+    let far = world.transport(NodeId(1), USER).open(&EndpointOptions::default())?;
+    let responder = Responder::new(far, endpoint.address(), region_bytes(size))?;
+    let far = Far { world, responder, stuck: 0 };
+    let initiator = Initiator::new(endpoint, far, size)?;
+    gather(arguments, size, initiator, "virtual time, two nodes")
+}

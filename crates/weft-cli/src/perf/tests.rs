@@ -1,0 +1,127 @@
+//! Tests of the measuring logic over the simulator, where every figure is known.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use serde_json::Value;
+use weft_fabric::{EndpointOptions, NodeId};
+use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::{Parameters, ShmTransport};
+
+use super::*;
+
+fn arguments(test: PerfTest, transport: TransportName, size: u64) -> PerfArguments {
+    PerfArguments {
+        test,
+        transport,
+        size: Some(size),
+        json: true,
+        runs: 3,
+        iterations: Some(50),
+        unpinned: false,
+        respond: None,
+    }
+}
+
+fn measure(test: PerfTest, size: u64) -> Value {
+    let arguments = arguments(test, TransportName::Sim, size);
+    simulated::measure(&arguments, size).expect("a measurement").json()
+}
+
+/// The far end is a thread.
+struct Beside {
+    start: Instant,
+}
+
+impl Surroundings for Beside {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).expect("a short test")
+    }
+
+    fn idle(&mut self) -> anyhow::Result<()> {
+        thread::yield_now();
+        Ok(())
+    }
+
+    fn budget(&self) -> Budget {
+        Budget { run_ns: 1_000_000, iterations_max: 100 }
+    }
+}
+
+/// Measures over shared memory with both ends in this process.
+fn measure_shm(test: PerfTest, size: u64) -> Value {
+    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let transport = ShmTransport::new(broker, Parameters::default());
+    let endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
+    let to = endpoint.address();
+    let far = thread::spawn(move || {
+        let endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
+        let mut responder =
+            responder::Responder::new(endpoint, to, region_bytes(size)).expect("a responder");
+        while responder.step().expect("a step") != responder::Progress::Over {
+            thread::yield_now();
+        }
+    });
+    let initiator = Initiator::new(endpoint, Beside { start: Instant::now() }, size);
+    let arguments = arguments(test, TransportName::Shm, size);
+    let report = gather(&arguments, size, initiator.expect("an initiator"), "threads");
+    let json = report.expect("a measurement").json();
+    far.join().expect("no panic");
+    json
+}
+
+#[test]
+fn every_test_measures_over_shared_memory() {
+    for (test, size) in [
+        (PerfTest::Latency, 120),
+        (PerfTest::Rate, 8),
+        (PerfTest::Put, 65_536),
+        (PerfTest::Get, 4_096),
+        (PerfTest::Atomic, 8),
+    ] {
+        let json = measure_shm(test, size);
+        assert!(json["median"].as_f64().is_some_and(|value| value > 0.0), "{json}");
+        assert_eq!(json["transport"], "shm");
+    }
+}
+
+#[test]
+fn figures_in_virtual_time_are_the_same_every_time() {
+    for test in [PerfTest::Latency, PerfTest::Rate] {
+        assert_eq!(measure(test, 64), measure(test, 64), "{test:?}");
+    }
+}
+
+#[test]
+fn every_test_measures_something() {
+    for (test, size) in [
+        (PerfTest::Latency, 8),
+        (PerfTest::Rate, 120),
+        (PerfTest::Put, 4_096),
+        (PerfTest::Get, 65_536),
+        (PerfTest::Atomic, 8),
+    ] {
+        let json = measure(test, size);
+        for field in ["median", "p99"] {
+            assert!(json[field].as_f64().is_some_and(|value| value > 0.0), "{json}");
+        }
+        assert_eq!(json["size"], size);
+        assert_eq!(json["runs"], 3);
+    }
+}
+
+#[test]
+fn longer_messages_take_longer_over_a_link() {
+    let latency = |size| measure(PerfTest::Latency, size)["median"].as_f64().expect("a number");
+    assert!(latency(120) > latency(8));
+}
+
+#[test]
+fn a_message_longer_than_a_slot_is_refused_with_advice() {
+    let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+    let transport = world.transport(NodeId(0), 1);
+    let error = check_size(&transport, PerfTest::Latency, 121).expect_err("too long");
+    assert!(error.to_string().contains("use `weft perf put` for 121"), "{error}");
+    assert!(check_size(&transport, PerfTest::Put, 121).is_ok());
+}

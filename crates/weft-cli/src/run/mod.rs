@@ -1,0 +1,151 @@
+//! `weft run`: finds program, preload library and daemon, then becomes the program.
+//!
+//! What is always true: a program that can run without weft runs under it. Whatever is missing on
+//! weft's side costs speed, not the program; only what the user asked for by name and cannot be
+//! had (the program, the library, a value of an option) is an error.
+
+pub mod preload;
+mod program;
+pub mod statistics;
+mod supervise;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use weft_options::runtime_path::ControlSocket;
+
+use crate::arguments::RunArguments;
+use crate::configuration::Configuration;
+use crate::daemon;
+use program::{Linkage, Lookup};
+use statistics::Block;
+
+/// Exit status when the program is there but cannot be executed, as shells have it.
+const EXIT_NOT_EXECUTABLE: u8 = 126;
+/// Exit status when there is no such program, as shells have it.
+const EXIT_NOT_FOUND: u8 = 127;
+/// `errno` of exec for a file that is neither ELF nor a script with `#!`.
+const ENOEXEC: i32 = 8;
+
+/// `weft run`. Returns only with `--stats`, or when the program could not be executed.
+pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
+    let (name, rest) = arguments.command.split_first().context("no program was given")?;
+    let path = match program::find(name, std::env::var_os("PATH").as_deref()) {
+        Lookup::Found(path) => path,
+        Lookup::NotExecutable(path) => {
+            eprintln!(
+                "weft: {} cannot be executed; check its permissions (chmod +x) or name another",
+                path.display()
+            );
+            return Ok(ExitCode::from(EXIT_NOT_EXECUTABLE));
+        }
+        Lookup::NotFound => {
+            eprintln!("weft: {}", program::not_found(name));
+            return Ok(ExitCode::from(EXIT_NOT_FOUND));
+        }
+    };
+    let socket = configuration.control_socket(arguments.node.node.as_deref())?;
+    let library = preload::find()?;
+    let linkage = program::linkage(&path);
+    note_linkage(&path, &linkage, arguments.stats);
+    ensure_daemon(&socket, configuration);
+
+    let mut command = Command::new(&path);
+    command.arg0(name).args(rest);
+    prepare(&mut command, &socket, configuration);
+    if !linkage.is_foreign() {
+        let existing = std::env::var_os("LD_PRELOAD");
+        command.env("LD_PRELOAD", preload::list(&library, existing.as_deref()));
+    }
+    if arguments.stats {
+        let block = Block::new()?;
+        command.env("WEFT_STATS", block.path());
+        return Ok(supervised(command, &path, rest, &block));
+    }
+    let error = command.exec();
+    if error.raw_os_error() == Some(ENOEXEC) {
+        let error = as_shell_script(&command, &path, rest).exec();
+        return Ok(refused(&path, &error));
+    }
+    Ok(refused(&path, &error))
+}
+
+/// What the program's environment says about weft.
+fn prepare(command: &mut Command, socket: &ControlSocket, configuration: &Configuration) {
+    command
+        .env("WEFT_SOCKET", &socket.path)
+        .env("WEFT_NODE", &socket.node)
+        .envs(configuration.options.to_environment());
+}
+
+/// Runs the program as a child, then prints what went where.
+fn supervised(mut command: Command, path: &Path, rest: &[OsString], block: &Block) -> ExitCode {
+    let mut ended = supervise::run(&mut command);
+    if ended.as_ref().is_err_and(|error| error.raw_os_error() == Some(ENOEXEC)) {
+        ended = supervise::run(&mut as_shell_script(&command, path, rest));
+    }
+    match ended {
+        Ok(code) => {
+            match block.read() {
+                Ok(stats) => eprint!("{}", statistics::render(&stats)),
+                Err(error) => eprintln!("weft: the counters cannot be read: {error:#}"),
+            }
+            ExitCode::from(code)
+        }
+        Err(error) => refused(path, &error),
+    }
+}
+
+/// What a shell does with a file that the kernel does not know: reads it itself.
+fn as_shell_script(command: &Command, path: &Path, rest: &[OsString]) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.arg(path).args(rest);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> ExitCode {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        eprintln!(
+            "weft: {} or the interpreter that it names is not there: {error}",
+            path.display()
+        );
+        return ExitCode::from(EXIT_NOT_FOUND);
+    }
+    eprintln!("weft: {} cannot be executed: {error}", path.display());
+    ExitCode::from(EXIT_NOT_EXECUTABLE)
+}
+
+/// Says that a program cannot be preloaded, to those who want to know.
+fn note_linkage(path: &Path, linkage: &Linkage, stats: bool) {
+    let Some(reason) = linkage.obstacle() else { return };
+    let text = format!("{} {reason}: it cannot be preloaded and stays on tcp", path.display());
+    if stats {
+        eprintln!("weft: {text}");
+    } else {
+        tracing::debug!("{text}");
+    }
+}
+
+/// Starts a daemon when none answers; without one the program runs on TCP.
+fn ensure_daemon(socket: &ControlSocket, configuration: &Configuration) {
+    if !configuration.options.socket_enable() || weftd::client::answers(&socket.path) {
+        return;
+    }
+    if let Err(error) = daemon::start(socket, &configuration.options) {
+        eprintln!("weft: warning: {error:#}; the program runs on plain tcp");
+    }
+}
+
+/// True when `text` has a byte that separates entries of `LD_PRELOAD`.
+fn has_separator(text: &OsStr) -> bool {
+    text.as_encoded_bytes().iter().any(|byte| byte.is_ascii_whitespace() || *byte == b':')
+}

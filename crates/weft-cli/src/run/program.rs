@@ -1,0 +1,308 @@
+//! Finding a program as a shell does, and telling whether a library can be preloaded into it.
+//!
+//! The file is read, never run. Whatever cannot be understood counts as ordinary: the kernel and
+//! the dynamic linker have the last word.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Where a shell looks when `PATH` is not set.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Scripts whose interpreter is a script, as deep as the kernel follows them.
+const SCRIPT_DEPTH_MAX: usize = 4;
+/// Program headers that are read; ordinary programs have about a dozen.
+const HEADERS_MAX: u16 = 128;
+/// Longest `#!` line of the kernel, bytes.
+const SCRIPT_LINE_BYTES: usize = 256;
+
+/// What looking for a program came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// This one.
+    Found(PathBuf),
+    /// There is one, but it cannot be executed.
+    NotExecutable(PathBuf),
+    /// There is none.
+    NotFound,
+}
+
+/// Looks for a program: a name with a slash is a path, others are looked for in `path`.
+pub fn find(name: &OsStr, path: Option<&OsStr>) -> Lookup {
+    if name.as_bytes().contains(&b'/') {
+        return look(Path::new(name));
+    }
+    if name.is_empty() {
+        return Lookup::NotFound;
+    }
+    let mut found = Lookup::NotFound;
+    for directory in std::env::split_paths(path.unwrap_or(OsStr::new(PATH_DEFAULT))) {
+        // An empty entry is the current directory.
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
+        match look(&directory.join(name)) {
+            Lookup::Found(path) => return Lookup::Found(path),
+            Lookup::NotExecutable(path) if found == Lookup::NotFound => {
+                found = Lookup::NotExecutable(path);
+            }
+            Lookup::NotExecutable(_) | Lookup::NotFound => {}
+        }
+    }
+    found
+}
+
+fn look(path: &Path) -> Lookup {
+    match path.metadata() {
+        Ok(metadata) => {
+            let executable =
+                metadata.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
+            if executable {
+                Lookup::Found(path.to_owned())
+            } else {
+                Lookup::NotExecutable(path.to_owned())
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Lookup::NotExecutable(path.to_owned())
+        }
+        Err(_) => Lookup::NotFound,
+    }
+}
+
+/// Why a program was not found, and what to do.
+pub fn not_found(name: &OsStr) -> String {
+    let shown = name.display();
+    if name.as_bytes().contains(&b'/') {
+        format!("{shown} does not exist; check the path")
+    } else {
+        format!("program {shown} is not in PATH; install it, or give its path")
+    }
+}
+
+/// How a program is linked, as far as preloading is concerned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Linkage {
+    /// By the dynamic linker that the library was made for; also whatever is not understood.
+    Dynamic,
+    /// Not at all: there is no linker that could load anything.
+    Static,
+    /// For another machine or word size.
+    OtherMachine,
+    /// By another C library's linker, which would refuse to start with the library.
+    OtherLibc {
+        /// The linker.
+        linker: String,
+    },
+    /// With rights of its own: the linker ignores libraries that users name.
+    Privileged,
+}
+
+impl Linkage {
+    /// Why the library cannot be preloaded, or `None` when it can.
+    pub fn obstacle(&self) -> Option<String> {
+        Some(match self {
+            Self::Dynamic => return None,
+            Self::Static => "is statically linked".to_owned(),
+            Self::OtherMachine => "is made for another kind of machine than weft".to_owned(),
+            Self::OtherLibc { linker } => format!("is linked by {linker}, not by glibc"),
+            Self::Privileged => "runs with rights of its own (setuid or capabilities)".to_owned(),
+        })
+    }
+
+    /// True when naming the library to this program's linker would do harm.
+    pub const fn is_foreign(&self) -> bool {
+        matches!(self, Self::OtherLibc { .. } | Self::OtherMachine)
+    }
+}
+
+/// How the program at `path` is linked; for a script, how its interpreter is.
+pub fn linkage(path: &Path) -> Linkage {
+    let mut path = path.to_owned();
+    for _ in 0..SCRIPT_DEPTH_MAX {
+        let Ok(mut file) = File::open(&path) else { return Linkage::Dynamic };
+        let mut start = Vec::new();
+        let limit = u64::try_from(SCRIPT_LINE_BYTES).unwrap_or(u64::MAX);
+        if file.by_ref().take(limit).read_to_end(&mut start).is_err() {
+            return Linkage::Dynamic;
+        }
+        if let Some(interpreter) = interpreter(&start) {
+            path = interpreter;
+            continue;
+        }
+        if is_privileged(&path, &file) {
+            return Linkage::Privileged;
+        }
+        return elf_linkage(&file, &start).unwrap_or(Linkage::Dynamic);
+    }
+    Linkage::Dynamic
+}
+
+/// The program that a script names; what `env` names where that is the interpreter.
+fn interpreter(start: &[u8]) -> Option<PathBuf> {
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let program = Path::new(OsStr::from_bytes(words.next()?));
+    if program.file_name() == Some(OsStr::new("env"))
+        && let Some(name) = words.find(|word| !word.starts_with(b"-"))
+        && let Lookup::Found(path) =
+            find(OsStr::from_bytes(name), std::env::var_os("PATH").as_deref())
+    {
+        return Some(path);
+    }
+    Some(program.to_owned())
+}
+
+/// True when running the file changes the user, the group or the capabilities.
+fn is_privileged(path: &Path, file: &File) -> bool {
+    let Ok(metadata) = file.metadata() else { return false };
+    let user = rustix::process::getuid().as_raw();
+    let group = rustix::process::getgid().as_raw();
+    let set_user = metadata.mode() & 0o4000 != 0 && metadata.uid() != user;
+    let set_group = metadata.mode() & 0o2010 == 0o2010 && metadata.gid() != group;
+    let mut value = [0_u8; 64];
+    let capabilities = user != 0
+        && rustix::fs::getxattr(path, "security.capability", value.as_mut_slice()).is_ok();
+    set_user || set_group || capabilities
+}
+
+/// Reads the ELF header and the program headers; `None` for what is no ELF file.
+fn elf_linkage(file: &File, start: &[u8]) -> Option<Linkage> {
+    const PROGRAM_INTERPRETER: u32 = 3;
+    const ELF_64_LITTLE: [u8; 2] = [2, 1];
+    if !start.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let here = File::open("/proc/self/exe").ok()?;
+    let mut own = [0_u8; 20];
+    here.read_exact_at(&mut own, 0).ok()?;
+    if start.get(4..6)? != ELF_64_LITTLE || start.get(18..20)? != own.get(18..20)? {
+        return Some(Linkage::OtherMachine);
+    }
+    let table = number(start, 32, 8)?;
+    let size = number(start, 54, 2)?;
+    let count = number(start, 56, 2)?.min(u64::from(HEADERS_MAX));
+    for place in 0..count {
+        let mut header = [0_u8; 56];
+        file.read_exact_at(&mut header, table.checked_add(place.checked_mul(size)?)?).ok()?;
+        if number(&header, 0, 4)? == u64::from(PROGRAM_INTERPRETER) {
+            let mut linker = vec![0_u8; usize::try_from(number(&header, 32, 8)?.min(256)).ok()?];
+            file.read_exact_at(&mut linker, number(&header, 8, 8)?).ok()?;
+            let linker = String::from_utf8_lossy(&linker).trim_end_matches('\0').to_owned();
+            return Some(if linker.contains("ld-linux") {
+                Linkage::Dynamic
+            } else {
+                Linkage::OtherLibc { linker }
+            });
+        }
+    }
+    Some(Linkage::Static)
+}
+
+/// A little-endian number of up to 8 bytes.
+fn number(bytes: &[u8], offset: usize, length: usize) -> Option<u64> {
+    let mut word = [0_u8; 8];
+    word.get_mut(..length)?.copy_from_slice(bytes.get(offset..offset.checked_add(length)?)?);
+    Some(u64::from_le_bytes(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn write(directory: &Path, name: &str, content: &[u8], mode: u32) -> PathBuf {
+        let path = directory.join(name);
+        std::fs::write(&path, content).expect("written");
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, permissions).expect("own file");
+        path
+    }
+
+    /// The start of an ELF file for this machine with one program header of `kind`.
+    fn elf(kind: u8, linker: &[u8]) -> Vec<u8> {
+        let own = std::fs::read("/proc/self/exe").expect("this test");
+        let mut file = own[..64].to_vec();
+        file[32..40].copy_from_slice(&64_u64.to_le_bytes());
+        file[54..56].copy_from_slice(&56_u16.to_le_bytes());
+        file[56..58].copy_from_slice(&1_u16.to_le_bytes());
+        let mut header = [0_u8; 56];
+        header[0] = kind;
+        header[8..16].copy_from_slice(&120_u64.to_le_bytes());
+        header[32..40].copy_from_slice(&(linker.len() as u64).to_le_bytes());
+        file.extend(header);
+        file.extend(linker);
+        file
+    }
+
+    #[test]
+    fn programs_are_looked_for_as_a_shell_does() {
+        let root = tempfile::tempdir().expect("a directory");
+        let (plain, executable) = (root.path().join("a"), root.path().join("b"));
+        std::fs::create_dir_all(&plain).expect("made");
+        std::fs::create_dir_all(&executable).expect("made");
+        write(&plain, "tool", b"", 0o644);
+        let tool = write(&executable, "tool", b"", 0o755);
+        let path = std::env::join_paths([&plain, &executable]).expect("a path");
+        assert_eq!(find(OsStr::new("tool"), Some(&path)), Lookup::Found(tool.clone()));
+        assert_eq!(
+            find(OsStr::new("tool"), Some(plain.as_os_str())),
+            Lookup::NotExecutable(plain.join("tool"))
+        );
+        assert_eq!(find(OsStr::new("none"), Some(&path)), Lookup::NotFound);
+        assert_eq!(find(OsStr::new(""), Some(&path)), Lookup::NotFound);
+        assert_eq!(find(tool.as_os_str(), None), Lookup::Found(tool));
+        assert_eq!(find(plain.as_os_str(), None), Lookup::NotExecutable(plain));
+    }
+
+    #[test]
+    fn this_test_is_dynamic_and_a_file_without_interpreter_is_static() {
+        assert_eq!(linkage(&std::env::current_exe().expect("this test")), Linkage::Dynamic);
+        let root = tempfile::tempdir().expect("a directory");
+        let path = write(root.path(), "static", &elf(1, b""), 0o755);
+        assert_eq!(linkage(&path), Linkage::Static);
+        assert!(!Linkage::Static.is_foreign());
+    }
+
+    #[test]
+    fn another_libc_and_another_machine_are_not_preloaded() {
+        let root = tempfile::tempdir().expect("a directory");
+        let musl = elf(3, b"/lib/ld-musl-x86_64.so.1\0");
+        let path = write(root.path(), "musl", &musl, 0o755);
+        let linkage_of_musl = linkage(&path);
+        assert!(linkage_of_musl.is_foreign());
+        assert!(linkage_of_musl.obstacle().expect("an obstacle").contains("ld-musl-x86_64"));
+        let mut other = elf(3, b"/lib64/ld-linux-x86-64.so.2\0");
+        other[4] = 1;
+        let path = write(root.path(), "small", &other, 0o755);
+        assert_eq!(linkage(&path), Linkage::OtherMachine);
+    }
+
+    #[test]
+    fn scripts_are_judged_by_their_interpreter() {
+        let root = tempfile::tempdir().expect("a directory");
+        let binary = write(root.path(), "static", &elf(1, b""), 0o755);
+        let text = format!("#! {} -x\nrest", binary.display());
+        let script = write(root.path(), "script", text.as_bytes(), 0o755);
+        assert_eq!(linkage(&script), Linkage::Static);
+        let text = format!("#!/usr/bin/env -S {}\n", binary.display());
+        let script = write(root.path(), "by-env", text.as_bytes(), 0o755);
+        assert_eq!(linkage(&script), Linkage::Static);
+        let circle = root.path().join("circle");
+        let text = format!("#!{}\n", circle.display());
+        write(root.path(), "circle", text.as_bytes(), 0o755);
+        assert_eq!(linkage(&circle), Linkage::Dynamic);
+    }
+
+    #[test]
+    fn cut_off_files_count_as_ordinary() {
+        let root = tempfile::tempdir().expect("a directory");
+        let whole = elf(3, b"/lib64/ld-linux-x86-64.so.2\0");
+        for length in 0..whole.len() {
+            let path = write(root.path(), "cut", &whole[..length], 0o755);
+            let _ = linkage(&path);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The `weft` command from outside: exit statuses, messages, the daemon's life.
+//!
+//! The preload library is an empty file here, which the dynamic linker passes over with a word on
+//! standard error: these tests are about the command, not about sockets.
+
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// A directory with an empty library, and a control socket of its own.
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("libempty.so"), "").expect("written");
+        Self { directory }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("n.sock")
+    }
+
+    /// A call of `weft` that sees nothing of the machine's own configuration.
+    fn weft(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("XDG_CONFIG_HOME", self.directory.path())
+            .env("WEFT_DAEMON_SOCKET", self.socket())
+            .env("WEFT_PRELOAD", self.directory.path().join("libempty.so"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The same without a daemon.
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut line = vec!["run", "--socket-enable", "off"];
+        line.extend(arguments);
+        self.weft(&line).output().expect("weft starts")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The daemon of a test that failed in the middle.
+        let _ = self.weft(&["down"]).stderr(Stdio::null()).status();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn run_ends_as_the_program_did() {
+    let place = Place::new();
+    for extra in [&[][..], &["--stats"][..]] {
+        let with = |script: &str| {
+            let mut line = extra.to_vec();
+            line.extend(["--", "sh", "-c", script]);
+            place.run(&line)
+        };
+        let output = with("echo out; exit 7");
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(7), "out\n".into()));
+        assert_eq!(with("true").status.code(), Some(0));
+    }
+    // Without --stats the program took the place of the command: it is killed itself.
+    assert_eq!(place.run(&["--", "sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
+    let supervised = place.run(&["--stats", "--", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(supervised.status.code(), Some(128 + 9));
+}
+
+#[test]
+fn what_cannot_be_run_is_told_with_the_status_of_a_shell() {
+    let place = Place::new();
+    let missing = place.run(&["--", "no-such-program-anywhere"]);
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(text(&missing.stderr).contains("is not in PATH"), "{}", text(&missing.stderr));
+    assert_eq!(place.run(&["--", "/nonexistent/x"]).status.code(), Some(127));
+    assert_eq!(place.run(&["--stats", "--", "/etc/passwd"]).status.code(), Some(126));
+    let script = place.directory.path().join("script");
+    std::fs::write(&script, "#!/nonexistent/interpreter\n").expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("own file");
+    let output = place.run(&["--", &script.display().to_string()]);
+    assert_eq!(output.status.code(), Some(127), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_script_without_interpreter_line_is_run_by_the_shell() {
+    let place = Place::new();
+    let script = place.directory.path().join("script");
+    std::fs::write(&script, "echo $1; exit 5\n").expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("own file");
+    for line in [vec!["--"], vec!["--stats", "--"]] {
+        let path = script.display().to_string();
+        let mut line = line;
+        line.extend([path.as_str(), "word"]);
+        let output = place.run(&line);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(5), "word\n".into()));
+    }
+}
+
+#[test]
+fn the_program_sees_the_library_the_socket_and_the_configuration() {
+    let place = Place::new();
+    let mut command = place.weft(&["run", "--socket-enable", "no", "--shm-spin-us", "7"]);
+    command.args(["--", "env"]).env("LD_PRELOAD", "/nonexistent/other.so");
+    let printed = text(&command.output().expect("weft starts").stdout);
+    let library = place.directory.path().join("libempty.so");
+    for line in [
+        format!("LD_PRELOAD={}:/nonexistent/other.so", library.display()),
+        format!("WEFT_SOCKET={}", place.socket().display()),
+        "WEFT_SHM_SPIN_US=7".into(),
+        "WEFT_SOCKET_ENABLE=false".into(),
+        "WEFT_NODE=default".into(),
+    ] {
+        assert!(printed.lines().any(|found| found == line), "{line} is missing in\n{printed}");
+    }
+    assert!(!printed.contains("WEFT_STATS="), "{printed}");
+}
+
+#[test]
+fn stats_are_told_where_to_go_and_printed_at_exit() {
+    let place = Place::new();
+    let output = place.run(&["--stats", "--", "sh", "-c", "head -c 8 $WEFT_STATS"]);
+    assert_eq!(output.stdout.len(), 8, "the program can open the block");
+    let table = text(&output.stderr);
+    assert!(table.contains("fabric") && table.contains("no process loaded"), "{table}");
+}
+
+#[test]
+fn signals_reach_the_program_under_stats() {
+    let place = Place::new();
+    let ready = place.directory.path().join("ready");
+    let script =
+        format!("trap 'exit 9' TERM; : > {}; while :; do sleep 0.05; done", ready.display());
+    let mut command = place.weft(&["run", "--socket-enable", "off", "--stats", "--"]);
+    command.args(["sh", "-c", &script]).stderr(Stdio::null());
+    let mut child = command.spawn().expect("weft starts");
+    while !ready.exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a child");
+    assert_eq!(child.wait().expect("it ends").code(), Some(9));
+}
+
+#[test]
+fn a_bad_configuration_is_refused_and_an_unknown_variable_told() {
+    let place = Place::new();
+    let mut command = place.weft(&["config", "dump"]);
+    command.env("WEFT_SHM_SPIN_US", "4000").env("WEFT_SHM_YIELD", "1");
+    let output = command.output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(told.contains("allowed is a whole number from 0 to 1000"), "{told}");
+    assert!(told.contains("did you mean WEFT_SHM_YIELDS?"), "{told}");
+    let output = place.weft(&["status", "--node", "../x"]).output().expect("weft starts");
+    assert!(text(&output.stderr).contains("node name \"../x\" is not valid"));
+    let output = place.weft(&["status", "--jsn"]).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn a_missing_library_is_told_with_what_to_do() {
+    let place = Place::new();
+    let mut command = place.weft(&["run", "--", "true"]);
+    command.env("WEFT_PRELOAD", "/nonexistent/lib.so");
+    let output = command.output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("/nonexistent/lib.so"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn no_daemon_and_a_stale_socket_are_told_apart() {
+    let place = Place::new();
+    let output = place.weft(&["status"]).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no node daemon runs"), "{}", text(&output.stderr));
+    assert!(place.weft(&["down"]).status().expect("weft starts").success());
+    drop(UnixListener::bind(place.socket()).expect("a socket"));
+    let output = place.weft(&["status"]).output().expect("weft starts");
+    assert!(text(&output.stderr).contains("left over"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_daemon_starts_replaces_a_stale_socket_tells_its_status_and_stops() {
+    let place = Place::new();
+    drop(UnixListener::bind(place.socket()).expect("a socket"));
+    let output = place.weft(&["daemon", "--background"]).output().expect("weft starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = place.weft(&["status", "--json"]).output().expect("weft starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(status.is_object(), "{status}");
+    let output = place.weft(&["daemon"]).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("already answers"), "{}", text(&output.stderr));
+    let output = place.weft(&["info", "--json"]).output().expect("weft starts");
+    let information: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(information["daemon"]["answers"], true);
+    assert!(place.weft(&["down"]).status().expect("weft starts").success());
+    assert!(!place.weft(&["status"]).output().expect("weft starts").status.success());
+}
+
+#[test]
+fn run_starts_a_daemon_that_is_nobodys_child() {
+    let place = Place::new();
+    // The shell's only child is the `cat` that reads the list.
+    let script = "exec 3>&1; cat /proc/$$/task/$$/children >&3";
+    let output = place.weft(&["run", "--", "sh", "-c", script]).output().expect("weft starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let children = text(&output.stdout);
+    assert_eq!(children.split_whitespace().count(), 1, "{children}");
+    assert!(place.weft(&["status"]).output().expect("weft starts").status.success());
+    assert!(place.weft(&["down"]).status().expect("weft starts").success());
+}
