@@ -1,0 +1,293 @@
+"""How connections come to be, and their names and options."""
+
+import errno
+import select
+import socket
+import struct
+import threading
+import time
+
+from semantics import case, exactly, pattern, until_end
+
+
+@case
+class connect_without_blocking:
+    def server(t):
+        c = t.accept()
+        t.say(c.recv(10))
+        c.sendall(b"pong")
+        t.sync()
+
+    def client(t):
+        address = tuple(t.hear())
+        s = socket.socket()
+        s.setblocking(False)
+        number = s.connect_ex(address)
+        t.say(number in (0, errno.EINPROGRESS))
+        t.say(select.select([], [s], [], 5)[1] == [s])
+        t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        t.say(errno.errorcode.get(s.connect_ex(address)))
+        if not t.cold:
+            for _ in range(20):
+                select.select([], [s], [], 5)
+                s.send(b"png")
+                got = b""
+                while len(got) < 4:
+                    select.select([s], [], [], 5)
+                    got += s.recv(4 - len(got))
+        s.send(b"ping")
+        select.select([s], [], [], 5)
+        t.say(s.recv(10))
+        t.sync()
+
+
+@case
+class connection_refused:
+    def server(t):
+        listener = t.listen()
+        t.hear()
+        listener.close()
+        t.sync()
+        t.sync()
+
+    def client(t):
+        address = tuple(t.hear())
+        t.tell("close it")
+        t.sync()
+        s = socket.socket()
+        t.attempt("connect", s.connect, address)
+        s = socket.socket()
+        s.setblocking(False)
+        number = s.connect_ex(address)
+        if number == errno.EINPROGRESS:
+            poller = select.poll()
+            poller.register(s, select.POLLIN | select.POLLOUT)
+            events = poller.poll(5000)[0][1]
+            t.say(bool(events & select.POLLERR), bool(events & select.POLLHUP))
+            number = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        t.say(errno.errorcode.get(number))
+        t.sync()
+
+
+@case
+class names_of_both_ends:
+    def server(t):
+        c = t.accept()
+        t.say(c.getsockname()[0], c.getpeername()[0])
+        t.tell([c.getsockname(), c.getpeername()])
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        local, remote = t.hear()
+        t.say(list(s.getpeername()) == local, list(s.getsockname()) == remote)
+        t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_STREAM)
+        t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        t.sync()
+        s.close()
+        other = socket.socket()
+        t.attempt("unconnected", other.getpeername)
+
+
+@case
+class ipv6:
+    def server(t):
+        c = t.accept(host="::1", family=socket.AF_INET6)
+        t.say(c.getpeername()[0], exactly(c, 100_000) == pattern(100_000))
+        c.sendall(b"six")
+        t.sync()
+
+    def client(t):
+        s = t.connect(family=socket.AF_INET6)
+        s.sendall(pattern(100_000))
+        t.say(s.recv(10))
+        t.sync()
+
+
+@case
+class dual_stack:
+    def server(t):
+        listener = socket.socket(socket.AF_INET6)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::", 0))
+        listener.listen()
+        t.tell(["127.0.0.1", listener.getsockname()[1]])
+        for _ in range(2):
+            c = t.accept(listener)
+            t.say(c.getpeername()[0], c.recv(10))
+            c.sendall(b"yes")
+            c.close()
+
+    def client(t):
+        host, port = t.hear()
+        s = t.connect((host, port))
+        s.sendall(b"four")
+        t.say(until_end(s))
+        s = t.connect(("::1", port), family=socket.AF_INET6)
+        s.sendall(b"six")
+        t.say(until_end(s))
+
+
+@case
+class linger_zero_resets:
+    def server(t):
+        c = t.accept()
+        t.sync()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.close()
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        t.sync()
+        t.sync()
+        time.sleep(0.05)
+        t.attempt("recv", s.recv, 10)
+        t.attempt("send", s.send, b"x")
+
+
+@case
+class linger_waits_for_the_data:
+    def server(t):
+        c = t.accept()
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 5))
+        c.sendall(pattern(100_000))
+        c.close()
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        t.say(until_end(s) == pattern(100_000))
+        t.sync()
+
+
+@case
+class many_connections_one_after_the_other:
+    def server(t):
+        listener = t.listen()
+        seen = 0
+        for number in range(1000):
+            c, _ = listener.accept()
+            seen += exactly(c, 8) == b"%08d" % number
+            c.sendall(b"%04d" % (number % 10_000))
+            c.close()
+        t.say(seen)
+        t.sync()
+
+    def client(t):
+        address = tuple(t.hear())
+        seen = 0
+        for number in range(1000):
+            s = socket.create_connection(address)
+            s.sendall(b"%08d" % number)
+            seen += until_end(s) == b"%04d" % (number % 10_000)
+            s.close()
+        t.say(seen)
+        t.sync()
+
+
+@case
+class server_speaks_first:
+    def server(t):
+        c = t.accept(warm=False)
+        c.sendall(b"220 welcome\r\n")
+        t.say(c.recv(100))
+        c.sendall(b"221 bye\r\n")
+        c.close()
+
+    def client(t):
+        s = t.connect(warm=False)
+        t.say(s.recv(13, socket.MSG_WAITALL))
+        s.sendall(b"QUIT\r\n")
+        t.say(until_end(s))
+
+
+@case
+class client_speaks_before_accept:
+    def server(t):
+        listener = t.listen()
+        t.sync()
+        time.sleep(0.1)
+        c, _ = listener.accept()
+        t.say(exactly(c, 50_005) == b"early" + pattern(50_000))
+        c.sendall(b"late")
+        t.say(until_end(c))
+
+    def client(t):
+        address = tuple(t.hear())
+        s = socket.create_connection(address)
+        s.sendall(b"early")
+        t.sync()
+        s.sendall(pattern(50_000))
+        t.say(s.recv(10))
+        s.close()
+
+
+@case
+class closed_before_accept:
+    def server(t):
+        listener = t.listen()
+        t.sync()
+        c, _ = listener.accept()
+        t.say(until_end(c))
+
+    def client(t):
+        address = tuple(t.hear())
+        s = socket.create_connection(address)
+        s.sendall(b"gone already")
+        s.close()
+        t.sync()
+
+
+@case
+class large_writes_in_both_directions:
+    def server(t):
+        c = t.accept()
+        exchange(t, c, 20_000_000)
+
+    def client(t):
+        s = t.connect()
+        exchange(t, s, 20_000_000)
+
+
+def exchange(t, connection, count):
+    sender = threading.Thread(target=connection.sendall, args=[pattern(count)])
+    sender.start()
+    t.say(exactly(connection, count) == pattern(count))
+    sender.join()
+    t.sync()
+
+
+@case
+class urgent_byte:
+    def server(t):
+        c = t.accept()
+        t.sync()
+        t.say(sorted(exactly(c, 3)))
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        t.attempt("none came", s.recv, 1, socket.MSG_OOB)
+        s.sendall(b"abc")
+        t.sync()
+        t.sync()
+
+
+@case
+class options_of_a_connection:
+    def server(t):
+        c = t.accept()
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        t.say(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 50_000)
+        t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+        state = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[0]
+        t.say("established", state == 1)
+        t.sync()

@@ -1,0 +1,196 @@
+//! A node of a test's own: a directory, a daemon, and programs under weft or beside it.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::Running;
+use crate::program;
+
+/// Which side of a connection runs under weft.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Under {
+    /// Both: the bytes go over the fabric.
+    Both,
+    /// The client alone: they stay on TCP.
+    Client,
+    /// The server alone: they stay on TCP.
+    Server,
+}
+
+impl Under {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Both, Self::Client, Self::Server];
+
+    /// True when the server runs under weft.
+    #[must_use]
+    pub const fn server(self) -> bool {
+        matches!(self, Self::Both | Self::Server)
+    }
+
+    /// True when the client runs under weft.
+    #[must_use]
+    pub const fn client(self) -> bool {
+        matches!(self, Self::Both | Self::Client)
+    }
+}
+
+/// A node with a directory of its own, and a daemon unless it was ended.
+#[derive(Debug)]
+pub struct Node {
+    daemon: Option<Running>,
+    // After the daemon, so that it is removed when that is gone.
+    directory: TempDir,
+}
+
+impl Node {
+    /// A node whose daemon answers.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut node = Self::without_daemon();
+        node.start_daemon();
+        node
+    }
+
+    /// A node without a daemon; `weft run` starts one.
+    ///
+    /// # Panics
+    /// When there can be no directory for it.
+    #[must_use]
+    pub fn without_daemon() -> Self {
+        let directory = TempDir::with_prefix("weft-e2e-").expect("a directory");
+        // Other users of a system daemon must get there.
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), mode).expect("our own directory");
+        Self { daemon: None, directory }
+    }
+
+    /// Starts the daemon and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn start_daemon(&mut self) {
+        let mut daemon = self.start(self.weft(["daemon"]));
+        let start = Instant::now();
+        while std::os::unix::net::UnixStream::connect(self.socket()).is_err()
+            && !daemon.stderr().contains("ready at")
+        {
+            assert!(
+                !daemon.has_ended() && start.elapsed() < Duration::from_secs(10),
+                "the daemon does not answer: {}",
+                daemon.stderr()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.daemon = Some(daemon);
+    }
+
+    /// Kills the daemon at once.
+    ///
+    /// # Panics
+    /// When it was not started by [`Node::start_daemon`].
+    pub fn kill_daemon(&mut self) {
+        drop(self.daemon.take().expect("a daemon runs"));
+    }
+
+    /// The test's directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The daemon's socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory().join("n.sock")
+    }
+
+    /// A call of `weft` that uses this node and sees no other configuration.
+    pub fn weft<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Command {
+        let mut command = self.plain(program::weft());
+        command.args(arguments);
+        command
+    }
+
+    /// A program without weft.
+    pub fn plain(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("WEFT_") && !text.starts_with("WEFT_E2E_") && text != "WEFT_LOG" {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .env_remove("LD_PRELOAD")
+            .env("XDG_CONFIG_HOME", self.directory())
+            .env("WEFT_DAEMON_SOCKET", self.socket())
+            .env("PYTHONUNBUFFERED", "1")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A program under `weft run --stats`, or without weft.
+    pub fn program(&self, weft: bool, program: impl AsRef<OsStr>) -> Command {
+        if weft {
+            let mut command = self.weft(["run", "--stats", "--"]);
+            command.arg(program);
+            command
+        } else {
+            self.plain(program)
+        }
+    }
+
+    /// A program under `weft run`, which becomes it: the process is the program itself.
+    pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.weft(["run", "--"]);
+        command.arg(program);
+        command
+    }
+
+    /// Starts a command of this node.
+    #[must_use]
+    pub fn start(&self, command: Command) -> Running {
+        Running::start(command, self.directory())
+    }
+
+    /// What `weft status --json` says.
+    ///
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let ended = self.start(self.weft(["status", "--json"])).wait(Duration::from_secs(10));
+        serde_json::from_str(&ended.clone().success().stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", ended.report()))
+    }
+
+    /// Waits until `weft status` satisfies `wanted`.
+    ///
+    /// # Panics
+    /// When it does not within 10 s.
+    pub fn await_status(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let start = Instant::now();
+        loop {
+            let status = self.status();
+            if wanted(&status) {
+                return status;
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "not {what}: {status:#}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,290 @@
+//! Programs that a test starts: their output in files, an end to every wait, death at the end.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+
+use crate::statistics::Statistics;
+
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// A program that runs. Killed with its process group when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    shown: String,
+    stdout: PathBuf,
+    stderr: PathBuf,
+    ended: Option<ExitStatus>,
+}
+
+/// A program that ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// What was run, for messages.
+    pub shown: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of, and the table of `--stats`.
+    pub stderr: String,
+}
+
+impl Running {
+    /// Starts `command` with its output in files of `directory`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(mut command: Command, directory: &Path) -> Self {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let stdout = directory.join(format!("{number}.out"));
+        let stderr = directory.join(format!("{number}.err"));
+        let shown = format!("{command:?}").replace('"', "");
+        command
+            .stdout(File::create(&stdout).expect("the test's directory"))
+            .stderr(File::create(&stderr).expect("the test's directory"))
+            .process_group(0);
+        let child = command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
+        Self { child, shown, stdout, stderr, ended: None }
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it printed so far.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        read(&self.stdout)
+    }
+
+    /// What it complained of so far.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        read(&self.stderr)
+    }
+
+    /// True when it ended.
+    pub fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().unwrap_or(None);
+        }
+        self.ended.is_some()
+    }
+
+    /// Sends a signal to the process alone.
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended; whoever waits sees that.
+        let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// When it does not come in time.
+    #[must_use]
+    pub fn wait(mut self, limit: Duration) -> Ended {
+        let start = Instant::now();
+        while !self.has_ended() {
+            assert!(
+                start.elapsed() < limit,
+                "{} did not end within {limit:?}\n{}\n{}",
+                self.shown,
+                tail(&self.stdout()),
+                tail(&self.stderr())
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+        let status = self.ended.expect("it ended");
+        let shown = self.shown.clone();
+        Ended { shown, status, stdout: self.stdout(), stderr: self.stderr() }
+    }
+
+    /// Asks it to end and waits for that.
+    #[must_use]
+    pub fn stop(self) -> Ended {
+        self.signal(Signal::TERM);
+        self.wait(Duration::from_secs(10))
+    }
+
+    /// Waits until it wrote `text` to standard output.
+    ///
+    /// # Panics
+    /// When it ends before, or takes longer than 20 s.
+    pub fn await_output(&mut self, text: &str) {
+        let start = Instant::now();
+        while !self.stdout().contains(text) {
+            assert!(
+                !self.has_ended() && start.elapsed() < Duration::from_secs(20),
+                "{} did not print {text:?}\n{}\n{}",
+                self.shown,
+                tail(&self.stdout()),
+                tail(&self.stderr())
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until somebody listens at TCP `port` of this host; does not connect.
+    ///
+    /// # Panics
+    /// When the program ends before, or it takes longer than 20 s.
+    pub fn await_port(&mut self, port: u16) {
+        let start = Instant::now();
+        while !listens(port) {
+            assert!(
+                !self.has_ended() && start.elapsed() < Duration::from_secs(20),
+                "{} does not listen at {port}\n{}\n{}",
+                self.shown,
+                tail(&self.stdout()),
+                tail(&self.stderr())
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Ended {
+    /// Itself, when the program ended with status 0.
+    ///
+    /// # Panics
+    /// When it did not.
+    #[must_use]
+    pub fn success(self) -> Self {
+        assert!(self.status.success(), "{}", self.report());
+        self
+    }
+
+    /// The status as a shell has it.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// The table of `--stats`.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics::parse(&self.stderr).unwrap_or_else(|| panic!("no table: {}", self.report()))
+    }
+
+    /// All of it, for messages.
+    #[must_use]
+    pub fn report(&self) -> String {
+        let Self { shown, status, .. } = self;
+        format!("{shown}: {status}\n{}\n{}", tail(&self.stdout), tail(&self.stderr))
+    }
+}
+
+/// A port that is free now.
+///
+/// # Panics
+/// When the host has none.
+#[must_use]
+pub fn free_port() -> u16 {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    socket.local_addr().expect("bound").port()
+}
+
+/// True when some socket of this host listens at TCP `port`.
+#[must_use]
+pub fn listens(port: u16) -> bool {
+    let wanted = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
+        read(Path::new(path)).lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.get(1).is_some_and(|local| local.ends_with(&wanted))
+                && fields.get(3) == Some(&"0A")
+        })
+    })
+}
+
+/// Processes below this one, also those whose parents are gone, with their command lines.
+#[must_use]
+pub fn descendants() -> Vec<(u32, String)> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        let stat = read(Path::new(&format!("/proc/{pid}/stat")));
+        // The name in brackets may hold anything; what follows it does not.
+        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        if let Some(parent) = rest.split_whitespace().nth(1).and_then(|word| word.parse().ok()) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = Vec::new();
+    let mut queue = vec![std::process::id()];
+    while let Some(parent) = queue.pop() {
+        for pid in children.remove(&parent).unwrap_or_default() {
+            let line = read(Path::new(&format!("/proc/{pid}/cmdline"))).replace('\0', " ");
+            found.push((pid, line));
+            queue.push(pid);
+        }
+    }
+    found
+}
+
+/// Kills and reaps every process below this one.
+pub fn kill_descendants() {
+    for _ in 0..200 {
+        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+        let left = descendants();
+        if left.is_empty() {
+            return;
+        }
+        for (pid, _) in left {
+            if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    eprintln!("processes that cannot be ended: {:?}", descendants());
+}
+
+/// The file as far as it is there and is text.
+fn read(path: &Path) -> String {
+    let bytes: io::Result<Vec<u8>> = std::fs::read(path);
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+}
+
+/// The last lines of `text`.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(25)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listening_port_is_seen_and_a_free_one_is_not() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        assert!(listens(socket.local_addr().expect("bound").port()));
+        assert!(!listens(1));
+    }
+}

@@ -1,0 +1,73 @@
+//! Where the programs are that the tests run: weft, those of others, and our own scripts.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::Skip;
+
+/// The `weft` to test. Without `WEFT_BIN` it is built, in release mode, where cargo puts it.
+///
+/// # Panics
+/// When it is nowhere and cannot be built.
+pub fn weft() -> &'static Path {
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        if let Some(path) = std::env::var_os("WEFT_BIN") {
+            let path = PathBuf::from(path);
+            assert!(path.is_file(), "WEFT_BIN names {}, which is not a file", path.display());
+            return std::path::absolute(&path).expect("a path");
+        }
+        // This program is TARGET/PROFILE/deps/NAME.
+        let own = std::env::current_exe().expect("the test's own file");
+        let target = own.ancestors().nth(3).expect("cargo runs tests in its target directory");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--release", "--quiet", "-p", "weft-cli", "-p", "weft-preload"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .env("CARGO_TARGET_DIR", target)
+            .status();
+        assert!(built.is_ok_and(|status| status.success()), "weft does not build");
+        target.join("release/weft")
+    })
+}
+
+/// A program of others, by name.
+///
+/// # Errors
+/// [`Skip`] when it is not installed.
+pub fn find(name: &str) -> Result<PathBuf, Skip> {
+    std::env::var_os("PATH")
+        .and_then(|path| {
+            std::env::split_paths(&path)
+                .map(|directory| directory.join(name))
+                .find(|path| path.is_file())
+        })
+        .ok_or_else(|| Skip(format!("{name} is not installed")))
+}
+
+/// The Python interpreter itself, not a script that looks for one.
+///
+/// # Errors
+/// [`Skip`] when there is none.
+pub fn python() -> Result<PathBuf, Skip> {
+    static PLACE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let system = Path::new("/usr/bin/python3");
+    let found = PLACE.get_or_init(|| {
+        if system.is_file() {
+            return Some(system.to_owned());
+        }
+        let mut command = Command::new("python3");
+        command.args(["-c", "import sys; print(sys.executable)"]).stdin(Stdio::null());
+        let printed = command.output().ok()?;
+        Some(PathBuf::from(String::from_utf8(printed.stdout).ok()?.trim()))
+            .filter(|path| path.is_file())
+    });
+    found.clone().ok_or_else(|| Skip("python3 is not installed".into()))
+}
+
+/// One of our own scripts in `programs/`.
+#[must_use]
+pub fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
+}

@@ -1,0 +1,220 @@
+//! Runs the cases of a test program one after the other, each with a time limit.
+//!
+//! Takes the place of the standard runner, which knows only at compile time what is ignored. It
+//! understands the arguments that cargo's users give (a filter, `--exact`, `--skip`, `--list`,
+//! `--quiet`) and prints the same last line, which `cargo verify` counts.
+//!
+//! What is always true: after a case no process that it started is there. This process adopts
+//! orphans among its descendants, so that daemons are found too.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::process::kill_descendants;
+
+/// Where the last panic was; set by the hook that [`main`] installs.
+static PLACE_OF_PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// Why a case could not be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Skip(pub String);
+
+/// How a case ends unless it panics.
+pub type Outcome = Result<(), Skip>;
+
+/// One test.
+#[derive(Clone)]
+pub struct Case {
+    name: String,
+    limit: Duration,
+    run: Arc<dyn Fn() -> Outcome + Send + Sync>,
+}
+
+impl Case {
+    /// A case that may take a minute and a half.
+    pub fn new(name: impl Into<String>, run: impl Fn() -> Outcome + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), limit: Duration::from_secs(90), run: Arc::new(run) }
+    }
+
+    /// The same with another time limit.
+    #[must_use]
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+}
+
+/// Declares cases after functions: the name of the case is the name of the function.
+#[macro_export]
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        vec![$($crate::Case::new(stringify!($name), $name)),*]
+    };
+}
+
+#[derive(Default)]
+struct Arguments {
+    filters: Vec<String>,
+    skips: Vec<String>,
+    exact: bool,
+    list: bool,
+    only_ignored: bool,
+}
+
+impl Arguments {
+    fn read() -> Self {
+        let mut found = Self::default();
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--exact" => found.exact = true,
+                "--list" => found.list = true,
+                "--ignored" => found.only_ignored = true,
+                "--skip" => found.skips.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" | "-Z" => drop(arguments.next()),
+                option if option.starts_with('-') => {}
+                filter => found.filters.push(filter.to_owned()),
+            }
+        }
+        found
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        let fits =
+            |pattern: &String| if self.exact { name == pattern } else { name.contains(pattern) };
+        (self.filters.is_empty() || self.filters.iter().any(fits)) && !self.skips.iter().any(fits)
+    }
+}
+
+enum Judgement {
+    Passed,
+    Skipped(String),
+    Failed(String),
+}
+
+/// The `main` of a test program.
+#[must_use]
+pub fn main(cases: Vec<Case>) -> ExitCode {
+    let arguments = Arguments::read();
+    let total = cases.len();
+    let wanted: Vec<Case> = cases.into_iter().filter(|case| arguments.wants(&case.name)).collect();
+    if arguments.list {
+        for case in &wanted {
+            println!("{}: test", case.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let wanted = if arguments.only_ignored { Vec::new() } else { wanted };
+    // Without it, daemons that outlive a case would not be found; nothing else is lost.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    std::panic::set_hook(Box::new(|panic| {
+        let at = panic.location().map(ToString::to_string).unwrap_or_default();
+        *PLACE_OF_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }));
+    println!("\nrunning {} tests", wanted.len());
+    let start = Instant::now();
+    let (mut passed, mut ignored, mut failures) = (0, 0, Vec::new());
+    for case in &wanted {
+        let begin = Instant::now();
+        let result = run(case);
+        let seconds = begin.elapsed().as_secs_f64();
+        match result {
+            Judgement::Passed => {
+                passed += 1;
+                println!("test {} ... ok ({seconds:.1} s)", case.name);
+            }
+            Judgement::Skipped(reason) => {
+                ignored += 1;
+                println!("test {} ... ignored, {reason}", case.name);
+            }
+            Judgement::Failed(reason) => {
+                println!("test {} ... FAILED ({seconds:.1} s)\n{reason}\n", case.name);
+                failures.push(case.name.clone());
+            }
+        }
+    }
+    if !failures.is_empty() {
+        println!("\nfailures:\n    {}", failures.join("\n    "));
+    }
+    println!(
+        "\ntest result: {}. {passed} passed; {} failed; {ignored} ignored; 0 measured; {} filtered \
+         out; finished in {:.2}s\n",
+        if failures.is_empty() { "ok" } else { "FAILED" },
+        failures.len(),
+        total - wanted.len(),
+        start.elapsed().as_secs_f64(),
+    );
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs a case in a thread of its own, and ends what it started.
+fn run(case: &Case) -> Judgement {
+    let (sender, receiver) = channel();
+    let body = Arc::clone(&case.run);
+    thread::spawn(move || {
+        let outcome = catch_unwind(AssertUnwindSafe(|| body()));
+        // The main thread may have given up.
+        let _ = sender.send(outcome);
+    });
+    let result = match receiver.recv_timeout(case.limit) {
+        Ok(Ok(Ok(()))) => Judgement::Passed,
+        Ok(Ok(Err(Skip(reason)))) => Judgement::Skipped(reason),
+        Ok(Err(panic)) => Judgement::Failed(message(panic.as_ref())),
+        Err(RecvTimeoutError::Timeout) => {
+            kill_descendants();
+            // With its programs dead it comes to an end; whether it does or not, it failed.
+            let _ = receiver.recv_timeout(Duration::from_secs(5));
+            Judgement::Failed(format!("no end within {} s", case.limit.as_secs()))
+        }
+        Err(RecvTimeoutError::Disconnected) => {
+            Judgement::Failed("the test's thread is gone".into())
+        }
+    };
+    kill_descendants();
+    result
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let place = PLACE_OF_PANIC.lock().unwrap_or_else(PoisonError::into_inner).split_off(0);
+    let text = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "a panic without words".to_owned());
+    if place.is_empty() { text } else { format!("{place}: {text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_fails_by_panic_and_by_time_and_is_skipped_by_word() {
+        let failed = run(&Case::new("x", || panic!("seven")));
+        assert!(matches!(failed, Judgement::Failed(reason) if reason == "seven"));
+        let skipped = run(&Case::new("x", || Err(Skip("why".into()))));
+        assert!(matches!(skipped, Judgement::Skipped(reason) if reason == "why"));
+        let long = Case::new("x", || {
+            thread::sleep(Duration::from_millis(300));
+            Ok(())
+        });
+        let late = run(&long.within(Duration::from_millis(20)));
+        assert!(matches!(late, Judgement::Failed(reason) if reason.contains("no end")));
+    }
+
+    #[test]
+    fn filters_select_as_cargo_users_expect() {
+        let arguments = Arguments {
+            filters: vec!["curl".into()],
+            skips: vec!["big".into()],
+            ..Arguments::default()
+        };
+        assert!(arguments.wants("curl_small") && !arguments.wants("curl_big"));
+        assert!(!arguments.wants("redis"));
+    }
+}

@@ -1,0 +1,323 @@
+//! What can be wrong around a program: each is a clear message, or plain TCP, never a crash.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use weft_e2e::exchange::exchange;
+use weft_e2e::{Case, Ended, Node, Outcome, Skip, cases, process, program, suite};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    let mut cases = cases![
+        an_unknown_option_is_told,
+        a_missing_program_is_told,
+        a_program_that_cannot_be_executed_is_told,
+        a_stale_socket_is_replaced,
+        a_program_that_closes_all_descriptors_uses_the_fabric,
+        a_program_that_closes_all_descriptors_in_the_middle_goes_on,
+        no_file_may_grow,
+        descriptors_run_out_in_the_middle,
+        a_static_program_keeps_working,
+        a_go_program_keeps_working,
+        an_unwritable_directory_of_the_daemon_costs_the_fabric_only,
+        a_switched_off_fabric_is_tcp,
+    ];
+    for manner in ["version", "silent", "noise", "closes"] {
+        let name = format!("a_false_daemon_costs_the_fabric_only_{manner}");
+        cases.push(Case::new(name, move || false_daemon(manner)));
+    }
+    for limit in [6, 8, 10, 12, 16, 24, 64] {
+        let name = format!("few_descriptors_{limit}");
+        cases.push(Case::new(name, move || few_descriptors(limit)));
+    }
+    for megabytes in [60, 100, 200, 400] {
+        let name = format!("little_memory_{megabytes}_mb");
+        cases.push(Case::new(name, move || little_memory(megabytes)));
+    }
+    suite::main(cases)
+}
+
+fn ended(node: &Node, arguments: &[&str]) -> Ended {
+    let ended = node.start(node.weft(arguments)).wait(LIMIT);
+    assert!(!ended.stderr.contains("panicked"), "{}", ended.report());
+    ended
+}
+
+fn an_unknown_option_is_told() -> Outcome {
+    let node = Node::without_daemon();
+    for arguments in [&["run", "--statz", "--", "true"][..], &["runn", "true"], &["run"]] {
+        let ended = ended(&node, arguments);
+        assert_eq!(ended.code(), 2, "{}", ended.report());
+        assert!(ended.stderr.contains("--help") && ended.stdout.is_empty(), "{}", ended.report());
+    }
+    let ended = ended(&node, &["run", "--statz", "--", "true"]);
+    assert!(ended.stderr.contains("--stats"), "the nearest is named: {}", ended.report());
+    Ok(())
+}
+
+fn a_missing_program_is_told() -> Outcome {
+    let node = Node::without_daemon();
+    for arguments in [
+        &["run", "--", "no-such-program-anywhere"][..],
+        &["run", "--stats", "--", "no-such-program-anywhere"],
+        &["run", "--", "/nonexistent/program"],
+    ] {
+        let ended = ended(&node, arguments);
+        assert_eq!(ended.code(), 127, "{}", ended.report());
+        assert!(ended.stderr.starts_with("weft: "), "{}", ended.report());
+    }
+    Ok(())
+}
+
+fn a_program_that_cannot_be_executed_is_told() -> Outcome {
+    let node = Node::without_daemon();
+    for path in ["/etc/passwd", "/"] {
+        let ended = ended(&node, &["run", "--", path]);
+        assert_eq!(ended.code(), 126, "{}", ended.report());
+        assert!(ended.stderr.contains(path), "{}", ended.report());
+    }
+    Ok(())
+}
+
+/// The script under `weft run --stats`.
+fn python(node: &Node, arguments: &[&str], options: &[&str]) -> Command {
+    let mut command = node.program(true, program::python().expect("looked for before"));
+    command.arg(program::script("exchange.py")).args(arguments).args(options);
+    command
+}
+
+/// Both ends under weft with these options; the bytes go over the fabric.
+fn over_fabric(node: &Node, options: &[&str]) {
+    let (server, client) =
+        exchange(node, |words| python(node, words, options), |words| python(node, words, options));
+    for ended in [server, client] {
+        ended.statistics().assert_all_fabric(1, 300_000, 300_000);
+    }
+}
+
+fn a_stale_socket_is_replaced() -> Outcome {
+    program::python()?;
+    let node = Node::without_daemon();
+    drop(std::os::unix::net::UnixListener::bind(node.socket()).expect("a socket"));
+    over_fabric(&node, &[]);
+    Ok(())
+}
+
+fn a_program_that_closes_all_descriptors_uses_the_fabric() -> Outcome {
+    program::python()?;
+    over_fabric(&Node::new(), &["--close-all"]);
+    Ok(())
+}
+
+fn a_program_that_closes_all_descriptors_in_the_middle_goes_on() -> Outcome {
+    program::python()?;
+    over_fabric(&Node::new(), &["--close-after"]);
+    Ok(())
+}
+
+fn a_switched_off_fabric_is_tcp() -> Outcome {
+    program::python()?;
+    let node = Node::without_daemon();
+    let command = |words: &[&str]| {
+        let mut command = node.weft(["run", "--socket-enable", "off", "--stats", "--"]);
+        command.arg(program::python().expect("there")).arg(program::script("exchange.py"));
+        command.args(words);
+        command
+    };
+    let (_, client) = exchange(&node, command, command);
+    assert_eq!(client.statistics().fabric.connections, 0, "{}", client.report());
+    assert!(!node.socket().exists(), "no daemon was needed");
+    Ok(())
+}
+
+/// Something else answers at the daemon's socket.
+fn false_daemon(manner: &str) -> Outcome {
+    let interpreter = program::python()?;
+    let node = Node::without_daemon();
+    let mut daemon = node.plain(interpreter);
+    daemon.arg(program::script("fake_daemon.py")).arg(node.socket()).arg(manner);
+    let mut daemon = node.start(daemon);
+    daemon.await_output("ready");
+    let (server, client) =
+        exchange(&node, |words| python(&node, words, &[]), |words| python(&node, words, &[]));
+    for ended in [&server, &client] {
+        ended.statistics().assert_all_tcp(1);
+        if manner == "version" {
+            assert!(ended.stderr.contains("version 77"), "{}", ended.report());
+            assert!(ended.stderr.contains("weft down"), "what to do: {}", ended.report());
+        }
+    }
+    Ok(())
+}
+
+/// The script in a shell that sets a limit first.
+fn limited(node: &Node, limit: &str, weft: bool, words: &[&str], options: &[&str]) -> Command {
+    let mut command = node.plain("/bin/sh");
+    let script = program::script("exchange.py");
+    let interpreter = program::python().expect("looked for before");
+    let inner = format!("ulimit {limit} && exec \"$@\"");
+    if weft {
+        // The limit is the program's alone: not of the command, nor of a daemon it starts.
+        command = node.weft(["run", "--stats", "--", "/bin/sh", "-c"]);
+    } else {
+        command.arg("-c");
+    }
+    command.arg(inner).arg("sh").arg(interpreter).arg(script).args(words).args(options);
+    command
+}
+
+/// Runs the exchange with a limit on one side or both; whatever works without weft works with it.
+fn with_limit(limit: &str, options: &[&str]) -> Outcome {
+    program::python()?;
+    let node = Node::new();
+    let probe = |words: &[&str]| limited(&node, limit, false, words, options);
+    let mut server = node.start(probe(&["server", "-"]));
+    let mut works = false;
+    for _ in 0..2000 {
+        works = server.stdout().contains('\n');
+        if works || server.has_ended() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if !works {
+        return Err(Skip(format!("python itself does not work with ulimit {limit}")));
+    }
+    drop(server);
+    let with = |words: &[&str]| limited(&node, limit, true, words, options);
+    let without = |words: &[&str]| python(&node, words, &[]);
+    for (server, client) in [
+        exchange(&node, with, with),
+        exchange(&node, with, without),
+        exchange(&node, without, with),
+    ] {
+        for ended in [server, client] {
+            // Either way, but counted.
+            let statistics = ended.statistics();
+            let all = statistics.fabric.connections + statistics.tcp.connections;
+            assert!(all <= 1, "{}", ended.report());
+        }
+    }
+    Ok(())
+}
+
+fn few_descriptors(limit: u32) -> Outcome {
+    with_limit(&format!("-n {limit}"), &[])
+}
+
+fn descriptors_run_out_in_the_middle() -> Outcome {
+    with_limit("-n 40", &["--greedy"])
+}
+
+fn little_memory(megabytes: u32) -> Outcome {
+    with_limit(&format!("-v {}", megabytes * 1000), &[])
+}
+
+/// No file of any kind may grow, memory files among them: the signal for that must not reach the
+/// program, which did nothing to earn it.
+fn no_file_may_grow() -> Outcome {
+    let nc = program::find("nc")?;
+    let node = Node::new();
+    let port = process::free_port();
+    let mut server = node.weft(["run", "--", "/bin/sh", "-c"]);
+    server.arg("ulimit -f 0 && exec \"$@\" >/dev/null").arg("sh").arg(&nc);
+    server.args(["-d", "-l", "127.0.0.1", &port.to_string()]);
+    let mut server = node.start(server);
+    server.await_port(port);
+    let mut client = node.program(true, &nc);
+    let input = node.directory().join("input");
+    std::fs::write(&input, vec![7; 3_000_000]).expect("room on the disk");
+    client.args(["-N", "127.0.0.1", &port.to_string()]);
+    client.stdin(std::fs::File::open(input).expect("just written"));
+    let client = node.start(client).wait(LIMIT).success();
+    let server = server.wait(LIMIT).success();
+    assert!(client.statistics().tcp.sent + client.statistics().fabric.sent >= 3_000_000);
+    assert_eq!(server.code(), 0, "{}", server.report());
+    Ok(())
+}
+
+/// Compiles the static client; `None` in the place of what is missing.
+fn static_client(node: &Node) -> Result<PathBuf, Skip> {
+    let gcc = program::find("gcc")?;
+    let binary = node.directory().join("static_client");
+    let mut command = Command::new(gcc);
+    command.args(["-static", "-O1", "-o"]).arg(&binary).arg(program::script("static_client.c"));
+    let output = command.output().expect("gcc starts");
+    if output.status.success() {
+        Ok(binary)
+    } else {
+        Err(Skip("gcc cannot link statically here".into()))
+    }
+}
+
+fn foreign(node: &Node, binary: &std::path::Path) {
+    let client = |words: &[&str]| {
+        let mut command = node.program(true, binary);
+        command.args(&words[1..]);
+        command
+    };
+    let (server, client) = exchange(node, |words| python(node, words, &[]), client);
+    server.statistics().assert_all_tcp(1);
+    assert_eq!(client.statistics().fabric.connections, 0, "{}", client.report());
+}
+
+fn a_static_program_keeps_working() -> Outcome {
+    program::python()?;
+    let node = Node::new();
+    let binary = static_client(&node)?;
+    foreign(&node, &binary);
+    let ended = node.start({
+        let mut command = node.program(true, &binary);
+        command.arg("1");
+        command
+    });
+    let ended = ended.wait(LIMIT);
+    assert_eq!(ended.code(), 3, "its own status: {}", ended.report());
+    assert!(ended.stderr.contains("statically linked"), "{}", ended.report());
+    Ok(())
+}
+
+fn a_go_program_keeps_working() -> Outcome {
+    program::python()?;
+    let go = program::find("go")?;
+    let node = Node::new();
+    let binary = node.directory().join("go_client");
+    let mut command = Command::new(go);
+    command
+        .args(["build", "-o"])
+        .arg(&binary)
+        .arg(program::script("go_client.go"))
+        .env("GOCACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/go-cache"))
+        .env("GOFLAGS", "-mod=mod")
+        .env("GOTOOLCHAIN", "local");
+    let output = command.output().expect("go starts");
+    if !output.status.success() {
+        return Err(Skip(format!("go: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    foreign(&node, &binary);
+    Ok(())
+}
+
+/// The daemon cannot be started: a warning, and plain TCP.
+fn an_unwritable_directory_of_the_daemon_costs_the_fabric_only() -> Outcome {
+    program::python()?;
+    let node = Node::without_daemon();
+    let open = node.directory().join("open");
+    std::fs::create_dir(&open).expect("the test's directory");
+    let mode = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(&open, mode).expect("our own directory");
+    let command = |words: &[&str]| {
+        let mut command = python(&node, words, &[]);
+        command.env("WEFT_DAEMON_SOCKET", open.join("n.sock"));
+        command
+    };
+    let (_, client) = exchange(&node, command, command);
+    client.statistics().assert_all_tcp(1);
+    assert!(client.stderr.contains("can be written by others"), "{}", client.report());
+    assert!(client.stderr.contains("plain tcp"), "{}", client.report());
+    Ok(())
+}

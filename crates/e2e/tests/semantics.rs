@@ -1,0 +1,115 @@
+//! Semantics of sockets, seen by a Python script: the same on plain TCP and under weft.
+//!
+//! The cases are in `programs/cases_*.py`. Each runs three times as two processes: on plain TCP,
+//! under weft from the first byte on ("cold"), and under weft on a connection that is on the
+//! fabric already ("warm"). Both sides must print the same each time.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use weft_e2e::{Case, Ended, Node, Outcome, Statistics, program, suite};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    let cases = match names() {
+        Ok(names) => {
+            names.into_iter().map(|name| Case::new(name.clone(), move || compare(&name))).collect()
+        }
+        Err(skip) => vec![Case::new("semantics", move || Err(skip.clone()))],
+    };
+    suite::main(cases)
+}
+
+fn names() -> Result<Vec<String>, weft_e2e::Skip> {
+    let printed = Command::new(program::python()?)
+        .arg(program::script("semantics.py"))
+        .arg("list")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("python starts");
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let printed = String::from_utf8(printed.stdout).expect("names are text");
+    Ok(printed.lines().map(str::to_owned).collect())
+}
+
+fn compare(name: &str) -> Outcome {
+    let node = Node::new();
+    let (server, client) = run(&node, name, false, false)?;
+    let expected = [server.success().stdout, client.success().stdout];
+    let mut wrong = Vec::new();
+    for cold in [true, false] {
+        let how = if cold { "cold" } else { "warm" };
+        let (server, client) = run(&node, name, true, cold)?;
+        for (side, ended, expected) in
+            [("server", &server, &expected[0]), ("client", &client, &expected[1])]
+        {
+            if ended.stdout != *expected {
+                wrong.push(format!(
+                    "{how}, the {side} printed\n{}on tcp it was\n{expected}{}",
+                    ended.stdout, ended.stderr
+                ));
+            } else if !cold && !on_tcp(name) {
+                let statistics = ended.statistics();
+                if !on_fabric(&statistics) {
+                    wrong.push(format!("{how}, the {side} was not all on fabric: {statistics:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// All connections switched; what they said on TCP before is some words.
+///
+/// Among hundreds of connections that live for a moment, one in fifty may be over before its ends
+/// agreed.
+fn on_fabric(statistics: &Statistics) -> bool {
+    statistics.fabric.connections > 0
+        && statistics.tcp.connections <= statistics.fabric.connections / 50
+        && statistics.tcp.sent + statistics.tcp.received < 500
+}
+
+/// Cases whose connections weft leaves on TCP, altogether or in part.
+fn on_tcp(name: &str) -> bool {
+    const NAMES: [&str; 15] = [
+        "stdin_and_stdout_of_a_program",
+        "stdout_of_a_program_in_the_client",
+        "started_by_posix_spawn",
+        "replaced_by_exec",
+        "passed_to_another_process",
+        // Nothing is said before the client closes, or while nobody accepted.
+        "closed_before_accept",
+        "client_speaks_before_accept",
+        "server_speaks_first",
+        "reply_after_a_large_upload",
+        "silent_server_closes_after_a_large_upload",
+        "reader_waits_before_anybody_spoke",
+        "epoll_registered_before_connect",
+        "shutdown_twice_and_unconnected",
+        "connection_refused",
+        "spliced",
+    ];
+    NAMES.contains(&name)
+}
+
+fn run(node: &Node, name: &str, weft: bool, cold: bool) -> Result<(Ended, Ended), weft_e2e::Skip> {
+    let python = program::python()?;
+    let control = node.directory().join("control");
+    // Left over by the run before.
+    let _ = std::fs::remove_file(&control);
+    let side = |role: &str| {
+        let mut command = node.program(weft, &python);
+        command.arg(program::script("semantics.py")).args([name, role]).arg(&control);
+        if cold {
+            command.arg("--cold");
+        }
+        node.start(command)
+    };
+    let (server, client) = (side("server"), side("client"));
+    let client = client.wait(LIMIT);
+    Ok((server.wait(LIMIT), client))
+}

@@ -1,0 +1,152 @@
+//! kill -9 of a server, a client and the daemon at random moments.
+//!
+//! `WEFT_E2E_KILLS` is how many times each, 20 unless it is set; 200 is what the promise says.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use weft_e2e::{Case, Node, Outcome, process, program, setting, suite};
+
+/// The promise: the other side knows within this time.
+const KNOWN_WITHIN_S: f64 = 0.1;
+
+fn main() -> ExitCode {
+    let kills = setting("WEFT_E2E_KILLS", 20);
+    let limit = Duration::from_secs(60 + kills * 2);
+    let cases = vec![
+        Case::new("the_client_knows_of_a_killed_server", move || kill_end("server", kills)),
+        Case::new("the_server_knows_of_a_killed_client", move || kill_end("client", kills)),
+        Case::new("connections_go_on_when_the_daemon_is_killed", move || kill_daemon(kills)),
+        Case::new("a_killed_command_takes_nothing_along", killed_command),
+    ];
+    suite::main(cases.into_iter().map(|case| case.within(limit)).collect())
+}
+
+fn kill_end(killed: &str, kills: u64) -> Outcome {
+    let python = program::python()?;
+    let node = Node::new();
+    let before = shared_memory();
+    let descriptors = daemon_descriptors(&node);
+    let mut command = node.program(true, python);
+    command.arg(program::script("sudden_death.py"));
+    command.args([killed, &kills.to_string(), &setting("WEFT_E2E_SEED", 1).to_string()]);
+    let limit = Duration::from_secs(50 + kills * 2);
+    let ended = node.start(command).wait(limit).success();
+    let report: Value = serde_json::from_str(&ended.stdout).expect("one JSON object");
+    println!("    {killed} killed {kills} times: {report}");
+    let modes = report["longest"].as_object().expect("modes");
+    for (mode, seconds) in modes {
+        let seconds = seconds.as_f64().expect("a number");
+        assert!(seconds < KNOWN_WITHIN_S, "{mode} took {seconds} s to know: {report}");
+    }
+    assert!(report["seen"].get("hang").is_none(), "{report}");
+    assert!(report["seen"].get("bytes").is_none(), "bytes that nobody sent: {report}");
+    // Both ends of each connection are below this command; some die too early for the fabric.
+    let early = kills / 10 * 2 + 2;
+    let statistics = ended.statistics();
+    assert!(
+        statistics.fabric.connections + early >= kills && statistics.tcp.connections <= early * 2,
+        "{statistics:?}"
+    );
+    for what in ["descriptors", "mappings"] {
+        let count = report[what].as_u64().expect("a number");
+        assert!(count < 30, "{count} {what} are left after {kills} deaths");
+    }
+    // The daemon hears of the last ones by itself.
+    let status = node.await_status("empty", |status| {
+        status["connections"].as_array().is_some_and(Vec::is_empty)
+            && status["processes"].as_array().is_some_and(Vec::is_empty)
+            && status["waiting"] == 0
+    });
+    assert_eq!(status["listeners"].as_array().map(Vec::len), Some(0), "{status}");
+    assert!(daemon_descriptors(&node) <= descriptors, "the daemon keeps descriptors");
+    assert_eq!(shared_memory(), before, "left in /dev/shm");
+    nothing_but_the_daemon();
+    Ok(())
+}
+
+/// Connections that are there go on, new ones work, and are on the fabric again once a new daemon
+/// has come.
+fn kill_daemon(kills: u64) -> Outcome {
+    let python = program::python()?;
+    let mut node = Node::new();
+    let before = shared_memory();
+    let mut server = node.bare(&python);
+    server.arg(program::script("steady.py")).arg("server");
+    let mut server = node.start(server);
+    server.await_output("\n");
+    let port = server.stdout().trim().to_owned();
+    let stop = node.directory().join("stop");
+    let mut client = node.program(true, &python);
+    client.arg(program::script("steady.py")).args(["client", &port]).arg(&stop);
+    let mut client = node.start(client);
+    client.await_output("going");
+    let mut random = setting("WEFT_E2E_SEED", 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for _ in 0..kills {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        thread::sleep(Duration::from_micros(random % 60_000));
+        node.kill_daemon();
+        thread::sleep(Duration::from_micros((random >> 20) % 60_000));
+        assert!(!client.has_ended() && !server.has_ended(), "{}", client.stderr());
+        node.start_daemon();
+    }
+    // Programs look for a daemon once a second at most.
+    node.await_status("on the fabric again", |status| {
+        status["connections"].as_array().is_some_and(|all| !all.is_empty())
+    });
+    std::fs::write(&stop, "").expect("the test's directory");
+    let client = client.wait(Duration::from_secs(20)).success();
+    let report = client.stdout.lines().last().unwrap_or_default().to_owned();
+    println!("    daemon killed {kills} times: {report}");
+    let report: Value = serde_json::from_str(&report).expect("one JSON object");
+    let longest = report["longest"].as_f64().expect("a number");
+    assert!(longest < 1.0, "a connection took {longest} s while the daemon died");
+    assert!(client.statistics().fabric.connections > 0, "{}", client.report());
+    drop(server);
+    node.await_status("empty", |status| {
+        status["connections"].as_array().is_some_and(Vec::is_empty) && status["waiting"] == 0
+    });
+    assert_eq!(shared_memory(), before, "left in /dev/shm");
+    nothing_but_the_daemon();
+    Ok(())
+}
+
+/// `weft run` without `--stats` is the program: a kill hits it, and nothing else is there.
+fn killed_command() -> Outcome {
+    let python = program::python()?;
+    let node = Node::new();
+    let mut server = node.bare(&python);
+    server.arg(program::script("steady.py")).arg("server");
+    let mut server = node.start(server);
+    server.await_output("\n");
+    let running = process::descendants();
+    assert_eq!(running.len(), 2, "the daemon and the server: {running:?}");
+    server.signal(rustix::process::Signal::KILL);
+    assert_eq!(server.wait(Duration::from_secs(5)).code(), 128 + 9);
+    nothing_but_the_daemon();
+    Ok(())
+}
+
+fn nothing_but_the_daemon() {
+    let left: Vec<_> = process::descendants();
+    let daemons = left.iter().filter(|(_, line)| line.contains(" daemon")).count();
+    assert!(left.len() == daemons && daemons <= 1, "left behind: {left:?}");
+}
+
+fn shared_memory() -> BTreeSet<String> {
+    let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    entries.map(name).filter(|name| name.contains("weft")).collect()
+}
+
+fn daemon_descriptors(node: &Node) -> usize {
+    let pid = node.status()["pid"].as_u64().expect("a process");
+
+    std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
