@@ -1,0 +1,38 @@
+//! Calls of cargo and what is in the workspace.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// Where the workspace is built.
+pub fn target() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from) {
+        Some(path) if path.is_absolute() => path,
+        Some(path) => root().join(path),
+        None => root().join("target"),
+    }
+}
+
+/// The cargo that runs this, at the root of the workspace, without what it set for this program.
+pub fn cargo(arguments: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// True when the workspace has a crate in `crates/NAME`.
+pub fn has_crate(name: &str) -> bool {
+    root().join("crates").join(name).join("Cargo.toml").is_file()
+}

@@ -1,0 +1,48 @@
+//! Layer 5: builds, demonstrates and verifies weft, what cargo alone cannot say.
+//!
+//! `cargo demo` builds the command and its preload library and runs `weft demo`; `cargo verify`
+//! runs every check there is and prints a table. May depend on nothing of weft's: it must run when
+//! weft does not build.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "stages are timed for people")]
+
+mod cargo;
+mod demo;
+mod programs;
+mod stages;
+mod verify;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Usage: cargo demo [ARGUMENTS OF weft demo]
+       cargo verify [--only NAME]... [--list]
+
+cargo demo     builds weft and its preload library, then compares it with kernel TCP
+cargo verify   runs the whole test suite; --only runs the named stages, --list lists them";
+
+fn main() -> ExitCode {
+    // `cargo verify -- --only x` passes the dashes on; they mean nothing here.
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--").collect();
+    let result = match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("demo", rest)) => demo::run(rest),
+        Some(("verify", rest)) => verify::run(rest),
+        Some(("--help" | "-h" | "help", _)) => {
+            println!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Some((other, _)) => {
+            eprintln!("xtask: {other} is not a task\n{HELP}");
+            Ok(ExitCode::from(2))
+        }
+        None => {
+            eprintln!("{HELP}");
+            Ok(ExitCode::from(2))
+        }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,60 @@
+//! The programs of others that the end-to-end tests run, and how to get them.
+
+use std::process::{Command, Stdio};
+
+/// A program and the Debian package that has it.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("python3", "python3"),
+    ("curl", "curl"),
+    ("redis-server", "redis-server"),
+    ("iperf3", "iperf3"),
+    ("nc", "netcat-openbsd"),
+    ("sockperf", "sockperf"),
+];
+
+/// Installs what is missing, where that is possible, and returns what is still missing.
+pub fn provide() -> Vec<&'static str> {
+    let missing = missing();
+    if missing.is_empty() || !is_root() || !is_there("apt-get") {
+        return names(&missing);
+    }
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    eprintln!("installing {} with apt-get", packages.join(" "));
+    // What could not be installed is found missing below.
+    let _ = apt(&["update"]);
+    for package in packages {
+        let _ = apt(&["install", "-y", "--no-install-recommends", package]);
+    }
+    names(&self::missing())
+}
+
+fn missing() -> Vec<(&'static str, &'static str)> {
+    PROGRAMS.into_iter().filter(|(program, _)| !is_there(program)).collect()
+}
+
+fn names(missing: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    missing.iter().map(|(program, _)| *program).collect()
+}
+
+fn apt(arguments: &[&str]) -> std::io::Result<std::process::ExitStatus> {
+    Command::new("apt-get")
+        .args(["-q", "-o", "Dpkg::Use-Pty=0"])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // No service is to start because its package came.
+        .env("RUNLEVEL", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self")
+        .is_ok_and(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata) == 0)
+}
+
+fn is_there(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    })
+}

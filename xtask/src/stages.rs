@@ -1,0 +1,229 @@
+//! The stages of `cargo verify`: what each runs, and when it does not count.
+//!
+//! A stage that could not run is *skipped*, with the reason; it is never counted as passed. A
+//! stage of tests that ran no test has failed.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use crate::cargo::{cargo, has_crate, root, target};
+use crate::programs;
+
+/// How a stage ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All of it held; how much that was.
+    Passed(String),
+    /// Something did not; what.
+    Failed(String),
+    /// It could not be run; why.
+    Skipped(String),
+}
+
+/// One stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage {
+    /// Its name for `--only`.
+    pub name: &'static str,
+    /// What it checks.
+    pub text: &'static str,
+    /// Runs it.
+    pub run: fn() -> Outcome,
+}
+
+/// All of them, in the order they run in.
+pub const STAGES: [Stage; 8] = [
+    Stage { name: "format", text: "cargo fmt --check", run: format },
+    Stage { name: "lint", text: "clippy over all targets, warnings denied", run: lint },
+    Stage { name: "build", text: "the command and its preload library, release", run: build },
+    Stage {
+        name: "test",
+        text: "unit, property, conformance, layer tests and the fuzz corpus",
+        run: test,
+    },
+    Stage { name: "loom", text: "models of the shared-memory algorithms", run: loom },
+    Stage {
+        name: "thread-sanitizer",
+        text: "the shared-memory transport, both ends in one process",
+        run: thread_sanitizer,
+    },
+    Stage { name: "docs", text: "documentation, warnings denied", run: docs },
+    Stage { name: "end-to-end", text: "programs of others under weft run", run: end_to_end },
+];
+
+fn format() -> Outcome {
+    checked(cargo(&["fmt", "--all", "--check"]), "run `cargo fmt --all`")
+}
+
+fn lint() -> Outcome {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    checked(cargo(&arguments), "see the warnings above")
+}
+
+fn build() -> Outcome {
+    if !has_crate("preload") {
+        return Outcome::Skipped("there is no crates/preload".into());
+    }
+    let arguments = ["build", "--release", "--quiet", "-p", "weft-cli", "-p", "weft-preload"];
+    checked(cargo(&arguments), "see the errors above")
+}
+
+fn test() -> Outcome {
+    let mut arguments = vec!["test", "--workspace", "--quiet"];
+    if has_crate("e2e") {
+        arguments.extend(["--exclude", "weft-e2e"]);
+    }
+    tests(cargo(&arguments))
+}
+
+fn loom() -> Outcome {
+    if !has_crate("transport-shm") {
+        return Outcome::Skipped("there is no crates/transport-shm".into());
+    }
+    let mut command = cargo(&["test", "--release", "--quiet", "-p", "weft-transport-shm", "loom"]);
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
+    tests(command)
+}
+
+fn thread_sanitizer() -> Outcome {
+    if !has_crate("transport-shm") {
+        return Outcome::Skipped("there is no crates/transport-shm".into());
+    }
+    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
+        return Outcome::Skipped("it is set up for x86-64 Linux alone".into());
+    }
+    let mut command = cargo(&["test", "--quiet", "--target", "x86_64-unknown-linux-gnu"]);
+    let suppressions = root().join("xtask/thread-sanitizer.suppressions");
+    // One test after another: the test runner's own channels are not instrumented.
+    command
+        .args(["-p", "weft-transport-shm", "--lib", "--tests", "--", "--test-threads=1"])
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
+        .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
+        .env("CARGO_TARGET_DIR", target().join("thread-sanitizer"));
+    tests(command)
+}
+
+fn docs() -> Outcome {
+    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    checked(command, "see the warnings above")
+}
+
+fn end_to_end() -> Outcome {
+    if !has_crate("e2e") {
+        return Outcome::Skipped("there is no crates/e2e".into());
+    }
+    let missing = programs::provide();
+    if !missing.is_empty() {
+        return Outcome::Skipped(format!(
+            "{} not installed, and apt-get cannot be used",
+            missing.join(", ")
+        ));
+    }
+    if let Outcome::Failed(reason) = build() {
+        return Outcome::Failed(format!("weft does not build: {reason}"));
+    }
+    let mut command = cargo(&["test", "--release", "--quiet", "-p", "weft-e2e"]);
+    command.env("WEFT_BIN", target().join("release/weft"));
+    // They measure and kill: not beside each other.
+    command.args(["--", "--test-threads=1"]);
+    tests(command)
+}
+
+/// A command that passes when it succeeds.
+fn checked(mut command: Command, advice: &str) -> Outcome {
+    match command.status() {
+        Ok(status) if status.success() => Outcome::Passed(String::new()),
+        Ok(_) => Outcome::Failed(advice.to_owned()),
+        Err(error) => Outcome::Failed(format!("cargo cannot be run: {error}")),
+    }
+}
+
+/// A command that runs tests: passes when all of them did and there was at least one.
+fn tests(mut command: Command) -> Outcome {
+    let mut child = match command.stdout(Stdio::piped()).spawn() {
+        Ok(child) => child,
+        Err(error) => return Outcome::Failed(format!("cargo cannot be run: {error}")),
+    };
+    let mut count = Count::default();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            println!("{line}");
+            count.read(&line);
+        }
+    }
+    match child.wait() {
+        Ok(status) if status.success() => count.outcome(),
+        Ok(_) if count.failed > 0 => Outcome::Failed(format!("{} tests failed", count.failed)),
+        Ok(status) => Outcome::Failed(format!("the tests ended with {status}")),
+        Err(error) => Outcome::Failed(format!("the tests cannot be waited for: {error}")),
+    }
+}
+
+/// Tests counted from the lines of the test runner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Count {
+    fn read(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test result: ") else { return };
+        let words: Vec<&str> =
+            rest.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
+        for pair in words.windows(2) {
+            let [number, what] = pair else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match *what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        if self.passed == 0 {
+            return Outcome::Failed("no test ran".into());
+        }
+        let ignored =
+            if self.ignored > 0 { format!(", {} ignored", self.ignored) } else { String::new() };
+        Outcome::Passed(format!("{} tests{ignored}", self.passed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_test_programs_are_added() {
+        let mut count = Count::default();
+        count.read("running 3 tests");
+        count.read(
+            "test result: ok. 27 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; \
+             finished in 0.05s",
+        );
+        count.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured");
+        assert_eq!(count, Count { passed: 28, failed: 2, ignored: 1 });
+    }
+
+    #[test]
+    fn a_stage_without_tests_has_failed() {
+        assert_eq!(Count::default().outcome(), Outcome::Failed("no test ran".into()));
+        let ran = Count { passed: 2, failed: 0, ignored: 1 };
+        assert_eq!(ran.outcome(), Outcome::Passed("2 tests, 1 ignored".into()));
+    }
+
+    #[test]
+    fn names_of_stages_are_unique() {
+        let mut names: Vec<&str> = STAGES.iter().map(|stage| stage.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STAGES.len());
+    }
+}

@@ -1,0 +1,80 @@
+//! `cargo verify`: runs the stages, goes on after a failure, and prints what came of each.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+use crate::stages::{Outcome, STAGES, Stage};
+
+/// Runs all stages, or those that `--only` names.
+pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    let mut only = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--only" => only.push(arguments.next().context("--only needs the name of a stage")?),
+            "--list" => {
+                for stage in STAGES {
+                    println!("{:<17} {}", stage.name, stage.text);
+                }
+                return Ok(ExitCode::SUCCESS);
+            }
+            other => bail!("{other} is not an option; there are --only NAME and --list"),
+        }
+    }
+    for name in &only {
+        if !STAGES.iter().any(|stage| stage.name == name.as_str()) {
+            bail!("{name} is not a stage; `cargo verify --list` lists them");
+        }
+    }
+    let is_wanted = |stage: &&Stage| only.is_empty() || only.iter().any(|name| *name == stage.name);
+    let results: Vec<(&Stage, Outcome, u64)> = STAGES.iter().filter(is_wanted).map(timed).collect();
+    println!("\n{}", summary(&results));
+    let failed = results.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn timed(stage: &Stage) -> (&Stage, Outcome, u64) {
+    eprintln!("\n=== {}: {}", stage.name, stage.text);
+    let start = Instant::now();
+    let outcome = (stage.run)();
+    (stage, outcome, start.elapsed().as_secs())
+}
+
+/// The table at the end.
+fn summary(results: &[(&Stage, Outcome, u64)]) -> String {
+    let mut text = format!("{:<17} {:<8} {:>6}  {}\n", "stage", "result", "s", "");
+    let mut counts = [0_usize; 3];
+    for (stage, outcome, seconds) in results {
+        let (place, word, detail) = match outcome {
+            Outcome::Passed(detail) => (0, "passed", detail),
+            Outcome::Failed(detail) => (1, "FAILED", detail),
+            Outcome::Skipped(detail) => (2, "skipped", detail),
+        };
+        counts[place] += 1;
+        let line = format!("{:<17} {word:<8} {seconds:>6}  {detail}", stage.name);
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    let [passed, failed, skipped] = counts;
+    text.push_str(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_stage_is_not_counted_as_passed() {
+        let results = [
+            (&STAGES[0], Outcome::Passed(String::new()), 1),
+            (&STAGES[4], Outcome::Skipped("why".into()), 0),
+            (&STAGES[6], Outcome::Failed("what".into()), 2),
+        ];
+        let text = summary(&results);
+        assert!(text.ends_with("1 passed, 1 failed, 1 skipped"), "{text}");
+        assert!(text.contains("loom              skipped       0  why"), "{text}");
+    }
+}

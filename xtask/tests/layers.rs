@@ -1,0 +1,253 @@
+//! The layers of the workspace, its unsafe crates and the form of its files, enforced.
+//!
+//! A crate imports lower layers only; transports and services never import each other; only
+//! surfaces know an async runtime; only named crates know libc or write `unsafe`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+/// Which layer each package is in. A new crate is added here, with thought.
+const LAYERS: &[(u8, &[&str])] = &[
+    (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
+    (1, &["weft-memory", "weft-fabric", "weft-channel"]),
+    (
+        2,
+        &[
+            "weft-transport-shm",
+            "weft-transport-ofi",
+            "weft-transport-sim",
+            "weft-layers",
+            "weft-conformance",
+        ],
+    ),
+    (
+        3,
+        &[
+            "weft-ether",
+            "weft-socket",
+            "weft-lnet",
+            "weft-pgas",
+            "weft-kv",
+            "weft-transfer",
+            "weft-block",
+            "weft-vpci",
+            "weft-placement",
+            "weft-fabric-manager",
+        ],
+    ),
+    (4, &["weft-ffi", "weft-preload", "weftd", "weft-cli", "weft-web"]),
+    (5, &["weft-sim", "weft-e2e", "weft-fuzz", "weft-icount", "xtask"]),
+];
+
+/// Edges inside one layer: (who, whom).
+const SIBLINGS: &[(&str, &str)] = &[("weft-cli", "weftd")];
+
+/// Crates that may write `unsafe`. `weft-channel` does for the socket calls that the preload
+/// library makes inside its own hooks, all of them in its `sys.rs`.
+const UNSAFE: &[&str] = &[
+    "weft-channel",
+    "weft-sync",
+    "weft-memory",
+    "weft-transport-shm",
+    "weft-transport-ofi",
+    "weft-ffi",
+    "weft-preload",
+];
+
+/// Crates that may know libc.
+const LIBC: &[&str] = UNSAFE;
+
+const LAYER_OF_TRANSPORTS: u8 = 2;
+const LAYER_OF_SERVICES: u8 = 3;
+const LAYER_OF_SURFACES: u8 = 4;
+const LAYER_OF_TESTS: u8 = 5;
+const LINES_MAX: usize = 1_200;
+const COLUMNS_MAX: usize = 100;
+
+/// One dependency of a package of the workspace.
+#[derive(Clone, Debug)]
+struct Edge {
+    from: String,
+    to: String,
+    is_for_tests: bool,
+}
+
+fn layer(package: &str) -> Option<u8> {
+    LAYERS.iter().find(|(_, packages)| packages.contains(&package)).map(|(layer, _)| *layer)
+}
+
+/// Why an edge is not allowed, or `None` when it is.
+fn violation(edge: &Edge) -> Option<String> {
+    let (from, to) = (edge.from.as_str(), edge.to.as_str());
+    let own = layer(from)?;
+    if to == "tokio" && own < LAYER_OF_SURFACES {
+        return Some(format!("{from} imports tokio, which only surfaces may"));
+    }
+    if to == "libc" && own < LAYER_OF_TESTS && !LIBC.contains(&from) {
+        return Some(format!("{from} imports libc, which only {} may", LIBC.join(", ")));
+    }
+    let other = layer(to)?;
+    if edge.is_for_tests {
+        let is_above = other >= LAYER_OF_SURFACES && own < LAYER_OF_SURFACES;
+        return is_above.then(|| format!("the tests of {from} import the surface {to}"));
+    }
+    if (own, other) == (LAYER_OF_SERVICES, LAYER_OF_TRANSPORTS) {
+        return Some(format!(
+            "the service {from} imports the transport {to}; a surface joins them"
+        ));
+    }
+    if other >= own && !SIBLINGS.contains(&(from, to)) {
+        return Some(format!("{from} of layer {own} imports {to} of layer {other}"));
+    }
+    None
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+/// The sources of the workspace by package: every Rust file below the package's directory.
+fn sources() -> BTreeMap<String, Vec<PathBuf>> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata works");
+    metadata
+        .packages
+        .iter()
+        .map(|package| {
+            let directory = package.manifest_path.parent().expect("a manifest is in a directory");
+            let mut files = Vec::new();
+            rust_files(directory.as_std_path(), &mut files);
+            (package.name.to_string(), files)
+        })
+        .collect()
+}
+
+fn rust_files(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a readable directory").flatten() {
+        let path = entry.path();
+        if path.is_dir() && entry.file_name() != "target" {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn edges() -> Vec<Edge> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata works");
+    let mut edges = Vec::new();
+    for package in &metadata.packages {
+        for dependency in &package.dependencies {
+            edges.push(Edge {
+                from: package.name.to_string(),
+                to: dependency.name.clone(),
+                is_for_tests: dependency.kind == DependencyKind::Development,
+            });
+        }
+    }
+    edges
+}
+
+fn report(what: &str, violations: Vec<String>) {
+    assert!(violations.is_empty(), "{what}:\n  {}", violations.join("\n  "));
+}
+
+#[test]
+fn every_package_has_a_layer() {
+    let without = sources().into_keys().filter(|package| layer(package).is_none()).collect();
+    report("packages without a layer in xtask/tests/layers.rs", without);
+}
+
+#[test]
+fn every_import_goes_down() {
+    report("imports against the layers", edges().iter().filter_map(violation).collect());
+}
+
+#[test]
+fn unsafe_is_forbidden_outside_the_named_crates() {
+    let mut violations = Vec::new();
+    for (package, files) in sources() {
+        if UNSAFE.contains(&package.as_str()) {
+            continue;
+        }
+        for file in files {
+            let is_root = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
+            let text = fs::read_to_string(&file).expect("a readable file");
+            if is_root && !text.contains("#![forbid(unsafe_code)]") {
+                violations.push(format!("{} does not forbid unsafe code", file.display()));
+            }
+        }
+    }
+    report("roots of crates that may not write unsafe", violations);
+}
+
+#[test]
+fn files_open_with_their_purpose_and_keep_to_their_size() {
+    let mut violations = Vec::new();
+    for file in sources().into_values().flatten() {
+        let text = fs::read_to_string(&file).expect("a readable file");
+        let shown = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
+        if !text.starts_with("//!") {
+            violations.push(format!("{shown} does not open with //!"));
+        }
+        let lines = text.lines().count();
+        if lines > LINES_MAX {
+            violations.push(format!("{shown} has {lines} lines, more than {LINES_MAX}"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX {
+                violations.push(format!("{shown}:{} has {columns} columns", number + 1));
+            }
+        }
+    }
+    report("files against the rules of form", violations);
+}
+
+fn edge(from: &str, to: &str, is_for_tests: bool) -> Edge {
+    Edge { from: from.into(), to: to.into(), is_for_tests }
+}
+
+#[test]
+fn planted_imports_against_the_layers_are_found() {
+    for (from, to) in [
+        ("weft-fabric", "weft-memory"),
+        ("weft-sync", "weft-wire"),
+        ("weft-memory", "weft-transport-shm"),
+        ("weft-socket", "weft-transport-sim"),
+        ("weft-transport-shm", "weft-socket"),
+        ("weft-transport-shm", "weft-transport-sim"),
+        ("weft-socket", "tokio"),
+        ("weft-cli", "libc"),
+        ("weftd", "weft-cli"),
+    ] {
+        assert!(violation(&edge(from, to, false)).is_some(), "{from} may not import {to}");
+    }
+    assert!(violation(&edge("weft-socket", "weftd", true)).is_some());
+}
+
+#[test]
+fn imports_downwards_are_allowed() {
+    for (from, to) in [
+        ("weft-socket", "weft-fabric"),
+        ("weft-transport-shm", "weft-memory"),
+        ("weft-preload", "weft-transport-shm"),
+        ("weft-cli", "weftd"),
+        ("weftd", "tokio"),
+        ("weft-sync", "libc"),
+        ("weft-socket", "thiserror"),
+    ] {
+        assert!(violation(&edge(from, to, false)).is_none(), "{from} may import {to}");
+    }
+    assert!(violation(&edge("weft-socket", "weft-transport-sim", true)).is_none());
+}
