@@ -5,6 +5,7 @@
 //! fence and futex calls, on nothing of weft's.
 
 pub mod atomic;
+pub mod crowd;
 #[cfg(not(loom))]
 pub mod fence;
 #[cfg(loom)]

@@ -3,14 +3,20 @@
 //! With more pollers than processors a spinning thread starves the one it waits for, so spinning
 //! is short and is followed by yields, which cost nothing when nobody else wants the processor.
 //! The budget doubles when looking paid off and halves when it did not, so that an endpoint with
-//! long gaps between messages goes to sleep nearly at once.
+//! long gaps between messages goes to sleep nearly at once. While others want the processors
+//! ([`crate::crowd`]), spins are a sixteenth.
+
+use crate::crowd;
+
+/// What part of the spins is left on a crowded machine.
+const CROWDED_PART: u32 = 16;
 
 /// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Pause for a moment and look again.
     Spin,
-    /// Let others run and look again.
+    /// Let others run ([`crowd::yield_core`]) and look again.
     Yield,
     /// Prepare to sleep.
     Sleep,
@@ -56,8 +62,10 @@ impl Patience {
 
     /// The next step of this wait.
     #[inline]
-    pub const fn step(&mut self) -> Step {
-        if self.spins < self.spins_max {
+    pub fn step(&mut self) -> Step {
+        let part = if crowd::is_crowded() { CROWDED_PART } else { 1 };
+        let spins_max = self.spins_max.div_ceil(part);
+        if self.spins < spins_max {
             self.spins += 1;
             return Step::Spin;
         }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use std::os::fd::AsFd;
 use weft_fabric::{Armed, Event, Message, Register, Waited};
-use weft_sync::{Step, fence, futex};
+use weft_sync::{Step, crowd, fence, futex};
 
 use crate::address_vector::PeerState;
 use crate::attention;
@@ -412,7 +412,7 @@ impl ShmEndpoint {
                 return Waited::TimedOut;
             }
             if step == Step::Yield {
-                rustix::thread::sched_yield();
+                crowd::yield_core();
             } else {
                 slept = true;
                 self.sleep(left.map_or(SLICE, |left| left.min(SLICE)));

@@ -12,6 +12,7 @@ use rustix::thread::CpuSet;
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport, Vpid};
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
+use weft_sync::{Patience, Step, crowd};
 use weft_transport_shm::ShmTransport;
 use weft_transport_shm::broker::remote::RemoteBroker;
 
@@ -75,19 +76,23 @@ pub fn respond(
     let transport = transport(&socket, &configuration.options);
     let endpoint = transport.open(&EndpointOptions::default())?;
     let mut responder = Responder::new(endpoint, address, region_bytes(size))?;
-    let mut idle = 0;
+    let mut patience = polling();
     loop {
         match responder.step()? {
             Progress::Over => return Ok(()),
-            Progress::Busy => idle = 0,
+            Progress::Busy => patience.restart(),
             Progress::Idle => {
-                idle += 1;
-                if idle >= TURNS_BEFORE_YIELD {
-                    std::thread::yield_now();
+                if patience.step() != Step::Spin {
+                    crowd::yield_core();
                 }
             }
         }
     }
+}
+
+/// Both ends poll: they never sleep.
+fn polling() -> Patience {
+    Patience::new(TURNS_BEFORE_YIELD, 0)
 }
 
 fn transport(socket: &ControlSocket, options: &Options) -> ShmTransport {
@@ -118,7 +123,7 @@ fn pin(end: End) -> anyhow::Result<Option<String>> {
 struct Far {
     child: Child,
     start: Instant,
-    idle: u32,
+    patience: Patience,
     yields: u32,
 }
 
@@ -143,7 +148,7 @@ impl Far {
             command.arg("--unpinned");
         }
         let child = command.spawn().context("the other end cannot be started")?;
-        Ok(Self { child, start: Instant::now(), idle: 0, yields: 0 })
+        Ok(Self { child, start: Instant::now(), patience: polling(), yields: 0 })
     }
 }
 
@@ -154,11 +159,10 @@ impl Surroundings for Far {
 
     #[inline]
     fn idle(&mut self) -> anyhow::Result<()> {
-        self.idle += 1;
-        if self.idle < TURNS_BEFORE_YIELD {
+        if self.patience.step() == Step::Spin {
             return Ok(());
         }
-        std::thread::yield_now();
+        crowd::yield_core();
         self.yields += 1;
         if self.yields >= YIELDS_PER_LOOK {
             self.yields = 0;
@@ -171,7 +175,7 @@ impl Surroundings for Far {
 
     #[inline]
     fn busy(&mut self) {
-        self.idle = 0;
+        self.patience.restart();
     }
 
     fn budget(&self) -> Budget {
