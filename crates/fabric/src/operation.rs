@@ -70,6 +70,12 @@ impl Notify {
         Self { immediate, ..self }
     }
 
+    /// Nobody is to be told.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.sides.is_empty()
+    }
+
     /// The initiator is to be told.
     #[must_use]
     pub const fn requester(self) -> bool {

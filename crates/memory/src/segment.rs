@@ -216,7 +216,9 @@ impl Segment {
     #[must_use]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         self.check(offset, 4);
-        assert!(offset.is_multiple_of(4), "word at {offset} is misaligned");
+        if !offset.is_multiple_of(4) {
+            misaligned(offset);
+        }
         // SAFETY: checked to lie inside the mapping and to be aligned (the base is page-aligned);
         // atomics allow for others writing it. Stores through a read-only mapping fault, which is
         // why callers keep to loads there.
@@ -231,7 +233,9 @@ impl Segment {
     #[must_use]
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, 8);
-        assert!(offset.is_multiple_of(8), "word at {offset} is misaligned");
+        if !offset.is_multiple_of(8) {
+            misaligned(offset);
+        }
         // SAFETY: as for `word32`.
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU64>() }
     }
@@ -246,7 +250,9 @@ impl Segment {
     #[must_use]
     pub unsafe fn shared<T: Sync>(&self, offset: usize) -> &T {
         self.check(offset, size_of::<T>());
-        assert!(offset.is_multiple_of(align_of::<T>()), "value at {offset} is misaligned");
+        if !offset.is_multiple_of(align_of::<T>()) {
+            misaligned(offset);
+        }
         // SAFETY: inside the mapping and aligned; that the type allows for other writers and any
         // bits is the caller's promise.
         unsafe { &*self.base.as_ptr().add(offset).cast::<T>() }
@@ -319,9 +325,23 @@ impl Segment {
 
     #[inline]
     fn check(&self, offset: usize, length: usize) {
-        let fits = offset <= self.length && length <= self.length - offset;
-        assert!(fits, "{length} bytes at {offset} leave a segment of {}", self.length);
+        if offset > self.length || length > self.length - offset {
+            outside(offset, length, self.length);
+        }
     }
+}
+
+// Apart from the checks themselves, so that what a message needs is not stored before each access.
+#[cold]
+#[inline(never)]
+fn outside(offset: usize, length: usize, segment: usize) -> ! {
+    panic!("{length} bytes at {offset} leave a segment of {segment}");
+}
+
+#[cold]
+#[inline(never)]
+fn misaligned(offset: usize) -> ! {
+    panic!("what is at {offset} is misaligned");
 }
 
 impl Drop for Segment {

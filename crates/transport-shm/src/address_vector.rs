@@ -58,17 +58,21 @@ pub enum Lost {
     Down,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Slot {
     issued: u32,
     live: Option<Box<PeerState>>,
+}
+
+impl Slot {
+    const EMPTY: Self = Self { issued: 0, live: None };
 }
 
 /// The table.
 #[derive(Debug)]
 pub struct AddressVector {
     node: NodeId,
-    slots: Vec<Slot>,
+    slots: Box<[Slot; VPIDS as usize]>,
 }
 
 const VPID_BITS: u32 = 8;
@@ -81,7 +85,7 @@ fn split(handle: Peer) -> (usize, u32) {
 impl AddressVector {
     /// An empty table for an endpoint of `node`.
     pub fn new(node: NodeId) -> Self {
-        Self { node, slots: (0..VPIDS).map(|_| Slot::default()).collect() }
+        Self { node, slots: Box::new([const { Slot::EMPTY }; VPIDS as usize]) }
     }
 
     /// The peer behind a handle.

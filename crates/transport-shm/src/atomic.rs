@@ -48,8 +48,38 @@ fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
 }
 
 impl ShmEndpoint {
+    /// The usual case, a word of 64 bits and nobody to be told, is apart: the processor's atomic
+    /// waits for every store before it, so it pays to need few registers and no stack.
     #[inline]
     pub(crate) fn do_atomic(
+        &mut self,
+        to: Peer,
+        target: Target,
+        atomic: Atomic,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        if notify.is_none()
+            && atomic.width == Width::Bits64
+            && let Some(word) = self.word_at_hand(to, target)
+        {
+            let old = apply_64(word, &atomic);
+            self.registers.count(Register::Atomics, 1);
+            return Ok(Issued::Done(old));
+        }
+        self.any_atomic(to, target, atomic, notify, context).map_err(|error| self.note(error))
+    }
+
+    /// The word of 64 bits behind a key that is resolved, if an atomic may use it.
+    #[inline]
+    fn word_at_hand(&mut self, to: Peer, target: Target) -> Option<&AtomicU64> {
+        let mapped = self.peers.live(to).ok()?.mapped(target.key)?;
+        let start = mapped.check(Command::Atomic, target.offset, 8).ok()?;
+        target.offset.is_multiple_of(8).then(|| mapped.segment.word64(start))
+    }
+
+    #[inline(never)]
+    fn any_atomic(
         &mut self,
         to: Peer,
         target: Target,

@@ -285,7 +285,7 @@ impl Endpoint for ShmEndpoint {
         notify: Notify,
         context: u64,
     ) -> Result<Issued, OperationError> {
-        self.do_atomic(to, target, atomic, notify, context).map_err(|error| self.note(error))
+        self.do_atomic(to, target, atomic, notify, context)
     }
 
     fn lock(

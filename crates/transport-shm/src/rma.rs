@@ -114,7 +114,7 @@ fn check_notify(
     command: Command,
     notify: Notify,
 ) -> Result<(), Lacks> {
-    if notify == Notify::NONE {
+    if notify.is_none() {
         return Ok(());
     }
     notify.check(command).map_err(Lacks::Sense)?;
@@ -128,7 +128,7 @@ fn check_notify(
 
 /// The memory that an operation may use, when nothing is lacking. `free` is the room in the own
 /// queue.
-#[inline]
+#[inline(always)]
 pub(crate) fn ready(
     peers: &mut AddressVector,
     free: usize,
@@ -195,9 +195,12 @@ impl ShmEndpoint {
     /// Tells whoever is to be told that an operation is over.
     #[inline]
     pub(crate) fn tell(&mut self, to: Peer, account: Account) {
-        if account.notify == Notify::NONE {
-            return;
+        if !account.notify.is_none() {
+            self.tell_sides(to, account);
         }
+    }
+
+    fn tell_sides(&mut self, to: Peer, account: Account) {
         let (own, own_address) = (self.address.vpid.0, self.address);
         let Ok(peer) = self.peers.live(to) else { return };
         let address = peer.address;
