@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, c_int};
 use weft_fabric::WaitFor;
-use weft_sync::{Patience, Step};
+use weft_sync::{Patience, Step, crowd};
 
 use crate::arena::{self, Connection, flag, phase};
 use crate::guard::{ForkLock, LocalGuard, LocalLock};
@@ -530,7 +530,7 @@ pub fn wait(
         }
         match step {
             Step::Spin => std::hint::spin_loop(),
-            Step::Yield => rustix::thread::sched_yield(),
+            Step::Yield => crowd::yield_core(),
             Step::Sleep => {
                 learn(epfd, steps, false);
                 if !prepare_to_sleep(epfd) {
@@ -830,14 +830,14 @@ fn compute(registration: &mut Registration, connection: Connection, report: bool
     }
     let wants = registration.events;
     let mut ready = 0;
-    let end = connection.hang_up();
+    let (readable, end) = connection.read_readiness();
     if end.hung_up {
         ready |= HUP;
     }
     if end.failed {
         ready |= ERR;
     }
-    match connection.readable() {
+    match readable {
         Some(true) if wants & (IN | RDHUP) != 0 => {
             ready |= IN & wants;
             if end.ended {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
 use libc::{c_int, c_short, pollfd};
 use weft_fabric::WaitFor;
-use weft_sync::{Patience, Step};
+use weft_sync::{Patience, Step, crowd};
 
 use crate::arena::{Connection, flag, phase};
 use crate::table::{self, Entry};
@@ -65,7 +65,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
         }
         match patience.step() {
             Step::Spin => std::hint::spin_loop(),
-            Step::Yield => rustix::thread::sched_yield(),
+            Step::Yield => crowd::yield_core(),
             Step::Sleep => {
                 let armed = Armed::new(fds);
                 let mut result = 0;
@@ -104,7 +104,7 @@ fn laned(fd: RawFd) -> Option<Connection> {
 fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
     let mut ready = 0;
     let mut kernel = 0;
-    let end = connection.hang_up();
+    let (readable, end) = connection.read_readiness();
     if end.hung_up {
         ready |= POLLHUP;
     }
@@ -112,7 +112,7 @@ fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
         ready |= POLLERR;
     }
     if entry.events & (READS | POLLRDHUP) != 0 {
-        match connection.readable() {
+        match readable {
             Some(true) => {
                 ready |= entry.events & READS;
                 if end.ended {

@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use weft_fabric::{Lane, WaitFor};
 use weft_socket::stream::Origin;
 use weft_socket::{ReadError, WriteError, closed};
-use weft_sync::{Patience, Step};
+use weft_sync::{Patience, Step, crowd};
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::{
     BYTES_FABRIC_RECEIVED, BYTES_FABRIC_SENT, BYTES_TCP_RECEIVED, BYTES_TCP_SENT,
@@ -110,7 +110,7 @@ impl Connection {
             waited = true;
             match patience.step() {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => rustix::thread::sched_yield(),
+                Step::Yield => crowd::yield_core(),
                 Step::Sleep => {
                     self.learn(patience, false);
                     patience = self.patience();
@@ -337,7 +337,7 @@ impl Connection {
             waited = true;
             match patience.step() {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => rustix::thread::sched_yield(),
+                Step::Yield => crowd::yield_core(),
                 Step::Sleep => {
                     self.learn(patience, false);
                     patience = self.patience();
@@ -529,8 +529,17 @@ impl Connection {
         Some(self.peer() != peer::ALIVE || sending.state.writable(lane))
     }
 
+    /// Whether a read would not block, and how the connection ended, as one answer: whoever is told
+    /// of an end is told that it can be read, and whoever may read an end is told of it.
+    pub fn read_readiness(&self) -> (Option<bool>, HangUp) {
+        let readable = self.readable();
+        // After the look above, so that an end which made it readable is seen here, too.
+        let end = self.hang_up();
+        (if end.ended { Some(true) } else { readable }, end)
+    }
+
     /// How the connection ended, as POLLRDHUP, POLLHUP and POLLERR tell it.
-    pub fn hang_up(&self) -> HangUp {
+    fn hang_up(&self) -> HangUp {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
         let Some(lane) = receiving.lane else { return none };
