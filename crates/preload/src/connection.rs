@@ -176,7 +176,7 @@ impl Connection {
             }
         }
         if decided == phase::LANED {
-            epoll::moved(*self, fd);
+            epoll::moved(*self);
         }
         decided
     }
@@ -316,7 +316,7 @@ impl Connection {
                 // SAFETY: the box was made just now and nobody else saw it.
                 drop(unsafe { Box::from_raw(new) });
             }
-            epoll::moved(*self, fd);
+            epoll::moved(*self);
         } else {
             log::warn_user!("a connection inherited by fork cannot be followed to the fabric");
         }
@@ -359,8 +359,6 @@ impl Connection {
         if last_here {
             epoll::closed(*self);
             self.drop_lane();
-        } else {
-            epoll::closed_descriptor(fd);
         }
         if last {
             arena::free(*self);

@@ -1,0 +1,197 @@
+//! `epoll_ctl`, and what else changes registrations: connections that move to a lane or close.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use libc::c_int;
+
+use super::registration::{Registration, kernel_ctl, kernel_event};
+use super::sets::{Set, Slot, all_sets, set_at, set_of};
+use super::{ET, OUT};
+use crate::arena::{Connection, phase};
+use crate::sys;
+use crate::table::{self, Entry};
+
+/// `epoll_ctl` for a tracked connection.
+pub fn control(
+    epfd: RawFd,
+    op: c_int,
+    fd: RawFd,
+    event: *mut libc::epoll_event,
+    connection: Connection,
+) -> c_int {
+    let decided = connection.decide(fd);
+    let Some(mut set) = set_of(epfd, op == libc::EPOLL_CTL_ADD) else {
+        return kernel_ctl(epfd, op, fd, event);
+    };
+    let known = set.by_fd.get(&fd).copied();
+    // SAFETY: the caller's event, which epoll_ctl would read; unaligned since it is packed.
+    let wanted = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+    if let Some(index) = known
+        && let Some(done) = set.change_quietly(epfd, index, op, wanted, connection)
+    {
+        return done;
+    }
+    if op == libc::EPOLL_CTL_DEL {
+        let result = kernel_ctl(epfd, op, fd, event);
+        if let Some(index) = known {
+            set.remove(index);
+        }
+        return result;
+    }
+    let Some(wanted) = wanted else { return kernel_ctl(epfd, op, fd, event) };
+    let laned = decided == phase::LANED;
+    match (op, known) {
+        (libc::EPOLL_CTL_MOD, Some(index)) => {
+            let Some(registration) = set.get(index) else { return -1 };
+            registration.change(wanted);
+            registration.laned |= laned;
+            let mut event = kernel_event(registration, index);
+            let laned = registration.laned;
+            let result = kernel_ctl(epfd, op, fd, &raw mut event);
+            if result == 0 && laned {
+                set.enlist(epfd, index);
+            }
+            result
+        }
+        (libc::EPOLL_CTL_ADD, stale) => {
+            if let Some(index) = stale {
+                set.remove(index);
+            }
+            add(&mut set, epfd, fd, wanted, connection, laned)
+        }
+        _ => kernel_ctl(epfd, op, fd, event),
+    }
+}
+
+impl Set {
+    /// Changes a registration whose place in the kernel's set stays as it is: one on a lane, where
+    /// bells are edges. `None` when the kernel must be told.
+    fn change_quietly(
+        &mut self,
+        epfd: RawFd,
+        index: u32,
+        op: c_int,
+        wanted: Option<libc::epoll_event>,
+        connection: Connection,
+    ) -> Option<c_int> {
+        let registration = self.get(index)?;
+        if !registration.kernel_edge || registration.place != connection.place {
+            return None;
+        }
+        let refused = match op {
+            libc::EPOLL_CTL_ADD if !registration.dormant => libc::EEXIST,
+            libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL if registration.dormant => libc::ENOENT,
+            _ => 0,
+        };
+        if refused != 0 {
+            sys::set_errno(refused);
+            return Some(-1);
+        }
+        if op == libc::EPOLL_CTL_DEL {
+            registration.dormant = true;
+            registration.hot = false;
+            self.hot.retain(|hot| *hot != index);
+            return Some(0);
+        }
+        registration.change(wanted?);
+        self.enlist(epfd, index);
+        Some(0)
+    }
+}
+
+fn add(
+    set: &mut Set,
+    epfd: RawFd,
+    fd: RawFd,
+    wanted: libc::epoll_event,
+    connection: Connection,
+    laned: bool,
+) -> c_int {
+    let registration = Registration {
+        fd,
+        generation: 0,
+        place: connection.place,
+        events: wanted.events,
+        data: wanted.u64,
+        laned,
+        hot: false,
+        spent: false,
+        dormant: false,
+        seen: 0,
+        fresh: true,
+        kernel_edge: false,
+        idle: 0,
+    };
+    let Some(index) = set.insert(registration) else {
+        sys::set_errno(libc::ENOSPC);
+        return -1;
+    };
+    connection.local.registered.fetch_add(1, Ordering::Relaxed);
+    let Some(registration) = set.get(index) else { return -1 };
+    let mut event = kernel_event(registration, index);
+    let result = kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+    if result < 0 {
+        let errno = sys::errno();
+        set.remove(index);
+        sys::set_errno(errno);
+    } else if laned {
+        set.enlist(epfd, index);
+    }
+    result
+}
+
+/// The connection moved to a lane: its registrations are computed from now on.
+pub fn moved(connection: Connection) {
+    if connection.local.registered.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (epfd, entry) in table::walk(0, u32::MAX) {
+        let Entry::Epoll(number) = entry else { continue };
+        // Re-entered from this set's own wait: it finds out by itself.
+        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        let indices: Vec<u32> = set.by_fd.values().copied().collect();
+        for index in indices {
+            let Some(registration) = set.get(index) else { continue };
+            if registration.place == connection.place && !registration.laned {
+                registration.laned = true;
+                // Telling the kernel the same again would make it report an edge again.
+                let edges = registration.events & (ET | OUT) == ET;
+                if !edges {
+                    registration.fresh = true;
+                    let mut event = kernel_event(registration, index);
+                    kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+                }
+                set.enlist(epfd, index);
+            }
+        }
+    }
+}
+
+/// No descriptor of this process refers to the connection any more.
+pub fn closed(connection: Connection) {
+    if connection.local.registered.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for slot in all_sets() {
+        let Some(mut set) = slot.lock() else { continue };
+        let gone: Vec<u32> = (set.registrations.iter().zip(0u32..))
+            .filter(|(registration, _)| {
+                registration.as_ref().is_some_and(|r| r.place == connection.place)
+            })
+            .map(|(_, index)| index)
+            .collect();
+        for index in gone {
+            set.remove(index);
+        }
+    }
+}
+
+/// Somebody waits for the set itself: in another set, or by poll.
+pub fn watched(epfd: RawFd) {
+    let Some(mut set) = set_of(epfd, false) else { return };
+    if !set.nested {
+        set.nested = true;
+        set.leave(epfd);
+    }
+}

@@ -1,0 +1,183 @@
+//! Which connections of a set are looked at directly, and what the looks find.
+
+use std::os::fd::RawFd;
+
+use weft_fabric::WaitFor;
+
+use super::registration::{compute, kernel_ctl, kernel_event, make_edge, parse_tag};
+use super::sets::Set;
+use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP};
+use crate::arena::{self, flag};
+use crate::sys;
+
+/// Looks at a hot connection without finding anything before it is armed and left to the kernel.
+const LOOKS_MAX: u32 = 512;
+
+impl Set {
+    /// A registration is new or changed: it is looked at next, or, when a thread sleeps in the
+    /// kernel's wait, armed, and that thread woken if there is something already.
+    pub(super) fn enlist(&mut self, epfd: RawFd, index: u32) {
+        if self.sleeping == 0 && !self.nested {
+            self.warm(index);
+            return;
+        }
+        let Some(registration) = self.get(index) else { return };
+        let (fd, wants) = (registration.fd, registration.events);
+        let Some(connection) = arena::at(registration.place) else { return };
+        connection.arm(fd, WaitFor::Data);
+        if wants & OUT != 0 {
+            connection.arm(fd, WaitFor::Room);
+        }
+        connection.settle();
+        if compute(registration, connection, false) != 0 {
+            // The kernel's socket is always writable: asking for that wakes the sleeper.
+            let mut event = kernel_event(registration, index);
+            event.events |= OUT;
+            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &raw mut event);
+            self.warm(index);
+        }
+    }
+
+    /// Has those that wait for room looked at again.
+    pub(super) fn warm_writers(&mut self) {
+        self.room = false;
+        for index in 0..u32::try_from(self.registrations.len()).unwrap_or(0) {
+            let writes = self.get(index).is_some_and(|r| r.laned && r.events & OUT != 0);
+            if writes {
+                self.warm(index);
+            }
+        }
+    }
+
+    pub(super) fn warm(&mut self, index: u32) {
+        if let Some(registration) = self.get(index) {
+            registration.idle = 0;
+            if !registration.hot {
+                registration.hot = true;
+                self.hot.push(index);
+            }
+        }
+    }
+
+    /// Looks at the hot connections and returns how many events were found, and whether only the
+    /// kernel knows of some direction.
+    pub(super) fn look(&mut self, epfd: RawFd, events: &mut [libc::epoll_event]) -> (usize, bool) {
+        let mut found = 0;
+        let mut unsure = false;
+        let mut cold = Vec::new();
+        for place in 0..self.hot.len() {
+            // Begins elsewhere each time, so that nobody starves when the buffer is small.
+            let index = self.hot[(place + self.looks as usize) % self.hot.len()];
+            if found == events.len() {
+                break;
+            }
+            let Some(registration) = self.get(index) else { continue };
+            let Some(connection) = arena::at(registration.place) else { continue };
+            make_edge(epfd, registration, index, connection);
+            unsure |= !registration.kernel_edge;
+            let ready = compute(registration, connection, true);
+            if ready != 0 {
+                registration.idle = 0;
+                events[found] = libc::epoll_event { events: ready, u64: registration.data };
+                found += 1;
+            } else {
+                registration.idle += 1;
+                if registration.idle > LOOKS_MAX {
+                    cold.push(index);
+                }
+            }
+        }
+        for index in cold {
+            self.cool(index);
+        }
+        (found, unsure)
+    }
+
+    /// At the end of a wait: a set that others wait for must show what comes in the kernel's eyes.
+    pub(super) fn leave(&mut self, epfd: RawFd) {
+        if self.nested {
+            for index in std::mem::take(&mut self.hot) {
+                if let Some(registration) = self.get(index) {
+                    registration.hot = false;
+                }
+                self.enlist(epfd, index);
+            }
+        }
+    }
+
+    /// Leaves a quiet connection to the kernel.
+    pub(super) fn cool(&mut self, index: u32) {
+        let Some(registration) = self.get(index) else { return };
+        registration.idle = 0;
+        let (fd, wants) = (registration.fd, registration.events);
+        let Some(connection) = arena::at(registration.place) else { return };
+        connection.arm(fd, WaitFor::Data);
+        if wants & OUT != 0 {
+            connection.arm(fd, WaitFor::Room);
+        }
+        connection.settle();
+        if compute(registration, connection, false) == 0 {
+            registration.hot = false;
+            self.hot.retain(|hot| *hot != index);
+        } else {
+            connection.woken(WaitFor::Data);
+            connection.woken(WaitFor::Room);
+        }
+    }
+
+    /// Turns what the kernel reported into what the program is told.
+    pub(super) fn translate(
+        &mut self,
+        epfd: RawFd,
+        mut event: libc::epoll_event,
+        found: &[libc::epoll_event],
+    ) -> Option<libc::epoll_event> {
+        let Some((index, generation)) = parse_tag(event.u64) else { return Some(event) };
+        let registration = self.get(index)?;
+        if registration.dormant || registration.generation != generation {
+            return None;
+        }
+        let connection = arena::at(registration.place)?;
+        let data = registration.data;
+        if !registration.laned {
+            event.u64 = data;
+            if registration.events & ONESHOT != 0 {
+                registration.spent = true;
+            }
+            return Some(event);
+        }
+        let kernel = event.events;
+        if kernel & (HUP | ERR) != 0 {
+            connection.heard(sys::Bell::Failed(rustix::io::Errno::CONNRESET));
+        } else if kernel & RDHUP != 0 && !connection.has(flag::READING_SHUT) {
+            connection.heard(sys::Bell::End);
+        }
+        connection.woken(WaitFor::Data);
+        connection.woken(WaitFor::Room);
+        make_edge(epfd, registration, index, connection);
+        let mut ready = compute(registration, connection, true);
+        if connection.readable().is_none() && !registration.spent {
+            // Still on TCP in this direction: data there is data.
+            ready |= kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
+            registration.spent = ready != 0 && registration.events & ONESHOT != 0;
+            registration.fresh &= ready == 0;
+            if ready == 0 && registration.events & ONESHOT != 0 {
+                // A bell spent the kernel's single shot.
+                let mut event = kernel_event(registration, index);
+                kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+            }
+        }
+        self.warm(index);
+        // It may have been found by a direct look already.
+        let told = found.iter().any(|other| {
+            let other_data = other.u64;
+            other_data == data
+        });
+        if ready == 0 || told {
+            return None;
+        }
+        event.events = ready;
+        event.u64 = data;
+        Some(event)
+    }
+}

@@ -1,0 +1,38 @@
+//! Epoll sets that hold connections of the fabric among ordinary descriptors.
+//!
+//! The kernel's set stays in charge of everything: a tracked connection is in it with a tag of ours
+//! instead of the program's data, and the tag leads back to what the program registered. While a
+//! connection is on TCP its events are the kernel's. On a lane, readiness is computed, and the
+//! kernel's set is where a bell shows.
+//!
+//! A connection that was active lately is *hot*: it is looked at directly, without a system call.
+//! One that stayed quiet is armed and left to the kernel, so that idle connections cost nothing.
+//!
+//! # Invariants
+//! - Before the kernel's `epoll_wait` may sleep, every hot connection is armed and looked at again.
+//! - A tag names a registration and its generation; what the kernel reports for one that is gone is
+//!   dropped.
+
+mod control;
+mod hot;
+mod registration;
+mod sets;
+mod wait;
+
+use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, c_int};
+
+pub use control::{closed, control, moved, watched};
+pub use sets::{after_fork, before_fork, created, destroyed, is_ours, retain};
+pub use wait::wait;
+
+const IN: u32 = bits(EPOLLIN);
+const OUT: u32 = bits(EPOLLOUT);
+const ERR: u32 = bits(EPOLLERR);
+const HUP: u32 = bits(EPOLLHUP);
+const RDHUP: u32 = bits(EPOLLRDHUP);
+const ET: u32 = bits(EPOLLET);
+const ONESHOT: u32 = bits(EPOLLONESHOT);
+
+const fn bits(value: c_int) -> u32 {
+    value.cast_unsigned()
+}

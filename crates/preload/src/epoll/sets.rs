@@ -1,0 +1,162 @@
+//! The sets of this process: which descriptor leads to which, and what each holds.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use super::registration::{GENERATIONS, REGISTRATIONS_MAX, Registration};
+use crate::arena;
+use crate::guard::{ForkLock, LocalGuard, LocalLock};
+use crate::sys;
+use crate::table::{self, Entry};
+
+const SETS_MAX: usize = 4096;
+
+/// One set.
+#[derive(Default)]
+pub(super) struct Set {
+    pub(super) registrations: Vec<Option<Registration>>,
+    pub(super) free: Vec<u32>,
+    pub(super) by_fd: HashMap<RawFd, u32>,
+    /// That of the last registration.
+    generation: u32,
+    pub(super) hot: Vec<u32>,
+    pub(super) looks: u32,
+    pub(super) share: u32,
+    pub(super) descriptors: u32,
+    /// Threads inside the kernel's wait.
+    pub(super) sleeping: u32,
+    /// A hot or armed connection waits for room.
+    pub(super) room: bool,
+    /// Another set, or a poll, waits for this one.
+    pub(super) nested: bool,
+}
+
+pub(super) type Slot = LocalLock<Set>;
+
+static SETS: [AtomicPtr<Slot>; SETS_MAX] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; SETS_MAX];
+static SETS_END: AtomicU32 = AtomicU32::new(0);
+static FREE_SETS: LocalLock<Vec<u32>> = LocalLock::new(Vec::new());
+
+pub(super) fn set_at(number: u32) -> Option<&'static Slot> {
+    let set = SETS.get(number as usize)?.load(Ordering::Acquire);
+    // SAFETY: sets are leaked boxes, so a pointer that was stored stays valid.
+    (!set.is_null()).then(|| unsafe { &*set })
+}
+
+pub(super) fn all_sets() -> impl Iterator<Item = &'static Slot> {
+    (0..SETS_END.load(Ordering::Acquire)).filter_map(set_at)
+}
+
+/// A set was made.
+pub fn created(epfd: RawFd) {
+    let errno = sys::errno();
+    drop(set_of(epfd, true));
+    sys::set_errno(errno);
+}
+
+/// The set behind `epfd`; made here for one that came by other ways than `epoll_create`.
+pub(super) fn set_of(epfd: RawFd, make: bool) -> Option<LocalGuard<'static, Set>> {
+    if let Entry::Epoll(number) = table::get(epfd) {
+        return set_at(number)?.lock();
+    }
+    if !make || !table::covers(epfd) {
+        return None;
+    }
+    let mut free = FREE_SETS.lock()?;
+    let number = match free.pop() {
+        Some(number) => number,
+        None => {
+            let number = SETS_END.load(Ordering::Relaxed);
+            let slot = SETS.get(number as usize)?;
+            slot.store(Box::into_raw(Box::new(Slot::new(Set::default()))), Ordering::Release);
+            SETS_END.store(number + 1, Ordering::Release);
+            number
+        }
+    };
+    drop(free);
+    let mut set = set_at(number)?.lock()?;
+    *set = Set { descriptors: 1, ..Set::default() };
+    table::set(epfd, Entry::Epoll(number));
+    Some(set)
+}
+
+impl Set {
+    pub(super) fn get(&mut self, index: u32) -> Option<&mut Registration> {
+        self.registrations.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Takes a registration in and gives it its generation; `None` when there are too many.
+    pub(super) fn insert(&mut self, mut registration: Registration) -> Option<u32> {
+        let fd = registration.fd;
+        self.generation = (self.generation + 1) % GENERATIONS;
+        registration.generation = self.generation;
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.registrations.len() < REGISTRATIONS_MAX => {
+                self.registrations.push(None);
+                u32::try_from(self.registrations.len() - 1).ok()?
+            }
+            None => return None,
+        };
+        self.registrations[index as usize] = Some(registration);
+        self.by_fd.insert(fd, index);
+        Some(index)
+    }
+
+    pub(super) fn remove(&mut self, index: u32) {
+        let Some(place) = self.registrations.get_mut(index as usize) else { return };
+        let Some(registration) = place.take() else { return };
+        self.by_fd.remove(&registration.fd);
+        self.hot.retain(|hot| *hot != index);
+        self.free.push(index);
+        if let Some(connection) = arena::at(registration.place) {
+            let registered = &connection.local.registered;
+            let _ = registered
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+        }
+    }
+}
+
+/// One descriptor of a set is closed.
+pub fn destroyed(number: u32) {
+    let Some(slot) = set_at(number) else { return };
+    let Some(mut set) = slot.lock() else { return };
+    set.descriptors = set.descriptors.saturating_sub(1);
+    if set.descriptors > 0 {
+        return;
+    }
+    for index in 0..u32::try_from(set.registrations.len()).unwrap_or(0) {
+        set.remove(index);
+    }
+    *set = Set::default();
+    drop(set);
+    if let Some(mut free) = FREE_SETS.lock() {
+        free.push(number);
+    }
+}
+
+/// One more descriptor for a set.
+pub fn retain(number: u32) {
+    if let Some(mut set) = set_at(number).and_then(Slot::lock) {
+        set.descriptors += 1;
+    }
+}
+
+/// Locks everything, for fork.
+pub fn before_fork() {
+    FREE_SETS.take();
+    all_sets().for_each(ForkLock::take);
+}
+
+/// Gives the locks back on both sides of a fork.
+pub fn after_fork() {
+    all_sets().for_each(ForkLock::give_back);
+    FREE_SETS.give_back();
+}
+
+/// True when `epfd` holds connections that need more than the kernel's wait.
+pub fn is_ours(epfd: RawFd) -> bool {
+    matches!(table::get(epfd), Entry::Epoll(_))
+}

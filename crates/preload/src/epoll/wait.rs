@@ -1,0 +1,221 @@
+//! `epoll_wait`: looks at hot connections, lets the kernel speak, sleeps.
+
+use std::os::fd::RawFd;
+
+use libc::c_int;
+use weft_fabric::WaitFor;
+use weft_sync::{Patience, Step, crowd};
+
+use super::OUT;
+use super::registration::compute;
+use super::sets::set_of;
+use crate::{arena, process, sys};
+
+/// Looks at hot connections alone before the kernel's set gets its turn.
+const LOOKS_A_TURN: u32 = 8;
+
+/// The kernel's wait: (buffer, maximum, timeout in ms) to what it returned.
+pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int) -> c_int + 'a;
+
+/// `epoll_wait` for a set with connections. `timeout` is in milliseconds, -1 without end.
+pub fn wait(
+    epfd: RawFd,
+    events: &mut [libc::epoll_event],
+    timeout: c_int,
+    kernel: &mut KernelWait<'_>,
+) -> c_int {
+    let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
+    let settings = process::settings();
+    let mut patience: Option<Patience> = None;
+    loop {
+        let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
+        let (found, unsure) = set.look(epfd, events);
+        set.looks = set.looks.wrapping_add(1);
+        if found > 0 && !unsure && !set.looks.is_multiple_of(LOOKS_A_TURN) {
+            set.leave(epfd);
+            return as_count(found);
+        }
+        if set.hot.is_empty() {
+            let left = time_left(deadline, timeout);
+            drop(set);
+            match finish(epfd, events, found, left, kernel) {
+                Finished::Return(0) if left != 0 && !is_over(deadline) => continue,
+                Finished::Return(count) => return count,
+                Finished::Again => continue,
+            }
+        }
+        let share = set.share;
+        drop(set);
+        let mut steps = patience
+            .unwrap_or_else(|| Patience::new(settings.spins, settings.yields).with_share(share));
+        // The kernel's turn: after the spin, then now and then while yielding.
+        let turn = found > 0 || timeout == 0;
+        let step = steps.step();
+        if turn || (step == Step::Yield && set_turn(epfd)) {
+            match finish(epfd, events, found, 0, kernel) {
+                Finished::Return(0) if timeout != 0 => {}
+                Finished::Return(count) => {
+                    learn(epfd, steps, true);
+                    return count;
+                }
+                Finished::Again => {}
+            }
+            if timeout == 0 {
+                return 0;
+            }
+        }
+        match step {
+            Step::Spin => std::hint::spin_loop(),
+            Step::Yield => crowd::yield_core(),
+            Step::Sleep => {
+                learn(epfd, steps, false);
+                if !prepare_to_sleep(epfd) {
+                    let left = time_left(deadline, timeout);
+                    match finish(epfd, events, 0, left, kernel) {
+                        Finished::Return(0) | Finished::Again => {}
+                        Finished::Return(count) => return count,
+                    }
+                }
+                patience = None;
+                if is_over(deadline) {
+                    return 0;
+                }
+                continue;
+            }
+        }
+        patience = Some(steps);
+    }
+}
+
+fn set_turn(epfd: RawFd) -> bool {
+    set_of(epfd, false).is_some_and(|set| set.looks.is_multiple_of(LOOKS_A_TURN))
+}
+
+fn learn(epfd: RawFd, mut patience: Patience, hit: bool) {
+    if hit {
+        patience.hit();
+    } else {
+        patience.miss();
+    }
+    if let Some(mut set) = set_of(epfd, false) {
+        set.share = patience.share();
+    }
+}
+
+fn is_over(deadline: Option<u64>) -> bool {
+    deadline.is_some_and(|deadline| sys::now_ns() >= deadline)
+}
+
+fn as_count(count: usize) -> c_int {
+    c_int::try_from(count).unwrap_or(c_int::MAX)
+}
+
+fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
+    let Some(deadline) = deadline else { return timeout };
+    let left = deadline.saturating_sub(sys::now_ns()).div_ceil(1_000_000);
+    c_int::try_from(left).unwrap_or(c_int::MAX)
+}
+
+enum Finished {
+    /// What epoll_wait returns.
+    Return(c_int),
+    /// The kernel had nothing but bells that led to nothing.
+    Again,
+}
+
+/// Lets the kernel's set speak, behind the `found` events that are there already.
+fn finish(
+    epfd: RawFd,
+    events: &mut [libc::epoll_event],
+    found: usize,
+    timeout: c_int,
+    kernel: &mut KernelWait<'_>,
+) -> Finished {
+    if found >= events.len() {
+        return Finished::Return(as_count(found));
+    }
+    let timeout = if found > 0 { 0 } else { timeout };
+    let count = if timeout == 0 {
+        kernel(&mut events[found..], 0)
+    } else {
+        sleep(epfd, &mut events[found..], timeout, kernel)
+    };
+    let Ok(count) = usize::try_from(count) else {
+        return Finished::Return(if found > 0 { as_count(found) } else { count });
+    };
+    let Some(mut set) = set_of(epfd, false) else {
+        return Finished::Return(as_count(found + count));
+    };
+    let mut kept = found;
+    for index in found..found + count {
+        let event = events[index];
+        if let Some(event) = set.translate(epfd, event, &events[..found]) {
+            events[kept] = event;
+            kept += 1;
+        }
+    }
+    set.leave(epfd);
+    if kept == 0 && count > 0 { Finished::Again } else { Finished::Return(as_count(kept)) }
+}
+
+/// The kernel's wait, counted, and in slices while somebody waits for room: that bell may have to
+/// come by another way.
+fn sleep(
+    epfd: RawFd,
+    events: &mut [libc::epoll_event],
+    timeout: c_int,
+    kernel: &mut KernelWait<'_>,
+) -> c_int {
+    const SLICE_MS: c_int = 50;
+    let mut limit = timeout;
+    if let Some(mut set) = set_of(epfd, false) {
+        set.sleeping += 1;
+        if set.room && !(0..=SLICE_MS).contains(&limit) {
+            limit = SLICE_MS;
+        }
+    }
+    let count = kernel(events, limit);
+    let errno = sys::errno();
+    if let Some(mut set) = set_of(epfd, false) {
+        set.sleeping = set.sleeping.saturating_sub(1);
+        if set.room && count == 0 {
+            set.warm_writers();
+        }
+    }
+    sys::set_errno(errno);
+    count
+}
+
+/// Arms every hot connection; true when one of them became ready meanwhile.
+fn prepare_to_sleep(epfd: RawFd) -> bool {
+    let Some(mut set) = set_of(epfd, false) else { return false };
+    let hot = std::mem::take(&mut set.hot);
+    let mut last = None;
+    for index in &hot {
+        let Some(registration) = set.get(*index) else { continue };
+        registration.hot = false;
+        let (fd, wants) = (registration.fd, registration.events);
+        let Some(connection) = arena::at(registration.place) else { continue };
+        connection.arm(fd, WaitFor::Data);
+        if wants & OUT != 0 {
+            connection.arm(fd, WaitFor::Room);
+            set.room = true;
+        }
+        last = Some(connection);
+    }
+    if let Some(connection) = last {
+        connection.settle();
+    }
+    let mut ready = false;
+    for index in hot {
+        let Some(registration) = set.get(index) else { continue };
+        let Some(connection) = arena::at(registration.place) else { continue };
+        if compute(registration, connection, false) != 0 {
+            connection.woken(WaitFor::Data);
+            connection.woken(WaitFor::Room);
+            set.warm(index);
+            ready = true;
+        }
+    }
+    ready
+}
