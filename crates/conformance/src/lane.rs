@@ -267,6 +267,8 @@ pub fn attention_is_claimed_once<B: LaneBench>() {
         assert!(awake.must_ring(what), "the first who looks rings");
         assert!(!awake.must_ring(what), "the bell is on its way");
         assert_eq!(sleeper.attention(what), Attention::Rung);
+        sleeper.arm(what);
+        assert_eq!(sleeper.attention(what), Attention::Rung, "what was rung stays rung");
         assert!(sleeper.disarm(what), "it was rung");
         assert_eq!(sleeper.attention(what), Attention::Watching);
         sleeper.arm(what);

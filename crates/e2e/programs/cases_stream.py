@@ -382,15 +382,15 @@ class time_limit_of_reading:
         s.settimeout(0.2)
         begin = time.monotonic()
         t.attempt("python's", s.recv, 10)
-        t.say(0.15 < time.monotonic() - begin < 1.5)
+        t.say(0.15 < time.monotonic() - begin < 5)
         s.settimeout(None)
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 200_000))
         begin = time.monotonic()
         t.attempt("the system's", s.recv, 10)
-        t.say(0.15 < time.monotonic() - begin < 1.5)
+        t.say(0.15 < time.monotonic() - begin < 5)
         begin = time.monotonic()
         t.attempt("once more", os.read, s.fileno(), 10)
-        t.say(0.15 < time.monotonic() - begin < 1.5)
+        t.say(0.15 < time.monotonic() - begin < 5)
         t.sync()
         t.sync()
 
@@ -413,11 +413,11 @@ class time_limit_of_writing:
         except BlockingIOError:
             # Nothing went at all: how much room there was before is the system's secret.
             t.say("some")
-        t.say(0.15 < time.monotonic() - begin < 1.5)
+        t.say(0.15 < time.monotonic() - begin < 5)
         s.settimeout(0.2)
         begin = time.monotonic()
         t.attempt("python's", s.sendall, pattern(8_000_000))
-        t.say(0.15 < time.monotonic() - begin < 1.5)
+        t.say(0.15 < time.monotonic() - begin < 5)
         t.sync()
         t.sync()
 

@@ -106,6 +106,9 @@ fn run(node: &Node, name: &str, weft: bool, cold: bool) -> Result<(Ended, Ended)
         command.arg(program::script("semantics.py")).args([name, role]).arg(&control);
         if cold {
             command.arg("--cold");
+        } else {
+            // However late a busy machine lets the daemon answer, warm is warm.
+            command.env("WEFT_SOCKET_SWITCH_WAIT_US", "5000000");
         }
         node.start(command)
     };

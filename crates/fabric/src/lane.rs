@@ -149,7 +149,8 @@ pub trait Lane {
     /// Reads one of the own control words, which the peer writes.
     fn posted(&self, word: usize) -> u64;
 
-    /// Arms the own attention word. Not in force before [`Lane::settle`].
+    /// From watching to armed; armed and rung stay as they are. Not in force before
+    /// [`Lane::settle`].
     fn arm(&self, what: WaitFor);
 
     /// The heavy half of the fence: once for any number of lanes armed before.

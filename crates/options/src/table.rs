@@ -283,7 +283,7 @@ pub const TABLE: [Entry; 12] = [
     Entry {
         id: Id::SocketSwitchWaitUs,
         name: "socket.switch_wait_us",
-        kind: integer(1_000, 0, 10_000),
+        kind: integer(1_000, 0, 10_000_000),
         unit: "us",
         category: Category::Sockets,
         text: "How long the first write of a connection waits for the other end to agree to the \

@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
@@ -77,8 +77,10 @@ pub struct Shared {
     pub room_sleepers: AtomicU32,
     /// The socket's inode, which finds it again behind another number.
     pub inode: AtomicU64,
-    /// Bells that came, or will, and were not taken out of the kernel's socket.
-    pub owed: AtomicI32,
+    /// Bells that came, or will, and that nobody waits for any more: in all, and how many of them
+    /// were taken out of the kernel's socket.
+    pub owed: AtomicU32,
+    pub drained: AtomicU32,
     pub token: AtomicU64,
     pub receive_lock: SharedLock,
     pub send_lock: SharedLock,
@@ -211,6 +213,7 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
     shared.peer.store(peer::ALIVE, Ordering::Relaxed);
     shared.owed.store(0, Ordering::Relaxed);
+    shared.drained.store(0, Ordering::Relaxed);
     let token = TOKENS.fetch_add(1, Ordering::Relaxed);
     shared.token.store(u64::from(process::pid()) << 32 | token, Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.

@@ -20,6 +20,10 @@ use crate::arena::{self, Connection, flag, peer, phase};
 use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, stats, sys};
 
+/// Bells of a connection that nobody waited for any more at some moment, in all.
+#[derive(Clone, Copy, Default)]
+pub struct Owed(u32);
+
 /// A direction that is locked, with the lane if this process has it.
 pub struct Locked<'a, S> {
     /// The direction's state.
@@ -445,23 +449,46 @@ impl Connection {
         }
     }
 
-    /// Takes bells that are owed out of the kernel's socket. The caller holds the receiving
-    /// direction, which is on the lane, so that all bytes there are bells.
-    pub fn drain(&self, fd: RawFd, receiving: &mut Locked<'_, ReceiveSide>) {
-        let on_lane =
-            receiving.lane.is_some_and(|lane| receiving.state.origin(lane) == Origin::Lane);
-        let owed = self.shared.owed.load(Ordering::Relaxed);
-        let Ok(count @ 1..) = usize::try_from(owed) else { return };
-        if on_lane {
-            let taken = i32::try_from(sys::drain(fd, count)).expect("at most 16");
-            self.shared.owed.fetch_sub(taken, Ordering::Relaxed);
+    /// A bell came, or will, that nobody waits for any more.
+    fn owe(&self) {
+        self.shared.owed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Arms `what`. Never by way of watching, since others may rely on the word being armed.
+    /// Returns the bells that nobody waits for any more by then.
+    pub fn arm_word(&self, lane: &ShmLane, what: WaitFor) -> Owed {
+        if lane.rearm(what) {
+            self.owe();
+        }
+        lane.arm(what);
+        Owed(self.shared.owed.load(Ordering::Relaxed))
+    }
+
+    /// Takes bells out of the kernel's socket that were owed when a thread armed, once it found
+    /// nothing: by then their data is taken. Bells that were owed since may be the only ones that
+    /// wake somebody else.
+    pub fn drain(&self, fd: RawFd, Owed(owed): Owed) {
+        let Some(receiving) = self.receiving() else { return };
+        // Only there are all bytes bells.
+        if !receiving.lane.is_some_and(|lane| receiving.state.origin(lane) == Origin::Lane) {
+            return;
+        }
+        loop {
+            let drained = self.shared.drained.load(Ordering::Relaxed);
+            let left = owed.wrapping_sub(drained).cast_signed();
+            let Ok(left @ 1..) = usize::try_from(left) else { return };
+            let taken = sys::drain(fd, left);
+            self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
+            if taken == 0 {
+                return;
+            }
         }
     }
 
     /// The caller alone waited for `what`, and no longer does: a bell that was rung is owed.
-    pub fn disarm(&self, lane: &ShmLane, what: WaitFor) {
+    fn disarm(&self, lane: &ShmLane, what: WaitFor) {
         if lane.disarm(what) {
-            self.shared.owed.fetch_add(1, Ordering::Relaxed);
+            self.owe();
         }
     }
 
@@ -480,7 +507,18 @@ impl Connection {
         if !others {
             self.disarm(lane, what);
         } else if lane.rearm(what) {
-            self.shared.owed.fetch_add(1, Ordering::Relaxed);
+            self.owe();
+        }
+    }
+
+    /// The same for an epoll set, which looks by itself from now on unless it is not the only one.
+    pub fn woken_for(&self, lane: &ShmLane, what: WaitFor) {
+        let others = self.sleepers(what).load(Ordering::Relaxed) > 0
+            || self.local.registered.load(Ordering::Relaxed) > 1;
+        if !others {
+            self.disarm(lane, what);
+        } else if lane.rearm(what) {
+            self.owe();
         }
     }
 

@@ -9,6 +9,8 @@ use weft_fabric::WaitFor;
 use weft_sync::{Patience, Step, crowd};
 
 use crate::arena::{Connection, flag, phase};
+use crate::connection::Owed;
+use crate::signals::Watch;
 use crate::table::{self, Entry};
 use crate::{connection, epoll, process, sys};
 
@@ -47,6 +49,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
     let mut patience = Patience::new(settings.spins, settings.yields);
+    let watch = Watch::new();
     loop {
         let (found, unsure) = look(fds);
         let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
@@ -63,6 +66,10 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
         } else if found > 0 {
             return found;
         }
+        if watch.saw_any() {
+            sys::set_errno(libc::EINTR);
+            return -1;
+        }
         match patience.step() {
             Step::Spin => std::hint::spin_loop(),
             Step::Yield => crowd::yield_core(),
@@ -70,6 +77,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                 let armed = Armed::new(fds);
                 let mut result = 0;
                 if look(fds).0 == 0 {
+                    armed.drain();
                     let mut left = time_left(deadline, timeout);
                     if armed.waits_for_room() && !(0..=SLICE_MS).contains(&left) {
                         left = SLICE_MS;
@@ -207,7 +215,14 @@ fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
 
 /// Connections that are armed for one sleep.
 struct Armed {
-    connections: Vec<(Connection, bool)>,
+    connections: Vec<ArmedOne>,
+}
+
+struct ArmedOne {
+    connection: Connection,
+    fd: RawFd,
+    writes: bool,
+    owed: Owed,
 }
 
 impl Armed {
@@ -217,15 +232,15 @@ impl Armed {
             let Some(connection) = connection::find(entry.fd) else { continue };
             let writes = entry.events & WRITES != 0;
             connection.begin_sleep(WaitFor::Data);
-            connection.arm(entry.fd, WaitFor::Data);
+            let mut owed = connection.arm(WaitFor::Data);
             if writes {
                 connection.begin_sleep(WaitFor::Room);
-                connection.arm(entry.fd, WaitFor::Room);
+                owed = connection.arm(WaitFor::Room);
             }
-            connections.push((connection, writes));
+            connections.push(ArmedOne { connection, fd: entry.fd, writes, owed });
         }
-        for (connection, _) in &connections {
-            if connection.settle() {
+        for armed in &connections {
+            if armed.connection.settle() {
                 break;
             }
         }
@@ -234,13 +249,20 @@ impl Armed {
 
     /// Somebody waits for room, whose bell may have to come by another way: sleep in slices.
     fn waits_for_room(&self) -> bool {
-        self.connections.iter().any(|(_, writes)| *writes)
+        self.connections.iter().any(|armed| armed.writes)
+    }
+
+    /// Nothing was found after arming: bells that were owed must not wake.
+    fn drain(&self) {
+        for armed in &self.connections {
+            armed.connection.drain(armed.fd, armed.owed);
+        }
     }
 }
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        for (connection, writes) in &self.connections {
+        for ArmedOne { connection, writes, .. } in &self.connections {
             connection.end_sleep(WaitFor::Data);
             connection.stop_waiting(WaitFor::Data);
             if *writes {

@@ -20,6 +20,8 @@ use weft_wire::stats::{
 };
 
 use crate::arena::{Connection, flag, peer};
+use crate::connection::Owed;
+use crate::signals::Watch;
 use crate::{process, signals, stats, sys};
 
 /// How a call wants its bytes.
@@ -82,6 +84,7 @@ impl Connection {
         let mut total = 0;
         let mut patience = self.patience();
         let mut waited = false;
+        let watch = Watch::new();
         loop {
             self.decide(fd);
             match self.try_receive(fd, targets, total, how) {
@@ -107,6 +110,9 @@ impl Connection {
             if !self.blocks(how) {
                 return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
             }
+            if watch.saw_interruption() {
+                return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
+            }
             waited = true;
             match patience.step() {
                 Step::Spin => std::hint::spin_loop(),
@@ -115,7 +121,7 @@ impl Connection {
                     self.learn(patience, false);
                     patience = self.patience();
                     waited = false;
-                    match self.sleep_for_data(fd) {
+                    match self.sleep_for_data(fd, watch) {
                         Ok(()) => {}
                         Err(_) if total > 0 => return Ok(total),
                         Err(errno) => return Err(errno),
@@ -277,12 +283,16 @@ impl Connection {
     }
 
     /// Sleeps until there may be something to read, as long as SO_RCVTIMEO and signals allow.
-    fn sleep_for_data(&self, fd: RawFd) -> Result<(), Errno> {
+    fn sleep_for_data(&self, fd: RawFd, watch: Watch) -> Result<(), Errno> {
         let generation = self.shared.generation.load(Ordering::Relaxed);
         self.begin_sleep(WaitFor::Data);
-        self.arm(fd, WaitFor::Data);
-        let ready = self.settle() && self.readable() == Some(true);
-        let bell = if ready { sys::Bell::Bytes } else { sys::wait_for_bell(fd) };
+        let owed = self.arm(WaitFor::Data);
+        let bell = if self.settle() && self.readable() == Some(true) {
+            sys::Bell::Bytes
+        } else {
+            self.drain(fd, owed);
+            if watch.saw_interruption() { sys::Bell::Interrupted } else { sys::wait_for_bell(fd) }
+        };
         if self.shared.generation.load(Ordering::Relaxed) != generation {
             // Closed by another thread meanwhile; the number may be another connection by now.
             return Err(Errno::BADF);
@@ -303,6 +313,7 @@ impl Connection {
         let mut total = 0;
         let mut patience = self.patience();
         let mut waited = false;
+        let watch = Watch::new();
         let mut deadline = None;
         let mut rest: Vec<&[u8]>;
         let mut left: &[&[u8]] = parts;
@@ -334,6 +345,9 @@ impl Connection {
                 self.set(flag::WRITE_BLOCKED, true);
                 return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
             }
+            if watch.saw_interruption() {
+                return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
+            }
             waited = true;
             match patience.step() {
                 Step::Spin => std::hint::spin_loop(),
@@ -343,7 +357,8 @@ impl Connection {
                     patience = self.patience();
                     waited = false;
                     match self.sleep_for_room(fd, &mut deadline) {
-                        Ok(()) => {}
+                        // Handlers that restart; others are seen above.
+                        Ok(()) | Err(Errno::INTR) => {}
                         Err(_) if total > 0 => return Ok(total),
                         Err(errno) => return Err(errno),
                     }
@@ -453,24 +468,23 @@ impl Connection {
     }
 
     fn sleep_for_room_counted(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
-        let on_lane = {
+        let armed = {
             let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
             match sending.lane {
                 Some(lane) if sending.state.switched() => {
-                    self.disarm(lane, WaitFor::Room);
-                    lane.arm(WaitFor::Room);
+                    let owed = self.arm_word(lane, WaitFor::Room);
                     lane.settle();
                     if sending.state.writable(lane) {
                         return Ok(());
                     }
-                    true
+                    Some(owed)
                 }
-                _ => false,
+                _ => None,
             }
         };
         let limit_ms = send_timeout_ms(fd).map(|limit| time_left_ms(limit, deadline));
-        let slept = if on_lane {
-            self.sleep_until_bell(fd, limit_ms)
+        let slept = if let Some(owed) = armed {
+            self.sleep_until_bell(fd, owed, limit_ms)
         } else {
             // On TCP the kernel knows when there is room.
             let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
@@ -479,13 +493,12 @@ impl Connection {
         match slept {
             Ok(()) if limit_ms == Some(0) => Err(Errno::AGAIN),
             Ok(()) => Ok(()),
-            Err(Errno::INTR) if signals::all_restart() => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Waits for a bell, at most a slice.
-    fn sleep_until_bell(&self, fd: RawFd, limit_ms: Option<i64>) -> Result<(), Errno> {
+    /// Waits for a bell, at most a slice; those that were owed at arming are taken first.
+    fn sleep_until_bell(&self, fd: RawFd, owed: Owed, limit_ms: Option<i64>) -> Result<(), Errno> {
         /// A lost bell (there is none known) would cost this much.
         const SLICE_MS: i64 = 50;
         let slice = limit_ms.map_or(SLICE_MS, |limit| limit.min(SLICE_MS));
@@ -493,6 +506,7 @@ impl Connection {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
         if !data_waits {
+            self.drain(fd, owed);
             let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
             if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
                 self.heard(sys::Bell::Failed(Errno::CONNRESET));
@@ -574,14 +588,10 @@ impl Connection {
     }
 
     /// Arms for data or room before somebody sleeps in the kernel; [`Connection::settle`] and one
-    /// more look must follow.
-    pub fn arm(&self, fd: RawFd, what: WaitFor) {
-        let Some(mut receiving) = self.receiving() else { return };
-        let Some(lane) = receiving.lane else { return };
-        self.disarm(lane, what);
-        // Before arming: what rings from then on belongs to this sleep.
-        self.drain(fd, &mut receiving);
-        lane.arm(what);
+    /// more look must follow and, when that found nothing, [`Connection::drain`].
+    pub fn arm(&self, what: WaitFor) -> Owed {
+        let Some(receiving) = self.receiving() else { return Owed::default() };
+        receiving.lane.map_or(Owed::default(), |lane| self.arm_word(lane, what))
     }
 
     /// Makes what was armed count, also for other connections: the fence is of the whole machine.
@@ -605,13 +615,7 @@ impl Connection {
         if let Some(receiving) = self.receiving()
             && let Some(lane) = receiving.lane
         {
-            let others = self.sleepers(what).load(Ordering::Relaxed) > 0
-                || self.local.registered.load(Ordering::Relaxed) > 1;
-            if !others {
-                self.disarm(lane, what);
-            } else if lane.rearm(what) {
-                self.shared.owed.fetch_add(1, Ordering::Relaxed);
-            }
+            self.woken_for(lane, what);
         }
     }
 

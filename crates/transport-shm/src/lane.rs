@@ -336,7 +336,13 @@ impl Lane for ShmLane {
     }
 
     fn arm(&self, what: WaitFor) {
-        self.own_attention(what).store(Attention::Armed as u32, Ordering::Relaxed);
+        let word = self.own_attention(what);
+        let seen = word.load(Ordering::Relaxed);
+        if attention(seen) == Attention::Watching {
+            // Another thread of this end may do the same, and the peer ring for it already.
+            let armed = Attention::Armed as u32;
+            let _ = word.compare_exchange(seen, armed, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     fn settle(&self) {

@@ -420,7 +420,10 @@ impl Lane for SimLane {
         let mut shared = self.lock();
         shared.sequence += 1;
         let armed_at = shared.sequence;
-        *shared.ends[self.end].word(what) = Word { state: Attention::Armed, armed_at };
+        let word = shared.ends[self.end].word(what);
+        if word.state == Attention::Watching {
+            *word = Word { state: Attention::Armed, armed_at };
+        }
     }
 
     fn attention(&self, what: WaitFor) -> Attention {

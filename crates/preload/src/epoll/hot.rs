@@ -22,18 +22,16 @@ impl Set {
             return;
         }
         let Some(registration) = self.get(index) else { return };
-        let (fd, wants) = (registration.fd, registration.events);
         let Some(connection) = arena::at(registration.place) else { return };
-        connection.arm(fd, WaitFor::Data);
-        if wants & OUT != 0 {
-            connection.arm(fd, WaitFor::Room);
-        }
+        let owed = registration.arm(connection);
         connection.settle();
-        if compute(registration, connection, false) != 0 {
+        if compute(registration, connection, false) == 0 {
+            connection.drain(registration.fd, owed);
+        } else {
             // The kernel's socket is always writable: asking for that wakes the sleeper.
             let mut event = kernel_event(registration, index);
             event.events |= OUT;
-            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, fd, &raw mut event);
+            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
             self.warm(index);
         }
     }
@@ -109,14 +107,11 @@ impl Set {
     pub(super) fn cool(&mut self, index: u32) {
         let Some(registration) = self.get(index) else { return };
         registration.idle = 0;
-        let (fd, wants) = (registration.fd, registration.events);
         let Some(connection) = arena::at(registration.place) else { return };
-        connection.arm(fd, WaitFor::Data);
-        if wants & OUT != 0 {
-            connection.arm(fd, WaitFor::Room);
-        }
+        let owed = registration.arm(connection);
         connection.settle();
         if compute(registration, connection, false) == 0 {
+            connection.drain(registration.fd, owed);
             registration.hot = false;
             self.hot.retain(|hot| *hot != index);
         } else {

@@ -3,9 +3,11 @@
 use std::os::fd::RawFd;
 
 use libc::c_int;
+use weft_fabric::WaitFor;
 
 use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::{Connection, flag};
+use crate::connection::Owed;
 use crate::sys::{self, Word};
 
 /// Upper half of a tag; no pointer and no small number looks like it.
@@ -55,6 +57,12 @@ pub(super) struct Registration {
 }
 
 impl Registration {
+    /// Arms the connection for what the program waits for.
+    pub(super) fn arm(&self, connection: Connection) -> Owed {
+        let owed = connection.arm(WaitFor::Data);
+        if self.events & OUT == 0 { owed } else { connection.arm(WaitFor::Room) }
+    }
+
     /// The program changed it.
     pub(super) fn change(&mut self, wanted: libc::epoll_event) {
         self.events = wanted.events;

@@ -9,6 +9,7 @@ use weft_sync::{Patience, Step, crowd};
 use super::OUT;
 use super::registration::compute;
 use super::sets::set_of;
+use crate::signals::Watch;
 use crate::{arena, process, sys};
 
 /// Looks at hot connections alone before the kernel's set gets its turn.
@@ -27,6 +28,7 @@ pub fn wait(
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
     let mut patience: Option<Patience> = None;
+    let watch = Watch::new();
     loop {
         let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
         let (found, unsure) = set.look(epfd, events);
@@ -63,6 +65,10 @@ pub fn wait(
             if timeout == 0 {
                 return 0;
             }
+        }
+        if watch.saw_any() {
+            sys::set_errno(libc::EINTR);
+            return -1;
         }
         match step {
             Step::Spin => std::hint::spin_loop(),
@@ -191,26 +197,28 @@ fn prepare_to_sleep(epfd: RawFd) -> bool {
     let Some(mut set) = set_of(epfd, false) else { return false };
     let hot = std::mem::take(&mut set.hot);
     let mut last = None;
+    let mut owed = Vec::with_capacity(hot.len());
     for index in &hot {
-        let Some(registration) = set.get(*index) else { continue };
-        registration.hot = false;
-        let (fd, wants) = (registration.fd, registration.events);
-        let Some(connection) = arena::at(registration.place) else { continue };
-        connection.arm(fd, WaitFor::Data);
-        if wants & OUT != 0 {
-            connection.arm(fd, WaitFor::Room);
-            set.room = true;
-        }
-        last = Some(connection);
+        let armed = set.get(*index).and_then(|registration| {
+            registration.hot = false;
+            let connection = arena::at(registration.place)?;
+            last = Some(connection);
+            Some((registration.arm(connection), registration.events & OUT != 0))
+        });
+        let (armed, writes) = armed.unwrap_or_default();
+        owed.push(armed);
+        set.room |= writes;
     }
     if let Some(connection) = last {
         connection.settle();
     }
     let mut ready = false;
-    for index in hot {
+    for (index, owed) in hot.into_iter().zip(owed) {
         let Some(registration) = set.get(index) else { continue };
         let Some(connection) = arena::at(registration.place) else { continue };
-        if compute(registration, connection, false) != 0 {
+        if compute(registration, connection, false) == 0 {
+            connection.drain(registration.fd, owed);
+        } else {
             connection.woken(WaitFor::Data);
             connection.woken(WaitFor::Room);
             set.warm(index);

@@ -7,6 +7,7 @@
 mod descriptors;
 mod programs;
 mod readiness;
+mod signals;
 mod sockets;
 mod streams;
 

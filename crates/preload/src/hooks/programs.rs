@@ -1,4 +1,4 @@
-//! exec in its forms that a library can stand before, and signal handlers.
+//! exec in its forms that a library can stand before, and fork.
 //!
 //! `execl` and its kin, `system`, `popen` and `posix_spawn` call the C library's own exec inside;
 //! what they start inherits connections that it would have to be told of, see `handover`.
@@ -7,8 +7,8 @@ use libc::{c_char, c_int};
 
 use super::{as_int, kernel};
 use crate::handover::Handover;
+use crate::process;
 use crate::real::real;
-use crate::{process, signals};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -80,29 +80,6 @@ unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char
     let environment = unsafe { environ };
     // SAFETY: execvp is execvpe with the program's environment.
     unsafe { execvpe(file, arguments, environment) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sigaction(
-    signal: c_int,
-    action: *const libc::sigaction,
-    former: *mut libc::sigaction,
-) -> c_int {
-    if !action.is_null() {
-        // SAFETY: the program's promise to sigaction(2).
-        let action = unsafe { &*action };
-        let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-        if handled && action.sa_flags & libc::SA_RESTART == 0 {
-            signals::installed_without_restart();
-        }
-    }
-    // The kernel's own structure differs from C's, so there is no way around the C library; before
-    // it is known no handler can be installed.
-    real!(sigaction as fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int,
-    (signal, action, former), else {
-        crate::sys::set_errno(libc::EAGAIN);
-        -1
-    })
 }
 
 #[unsafe(no_mangle)]

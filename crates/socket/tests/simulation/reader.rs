@@ -34,6 +34,8 @@ pub struct Reader {
     target: Vec<u8>,
     peek: bool,
     wakes: u32,
+    /// Bells that were owed when it armed.
+    owed: u32,
 }
 
 impl std::fmt::Debug for Reader {
@@ -47,7 +49,7 @@ const WAKES_MAX: u32 = 3_000;
 
 impl Reader {
     pub fn new(host: usize) -> Self {
-        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0 }
+        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0, owed: 0 }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
@@ -220,13 +222,9 @@ impl Reader {
         let Ok(receive) = host.receive.try_borrow_mut() else { return };
         host.sleepers[0].set(host.sleepers[0].get() + 1);
         if host.has_lane.get() {
-            let lane = world.lane(self.host);
-            host.owe(i32::from(lane.disarm(WaitFor::Data)));
-            lane.arm(WaitFor::Data);
-            if receive.switched() {
-                world.drain(self.host);
-            }
+            self.owed = world.arm(self.host, WaitFor::Data);
         }
+        drop(receive);
         self.state = State::Look;
     }
 
@@ -241,6 +239,9 @@ impl Reader {
             if on_lane && (dead || receive.readable(&lane)) {
                 drop(receive);
                 return self.wake(world);
+            }
+            if on_lane {
+                world.drain(self.host, self.owed);
             }
         }
         self.state = State::Asleep;

@@ -49,8 +49,10 @@ pub struct Host {
     pub declined: Cell<bool>,
     pub send: RefCell<SendSide>,
     pub receive: RefCell<ReceiveSide>,
-    /// Bells that came, or will, and were not taken out of the socket.
-    pub owed: Cell<i32>,
+    /// Bells that came, or will, and that nobody waits for any more: in all, and how many of them
+    /// were taken out of the socket.
+    pub owed: Cell<u32>,
+    pub drained: Cell<u32>,
     /// Threads asleep, for data and for room.
     pub sleepers: [Cell<u32>; 2],
     pub peer: Cell<Peer>,
@@ -71,6 +73,7 @@ impl Host {
             send: RefCell::default(),
             receive: RefCell::default(),
             owed: Cell::new(0),
+            drained: Cell::new(0),
             sleepers: Default::default(),
             peer: Cell::new(Peer::Alive),
             gone: Cell::new(Gone::No),
@@ -80,8 +83,8 @@ impl Host {
         }
     }
 
-    pub fn owe(&self, bells: i32) {
-        self.owed.set(self.owed.get() + bells);
+    pub fn owe(&self, bell: bool) {
+        self.owed.set(self.owed.get() + u32::from(bell));
     }
 
     pub fn is_gone(&self) -> bool {
@@ -390,17 +393,26 @@ impl World {
         }
     }
 
-    /// Takes bells that are owed out of the socket.
-    pub fn drain(&self, number: usize) {
+    /// Arms a word that others may wait on, too; returns how many bells are owed by then.
+    pub fn arm(&self, number: usize, what: WaitFor) -> u32 {
+        let (host, lane) = (&self.hosts[number], self.lane(number));
+        host.owe(lane.rearm(what));
+        lane.arm(what);
+        host.owed.get()
+    }
+
+    /// Takes bells out of the socket that were owed when there were `owed` of them in all.
+    pub fn drain(&self, number: usize, owed: u32) {
         let host = &self.hosts[number];
-        let Ok(owed) = usize::try_from(host.owed.get()) else { return };
+        let owed = owed.saturating_sub(host.drained.get()) as usize;
         let mut pipe = self.pipes[1 - number].borrow_mut();
         if owed > 0
             && let Received::Bytes(bells) = pipe.receive(owed, false, self.now())
         {
             let data = bells.iter().any(|byte| *byte != 0);
             assert!(!data, "data was taken for bells: {}", self.describe());
-            host.owe(-i32::try_from(bells.len()).expect("few"));
+            let bells = u32::try_from(bells.len()).expect("few");
+            host.drained.set(host.drained.get() + bells);
         }
     }
 
@@ -415,7 +427,7 @@ impl World {
         };
         let lane = self.lane(number);
         let rung = if others { lane.rearm(what) } else { lane.disarm(what) };
-        host.owe(i32::from(rung));
+        host.owe(rung);
     }
 
     pub fn lane(&self, number: usize) -> Hooked<'_> {

@@ -37,11 +37,13 @@ pub struct Writer {
     total: u64,
     /// What is left of the call.
     rest: usize,
+    /// Bells that were owed when it armed.
+    owed: u32,
 }
 
 impl Writer {
     pub fn new(host: usize, total: u64) -> Self {
-        Self { host, state: State::Choose, total, rest: 0 }
+        Self { host, state: State::Choose, total, rest: 0, owed: 0 }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
@@ -165,9 +167,7 @@ impl Writer {
             return;
         }
         host.sleepers[1].set(host.sleepers[1].get() + 1);
-        let lane = world.lane(self.host);
-        host.owe(i32::from(lane.disarm(WaitFor::Room)));
-        lane.arm(WaitFor::Room);
+        self.owed = world.arm(self.host, WaitFor::Room);
         self.state = State::Look;
     }
 
@@ -188,7 +188,7 @@ impl Writer {
             return;
         }
         if on_lane || world.plan.faults.drain_anything {
-            world.drain(self.host);
+            world.drain(self.host, self.owed);
         }
         self.state = State::Asleep;
     }

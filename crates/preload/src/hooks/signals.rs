@@ -1,0 +1,86 @@
+//! Installing signal handlers, in all forms that C has.
+
+use libc::{c_int, sighandler_t};
+
+use crate::real::real;
+use crate::signals;
+
+/// The C library's `sigaction`. The kernel's own structure differs from C's, so there is no way
+/// around the C library; before it is known no handler can be installed.
+fn real_action(
+    signal: c_int,
+    action: *const libc::sigaction,
+    former: *mut libc::sigaction,
+) -> c_int {
+    real!(sigaction as fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int,
+    (signal, action, former), else {
+        crate::sys::set_errno(libc::EAGAIN);
+        -1
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sigaction(
+    signal: c_int,
+    action: *const libc::sigaction,
+    former: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: the program's promise to sigaction(2): both are null or point at an action.
+    let (action, former) = unsafe { (action.as_ref().copied(), former.as_mut()) };
+    signals::action(signal, action.as_ref(), former, |action, former| {
+        real_action(signal, action, former)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __sigaction(
+    signal: c_int,
+    action: *const libc::sigaction,
+    former: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: another name of the same.
+    unsafe { sigaction(signal, action, former) }
+}
+
+/// Calls a function that installs a handler in its own way, and counts the handler from then on.
+fn install(signal: c_int, real: impl FnOnce() -> sighandler_t) -> sighandler_t {
+    let before = signals::handler(signal);
+    let returned = real();
+    if returned == libc::SIG_ERR {
+        return returned;
+    }
+    let errno = crate::sys::errno();
+    signals::adopt(signal, |action, former| real_action(signal, action, former));
+    crate::sys::set_errno(errno);
+    signals::known(signal, returned, before)
+}
+
+macro_rules! installers {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+                install(signal, || {
+                    real!($name as fn(c_int, sighandler_t) -> sighandler_t, (signal, handler), else {
+                        crate::sys::set_errno(libc::EAGAIN);
+                        libc::SIG_ERR
+                    })
+                })
+            }
+        )*
+    };
+}
+
+installers! { signal bsd_signal ssignal sysv_signal __sysv_signal sigset }
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+    let result = real!(siginterrupt as fn(c_int, c_int) -> c_int, (signal, interrupts), else {
+        crate::sys::set_errno(libc::EAGAIN);
+        -1
+    });
+    if result == 0 {
+        signals::adopt(signal, |action, former| real_action(signal, action, former));
+    }
+    result
+}
