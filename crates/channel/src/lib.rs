@@ -169,6 +169,16 @@ impl Channel {
         })
     }
 
+    /// A descriptor that becomes readable when the process that connected has ended, be the channel
+    /// still open in a process that it forked.
+    ///
+    /// # Errors
+    /// `SRCH` when it has ended already, others as pidfd_open(2).
+    pub fn peer_process(&self) -> Result<OwnedFd, Errno> {
+        let credentials = rustix::net::sockopt::socket_peercred(&self.socket)?;
+        sys::process_of_peer(self.socket.as_fd(), credentials.pid)
+    }
+
     /// Gives the socket up.
     #[must_use]
     pub fn into_socket(self) -> OwnedFd {

@@ -109,6 +109,11 @@ macro_rules! conformance_tests {
             a_register_of_a_peer_can_be_read,
             a_scratch_register_is_seen_by_peers,
         );
+        $crate::case_group!($bench, limits:
+            no_limit_is_below_extolls,
+            an_endpoint_can_be_in_every_group,
+            more_than_a_descriptor_goes_in_one_call,
+        );
         $crate::case_group!($bench, failure:
             a_dead_peer_is_reported_once,
             a_closed_peer_is_reported_once,
@@ -186,6 +191,7 @@ mod tests {
         ("atomic", include_str!("atomic.rs")),
         ("window", include_str!("window.rs")),
         ("register", include_str!("register.rs")),
+        ("limits", include_str!("limits.rs")),
         ("failure", include_str!("failure.rs")),
         ("waiting", include_str!("waiting.rs")),
         ("lane", include_str!("lane.rs")),

@@ -30,6 +30,7 @@ mod cases;
 pub mod failure;
 pub mod group;
 pub mod lane;
+pub mod limits;
 pub mod mailbox;
 pub mod memory;
 pub mod notification;

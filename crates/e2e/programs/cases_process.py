@@ -214,8 +214,9 @@ class one_thread_reads_one_writes:
         got = []
         reader = threading.Thread(target=lambda: got.append(exactly(s, 3_000_000)))
         reader.start()
+        data = pattern(3_000_000)
         for place in range(0, 3_000_000, 10_000):
-            s.sendall(pattern(3_000_000)[place : place + 10_000])
+            s.sendall(data[place : place + 10_000])
         reader.join()
         t.say(got[0] == pattern(3_000_000, 2))
         t.sync()

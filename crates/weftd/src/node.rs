@@ -97,6 +97,12 @@ impl Node {
         self.programs.insert(process, Program { credentials, name: None });
     }
 
+    /// The process that connected ended; one that it forked may go on with the connections of both,
+    /// but endpoints are of the process that opened them.
+    pub fn ended(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
+        self.endpoints.gone(process, out);
+    }
+
     /// A program is gone.
     pub fn gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
         self.endpoints.gone(process, out);

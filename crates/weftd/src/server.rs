@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
@@ -17,7 +17,6 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weft_channel::{Channel, Listener};
-use weft_memory::CopyMode;
 use weft_options::CopyMethod;
 use weft_socket::Limits;
 use weft_transport_shm::lane::LaneLayout;
@@ -30,6 +29,8 @@ use crate::{Config, calibration};
 const LISTENER: u64 = 0;
 const SIGNAL: u64 = 1;
 const FIRST_PROCESS: u64 = 2;
+/// Beside the number of a program: its process ended.
+const ENDED: u64 = 1 << 63;
 /// Packets taken from one program before others get their turn.
 const PACKETS_A_TURN: usize = 64;
 /// Programs that may be connected at once.
@@ -57,7 +58,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let mut server = Server {
         node: Node::new(config),
         listener,
-        channels: HashMap::new(),
+        programs: HashMap::new(),
         next: FIRST_PROCESS,
         advice,
     };
@@ -99,17 +100,24 @@ fn calibrate(config: &Config) -> Receiver<CopyAdvice> {
     };
     std::thread::spawn(move || {
         let advice = calibration::measure(layout, limits);
-        tracing::info!(?advice, default = ?CopyMode::default(), "calibrated");
+        tracing::info!(?advice, "calibrated");
         // The daemon may have ended meanwhile.
         let _ = sender.send(advice);
     });
     receiver
 }
 
+/// A program that is connected.
+struct Program {
+    channel: Channel,
+    /// Its process, until that has ended.
+    process: Option<OwnedFd>,
+}
+
 struct Server {
     node: Node,
     listener: Listener,
-    channels: HashMap<ProcessId, Channel>,
+    programs: HashMap<ProcessId, Program>,
     next: u64,
     advice: Receiver<CopyAdvice>,
 }
@@ -140,6 +148,9 @@ impl Server {
                 match event.data.u64() {
                     LISTENER => self.accept(epoll),
                     SIGNAL => return Ok(()),
+                    number if number & ENDED != 0 => {
+                        self.process_ended(ProcessId(number & !ENDED));
+                    }
                     number => {
                         if self.serve_process(ProcessId(number)) == Verdict::Stop {
                             return Ok(());
@@ -161,7 +172,7 @@ impl Server {
                 }
             };
             let Ok(credentials) = channel.peer() else { continue };
-            if self.channels.len() >= PROGRAMS_MAX {
+            if self.programs.len() >= PROGRAMS_MAX {
                 tracing::warn!(?credentials, maximum = PROGRAMS_MAX, "too many programs");
                 continue;
             }
@@ -171,16 +182,31 @@ impl Server {
                 tracing::warn!(%errno, "a program could not be watched");
                 continue;
             }
+            // One that is gone already has closed its channel, or will have.
+            let ended = channel.peer_process().ok().filter(|ended| {
+                let data = EventData::new_u64(self.next | ENDED);
+                epoll::add(epoll, ended, data, EventFlags::IN).is_ok()
+            });
             self.next += 1;
             self.node.connected(process, credentials);
-            self.channels.insert(process, channel);
+            self.programs.insert(process, Program { channel, process: ended });
+        }
+    }
+
+    fn process_ended(&mut self, process: ProcessId) {
+        if let Some(program) = self.programs.get_mut(&process) {
+            // Closing it takes it out of the epoll set.
+            program.process = None;
+            let mut out = Vec::new();
+            self.node.ended(process, &mut out);
+            self.send(out);
         }
     }
 
     fn serve_process(&mut self, process: ProcessId) -> Verdict {
         for _ in 0..PACKETS_A_TURN {
-            let Some(channel) = self.channels.get(&process) else { return Verdict::Continue };
-            let packet = match channel.receive() {
+            let Some(program) = self.programs.get(&process) else { return Verdict::Continue };
+            let packet = match program.channel.receive() {
                 Ok(Some(packet)) => packet,
                 Err(Errno::AGAIN) => return Verdict::Continue,
                 Ok(None) | Err(_) => {
@@ -202,9 +228,9 @@ impl Server {
 
     fn send(&mut self, out: Vec<Outgoing>) {
         for Outgoing { to, bytes, descriptors, bell } in out {
-            let Some(channel) = self.channels.get(&to) else { continue };
+            let Some(program) = self.programs.get(&to) else { continue };
             let beside: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
-            if let Err(errno) = channel.send(&bytes, &beside) {
+            if let Err(errno) = program.channel.send(&bytes, &beside) {
                 tracing::warn!(?to, %errno, "closing a program that does not take its replies");
                 self.close(to);
             }
@@ -216,7 +242,7 @@ impl Server {
 
     fn close(&mut self, process: ProcessId) {
         // Closing the channel takes it out of the epoll set.
-        self.channels.remove(&process);
+        self.programs.remove(&process);
         let mut out = Vec::new();
         self.node.gone(process, &mut out);
         self.send(out);

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_fabric::{
-    Access, Endpoint, EndpointAddress, EndpointOptions, Event, MessageHeader, NodeId, Notify, Peer,
-    SendError, Source, Target, Transport, Vpid,
+    Access, Atomic, Endpoint, EndpointAddress, EndpointOptions, Event, Issued, MessageHeader,
+    NodeId, Notify, Peer, Progress, Region, RemoteKey, SendError, Source, Target, Transport, Vpid,
 };
 use weft_transport_shm::broker::remote::RemoteBroker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -36,15 +36,55 @@ fn role() {
             weftd::serve(config).expect("the socket is free");
         }
         Ok("chatter") => chatter(&socket),
+        Ok("forked chatter") => {
+            let endpoint = open(&socket);
+            // The copy of this process has its channel to the daemon and everything else, and does
+            // nothing until it is killed.
+            // SAFETY: the child makes one system call after the other and returns to nobody.
+            if unsafe { libc::fork() } == 0 {
+                // SAFETY: as above; a test that fails must not leave it behind.
+                unsafe { libc::alarm(20) };
+                loop {
+                    // SAFETY: as above.
+                    unsafe { libc::pause() };
+                }
+            }
+            chat(endpoint)
+        }
+        Ok("holder") => {
+            let mut endpoint = open(&socket);
+            let _region = introduce(&mut endpoint);
+            loop {
+                endpoint.wait(Some(Duration::from_millis(1)));
+                endpoint.poll(16, &mut |_| {});
+            }
+        }
         _ => {}
     }
 }
 
 /// Talks to the endpoint named in the environment as fast as it can, until it is killed.
 fn chatter(socket: &Path) -> ! {
-    let mut endpoint = open(socket);
+    chat(open(socket))
+}
+
+fn target(endpoint: &mut ShmEndpoint) -> Peer {
     let vpid = std::env::var(TARGET).expect("given").parse().expect("a number");
-    let to = endpoint.connect(EndpointAddress::new(NodeId::LOCAL, Vpid(vpid))).expect("there");
+    endpoint.connect(EndpointAddress::new(NodeId::LOCAL, Vpid(vpid))).expect("there")
+}
+
+/// Sends the key of a region to the endpoint named in the environment.
+fn introduce(endpoint: &mut ShmEndpoint) -> <ShmEndpoint as Endpoint>::Region {
+    let to = target(endpoint);
+    let region = endpoint.register(1 << 16).expect("memory");
+    let key = endpoint.grant(&region, Access::all()).expect("a grant");
+    let told = endpoint.send_short(to, MessageHeader::tag(1), &[&key.0.to_le_bytes()]);
+    told.expect("an empty mailbox");
+    region
+}
+
+fn chat(mut endpoint: ShmEndpoint) -> ! {
+    let to = target(&mut endpoint);
     let region = endpoint.register(1 << 16).expect("memory");
     let key = endpoint.grant(&region, Access::READ | Access::WRITE).expect("a grant");
     let mut number = 0u64;
@@ -221,6 +261,98 @@ fn a_killed_process_is_reported_and_leaves_nothing() {
         assert!(now.0 < first.0 + 30 && now.1 < first.1 + 60, "{first:?} became {now:?}");
     }
     println!("slowest report of a death: {slowest:?}");
+}
+
+/// The channel to the daemon is still open in the copy, but the endpoint is of the process that
+/// opened it.
+#[test]
+fn the_death_of_a_process_that_forked_is_reported() {
+    let daemon = Daemon::start();
+    let mut survivor = open(&daemon.socket());
+    let mut child = spawn("forked chatter", &daemon.socket(), survivor.address().vpid);
+    let mut source = None;
+    until(&mut survivor, "a first message", |event| {
+        if let Event::Message(message) = event {
+            source = Some(message.source);
+        }
+        source.is_some()
+    });
+    let source = source.expect("a message came");
+    let copies = children_of(child.id());
+    child.kill().expect("ours");
+    let took = until(&mut survivor, "the death of a peer", |event| is_down(event, source));
+    child.wait().expect("ours");
+    assert_eq!(copies.len(), 1, "one copy was made");
+    for copy in copies {
+        let copy = rustix::process::Pid::from_raw(copy).expect("a number");
+        let still_there = rustix::process::kill_process(copy, rustix::process::Signal::KILL);
+        assert_eq!(still_there, Ok(()), "the copy was there all the time");
+    }
+    println!("the death was reported after {took:?}");
+}
+
+fn children_of(process: u32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it lives");
+    let lists = threads.map(|thread| thread.expect("it lives").path().join("children"));
+    let texts: Vec<_> =
+        lists.map(|list| std::fs::read_to_string(list).expect("it lives")).collect();
+    let numbers = texts.iter().flat_map(|text| text.split_whitespace());
+    numbers.map(|number| number.parse().expect("a number")).collect()
+}
+
+/// Put, get, atomics and locks need nothing of the target's threads: they are stopped.
+#[test]
+fn one_sided_operations_need_nothing_of_a_stopped_target() {
+    let daemon = Daemon::start();
+    let mut near = open(&daemon.socket());
+    assert_eq!(near.capabilities().progress, Progress::Auto);
+    let mut child = spawn("holder", &daemon.socket(), near.address().vpid);
+    let mut heard = None;
+    until(&mut near, "a key", |event| {
+        if let Event::Message(message) = event {
+            let key = u64::from_le_bytes(message.payload.try_into().expect("a key"));
+            heard = Some((message.source, RemoteKey(key)));
+        }
+        heard.is_some()
+    });
+    let (source, key) = heard.expect("a key came");
+    let far = near.connect(source).expect("it came from there");
+    // The first use of a key asks the daemon for the memory.
+    let first = near.put(far, Source::Bytes(b"first"), Target::new(key, 0), Notify::NONE, 0);
+    assert!(first.is_ok(), "{first:?}");
+    let holder = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(holder, rustix::process::Signal::STOP).expect("ours");
+    let state = format!("/proc/{}/stat", child.id());
+    let is_stopped = || std::fs::read_to_string(&state).is_ok_and(|text| text.contains(") T "));
+    let start = Instant::now();
+    while !is_stopped() {
+        assert!(start.elapsed() < WATCHDOG, "it does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+
+    let bytes: Vec<u8> = (0..60_000u32).map(|number| number.to_le_bytes()[0]).collect();
+    let target = Target::new(key, 8);
+    let put = near.put(far, Source::Bytes(&bytes), target, Notify::REQUESTER, 1);
+    assert!(matches!(put, Ok(Issued::Done(_))), "{put:?}");
+    until(
+        &mut near,
+        "the requester's notification",
+        |event| matches!(event, Event::Notification(told) if told.operation == 1),
+    );
+    let into = near.register(60_000).expect("memory");
+    let got = near.get(far, target, &into, 0, 60_000, Notify::NONE, 2);
+    assert!(matches!(got, Ok(Issued::Done(_))), "{got:?}");
+    let mut found = vec![0; 60_000];
+    into.read(0, &mut found).expect("inside");
+    assert!(found == bytes, "what was put comes back");
+    let word = Target::new(key, 0);
+    for old in [u64::from_le_bytes(*b"first\0\0\0"), u64::from_le_bytes(*b"first\0\0\0") + 5] {
+        let added = near.atomic(far, word, Atomic::fetch_add(5), Notify::NONE, 3);
+        assert_eq!(added, Ok(Issued::Done(old)));
+    }
+    assert!(is_stopped(), "it was stopped all the time");
+    child.kill().expect("ours");
+    child.wait().expect("ours");
 }
 
 /// Messages of a chatter are numbered from 0, without a gap.
