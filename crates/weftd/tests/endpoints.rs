@@ -43,7 +43,7 @@ fn role() {
             // SAFETY: the child makes one system call after the other and returns to nobody.
             if unsafe { libc::fork() } == 0 {
                 // SAFETY: as above; a test that fails must not leave it behind.
-                unsafe { libc::alarm(20) };
+                unsafe { libc::alarm(60) };
                 loop {
                     // SAFETY: as above.
                     unsafe { libc::pause() };
