@@ -293,7 +293,7 @@ pub const TABLE: [Entry; 12] = [
     Entry {
         id: Id::DaemonEndpointsMax,
         name: "daemon.endpoints_max",
-        kind: integer(256, 1, 65_533),
+        kind: integer(256, 1, 256),
         unit: "endpoints",
         category: Category::Daemon,
         text: "Endpoints a node may have; Extoll's limit is 256 (003 section 3.2.3). Memory: \

@@ -6,13 +6,16 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
+use rustix::pipe::PipeFlags;
 use serde_json::Value;
 use weft_options::Options;
 use weft_options::runtime_path::{ControlSocket, Scope};
@@ -23,6 +26,8 @@ use crate::table::Table;
 
 /// How long a new daemon may take until it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long another may take that was started at the same time, when this one ended.
+const RIVAL_WITHIN: Duration = Duration::from_millis(250);
 /// How often it is asked meanwhile.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// How much of the end of a log is searched for the reason why a daemon ended.
@@ -170,22 +175,41 @@ pub fn start(socket: &ControlSocket, options: &Options) -> anyhow::Result<()> {
     prepare_directory(socket)?;
     // The log's end is quoted on failure: what stood there before is not about this start.
     let log_before = std::fs::metadata(socket.log()).map_or(0, |metadata| metadata.len());
+    // The daemon keeps the other end open as its standard output, so that its end is noticed.
+    let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("no pipe")?;
     let status = step(socket, "detach")?
         .envs(options.to_environment())
+        .stdout(alive)
         .stderr(open_log(socket)?)
         .status()
         .context("the node daemon cannot be started")?;
-    if status.success() && until(|| weftd::client::answers(&socket.path)) {
-        return Ok(());
+    let start = Instant::now();
+    let mut patience = ANSWER_WITHIN;
+    while status.success() && start.elapsed() < patience {
+        if weftd::client::answers(&socket.path) {
+            return Ok(());
+        }
+        if patience == ANSWER_WITHIN && is_over(&ended) {
+            // Another may have been started at the same time, and be about to answer.
+            patience = patience.min(start.elapsed() + RIVAL_WITHIN);
+        }
+        std::thread::sleep(ASK_EVERY);
     }
     bail!(
-        "the node daemon does not answer at {} after {} s{}; see {}, or run `weft daemon` in the \
-         foreground",
+        "the node daemon does not answer at {} after {:.1} s{}; see {}, or run `weft daemon` in \
+         the foreground",
         socket.path.display(),
-        ANSWER_WITHIN.as_secs(),
+        start.elapsed().as_secs_f64(),
         last_line(&socket.log(), log_before).map(|line| format!(" ({line})")).unwrap_or_default(),
         socket.log().display()
     )
+}
+
+/// True when nobody has the other end of a pipe any more.
+fn is_over(pipe: &OwnedFd) -> bool {
+    let mut one = [PollFd::new(pipe, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut one, Some(&now)).is_ok_and(|count| count > 0)
 }
 
 /// The first step into the background: a session of its own, no inherited descriptors.
@@ -194,6 +218,7 @@ fn detach(socket: &ControlSocket) -> anyhow::Result<()> {
     rustix::process::setsid().context("setsid failed")?;
     close_fds::set_fds_cloexec(3, &[]);
     step(socket, "serve")?
+        .stdout(Stdio::inherit())
         .stderr(open_log(socket)?)
         .spawn()
         .context("the node daemon cannot be started")?;
