@@ -291,3 +291,53 @@ class options_of_a_connection:
         state = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[0]
         t.say("established", state == 1)
         t.sync()
+
+
+@case
+class writing_to_a_peer_that_closed:
+    def server(t):
+        c = t.accept()
+        c.close()
+        t.sync()
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        t.say(s.recv(1))
+        t.sync()
+        t.attempt("nothing", s.send, b"")
+        t.say(polled(s))
+        # It goes out, and is answered with a reset.
+        t.attempt("first", s.send, b"into the void")
+        time.sleep(0.05)
+        t.say(polled(s))
+        t.attempt("nothing", s.send, b"")
+        t.attempt("second", s.send, b"x")
+        t.say(polled(s))
+        t.attempt("recv", s.recv, 1)
+        t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        t.sync()
+
+
+@case
+class writing_much_to_a_peer_that_closed:
+    def server(t):
+        c = t.accept()
+        c.close()
+        t.sync()
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        t.say(s.recv(1))
+        t.sync()
+        t.attempt("everything", s.sendall, bytes(20_000_000))
+        t.attempt("recv", s.recv, 1)
+        t.sync()
+
+
+def polled(connection):
+    """What poll says of everything, now."""
+    poll = select.poll()
+    poll.register(connection, 0xFFFF & ~select.POLLNVAL)
+    return [hex(events) for _, events in poll.poll(0)]

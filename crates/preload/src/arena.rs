@@ -49,6 +49,8 @@ pub mod flag {
     /// It became a standard stream, which C's stdio writes where no hook sees it: the sending
     /// direction stays on TCP.
     pub const SENDS_STAY: u32 = 32;
+    /// Bytes went out after the peer had closed in order: what follows is a broken pipe.
+    pub const SENT_TO_NOBODY: u32 = 64;
 }
 
 /// What the kernel said about the peer.

@@ -403,9 +403,30 @@ impl Connection {
             }
             Err(WriteError::Full) if self.peer() != peer::ALIVE => self.lane_is_broken(),
             Err(WriteError::Full) => Attempt::WouldBlock,
-            Err(WriteError::Closed) => Attempt::End,
+            Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
+            Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
             Err(WriteError::Reset) => self.lane_is_broken(),
         }
+    }
+
+    /// The peer closed in order. On TCP the next bytes still go out, and the reset that answers them
+    /// breaks the pipe: a byte on the kernel's socket fetches that reset for all who look there.
+    #[cold]
+    fn send_to_nobody(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
+        /// A segment of the loopback device; the reset is there before a second one.
+        const BYTES_MAX: usize = 65_483;
+        if self.has(flag::SENT_TO_NOBODY) {
+            self.set(flag::RESET_REPORTED, true);
+            // Told by the call, the error is not told by SO_ERROR once more.
+            let _ = rustix::net::sockopt::socket_error(sys::borrow(fd));
+            return Attempt::End;
+        }
+        let bytes = parts.iter().map(|part| part.len()).sum::<usize>().min(BYTES_MAX);
+        if bytes > 0 {
+            self.set(flag::SENT_TO_NOBODY, true);
+            sys::ring(fd);
+        }
+        Attempt::Moved(bytes)
     }
 
     /// The peer is gone with what we sent: a reset once, then a broken pipe.
@@ -436,7 +457,7 @@ impl Connection {
         match sys::poll_one(fd, events, 0) {
             Ok(seen) if seen.intersects(PollFlags::ERR | PollFlags::HUP) => {
                 self.heard(sys::Bell::Failed(Errno::CONNRESET));
-                true
+                !self.has(flag::SENT_TO_NOBODY)
             }
             // After the own shutdown for reading the kernel says so about this side.
             Ok(seen) if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) => {
@@ -568,10 +589,11 @@ impl Connection {
         let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != peer::ALIVE;
         drop(receiving);
         let shut = self.sending().is_some_and(|sending| sending.state.is_shut());
+        let broken = reset || self.has(flag::SENT_TO_NOBODY);
         HangUp {
             ended,
-            hung_up: reset || ended && shut,
-            failed: reset && !self.has(flag::RESET_REPORTED),
+            hung_up: broken || ended && shut,
+            failed: broken && !self.has(flag::RESET_REPORTED),
         }
     }
 
