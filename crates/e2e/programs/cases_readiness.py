@@ -541,3 +541,28 @@ class waiting_costs_no_processor:
         poller.poll(1)
         t.say(time.process_time() - begin < 0.3)
         t.sync()
+
+
+@case
+class epoll_added_twice:
+    def server(t):
+        c = t.accept()
+        t.sync()
+        c.sendall(b"news")
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        epoll = select.epoll()
+        epoll.register(s, select.EPOLLIN)
+        t.attempt("again", epoll.register, s, select.EPOLLIN | select.EPOLLOUT)
+        t.say(epoll.poll(0))
+        t.sync()
+        t.say([hex(events) for _, events in epoll.poll(5)])
+        t.attempt("and again", epoll.register, s, select.EPOLLIN)
+        t.say([hex(events) for _, events in epoll.poll(5)])
+        t.say(exactly(s, 4))
+        t.say(epoll.poll(0))
+        epoll.unregister(s)
+        t.attempt("out twice", epoll.unregister, s)
+        t.sync()

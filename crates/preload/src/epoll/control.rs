@@ -54,11 +54,20 @@ pub fn control(
             }
             result
         }
-        (libc::EPOLL_CTL_ADD, stale) => {
-            if let Some(index) = stale {
-                set.remove(index);
+        (libc::EPOLL_CTL_ADD, former) => {
+            let result = add(&mut set, epfd, fd, wanted, connection, laned);
+            let errno = sys::errno();
+            match former {
+                // The kernel took the number as new: what had it before is gone.
+                Some(index) if result == 0 => set.remove(index),
+                // It is there already and stays.
+                Some(index) => {
+                    set.by_fd.insert(fd, index);
+                }
+                None => {}
             }
-            add(&mut set, epfd, fd, wanted, connection, laned)
+            sys::set_errno(errno);
+            result
         }
         _ => kernel_ctl(epfd, op, fd, event),
     }

@@ -108,7 +108,10 @@ impl Set {
     pub(super) fn remove(&mut self, index: u32) {
         let Some(place) = self.registrations.get_mut(index as usize) else { return };
         let Some(registration) = place.take() else { return };
-        self.by_fd.remove(&registration.fd);
+        // The number may lead to a later registration already.
+        if self.by_fd.get(&registration.fd) == Some(&index) {
+            self.by_fd.remove(&registration.fd);
+        }
         self.hot.retain(|hot| *hot != index);
         self.free.push(index);
         if let Some(connection) = arena::at(registration.place) {
