@@ -341,3 +341,35 @@ def polled(connection):
     poll = select.poll()
     poll.register(connection, 0xFFFF & ~select.POLLNVAL)
     return [hex(events) for _, events in poll.poll(0)]
+
+
+@case
+class reset_as_options_and_shutdown_tell_it:
+    def server(t):
+        for _ in range(3):
+            c = t.accept()
+            t.sync()
+            c.close()
+            t.sync()
+
+    def client(t):
+        for first in ("option", "recv", "send"):
+            s = t.connect()
+            s.sendall(b"never read")
+            t.sync()
+            t.sync()
+            time.sleep(0.05)
+            t.say(polled(s))
+            if first == "recv":
+                t.attempt("recv", s.recv, 1)
+            if first == "send":
+                t.attempt("send", s.send, b"x")
+            t.say(polled(s))
+            t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+            t.say(polled(s))
+            t.attempt("recv", s.recv, 1)
+            t.attempt("send", s.send, b"x")
+            t.attempt("shutdown", s.shutdown, socket.SHUT_WR)
+            t.attempt("shutdown", s.shutdown, socket.SHUT_RDWR)
+            t.attempt("peer", s.getpeername)

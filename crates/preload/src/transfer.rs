@@ -417,8 +417,6 @@ impl Connection {
         const BYTES_MAX: usize = 65_483;
         if self.has(flag::SENT_TO_NOBODY) {
             self.set(flag::RESET_REPORTED, true);
-            // Told by the call, the error is not told by SO_ERROR once more.
-            let _ = rustix::net::sockopt::socket_error(sys::borrow(fd));
             return Attempt::End;
         }
         let bytes = parts.iter().map(|part| part.len()).sum::<usize>().min(BYTES_MAX);
@@ -595,6 +593,16 @@ impl Connection {
             hung_up: broken || ended && shut,
             failed: broken && !self.has(flag::RESET_REPORTED),
         }
+    }
+
+    /// The error that SO_ERROR tells, once: 0 when it was told, `None` when only the kernel knows.
+    pub fn take_error(&self) -> Option<i32> {
+        if self.hang_up().failed {
+            self.set(flag::RESET_REPORTED, true);
+            let broken_pipe = self.has(flag::SENT_TO_NOBODY);
+            return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
+        }
+        self.has(flag::RESET_REPORTED).then_some(0)
     }
 
     /// Counts a thread that is about to sleep, before it looks for a lane.

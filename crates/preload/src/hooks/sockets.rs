@@ -107,8 +107,16 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: sockle
 unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
         connection.stay_before_shutdown();
-        if connection.decide_if_asked(fd) == phase::LANED && shut(connection, fd, how) {
-            return 0;
+        if connection.decide_if_asked(fd) == phase::LANED {
+            if connection.read_readiness().1.hung_up {
+                // Over in both directions, which the kernel's socket is told now.
+                kernel!(SYS_shutdown, fd, libc::SHUT_RDWR);
+                sys::set_errno(libc::ENOTCONN);
+                return -1;
+            }
+            if shut(connection, fd, how) {
+                return 0;
+            }
         }
     }
     real!(shutdown as fn(c_int, c_int) -> c_int, (fd, how),
@@ -177,6 +185,32 @@ unsafe extern "C" fn setsockopt(
     real!(setsockopt as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
         (fd, level, name, value, length),
         else as_int(kernel!(SYS_setsockopt, fd, level, name, value, length)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> c_int {
+    let result = real!(getsockopt as
+        fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+        (fd, level, name, value, length),
+        else as_int(kernel!(SYS_getsockopt, fd, level, name, value, length)));
+    if result == 0
+        && level == libc::SOL_SOCKET
+        && name == libc::SO_ERROR
+        && let Some(connection) = find(fd)
+        && let Some(error) = connection.take_error()
+        // SAFETY: the kernel just wrote a length there.
+        && unsafe { *length } as usize == size_of::<c_int>()
+    {
+        // SAFETY: the kernel just wrote an int there.
+        unsafe { value.cast::<c_int>().write_unaligned(error) };
+    }
+    result
 }
 
 #[unsafe(no_mangle)]
