@@ -35,12 +35,9 @@ curl_httpclient_test websocket_test web_test ioloop_test netutil_test process_te
 http1connection_test httputil_test
 """
 GEVENT = """
-socket socket_close socket_errors socket_ex socket_send_memoryview socket_ssl
-socket_timeout socketpair server server_pywsgi pywsgi backdoor select selectors ssl
-subprocess subprocess_interrupted subprocess_poll httplib_http hub_join core_fork
-greenio makefile_ref nondefaultloop os signal threadpool close_backend_fd smtpd
-example_echoserver example_portforwarder example_wsgiserver
-example_wsgiserver_ssl execmodules
+socket socket_close socket_errors socket_ex socket_send_memoryview socket_timeout socketpair server
+server_pywsgi pywsgi backdoor select selectors ssl subprocess hub_join core_fork greenio
+makefile_ref os signal threadpool close_backend_fd
 """
 TORNADO_RUN = ["-m", "tornado.test.runtests", "--verbose"]
 TWISTED = """

@@ -24,6 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +117,11 @@ def end(process: subprocess.Popen) -> None:
             continue
 
 
+# What runs now, for an end before its time; and that it has come.
+running = set()
+stopping = threading.Event()
+
+
 def execute(command: list, node: Path, limit_s: float) -> tuple:
     """Runs a command; returns what it printed, whether it ended in time, and its status."""
     with tempfile.TemporaryDirectory(prefix="suite-", dir=node, ignore_cleanup_errors=True) as work:
@@ -130,12 +136,16 @@ def execute(command: list, node: Path, limit_s: float) -> tuple:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            running.add(process)
+            if stopping.is_set():
+                end(process)
             in_time = True
             try:
                 process.wait(limit_s)
             except subprocess.TimeoutExpired:
                 in_time = False
             end(process)
+            running.discard(process)
             printed.seek(0)
             text = printed.read(TEXT_BYTES_MAX).decode("utf-8", "replace")
         os.unlink(printed.name)
@@ -279,6 +289,8 @@ def compare(runner: Runner, module: Module, repeats: int) -> Result:
 def repeat(runner: Runner, module: Module, found: Difference, repeats: int) -> None:
     """Runs one test alone again and again in both ways."""
     for _ in range(repeats):
+        if stopping.is_set():
+            return
         for under_weft, counts in ((True, found.weft), (False, found.plain)):
             outcome = runner.run(module, under_weft, [found.name]).outcomes.get(found.name)
             if outcome is not None:
@@ -420,19 +432,24 @@ def main() -> int:
     keep = Path(given.keep) if given.keep else None
     if keep:
         keep.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
     node = Node(weft)
     results = []
+    pool = concurrent.futures.ThreadPoolExecutor(max(1, given.jobs))
     try:
         runner = Runner(node.directory, weft, given.limit, keep)
         if not given.json:
             print(line(HEADER), flush=True)
-        with concurrent.futures.ThreadPoolExecutor(max(1, given.jobs)) as pool:
-            running = [pool.submit(compare, runner, each, given.repeat) for each in modules]
-            for done in concurrent.futures.as_completed(running):
-                results.append(done.result())
-                if not given.json:
-                    show(results[-1])
+        waiting = [pool.submit(compare, runner, each, given.repeat) for each in modules]
+        for done in concurrent.futures.as_completed(waiting):
+            results.append(done.result())
+            if not given.json:
+                show(results[-1])
     finally:
+        stopping.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            end(process)
         node.close()
     if given.json:
         print(json.dumps([result.json() for result in results], indent=1))
