@@ -156,8 +156,9 @@ def fill(connection):
 
 def main():
     # The cases are in files beside this one.
-    for module in ("cases_stream", "cases_connection", "cases_readiness", "cases_process"):
-        __import__(module)
+    modules = "stream", "connection", "readiness", "process", "buffers"
+    for module in modules:
+        __import__(f"cases_{module}")
     if sys.argv[1] == "list":
         print("\n".join(CASES))
         return

@@ -180,9 +180,20 @@ impl Connection {
             }
         }
         if decided == phase::LANED {
+            self.fix_buffers(fd);
             epoll::moved(*self);
         }
         decided
+    }
+
+    /// Tells the lane which sizes of buffers the program fixed: as on TCP, less goes in then.
+    pub fn fix_buffers(&self, fd: RawFd) {
+        let (send, receive) = sys::fixed_buffers(fd);
+        if let Some(sending) = self.sending()
+            && let Some(lane) = sending.lane
+        {
+            sending.state.fix_buffers(lane, send, receive);
+        }
     }
 
     /// Another thread is asking; that takes as long as the daemon's answer at most.

@@ -206,6 +206,33 @@ pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
     Some((word(SENT)?.saturating_sub(word(RETRANSMITTED)?), word(RECEIVED)?))
 }
 
+/// The sizes that the program gave the kernel's send and receive buffer, 0 where it did not. Kernels
+/// before 5.14 do not tell.
+pub fn fixed_buffers(fd: RawFd) -> (u64, u64) {
+    const SEND: c_int = 1;
+    const RECEIVE: c_int = 2;
+    let mut locks: c_int = 0;
+    let mut length = 4u32;
+    let pointer = &raw mut locks;
+    let size = &raw mut length;
+    let (level, name) = (libc::SOL_SOCKET.word(), libc::SO_BUF_LOCK.word());
+    // SAFETY: the kernel writes at most `length` bytes of the int, and the length.
+    let result = unsafe {
+        raw(libc::SYS_getsockopt, [fd.word(), level, name, pointer.word(), size.word(), 0])
+    };
+    if result < 0 || locks == 0 {
+        return (0, 0);
+    }
+    let fixed = |lock: c_int, size: rustix::io::Result<usize>| {
+        if locks & lock == 0 { 0 } else { size.unwrap_or(0) as u64 }
+    };
+    use rustix::net::sockopt::{socket_recv_buffer_size, socket_send_buffer_size};
+    (
+        fixed(SEND, socket_send_buffer_size(borrow(fd))),
+        fixed(RECEIVE, socket_recv_buffer_size(borrow(fd))),
+    )
+}
+
 /// A cheap clock that only compares with itself: processor ticks.
 #[cfg(target_arch = "x86_64")]
 #[inline]

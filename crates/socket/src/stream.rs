@@ -73,6 +73,8 @@ mod word {
     pub const SWITCHED: usize = 1;
     /// `(messages sent + 1) << 2 | how`.
     pub const CLOSED: usize = 2;
+    /// Bytes that the end's receive buffer holds, 0 when its program did not fix that.
+    pub const RECEIVE_BUFFER: usize = 3;
 }
 
 /// How a direction ended.
@@ -145,6 +147,8 @@ pub struct SendSide {
     cursor: SendCursor,
     tcp_bytes: u64,
     lane_bytes: u64,
+    /// Bytes that the send buffer holds, 0 when the program did not fix that.
+    send_buffer: u64,
     switched: bool,
     shut: bool,
 }
@@ -197,6 +201,35 @@ impl SendSide {
     pub fn wrote_tcp(&mut self, bytes: usize) {
         assert!(!self.switched || bytes == 0, "nothing but bells goes to TCP after the switch");
         self.tcp_bytes += bytes as u64;
+    }
+
+    /// The program fixed the sizes of its kernel buffers to so many bytes, 0 where it did not.
+    ///
+    /// As on TCP, what is on its way is then at most what the sender's and the receiver's buffer
+    /// hold together; a size that nobody fixed grows beyond the sink.
+    pub fn fix_buffers<L: Lane>(&mut self, lane: &L, send: u64, receive: u64) {
+        self.send_buffer = send;
+        lane.post(word::RECEIVE_BUFFER, receive);
+    }
+
+    /// Bytes of the peer's sink that may be used.
+    #[inline]
+    fn capacity<L: Lane>(&self, lane: &L) -> u64 {
+        let sink = lane.sink_bytes();
+        if self.send_buffer == 0 {
+            return sink;
+        }
+        match lane.posted(word::RECEIVE_BUFFER) {
+            0 => sink,
+            held => self.send_buffer.saturating_add(held).min(sink),
+        }
+    }
+
+    /// Free bytes of that, at least `wanted` if that many are free.
+    #[inline]
+    fn sink_free<L: Lane>(&mut self, lane: &L, wanted: u64) -> u64 {
+        let beyond = lane.sink_bytes() - self.capacity(lane);
+        lane.sink_free(&mut self.cursor, wanted + beyond).saturating_sub(beyond)
     }
 
     /// Writes as much of `parts` as there is room for.
@@ -269,8 +302,8 @@ impl SendSide {
         limits: Limits,
     ) -> usize {
         // Small leftovers of room would make small pieces of everything that follows.
-        let wanted = (lane.sink_bytes() / 4).min(total as u64);
-        if lane.sink_free(&mut self.cursor, wanted) < wanted {
+        let wanted = (self.capacity(lane) / 4).min(total as u64);
+        if self.sink_free(lane, wanted) < wanted {
             return 0;
         }
         let mut written = 0;
@@ -278,7 +311,7 @@ impl SendSide {
             let mut rest = *part;
             while !rest.is_empty() {
                 let size = rest.len().min(limits.chunk_bytes.clamp(1, CHUNK_BYTES_MAX));
-                let free = lane.sink_free(&mut self.cursor, size as u64);
+                let free = self.sink_free(lane, size as u64);
                 let size = size.min(usize::try_from(free).unwrap_or(usize::MAX));
                 if size == 0 || lane.slots_free(&mut self.cursor, 1) == 0 {
                     return written;
@@ -302,11 +335,11 @@ impl SendSide {
 
     /// True when a write of any size would move something.
     pub fn writable<L: Lane>(&mut self, lane: &L) -> bool {
-        let sink = lane.sink_bytes() / 4;
+        let sink = self.capacity(lane) / 4;
         let slots = lane.mailbox_depth().min(4);
         self.shut
             || (lane.slots_free(&mut self.cursor, slots) >= slots
-                && lane.sink_free(&mut self.cursor, sink) >= sink)
+                && self.sink_free(lane, sink) >= sink)
             || lane.posted(word::CLOSED) & closed::MASK != closed::WRITING
     }
 

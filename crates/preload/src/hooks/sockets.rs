@@ -182,9 +182,19 @@ unsafe extern "C" fn setsockopt(
         sys::set_errno(libc::ENOTSUP);
         return -1;
     }
-    real!(setsockopt as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+    let result = real!(setsockopt as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
         (fd, level, name, value, length),
-        else as_int(kernel!(SYS_setsockopt, fd, level, name, value, length)))
+        else as_int(kernel!(SYS_setsockopt, fd, level, name, value, length)));
+    let sizes = [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
+    if result == 0
+        && level == libc::SOL_SOCKET
+        && sizes.contains(&name)
+        && let Some(connection) = find(fd)
+        && connection.phase() == phase::LANED
+    {
+        connection.fix_buffers(fd);
+    }
+    result
 }
 
 #[unsafe(no_mangle)]

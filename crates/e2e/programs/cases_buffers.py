@@ -1,0 +1,78 @@
+"""Buffers whose sizes the program fixed."""
+
+import socket
+import time
+
+from semantics import case, exactly, fill, pattern, until_end
+
+SMALL = 4096
+
+
+def fix(connection, name):
+    connection.setsockopt(socket.SOL_SOCKET, name, SMALL)
+
+
+@case
+class small_buffers_hold_little:
+    def server(t):
+        listener = t.listen()
+        # Connections inherit it.
+        fix(listener, socket.SO_RCVBUF)
+        c = t.accept(listener)
+        count = t.hear()
+        t.say(exactly(c, count) == pattern(65_536)[:count])
+        t.sync()
+        t.say(len(until_end(c)))
+
+    def client(t):
+        s = t.connect()
+        fix(s, socket.SO_SNDBUF)
+        count = fill(s)
+        t.say(0 < count < 150_000)
+        t.tell(count)
+        t.sync()
+        s.setblocking(True)
+        s.sendall(pattern(300_000))
+        s.close()
+
+
+@case
+class small_buffers_in_both_directions:
+    def server(t):
+        c = t.accept()
+        fix(c, socket.SO_RCVBUF)
+        fix(c, socket.SO_SNDBUF)
+        t.sync()
+        data = exactly(c, 500_000)
+        t.say(data == pattern(500_000))
+        c.sendall(data)
+        c.close()
+
+    def client(t):
+        s = t.connect()
+        fix(s, socket.SO_RCVBUF)
+        fix(s, socket.SO_SNDBUF)
+        t.sync()
+        s.sendall(pattern(500_000))
+        t.say(until_end(s) == pattern(500_000))
+
+
+@case
+class peer_with_small_buffers_closes_amid_a_write:
+    def server(t):
+        c = t.accept()
+        fix(c, socket.SO_RCVBUF)
+        t.sync()
+        exactly(c, 1000)
+        time.sleep(0.05)
+        c.close()
+
+    def client(t):
+        s = t.connect()
+        fix(s, socket.SO_SNDBUF)
+        t.sync()
+        try:
+            s.sendall(pattern(200_000))
+            t.say("all went out")
+        except ConnectionError:
+            t.say("the connection broke")
