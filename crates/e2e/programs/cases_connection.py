@@ -373,3 +373,88 @@ class reset_as_options_and_shutdown_tell_it:
             t.attempt("shutdown", s.shutdown, socket.SHUT_WR)
             t.attempt("shutdown", s.shutdown, socket.SHUT_RDWR)
             t.attempt("peer", s.getpeername)
+def after_registration(t, flags, send_to=False):
+    """A client that puts its socket into a set and only then connects it, as nginx does."""
+    address = tuple(t.hear())
+    s = socket.socket()
+    s.setblocking(False)
+    poller = select.epoll()
+    poller.register(s, flags)
+    t.say(dict(poller.poll(1)).get(s.fileno()))
+    if send_to:
+        s.setblocking(True)
+        t.say(s.sendto(b"ping", socket.MSG_FASTOPEN, address))
+        s.setblocking(False)
+    else:
+        t.say(s.connect_ex(address) in (0, errno.EINPROGRESS))
+        select.select([], [s], [], 5)
+        s.send(b"ping")
+    received = 0
+    while received < 300_000:
+        # Edges: all of it must be read before the next wait.
+        if not any(seen & select.EPOLLIN for _, seen in poller.poll(5)):
+            continue
+        try:
+            while received < 300_000:
+                received += len(s.recv(10_000))
+        except BlockingIOError:
+            pass
+    t.say(received)
+    s.close()
+
+
+def after_registration_served(t):
+    c = t.accept(warm=False)
+    t.say(exactly(c, 4))
+    c.sendall(bytes(300_000))
+    t.say(until_end(c))
+
+
+@case
+class registered_and_then_connected:
+    server = after_registration_served
+
+    def client(t):
+        after_registration(t, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+
+
+@case
+class registered_level_triggered_and_then_connected:
+    server = after_registration_served
+
+    def client(t):
+        after_registration(t, select.EPOLLIN | select.EPOLLRDHUP)
+
+
+@case
+class registered_and_then_connected_by_sendto:
+    server = after_registration_served
+
+    def client(t):
+        after_registration(t, select.EPOLLIN | select.EPOLLET, send_to=True)
+
+
+@case
+class registered_and_then_listening:
+    def server(t):
+        listener = socket.socket()
+        listener.setblocking(False)
+        poller = select.epoll()
+        poller.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        poller.poll(0)
+        t.tell(listener.getsockname())
+        t.say(poller.poll(5) == [(listener.fileno(), select.EPOLLIN)])
+        c, _ = listener.accept()
+        c.setblocking(True)
+        t.warm(c, True)
+        t.say(exactly(c, 4))
+        c.sendall(b"pong")
+        t.say(until_end(c))
+
+    def client(t):
+        s = t.connect()
+        s.sendall(b"ping")
+        t.say(exactly(s, 4))
+        s.close()

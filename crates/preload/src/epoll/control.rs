@@ -177,6 +177,33 @@ pub fn moved(connection: Connection) {
     }
 }
 
+/// The connection turns out to be none: its registrations become the kernel's alone.
+pub fn forget(connection: Connection) {
+    if connection.local.registered.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (epfd, entry) in table::walk(0, u32::MAX) {
+        let Entry::Epoll(number) = entry else { continue };
+        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        let indices: Vec<u32> = set.by_fd.values().copied().collect();
+        for index in indices {
+            let Some(registration) = set.get(index) else { continue };
+            if registration.place != connection.place {
+                continue;
+            }
+            let (fd, dormant) = (registration.fd, registration.dormant);
+            let (events, u64) = (registration.events, registration.data);
+            let mut event = libc::epoll_event { events, u64 };
+            // Not changed in place: the kernel refuses that for EPOLLEXCLUSIVE.
+            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
+            if !dormant {
+                kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+            }
+            set.remove(index);
+        }
+    }
+}
+
 /// No descriptor of this process refers to the connection any more.
 pub fn closed(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {

@@ -21,7 +21,7 @@ mod wait;
 
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, c_int};
 
-pub use control::{closed, control, moved, watched};
+pub use control::{closed, control, forget, moved, watched};
 pub use sets::{after_fork, before_fork, created, destroyed, is_ours, retain};
 pub use wait::wait;
 

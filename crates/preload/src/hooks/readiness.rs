@@ -2,6 +2,7 @@
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
+use super::sockets::track_unconnected;
 use super::{as_int, kernel};
 use crate::connection::find;
 use crate::poll::Selection;
@@ -201,11 +202,12 @@ unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    if operation == libc::EPOLL_CTL_ADD {
+        track_unconnected(fd);
+        epoll::watched(fd);
+    }
     if let Some(connection) = find(fd) {
         return epoll::control(epfd, operation, fd, event, connection);
-    }
-    if operation == libc::EPOLL_CTL_ADD {
-        epoll::watched(fd);
     }
     real!(epoll_ctl as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
         (epfd, operation, fd, event),

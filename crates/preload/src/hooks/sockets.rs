@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
+use rustix::io::Errno;
 use rustix::net::{SocketType, ipproto, sockopt};
 use weft_socket::stream::Origin;
 use weft_socket::{Side, closed};
@@ -12,7 +13,7 @@ use crate::arena::{Connection, flag, phase};
 use crate::connection::{find, listener_token, made, track};
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, process, sys};
+use crate::{control, epoll, process, sys};
 
 /// A TCP socket over IPv4 or IPv6; MPTCP and SCTP streams are not.
 fn is_tcp(fd: c_int) -> bool {
@@ -40,6 +41,10 @@ fn note_listener(fd: c_int) {
         _ => {}
     }
     if is_tcp(fd) {
+        if let Some(connection) = find(fd) {
+            // Put into a set before anybody knew what it would become.
+            epoll::forget(connection);
+        }
         made(fd);
         table::set(fd, Entry::Listener);
         control::listening(listener_token(fd), fd);
@@ -101,6 +106,24 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: sockle
         sys::set_errno(errno);
     }
     result
+}
+
+/// `fd` is about to be put into a set. Programs do that with sockets that they connect later, and
+/// the set must know by then whose registration it is.
+pub(super) fn track_unconnected(fd: c_int) {
+    if fd < 0 || table::get(fd) != Entry::None || !process::ready() {
+        return;
+    }
+    let errno = sys::errno();
+    let unconnected = || {
+        let socket = sys::borrow(fd);
+        rustix::net::getpeername(socket) == Err(Errno::NOTCONN)
+            && sockopt::socket_acceptconn(socket) == Ok(false)
+    };
+    if is_tcp(fd) && unconnected() {
+        track(fd, Side::Connected, false);
+    }
+    sys::set_errno(errno);
 }
 
 #[unsafe(no_mangle)]

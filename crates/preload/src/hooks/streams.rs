@@ -343,6 +343,15 @@ unsafe extern "C" fn send(
         else kernel!(SYS_sendto, fd, buffer, length, flags, 0, 0))
 }
 
+/// The bytes that connect a socket are sent by the kernel, uncounted: it stays on TCP.
+fn stay_before_fastopen(fd: c_int, flags: c_int) {
+    if flags & libc::MSG_FASTOPEN != 0
+        && let Some(connection) = find(fd)
+    {
+        connection.decide_for_kernel(fd);
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendto(
     fd: c_int,
@@ -356,6 +365,7 @@ unsafe extern "C" fn sendto(
         // SAFETY: a connected stream ignores the address.
         return unsafe { send(fd, buffer, length, flags) };
     }
+    stay_before_fastopen(fd, flags);
     real!(sendto as
         fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t,
         (fd, buffer, length, flags, address, address_length),
@@ -391,6 +401,7 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
         // SAFETY: the program's promise to sendmsg(2).
         return unsafe { send_vector(connection, fd, header.msg_iov, header.msg_iovlen, how) };
     }
+    stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
     if unsafe { passes_lanes(message) } {
         // Whoever receives it would find an empty socket; see docs/design/002-direct-sockets.md.
