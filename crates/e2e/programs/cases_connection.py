@@ -373,6 +373,8 @@ class reset_as_options_and_shutdown_tell_it:
             t.attempt("shutdown", s.shutdown, socket.SHUT_WR)
             t.attempt("shutdown", s.shutdown, socket.SHUT_RDWR)
             t.attempt("peer", s.getpeername)
+
+
 def after_registration(t, flags, send_to=False):
     """A client that puts its socket into a set and only then connects it, as nginx does."""
     address = tuple(t.hear())
@@ -457,4 +459,40 @@ class registered_and_then_listening:
         s = t.connect()
         s.sendall(b"ping")
         t.say(exactly(s, 4))
+        s.close()
+
+
+@case
+class registered_again:
+    """As libuv does: what it takes for new is there already, and is changed then."""
+
+    def server(t):
+        c = t.accept()
+        t.say(exactly(c, 4))
+        t.sync()
+        c.sendall(b"pong")
+        t.sync()
+        c.sendall(bytes(200_000))
+        t.say(until_end(c))
+
+    def client(t):
+        s = t.connect()
+        poller = select.epoll()
+        poller.register(s, select.EPOLLOUT)
+        t.say(poller.poll(5) == [(s.fileno(), select.EPOLLOUT)])
+        t.attempt("add", poller.register, s, select.EPOLLIN)
+        s.sendall(b"ping")
+        t.attempt("add", poller.register, s, select.EPOLLIN)
+        poller.modify(s, select.EPOLLIN)
+        t.say(poller.poll(0))
+        t.sync()
+        t.say(poller.poll(5) == [(s.fileno(), select.EPOLLIN)], exactly(s, 4))
+        t.attempt("add", poller.register, s, select.EPOLLIN)
+        t.sync()
+        t.say(poller.poll(5) == [(s.fileno(), select.EPOLLIN)], len(exactly(s, 200_000)))
+        poller.unregister(s)
+        t.attempt("remove", poller.unregister, s)
+        t.attempt("change", poller.modify, s, select.EPOLLOUT)
+        poller.register(s, select.EPOLLOUT)
+        t.say(poller.poll(5) == [(s.fileno(), select.EPOLLOUT)])
         s.close()
