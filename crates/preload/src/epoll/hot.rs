@@ -12,6 +12,9 @@ use crate::sys;
 
 /// Looks at a hot connection without finding anything before it is armed and left to the kernel.
 const LOOKS_MAX: u32 = 512;
+/// With many of them each has fewer, so that looking costs no more than asking the kernel would.
+const LOOKS_OF_ALL: u32 = 4096;
+const LOOKS_MIN: u32 = 8;
 
 impl Set {
     /// A registration is new or changed: it is looked at next, or, when a thread sleeps in the
@@ -63,6 +66,8 @@ impl Set {
         let mut found = 0;
         let mut unsure = false;
         let mut cold = Vec::new();
+        let count = u32::try_from(self.hot.len()).unwrap_or(u32::MAX);
+        let looks_max = (LOOKS_OF_ALL / count.max(1)).clamp(LOOKS_MIN, LOOKS_MAX);
         for place in 0..self.hot.len() {
             // Begins elsewhere each time, so that nobody starves when the buffer is small.
             let index = self.hot[(place + self.looks as usize) % self.hot.len()];
@@ -80,13 +85,13 @@ impl Set {
                 found += 1;
             } else {
                 registration.idle += 1;
-                if registration.idle > LOOKS_MAX {
+                if registration.idle > looks_max {
                     cold.push(index);
                 }
             }
         }
-        for index in cold {
-            self.cool(index);
+        if !cold.is_empty() {
+            self.rest(&cold);
         }
         (found, unsure)
     }
@@ -103,21 +108,43 @@ impl Set {
         }
     }
 
-    /// Leaves a quiet connection to the kernel.
-    pub(super) fn cool(&mut self, index: u32) {
-        let Some(registration) = self.get(index) else { return };
-        registration.idle = 0;
-        let Some(connection) = arena::at(registration.place) else { return };
-        let owed = registration.arm(connection);
-        connection.settle();
-        if compute(registration, connection, false) == 0 {
-            connection.drain(registration.fd, owed);
-            registration.hot = false;
-            self.hot.retain(|hot| *hot != index);
-        } else {
-            connection.woken(WaitFor::Data);
-            connection.woken(WaitFor::Room);
+    /// Leaves hot connections to the kernel, but those that have something after all; true when
+    /// there is such a one.
+    pub(super) fn rest(&mut self, indices: &[u32]) -> bool {
+        let mut armed = Vec::with_capacity(indices.len());
+        let mut last = None;
+        for index in indices {
+            let Some(registration) = self.get(*index) else { continue };
+            registration.idle = 0;
+            let Some(connection) = arena::at(registration.place) else {
+                registration.hot = false;
+                continue;
+            };
+            let writes = registration.events & OUT != 0;
+            armed.push((*index, connection, registration.arm(connection)));
+            self.room |= writes;
+            last = Some(connection);
         }
+        // One fence is for all of them.
+        if let Some(connection) = last {
+            connection.settle();
+        }
+        let mut ready = false;
+        for (index, connection, owed) in armed {
+            let Some(registration) = self.get(index) else { continue };
+            if compute(registration, connection, false) == 0 {
+                registration.hot = false;
+                connection.drain(registration.fd, owed);
+            } else {
+                connection.woken(WaitFor::Data);
+                connection.woken(WaitFor::Room);
+                ready = true;
+            }
+        }
+        let mut hot = std::mem::take(&mut self.hot);
+        hot.retain(|index| self.get(*index).is_some_and(|registration| registration.hot));
+        self.hot = hot;
+        ready
     }
 
     /// Turns what the kernel reported into what the program is told.

@@ -3,14 +3,11 @@
 use std::os::fd::RawFd;
 
 use libc::c_int;
-use weft_fabric::WaitFor;
 use weft_sync::{Patience, Step, crowd};
 
-use super::OUT;
-use super::registration::compute;
 use super::sets::set_of;
 use crate::signals::Watch;
-use crate::{arena, process, sys};
+use crate::{process, sys};
 
 /// Looks at hot connections alone before the kernel's set gets its turn.
 const LOOKS_A_TURN: u32 = 8;
@@ -195,35 +192,6 @@ fn sleep(
 /// Arms every hot connection; true when one of them became ready meanwhile.
 fn prepare_to_sleep(epfd: RawFd) -> bool {
     let Some(mut set) = set_of(epfd, false) else { return false };
-    let hot = std::mem::take(&mut set.hot);
-    let mut last = None;
-    let mut owed = Vec::with_capacity(hot.len());
-    for index in &hot {
-        let armed = set.get(*index).and_then(|registration| {
-            registration.hot = false;
-            let connection = arena::at(registration.place)?;
-            last = Some(connection);
-            Some((registration.arm(connection), registration.events & OUT != 0))
-        });
-        let (armed, writes) = armed.unwrap_or_default();
-        owed.push(armed);
-        set.room |= writes;
-    }
-    if let Some(connection) = last {
-        connection.settle();
-    }
-    let mut ready = false;
-    for (index, owed) in hot.into_iter().zip(owed) {
-        let Some(registration) = set.get(index) else { continue };
-        let Some(connection) = arena::at(registration.place) else { continue };
-        if compute(registration, connection, false) == 0 {
-            connection.drain(registration.fd, owed);
-        } else {
-            connection.woken(WaitFor::Data);
-            connection.woken(WaitFor::Room);
-            set.warm(index);
-            ready = true;
-        }
-    }
-    ready
+    let hot = set.hot.clone();
+    set.rest(&hot)
 }
