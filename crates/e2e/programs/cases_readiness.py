@@ -8,6 +8,7 @@ import threading
 import time
 
 from semantics import case, exactly, fill, until_end
+from uring import Registrar
 
 NAMES = {
     select.EPOLLIN: "IN",
@@ -565,4 +566,27 @@ class epoll_added_twice:
         t.say(epoll.poll(0))
         epoll.unregister(s)
         t.attempt("out twice", epoll.unregister, s)
+        t.sync()
+
+
+@case
+class epoll_filled_by_io_uring_where_there_is_one:
+    def server(t):
+        c = t.accept()
+        for _ in range(3):
+            t.sync()
+            c.sendall(b"news")
+            t.say(exactly(c, 2))
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        epoll = select.epoll()
+        Registrar(epoll).register(s.fileno(), select.EPOLLIN)
+        for _ in range(3):
+            t.sync()
+            t.say([hex(events) for _, events in epoll.poll(5)])
+            t.say(exactly(s, 4))
+            t.say(epoll.poll(0))
+            s.sendall(b"ok")
         t.sync()

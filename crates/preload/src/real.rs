@@ -83,6 +83,6 @@ declare! {
     poll ppoll select pselect epoll_create epoll_create1 epoll_ctl
     epoll_wait epoll_pwait epoll_pwait2
     open open64 openat openat64 creat pipe pipe2 socket socketpair eventfd
-    _exit _Exit execve execvpe fork
+    _exit _Exit execve execvpe fork syscall
     sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt
 }

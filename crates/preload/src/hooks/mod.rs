@@ -6,6 +6,7 @@
 
 mod descriptors;
 mod programs;
+mod raw;
 mod readiness;
 mod signals;
 mod sockets;
