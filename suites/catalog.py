@@ -4,9 +4,12 @@ A module is what one process runs. Only parts that use sockets, or what sockets 
 (readiness, processes, threads, signals), are listed.
 """
 
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
@@ -15,8 +18,13 @@ import outcomes
 
 DEBIAN = ["libpython3.11-testsuite", "python3.11-venv"]
 INTERPRETER = "/usr/bin/python3.11"
-WHEELS = {"tornado": "tornado", "gevent": "gevent", "twisted": "twisted[tls,http2]"}
-TEST_WHEELS = ["pyhamcrest", "hypothesis", "pycurl"]
+WHEELS = {
+    "tornado": "tornado",
+    "gevent": "gevent",
+    "twisted": "twisted[tls,http2]",
+    "uvloop": "uvloop",
+}
+TEST_WHEELS = ["pyhamcrest", "hypothesis", "pycurl", "aiohttp", "psutil"]
 
 CPYTHON = """
 socket ssl asyncio selectors socketserver httplib httpservers urllib urllib2 urllib2_localnet
@@ -50,6 +58,10 @@ protocols.test.test_tls web.test.test_web web.test.test_webclient web.test.test_
 web.test.test_wsgi web.test.test_xmlrpc web.test.test_http web.test.test_proxy web.test.test_cgi
 spread.test.test_pb mail.test.test_smtp mail.test.test_imap mail.test.test_pop3
 conch.test.test_telnet words.test.test_irc
+"""
+UVLOOP = """
+tcp sockets unix pipes runner process process_spawning signals context executors libuv_api base
+aiohttp regr1 dealloc
 """
 
 
@@ -110,6 +122,7 @@ def wheel(directory: Path, suite: str, name: str) -> Module:
     words, read = {
         "tornado": ([*TORNADO_RUN, f"tornado.test.{name}"], outcomes.from_unittest),
         "gevent": (["-m", f"gevent.tests.test__{name}", "-v"], outcomes.from_unittest),
+        "uvloop": (["-m", "unittest", "-v", f"tests.test_{name}"], outcomes.from_unittest),
         "twisted": (
             ["-m", "twisted.trial", "--reporter=verbose", f"twisted.{name}"],
             outcomes.from_trial,
@@ -119,8 +132,8 @@ def wheel(directory: Path, suite: str, name: str) -> Module:
     def command(_: Path, __: list, only: Optional[list]) -> list:
         if not only:
             return [str(python), *words]
-        if suite == "tornado":
-            return [str(python), *TORNADO_RUN, *only]
+        if suite in ("tornado", "uvloop"):
+            return [str(python), *words[:-1], *only]
         if suite == "gevent":
             return [str(python), *words, *[".".join(test.split(".")[-2:]) for test in only]]
         return [str(python), *words[:-1], *only]
@@ -131,7 +144,8 @@ def wheel(directory: Path, suite: str, name: str) -> Module:
 def modules(directory: Path, limit_s: int) -> list:
     """Every module of every suite."""
     found = [cpython(name, limit_s) for name in CPYTHON.split()]
-    for suite, names in (("tornado", TORNADO), ("gevent", GEVENT), ("twisted", TWISTED)):
+    for suite, names in (("tornado", TORNADO), ("gevent", GEVENT), ("twisted", TWISTED),
+                         ("uvloop", UVLOOP)):
         found += [wheel(directory, suite, name) for name in names.split()]
     return found
 
@@ -158,3 +172,21 @@ def install(directory: Path) -> None:
     subprocess.run([INTERPRETER, "-m", "venv", str(venv)], check=True, timeout=300)
     pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     subprocess.run([*pip, *WHEELS.values(), *TEST_WHEELS], check=True, timeout=1200)
+    install_uvloop_tests(directory)
+
+
+def install_uvloop_tests(directory: Path) -> None:
+    """Takes them out of the source package, since the wheel has none, to where Python finds them."""
+    venv, place = directory / "venv", directory / "uvloop"
+    python = str(venv / "bin" / "python")
+    with tempfile.TemporaryDirectory() as work:
+        download = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "uvloop"]
+        subprocess.run([python, *download, "-d", work, "uvloop"], check=True, timeout=900)
+        with tarfile.open(next(Path(work).glob("uvloop-*.tar.gz"))) as source:
+            inside = re.compile(r"[^/]+/tests/(?!.*\.\.)")
+            source.extractall(work, [m for m in source.getmembers() if inside.match(m.name)])
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        shutil.move(str(next(Path(work).glob("uvloop-*/tests"))), place / "tests")
+    packages = next(venv.glob("lib/python3*/site-packages"))
+    (packages / "uvloop-tests.pth").write_text(f"{place}\n")
