@@ -97,9 +97,9 @@ class Module:
         return f"{self.suite}/{self.name}"
 
 
-def cpython(name: str, limit_s: int) -> Module:
+def cpython(name: str, limit_s: int, python: str) -> Module:
     def command(directory: Path, without: list, only: Optional[list]) -> list:
-        words = [INTERPRETER, "-m", "test", "-v", f"--timeout={limit_s}"]
+        words = [python, "-m", "test", "-v", f"--timeout={limit_s}"]
         words += ["--junit-xml", str(directory / "outcomes.xml")]
         if name in LOOPBACK_ONLY:
             words += ["-u", "network"]
@@ -141,21 +141,21 @@ def wheel(directory: Path, suite: str, name: str) -> Module:
     return Module(suite, name, command, lambda printed: read(printed.text), False)
 
 
-def modules(directory: Path, limit_s: int) -> list:
+def modules(directory: Path, limit_s: int, python: str) -> list:
     """Every module of every suite."""
-    found = [cpython(name, limit_s) for name in CPYTHON.split()]
+    found = [cpython(name, limit_s, python) for name in CPYTHON.split()]
     for suite, names in (("tornado", TORNADO), ("gevent", GEVENT), ("twisted", TWISTED),
                          ("uvloop", UVLOOP)):
         found += [wheel(directory, suite, name) for name in names.split()]
     return found
 
 
-def check(module: Module, directory: Path) -> None:
+def check(module: Module, directory: Path, python: str) -> None:
     """Raises Missing when a module cannot be run here."""
     if module.suite == "cpython":
-        place = Path(INTERPRETER).parent.parent / "lib" / "python3.11" / "test"
-        if not any(place.glob(f"test_{module.name}*")):
-            raise Missing(f"no test_{module.name} beside {INTERPRETER}; call this with --peers")
+        place = Path(python).parent.parent
+        if not any(place.glob(f"lib/python3*/test/test_{module.name}*")):
+            raise Missing(f"no test_{module.name} beside {python}; --peers installs Debian's")
     elif not any(directory.glob(f"venv/lib/python3*/site-packages/{module.suite}")):
         raise Missing(f"{module.suite} is not installed; call this with --peers")
 

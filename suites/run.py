@@ -160,6 +160,7 @@ class Runner:
     weft: Path
     limit_s: float
     keep: Optional[Path]
+    python: str
 
     def run(self, module: Module, under_weft: bool, only: Optional[list] = None) -> Run:
         done, without = Run(), []
@@ -268,7 +269,7 @@ class Result:
 def compare(runner: Runner, module: Module, repeats: int) -> Result:
     result = Result(module)
     try:
-        catalog.check(module, PLACE)
+        catalog.check(module, PLACE, runner.python)
     except Missing as missing:
         result.missing = str(missing)
         return result
@@ -400,6 +401,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
     parser.add_argument("--weft", metavar="PATH", help="the program (default: target/release/weft)")
+    parser.add_argument("--python", metavar="PATH", default=catalog.INTERPRETER,
+                        help="whose own tests CPython's are (default: Debian's)")
     parser.add_argument("--repeat", type=int, default=3, metavar="N",
                         help="runs of a test that failed only under weft (default: 3)")
     parser.add_argument("--limit", type=float, default=600, metavar="S",
@@ -417,7 +420,7 @@ def wanted(module: Module, words: list) -> bool:
 def main() -> int:
     given = arguments()
     # A run is ended by its runner first, which says what it was at.
-    modules = catalog.modules(PLACE, int(given.limit * 0.9))
+    modules = catalog.modules(PLACE, int(given.limit * 0.9), given.python)
     # A word that is a whole title means that module alone.
     exact = [word for word in given.only if word in [module.title for module in modules]]
     loose = [word for word in given.only if word not in exact]
@@ -437,7 +440,7 @@ def main() -> int:
     results = []
     pool = concurrent.futures.ThreadPoolExecutor(max(1, given.jobs))
     try:
-        runner = Runner(node.directory, weft, given.limit, keep)
+        runner = Runner(node.directory, weft, given.limit, keep, given.python)
         if not given.json:
             print(line(HEADER), flush=True)
         waiting = [pool.submit(compare, runner, each, given.repeat) for each in modules]
