@@ -176,7 +176,7 @@ def install(directory: Path) -> None:
 
 
 def install_uvloop_tests(directory: Path) -> None:
-    """Takes them out of the source package, since the wheel has none, to where Python finds them."""
+    """Takes them from the source package, as the wheel has none, to where Python finds them."""
     venv, place = directory / "venv", directory / "uvloop"
     python = str(venv / "bin" / "python")
     with tempfile.TemporaryDirectory() as work:

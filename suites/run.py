@@ -11,7 +11,8 @@ process; the column "share" says how much of their bytes went over the fabric al
     suites/run.py --json                for scripts
 
 Suites: CPython's own (Debian's libpython3.11-testsuite), those that the wheels of tornado, gevent
-and twisted carry, and that of uvloop's source package. Everything that is started is ended when its time is over.
+and twisted carry, and that of uvloop's source package. Everything that is started is ended when
+its time is over.
 """
 
 import argparse

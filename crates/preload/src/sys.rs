@@ -206,8 +206,8 @@ pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
     Some((word(SENT)?.saturating_sub(word(RETRANSMITTED)?), word(RECEIVED)?))
 }
 
-/// The sizes that the program gave the kernel's send and receive buffer, 0 where it did not. Kernels
-/// before 5.14 do not tell.
+/// The sizes that the program gave the kernel's send and receive buffer, 0 where it did not.
+/// Kernels before 5.14 do not tell.
 pub fn fixed_buffers(fd: RawFd) -> (u64, u64) {
     const SEND: c_int = 1;
     const RECEIVE: c_int = 2;
