@@ -410,7 +410,8 @@ impl Connection {
     }
 
     /// The peer closed in order. On TCP the next bytes still go out, and the reset that answers
-    /// them breaks the pipe: a byte on the kernel's socket fetches that reset for all who look there.
+    /// them breaks the pipe: a byte on the kernel's socket fetches that reset for all who look
+    /// there.
     #[cold]
     fn send_to_nobody(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
         /// A segment of the loopback device; the reset is there before a second one.
