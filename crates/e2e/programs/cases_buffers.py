@@ -76,3 +76,23 @@ class peer_with_small_buffers_closes_amid_a_write:
             t.say("all went out")
         except ConnectionError:
             t.say("the connection broke")
+
+
+@case
+class vectors_are_filled_to_the_end:
+    def server(t):
+        c = t.accept()
+        for _ in range(3):
+            c.sendall(b"0123456789abcdefghijkl")
+            t.sync()
+            t.sync()
+
+    def client(t):
+        s = t.connect()
+        for _ in range(3):
+            t.sync()
+            time.sleep(0.05)
+            for flags in (socket.MSG_PEEK, 0):
+                parts = [bytearray(4), bytearray(6), bytearray(30)]
+                t.say(s.recvmsg_into(parts, 0, flags)[0], parts)
+            t.sync()

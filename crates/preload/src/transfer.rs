@@ -4,6 +4,7 @@
 //! more and sleeps in the kernel's own `recv` on the shadow socket (with MSG_PEEK): so timeouts,
 //! signals, the peer's end and its death are the kernel's. The peer wakes it with one byte.
 
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
@@ -213,6 +214,9 @@ impl Connection {
         how: How,
         ring: &mut bool,
     ) -> Attempt {
+        if how.peek && targets.len() > 1 {
+            return self.peek_lane(state, lane, targets);
+        }
         let mut total = 0;
         let mut left = skip;
         for target in targets.iter_mut() {
@@ -227,8 +231,7 @@ impl Connection {
                 Ok(reading) => {
                     total += reading.bytes;
                     *ring |= reading.ring;
-                    // A peek starts at the head each time: one part is what it can fill.
-                    if reading.bytes < wanted || how.peek {
+                    if reading.bytes < wanted {
                         break;
                     }
                 }
@@ -241,6 +244,32 @@ impl Connection {
             self.count();
         }
         Attempt::Moved(total)
+    }
+
+    /// Looks at what is on the lane with a vector: each look starts at the head, so that it takes
+    /// one for all parts.
+    fn peek_lane(
+        &self,
+        state: &mut weft_socket::ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+    ) -> Attempt {
+        let wanted = targets.iter().map(|target| target.len()).sum();
+        let there = usize::try_from(state.available(lane)).unwrap_or(usize::MAX);
+        // At least one byte, so that an end is found.
+        let mut seen = vec![0; there.max(1).min(wanted)];
+        match state.read(lane, &mut seen, true) {
+            Ok(reading) => {
+                let mut rest = &seen[..reading.bytes];
+                for target in targets {
+                    let (part, behind) = rest.split_at(target.len().min(rest.len()));
+                    target[..part.len()].copy_from_slice(part);
+                    rest = behind;
+                }
+                Attempt::Moved(reading.bytes)
+            }
+            Err(error) => self.lane_is_empty(state, lane, error),
+        }
     }
 
     /// Nothing on the lane: is that for now, or the end?
@@ -694,6 +723,9 @@ fn send_timeout_ms(fd: RawFd) -> Option<i64> {
     i64::try_from(time.as_millis()).ok()
 }
 
+/// Parts of a vector that one call of the kernel is given.
+const PARTS_MAX: usize = 64;
+
 fn receive_tcp(
     fd: RawFd,
     targets: &mut [&mut [u8]],
@@ -701,33 +733,34 @@ fn receive_tcp(
     limit: usize,
     peek: bool,
 ) -> Attempt {
-    let mut left = skip;
-    // One part at a time: the first that has room. A short read is always allowed.
+    let (mut before, mut room) = (skip, limit);
+    let mut parts: Vec<IoSliceMut<'_>> = Vec::with_capacity(targets.len().min(PARTS_MAX));
     for target in targets.iter_mut() {
-        let begin = left.min(target.len());
-        left -= begin;
-        let end = target.len().min(begin.saturating_add(limit));
-        let part = &mut target[begin..end];
-        if part.is_empty() {
-            continue;
+        let begin = before.min(target.len());
+        before -= begin;
+        let end = target.len().min(begin.saturating_add(room));
+        room -= end - begin;
+        if begin < end && parts.len() < PARTS_MAX {
+            parts.push(IoSliceMut::new(&mut target[begin..end]));
         }
-        let mut flags = RecvFlags::DONTWAIT;
-        if peek {
-            flags |= RecvFlags::PEEK;
-        }
-        return match rustix::net::recv(sys::borrow(fd), part, flags) {
-            Ok((0, _)) => Attempt::End,
-            Ok((bytes, _)) => Attempt::Moved(bytes),
-            Err(Errno::AGAIN) => Attempt::WouldBlock,
-            Err(errno) => Attempt::Failed(errno),
-        };
     }
-    Attempt::WouldBlock
+    if parts.is_empty() {
+        return Attempt::WouldBlock;
+    }
+    let mut flags = RecvFlags::DONTWAIT;
+    flags.set(RecvFlags::PEEK, peek);
+    let mut beside = rustix::net::RecvAncillaryBuffer::new(&mut []);
+    match rustix::net::recvmsg(sys::borrow(fd), &mut parts, &mut beside, flags) {
+        Ok(received) if received.bytes == 0 => Attempt::End,
+        Ok(received) => Attempt::Moved(received.bytes),
+        Err(Errno::AGAIN) => Attempt::WouldBlock,
+        Err(errno) => Attempt::Failed(errno),
+    }
 }
 
 fn send_tcp(fd: RawFd, parts: &[&[u8]]) -> Attempt {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let slices: Vec<_> = parts.iter().take(64).map(|part| std::io::IoSlice::new(part)).collect();
+    let slices: Vec<_> = parts.iter().take(PARTS_MAX).map(|part| IoSlice::new(part)).collect();
     let mut beside = rustix::net::SendAncillaryBuffer::new(&mut []);
     match rustix::net::sendmsg(sys::borrow(fd), &slices, &mut beside, flags) {
         Ok(bytes) => Attempt::Moved(bytes),
