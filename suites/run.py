@@ -450,6 +450,8 @@ def main() -> int:
             if not given.json:
                 show(results[-1])
     finally:
+        # A second one must not keep this from being done.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         stopping.set()
         pool.shutdown(wait=False, cancel_futures=True)
         for process in list(running):
