@@ -252,6 +252,14 @@ class Node:
 
     # Surroundings
 
+    def await_text(self, program, text, limit=30, count=1):
+        """Waits until a program wrote `text` to one of its outputs, `count` times in all."""
+        end = time.monotonic() + limit
+        while (program.stdout + program.stderr).count(text) < count:
+            check(program.alive(), f"ended before it said {text!r}: {program.report()}")
+            check(time.monotonic() < end, f"did not say {text!r}: {program.report()}")
+            time.sleep(0.02)
+
     def await_port(self, port, program=None, limit=30):
         """Waits until somebody listens at `port`; does not connect, which servers might count."""
         end = time.monotonic() + limit

@@ -47,10 +47,7 @@ class Cluster:
             find("postgres"), "-D", self.data, "-p", self.port,
             port=self.port, user=self.user, cwd=self.data.parent,
         )
-        end = time.monotonic() + 30
-        while "ready to accept" not in self.server.stderr:
-            check(time.monotonic() < end and self.server.alive(), self.server.report())
-            time.sleep(0.05)
+        self.node.await_text(self.server, "ready to accept")
 
     def environment(self):
         return {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres"}
@@ -163,10 +160,7 @@ def killed(node):
     node.plain("kill", "-KILL", pid)
     check(load.wait(30) != 0, load.report())
     check("aborted" in load.stderr or "server closed" in load.stderr, load.report())
-    end = time.monotonic() + 20
-    while cluster.server.stderr.count("ready to accept") < 2:
-        check(time.monotonic() < end, cluster.server.report())
-        time.sleep(0.1)
+    node.await_text(cluster.server, "ready to accept", count=2)
     cluster.consistent()
     before = cluster.consistent()
     # -n: otherwise it empties the history first.
