@@ -119,7 +119,9 @@ def judge(case, mode, node):
     counted = node.statistics
     if mode is Mode.NEITHER:
         return
-    harness.check(counted.tables, "no program printed its counters")
+    harness.check(counted.tables, "no program ran under weft")
+    missing = ", ".join(node.missing_tables)
+    harness.check(not missing, f"no counters of {missing}: was weft itself killed?")
     if mode is Mode.BOTH and case.share:
         share = counted.share
         harness.check(

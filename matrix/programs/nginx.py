@@ -121,8 +121,8 @@ def reload(node):
     generations = []
     for _ in range(3):
         generations.append(workers(server))
-        master = int((node.directory / "nginx.pid").read_text())
-        node.plain("kill", "-HUP", master)
+        configuration = node.directory / "nginx.conf"
+        node.plain(find("nginx"), "-p", node.directory, "-c", configuration, "-s", "reload")
         time.sleep(1)
         check(set(workers(server)) - set(generations[-1]), "no new worker came")
     # The connections of workers that go are closed between requests: wrk connects again, and may
