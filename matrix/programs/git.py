@@ -35,7 +35,8 @@ def cloned(node):
     node.plain(git, "-C", copy, "commit", "-q", "-m", "more", env=home)
     node.client(git, "-C", copy, "push", "-q", "origin", "HEAD:refs/heads/pushed", env=home)
     pushed = node.plain(git, "-C", made, "rev-parse", "pushed", env=home).stdout
-    same(pushed, node.plain(git, "-C", copy, "rev-parse", "HEAD", env=home).stdout, "what was pushed")
+    wanted = node.plain(git, "-C", copy, "rev-parse", "HEAD", env=home).stdout
+    same(pushed, wanted, "what was pushed")
     node.plain(git, "-C", made, "fsck", "--full", "--strict", env=home)
     refs = node.client(git, "ls-remote", url, env=home)
     check(refs.stdout.count("refs/heads/") == 2, refs.report())

@@ -85,7 +85,8 @@ def commands(node):
             break
         node.plain("sleep", "0.02")
     running = [
-        node.start_client(*ssh[:1], "-S", control, *ssh[1:], f"seq {n * 20_000}") for n in range(1, 5)
+        node.start_client(*ssh[:1], "-S", control, *ssh[1:], f"seq {n * 20_000}")
+        for n in range(1, 5)
     ]
     for number, client in enumerate(running, 1):
         node.finished(client)

@@ -1,4 +1,4 @@
-"""PostgreSQL: TPC-B with its consistency sums, reads, many connections, copies, a killed backend."""
+"""PostgreSQL: TPC-B with its sums, reads, many connections, copies, a standby, killed backends."""
 
 import hashlib
 import os
@@ -134,7 +134,8 @@ def copies(node):
     cluster.psql("create table lines (n integer, text text)")
     cluster.psql(f"\\copy lines from '{source}'")
     client = node.client(
-        find("psql"), "-X", "-d", "postgres", "-c", "copy (select * from lines order by n) to stdout",
+        find("psql"), "-X", "-d", "postgres",
+        "-c", "copy (select * from lines order by n) to stdout",
         env=cluster.environment(),
     )
     check(client.stdout_bytes == source.read_bytes(), "other lines came back")

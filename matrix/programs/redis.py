@@ -112,10 +112,12 @@ def replica(how):
             node, "a", "--repl-diskless-sync", how, "--repl-diskless-sync-delay", "0", *LOCAL
         )
         fill(node, port)
-        follower, other = start(node, "b", "--replicaof", f"127.0.0.1 {port}", *LOCAL, as_client=True)
+        replicaof = ("--replicaof", f"127.0.0.1 {port}")
+        follower, other = start(node, "b", *replicaof, *LOCAL, as_client=True)
         synced(node, port, other)
         node.client(
-            find("redis-benchmark"), "-p", port, "-t", "set", "-n", 20_000, "-r", 3000, "-d", 700, "-q"
+            find("redis-benchmark"), "-p", port, "-t", "set", "-n", 20_000, "-r", 3000,
+            "-d", 700, "-q",
         )
         synced(node, port, other)
         # The link is cut; it syncs again and is the same again.

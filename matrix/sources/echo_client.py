@@ -24,7 +24,8 @@ def send(connection, block):
 def session(number):
     with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
         for turn in range(len(SIZES)):
-            block = random.Random(number * 100 + turn).randbytes(SIZES[(turn + number) % len(SIZES)])
+            size = SIZES[(turn + number) % len(SIZES)]
+            block = random.Random(number * 100 + turn).randbytes(size)
             # Beside reading: servers may send back while they read, and buffers have an end.
             writer = threading.Thread(target=send, args=[connection, block])
             writer.start()
