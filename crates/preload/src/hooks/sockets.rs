@@ -46,8 +46,10 @@ fn note_listener(fd: c_int) {
             epoll::forget(connection);
         }
         made(fd);
-        table::set(fd, Entry::Listener);
+        // Before the table says so: opening the channel announces all that it knows, and the answer
+        // to that would be taken for the one to this packet, which still holds the listener open.
         control::listening(listener_token(fd), fd);
+        table::set(fd, Entry::Listener);
     } else {
         table::set(fd, Entry::OtherListener);
     }
