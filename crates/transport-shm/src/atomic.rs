@@ -1,6 +1,7 @@
 //! Atomics on words of peers' regions, and the fetch-compare-and-add lock: the processor's own
 //! atomics on mapped memory, so that the owner's threads may use theirs on the same words.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_fabric::{
@@ -10,9 +11,11 @@ use weft_fabric::{
 
 use crate::doorbell::LOCKS;
 use crate::endpoint::ShmEndpoint;
+use crate::memory::{KeyParts, Mapped};
+use crate::registers::Registers;
 use crate::rma::{Account, mapped_for};
 
-#[inline]
+#[inline(always)]
 fn apply_64(word: &AtomicU64, atomic: &Atomic) -> u64 {
     let operand = atomic.operand;
     match atomic.operation {
@@ -47,10 +50,30 @@ fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
     })
 }
 
+/// The translation that the last atomic used, as the NIC's ATU keeps the last ones it was asked
+/// for (003 section 3.2.5): streams of atomics go to one region as a rule.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    to: Peer,
+    key: RemoteKey,
+    slot: u16,
+    registers: Arc<Registers>,
+    mapped: Mapped,
+}
+
+impl Recent {
+    /// It is that of `key` of a living peer, and the key is still in force. The peer lives, since
+    /// the endpoint forgets this when one is gone.
+    #[inline]
+    fn serves(&self, to: Peer, key: RemoteKey) -> bool {
+        self.to == to && self.key == key && self.registers.stamp(self.slot) == self.mapped.stamp
+    }
+}
+
 impl ShmEndpoint {
     /// The usual case, a word of 64 bits and nobody to be told, is apart: the processor's atomic
     /// waits for every store before it, so it pays to need few registers and no stack.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn do_atomic(
         &mut self,
         to: Peer,
@@ -73,9 +96,22 @@ impl ShmEndpoint {
     /// The word of 64 bits behind a key that is resolved, if an atomic may use it.
     #[inline]
     fn word_at_hand(&mut self, to: Peer, target: Target) -> Option<&AtomicU64> {
-        let mapped = self.peers.live(to).ok()?.mapped(target.key)?;
+        let known = self.recent.as_ref().is_some_and(|recent| recent.serves(to, target.key));
+        if !known {
+            self.remember(to, target.key)?;
+        }
+        let mapped = &self.recent.as_ref()?.mapped;
         let start = mapped.check(Command::Atomic, target.offset, 8).ok()?;
         target.offset.is_multiple_of(8).then(|| mapped.segment.word64(start))
+    }
+
+    #[cold]
+    fn remember(&mut self, to: Peer, key: RemoteKey) -> Option<()> {
+        let peer = self.peers.live(to).ok()?;
+        let mapped = peer.mapped(key)?.clone();
+        let (slot, registers) = (KeyParts::of(key).slot, Arc::clone(&peer.registers));
+        self.recent = Some(Recent { to, key, slot, registers, mapped });
+        Some(())
     }
 
     #[inline(never)]

@@ -97,6 +97,7 @@ impl Transport for ShmTransport {
             unannounced: false,
             bell_broken: false,
             peers: AddressVector::new(address.node),
+            recent: None,
             active: Vec::with_capacity(usize::from(crate::bell::VPIDS)),
             turn: 0,
             waits_for_room: Vec::new(),

@@ -26,6 +26,7 @@ use weft_memory::{Segment, SegmentError};
 use weft_sync::Patience;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
+use crate::atomic::Recent;
 use crate::attr::{Parameters, REGIONS_MAX};
 use crate::broker::Client;
 use crate::completion::LocalQueue;
@@ -64,6 +65,7 @@ pub struct ShmEndpoint {
     /// A peer broke the bell socket: the descriptor cannot be slept on any more.
     pub(crate) bell_broken: bool,
     pub(crate) peers: AddressVector,
+    pub(crate) recent: Option<Recent>,
     /// VPIDs of the peers whose rings are polled.
     pub(crate) active: Vec<u16>,
     /// Where in `active` the next poll begins.
@@ -276,6 +278,7 @@ impl Endpoint for ShmEndpoint {
             .map_err(|error| self.note(error))
     }
 
+    // A caller that names the operation gets that one instruction.
     #[inline]
     fn atomic(
         &mut self,

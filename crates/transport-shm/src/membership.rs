@@ -208,6 +208,7 @@ impl ShmEndpoint {
     pub(crate) fn peer_gone(&mut self, vpid: u16) {
         let Some(peer) = self.peers.remove(vpid) else { return };
         self.forget(vpid);
+        self.recent = None;
         peer.down.store(true, Ordering::Relaxed);
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until });
