@@ -16,7 +16,6 @@ pub mod futex;
 #[cfg(not(loom))]
 pub mod lock;
 mod patience;
-#[cfg(not(loom))]
 mod sys;
 
 pub use patience::{Patience, Step};

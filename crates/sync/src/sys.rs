@@ -1,4 +1,20 @@
 //! The system calls of this crate that rustix does not wrap.
+#![cfg_attr(
+    loom,
+    allow(dead_code, reason = "the models have no fences and no locks of the system")
+)]
+
+/// How often somebody else ran in place of the calling thread although it could have gone on.
+pub fn involuntary_switches() -> i64 {
+    // SAFETY: all bits zero are a valid `rusage`.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `rusage`.
+    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } == 0 {
+        usage.ru_nivcsw
+    } else {
+        0
+    }
+}
 
 /// `membarrier(2)` commands, from the kernel's interface.
 const CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
