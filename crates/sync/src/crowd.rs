@@ -2,9 +2,10 @@
 //!
 //! A yield that nobody else wanted comes back within a system call; one that let somebody run takes
 //! several times as long, and the kernel counts a switch. (It may also take long because a
-//! hypervisor took the processor away, which spinning less would not help.) That is a fact about the machine and not about one waiter, so it is kept
-//! for the whole process. On a crowded machine the thread that is waited for may be behind this one
-//! in the queue: whoever yields nearly at once lets it run, whoever spins first keeps it waiting.
+//! hypervisor took the processor away, which spinning less would not help.) That is a fact about
+//! the machine and not about one waiter, so it is kept for the whole process. On a crowded machine
+//! the thread that is waited for may be behind this one in the queue: whoever yields nearly at once
+//! lets it run, whoever spins first keeps it waiting.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -61,7 +61,8 @@ macro_rules! installers {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
                 install(signal, || {
-                    real!($name as fn(c_int, sighandler_t) -> sighandler_t, (signal, handler), else {
+                    real!($name as fn(c_int, sighandler_t) -> sighandler_t,
+                    (signal, handler), else {
                         crate::sys::set_errno(libc::EAGAIN);
                         libc::SIG_ERR
                     })
