@@ -11,6 +11,7 @@ mod readiness;
 mod signals;
 mod sockets;
 mod streams;
+mod vectors;
 
 use libc::c_int;
 use rustix::io::Errno;

@@ -1,8 +1,9 @@
 //! Reading and writing: read, write and all their relatives.
 
-use libc::{c_int, c_void, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{c_int, c_void, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
+use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
 use crate::arena::Connection;
 use crate::connection::find;
@@ -14,7 +15,7 @@ use crate::transfer::How;
 ///
 /// # Safety
 /// As recv(2) demands: `length` writable bytes.
-unsafe fn target<'a>(buffer: *mut c_void, length: size_t) -> &'a mut [u8] {
+pub(super) unsafe fn target<'a>(buffer: *mut c_void, length: size_t) -> &'a mut [u8] {
     if length == 0 {
         return &mut [];
     }
@@ -26,67 +27,12 @@ unsafe fn target<'a>(buffer: *mut c_void, length: size_t) -> &'a mut [u8] {
 ///
 /// # Safety
 /// As send(2) demands: `length` readable bytes.
-unsafe fn source<'a>(buffer: *const c_void, length: size_t) -> &'a [u8] {
+pub(super) unsafe fn source<'a>(buffer: *const c_void, length: size_t) -> &'a [u8] {
     if length == 0 {
         return &[];
     }
     // SAFETY: the caller's promise, which is the program's to its kernel.
     unsafe { std::slice::from_raw_parts(buffer.cast(), length.min(isize::MAX as usize)) }
-}
-
-/// Parts of a vector handled without allocating.
-const PARTS: usize = 16;
-
-/// # Safety
-/// As readv(2) demands of the vector.
-unsafe fn receive_vector(
-    connection: Connection,
-    fd: c_int,
-    vector: *const iovec,
-    count: usize,
-    how: How,
-) -> ssize_t {
-    let mut few: [&mut [u8]; PARTS] = std::array::from_fn(|_| -> &mut [u8] { &mut [] });
-    let mut many = Vec::new();
-    let parts = if count <= PARTS {
-        &mut few[..count]
-    } else {
-        many.resize_with(count, || -> &mut [u8] { &mut [] });
-        &mut many[..]
-    };
-    for (index, part) in parts.iter_mut().enumerate() {
-        // SAFETY: the vector has `count` entries: the caller's promise.
-        let entry = unsafe { *vector.add(index) };
-        // SAFETY: as above.
-        *part = unsafe { target(entry.iov_base, entry.iov_len) };
-    }
-    returned(connection.receive(fd, parts, how))
-}
-
-/// # Safety
-/// As writev(2) demands of the vector.
-unsafe fn send_vector(
-    connection: Connection,
-    fd: c_int,
-    vector: *const iovec,
-    count: usize,
-    how: How,
-) -> ssize_t {
-    let mut few: [&[u8]; PARTS] = [&[]; PARTS];
-    let mut many = Vec::new();
-    let parts = if count <= PARTS {
-        &mut few[..count]
-    } else {
-        many.resize(count, &[][..]);
-        &mut many[..]
-    };
-    for (index, part) in parts.iter_mut().enumerate() {
-        // SAFETY: the vector has `count` entries: the caller's promise.
-        let entry = unsafe { *vector.add(index) };
-        // SAFETY: as above.
-        *part = unsafe { source(entry.iov_base, entry.iov_len) };
-    }
-    returned(connection.send(fd, parts, how))
 }
 
 /// How a call with `flags` wants its bytes, or `None` for flags that only the kernel serves.
@@ -154,96 +100,6 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> 
     }
     real!(write as fn(c_int, *const c_void, size_t) -> ssize_t, (fd, buffer, length),
         else kernel!(SYS_write, fd, buffer, length))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-    if let Some(connection) = find(fd)
-        && let Ok(parts @ 0..=1024) = usize::try_from(count)
-    {
-        // SAFETY: the program's promise to readv(2).
-        return unsafe { receive_vector(connection, fd, vector, parts, How::default()) };
-    }
-    real!(readv as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
-        else kernel!(SYS_readv, fd, vector, count))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-    if let Some(connection) = find(fd)
-        && let Ok(parts @ 0..=1024) = usize::try_from(count)
-    {
-        // SAFETY: the program's promise to writev(2).
-        return unsafe { send_vector(connection, fd, vector, parts, How::default()) };
-    }
-    real!(writev as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
-        else kernel!(SYS_writev, fd, vector, count))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn preadv2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    flags: c_int,
-) -> ssize_t {
-    if offset == -1
-        && let Some(connection) = find(fd)
-        && let Ok(parts @ 0..=1024) = usize::try_from(count)
-    {
-        let how = How { dont_wait: flags & libc::RWF_NOWAIT != 0, ..How::default() };
-        // SAFETY: the program's promise to preadv2(2).
-        return unsafe { receive_vector(connection, fd, vector, parts, how) };
-    }
-    real!(preadv2 as fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t,
-        (fd, vector, count, offset, flags),
-        else kernel!(SYS_preadv2, fd, vector, count, offset, 0, flags))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn preadv64v2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: off_t has 64 bits, so the two are one function.
-    unsafe { preadv2(fd, vector, count, offset, flags) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pwritev2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    flags: c_int,
-) -> ssize_t {
-    if offset == -1
-        && let Some(connection) = find(fd)
-        && let Ok(parts @ 0..=1024) = usize::try_from(count)
-    {
-        let how = How { dont_wait: flags & libc::RWF_NOWAIT != 0, ..How::default() };
-        // SAFETY: the program's promise to pwritev2(2).
-        return unsafe { send_vector(connection, fd, vector, parts, how) };
-    }
-    real!(pwritev2 as fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t,
-        (fd, vector, count, offset, flags),
-        else kernel!(SYS_pwritev2, fd, vector, count, offset, 0, flags))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pwritev64v2(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: off_t has 64 bits, so the two are one function.
-    unsafe { pwritev2(fd, vector, count, offset, flags) }
 }
 
 #[unsafe(no_mangle)]

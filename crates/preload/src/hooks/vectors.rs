@@ -1,0 +1,146 @@
+//! Reading and writing vectors: readv, writev and their relatives.
+
+use libc::{c_int, iovec, off_t, ssize_t};
+
+use super::streams::{source, target};
+use super::{kernel, returned};
+use crate::arena::Connection;
+use crate::connection::find;
+use crate::real::real;
+use crate::transfer::How;
+
+/// The kernel refuses longer vectors.
+const ENTRIES_MAX: usize = 1024;
+/// Parts of a vector handled without allocating.
+const PARTS: usize = 16;
+
+/// Reads into the parts of a vector.
+///
+/// # Safety
+/// As readv(2) demands of the vector.
+pub(super) unsafe fn receive_vector(
+    connection: Connection,
+    fd: c_int,
+    vector: *const iovec,
+    count: usize,
+    how: How,
+) -> ssize_t {
+    let mut few: [&mut [u8]; PARTS] = std::array::from_fn(|_| -> &mut [u8] { &mut [] });
+    let mut many = Vec::new();
+    let parts = if count <= PARTS {
+        &mut few[..count]
+    } else {
+        many.resize_with(count, || -> &mut [u8] { &mut [] });
+        &mut many[..]
+    };
+    for (index, part) in parts.iter_mut().enumerate() {
+        // SAFETY: the vector has `count` entries: the caller's promise.
+        let entry = unsafe { *vector.add(index) };
+        // SAFETY: as above.
+        *part = unsafe { target(entry.iov_base, entry.iov_len) };
+    }
+    returned(connection.receive(fd, parts, how))
+}
+
+/// Writes the parts of a vector.
+///
+/// # Safety
+/// As writev(2) demands of the vector.
+pub(super) unsafe fn send_vector(
+    connection: Connection,
+    fd: c_int,
+    vector: *const iovec,
+    count: usize,
+    how: How,
+) -> ssize_t {
+    let mut few: [&[u8]; PARTS] = [&[]; PARTS];
+    let mut many = Vec::new();
+    let parts = if count <= PARTS {
+        &mut few[..count]
+    } else {
+        many.resize(count, &[][..]);
+        &mut many[..]
+    };
+    for (index, part) in parts.iter_mut().enumerate() {
+        // SAFETY: the vector has `count` entries: the caller's promise.
+        let entry = unsafe { *vector.add(index) };
+        // SAFETY: as above.
+        *part = unsafe { source(entry.iov_base, entry.iov_len) };
+    }
+    returned(connection.send(fd, parts, how))
+}
+
+/// The connection behind `fd` and the length of the vector, where the kernel is not to answer.
+fn ours(fd: c_int, count: c_int) -> Option<(Connection, usize)> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= ENTRIES_MAX)?;
+    Some((find(fd)?, count))
+}
+
+/// How preadv2 and pwritev2 want their bytes when they act on a stream, which has no offset.
+fn how(offset: off_t, flags: c_int) -> Option<How> {
+    let dont_wait = flags & libc::RWF_NOWAIT != 0;
+    (offset == -1).then_some(How { dont_wait, ..How::default() })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    if let Some((connection, count)) = ours(fd, count) {
+        // SAFETY: the program's promise to readv(2).
+        return unsafe { receive_vector(connection, fd, vector, count, How::default()) };
+    }
+    real!(readv as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
+        else kernel!(SYS_readv, fd, vector, count))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    if let Some((connection, count)) = ours(fd, count) {
+        // SAFETY: the program's promise to writev(2).
+        return unsafe { send_vector(connection, fd, vector, count, How::default()) };
+    }
+    real!(writev as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
+        else kernel!(SYS_writev, fd, vector, count))
+}
+
+/// off_t has 64 bits, so each of these functions has two names.
+macro_rules! with_flags {
+    ($($name:ident $name64:ident $call:ident $number:ident;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name(
+                fd: c_int,
+                vector: *const iovec,
+                count: c_int,
+                offset: off_t,
+                flags: c_int,
+            ) -> ssize_t {
+                if let Some(how) = how(offset, flags)
+                    && let Some((connection, count)) = ours(fd, count)
+                {
+                    // SAFETY: the program's promise to the call of this name.
+                    return unsafe { $call(connection, fd, vector, count, how) };
+                }
+                real!($name as fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t,
+                    (fd, vector, count, offset, flags),
+                    else kernel!($number, fd, vector, count, offset, 0, flags))
+            }
+
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name64(
+                fd: c_int,
+                vector: *const iovec,
+                count: c_int,
+                offset: off_t,
+                flags: c_int,
+            ) -> ssize_t {
+                // SAFETY: another name of the same.
+                unsafe { $name(fd, vector, count, offset, flags) }
+            }
+        )*
+    };
+}
+
+with_flags! {
+    preadv2 preadv64v2 receive_vector SYS_preadv2;
+    pwritev2 pwritev64v2 send_vector SYS_pwritev2;
+}
