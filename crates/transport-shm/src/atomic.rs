@@ -90,7 +90,7 @@ impl ShmEndpoint {
             self.registers.count(Register::Atomics, 1);
             return Ok(Issued::Done(old));
         }
-        self.any_atomic(to, target, atomic, notify, context).map_err(|error| self.note(error))
+        self.any_atomic(to, target, atomic, notify, context)
     }
 
     /// The word of 64 bits behind a key that is resolved, if an atomic may use it.
@@ -116,6 +116,17 @@ impl ShmEndpoint {
 
     #[inline(never)]
     fn any_atomic(
+        &mut self,
+        to: Peer,
+        target: Target,
+        atomic: Atomic,
+        notify: Notify,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.try_atomic(to, target, atomic, notify, context).map_err(|error| self.note(error))
+    }
+
+    fn try_atomic(
         &mut self,
         to: Peer,
         target: Target,

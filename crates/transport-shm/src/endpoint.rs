@@ -279,7 +279,7 @@ impl Endpoint for ShmEndpoint {
     }
 
     // A caller that names the operation gets that one instruction.
-    #[inline]
+    #[inline(always)]
     fn atomic(
         &mut self,
         to: Peer,
