@@ -136,8 +136,8 @@ fn sockperf(under: Under, test: &str) -> Outcome {
     let server = server.stop();
     match under {
         Under::Both => {
-            client.statistics().assert_all_fabric(1, 64 * 1000, 0);
-            server.statistics().assert_all_fabric(1, 0, 64 * 1000);
+            client.statistics().assert_all_fabric(1, 64 * 50, 0);
+            server.statistics().assert_all_fabric(1, 0, 64 * 50);
         }
         Under::Client => client.statistics().assert_all_tcp(1),
         Under::Server => server.statistics().assert_all_tcp(1),
