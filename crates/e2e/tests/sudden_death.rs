@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::Value;
 use weft_e2e::{Case, Node, Outcome, process, program, setting, suite};
 
-/// The promise: the other side knows within this time. Asserted by the full run, for which a machine
-/// is kept free; a few kills beside other work show that nobody waits for ever.
+/// The promise: the other side knows within this time. Asserted by the full run, for which a
+/// machine is kept free; a few kills beside other work show that nobody waits for ever.
 const KNOWN_WITHIN_S: f64 = 0.1;
 const KNOWN_ON_A_BUSY_MACHINE_S: f64 = 2.0;
 const FULL_RUN: u64 = 200;
