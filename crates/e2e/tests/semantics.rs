@@ -106,8 +106,10 @@ fn run(node: &Node, name: &str, weft: bool, cold: bool) -> Result<(Ended, Ended)
         let mut command = node.program(weft, &python);
         command.arg(program::script("semantics.py")).args([name, role]).arg(&control);
         if cold {
-            // As users have it: the ends agree when they agree.
-            command.arg("--cold").env_remove("WEFT_SOCKET_SWITCH_WAIT_US");
+            command.arg("--cold");
+        } else {
+            // However late a busy machine lets the daemon answer, warm is warm.
+            command.env("WEFT_SOCKET_SWITCH_WAIT_US", "5000000");
         }
         node.start(command)
     };
