@@ -214,6 +214,32 @@ class epoll_edge_of_writing:
 
 
 @case
+class epoll_edge_writer_that_looks_often:
+    """A full socket is looked at so often that it is left to the kernel, then room comes."""
+
+    def server(t):
+        c = t.accept()
+        poller = select.epoll()
+        poller.register(c, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET)
+        t.say(told_in_time(poller, "OUT"))
+        for _ in range(3):
+            count = fill(c)
+            # What fill's own pauses let through may be told once more.
+            told(poller)
+            t.say([told(poller) for _ in range(3000)].count("OUT") <= 1, count > 0)
+            t.tell(count)
+            t.say(told_in_time(poller, "OUT"))
+        poller.unregister(c)
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        for _ in range(3):
+            exactly(s, t.hear())
+        t.sync()
+
+
+@case
 class epoll_writable_after_drain:
     def server(t):
         c = t.accept()

@@ -142,6 +142,8 @@ impl Node {
         if weft {
             let mut command = self.weft(["run", "--stats", "--"]);
             command.arg(program);
+            // However late a busy machine lets the daemon answer, both ends agree.
+            command.env("WEFT_SOCKET_SWITCH_WAIT_US", "5000000");
             command
         } else {
             self.plain(program)

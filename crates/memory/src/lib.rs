@@ -4,8 +4,12 @@
 //! reference to its bytes ever exists: words are atomics, bytes are copied. `unsafe` in weft's
 //! memory handling lives here. May depend on `weft-sync` and the operating system.
 
+mod blocks;
 mod copy;
 mod segment;
+mod view;
 
+pub use blocks::{Block, Blocks};
 pub use copy::CopyMode;
 pub use segment::{Segment, SegmentError};
+pub use view::View;

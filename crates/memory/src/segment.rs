@@ -258,6 +258,13 @@ impl Segment {
         unsafe { &*self.base.as_ptr().add(offset).cast::<T>() }
     }
 
+    /// The start of a range, for parts that check their own bounds.
+    pub(crate) fn bytes(&self, offset: usize, length: usize) -> NonNull<u8> {
+        self.check(offset, length);
+        // SAFETY: inside the mapping.
+        unsafe { self.base.add(offset) }
+    }
+
     /// Copies bytes in; they are visible before any later store of this thread.
     ///
     /// # Panics

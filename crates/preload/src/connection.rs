@@ -271,8 +271,10 @@ impl Connection {
                 let wait = process::settings().options.socket_switch_wait_us() * 1000;
                 let start = sys::now_ns();
                 loop {
-                    if let Some(memory) = control::matched(self.token()) {
-                        return self.attach(&memory);
+                    match control::matched(self.token()) {
+                        control::Offered::Matched(memory) => return self.attach(&memory),
+                        control::Offered::Lost(reason) => return Err(reason),
+                        control::Offered::Pending => {}
                     }
                     if sys::now_ns() - start >= wait {
                         return Ok(phase::PENDING);
@@ -284,8 +286,12 @@ impl Connection {
     }
 
     fn ask_again(&self) -> u32 {
-        let Some(memory) = control::matched(self.token()) else { return phase::PENDING };
-        match self.attach(&memory) {
+        let attached = match control::matched(self.token()) {
+            control::Offered::Matched(memory) => self.attach(&memory),
+            control::Offered::Lost(reason) => Err(reason),
+            control::Offered::Pending => Ok(phase::PENDING),
+        };
+        match attached {
             Ok(decided) => decided,
             Err(reason) => {
                 self.decline(reason);

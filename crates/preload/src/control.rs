@@ -35,6 +35,10 @@ struct State {
     retry_at_ns: u64,
     copy: CopyMode,
     answers: Vec<(u64, OwnedFd)>,
+    /// Offers that the daemon at the other end of the channel knows of and has not answered.
+    pending: Vec<u64>,
+    /// Offers whose daemon is gone, until their connections ask.
+    lost: Vec<u64>,
     told: bool,
 }
 
@@ -51,6 +55,8 @@ impl State {
             retry_at_ns: 0,
             copy: CopyMode::NonTemporal,
             answers: Vec::new(),
+            pending: Vec::new(),
+            lost: Vec::new(),
             told: false,
         }
     }
@@ -84,6 +90,7 @@ pub fn forked() {
     if let Some(mut state) = STATE.lock() {
         drop_channel(&mut state);
         state.answers.clear();
+        state.lost.clear();
         state.retry_at_ns = 0;
     }
 }
@@ -169,6 +176,7 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
             }
         }
         Ok(Control::Pending { token: answered, listening }) if answered == token => {
+            state.pending.push(token);
             Some(Answer::Pending { listening })
         }
         Ok(Control::Refused { token: answered, reason }) if answered == token => {
@@ -183,24 +191,48 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
     }
 }
 
-/// The lane's memory for an offer that was pending, if the other end has come.
-pub fn matched(token: u64) -> Option<OwnedFd> {
-    let mut state = STATE.lock()?;
+/// What became of an offer that was pending.
+pub enum Offered {
+    /// The other end has come; the lane's memory.
+    Matched(OwnedFd),
+    /// It has not come yet.
+    Pending,
+    /// The daemon that knew of the offer is gone.
+    Lost(TcpReason),
+}
+
+/// Looks after an offer that was pending; never waits.
+pub fn matched(token: u64) -> Offered {
+    let Some(mut state) = STATE.lock() else { return Offered::Lost(TcpReason::Other) };
     if let Some(place) = state.answers.iter().position(|(answered, _)| *answered == token) {
-        return Some(state.answers.swap_remove(place).1);
+        state.pending.retain(|pending| *pending != token);
+        return Offered::Matched(state.answers.swap_remove(place).1);
     }
-    loop {
-        let packet = match checked(&mut state)?.receive() {
+    while let Some(channel) = checked(&mut state) {
+        let packet = match channel.receive() {
             Ok(Some(packet)) => packet,
-            Err(Errno::AGAIN) => return None,
-            Ok(None) | Err(_) => {
+            Err(Errno::AGAIN) => break,
+            Ok(None) => {
                 lost(&mut state, Errno::PIPE);
-                return None;
+                break;
+            }
+            Err(errno) => {
+                lost(&mut state, errno);
+                break;
             }
         };
         if let Some(Answer::Matched(memory)) = sort(&mut state, packet, token) {
-            return Some(memory);
+            state.pending.retain(|pending| *pending != token);
+            return Offered::Matched(memory);
         }
+    }
+    // What a forked child inherited is pending for its parent, and in neither list here.
+    match state.lost.iter().position(|lost| *lost == token) {
+        Some(place) => {
+            state.lost.swap_remove(place);
+            Offered::Lost(TcpReason::DaemonLost)
+        }
+        None => Offered::Pending,
     }
 }
 
@@ -211,6 +243,8 @@ pub fn withdraw(token: u64) {
         let _ = channel.send(&Control::Withdraw { token }.emit(), &[]);
     }
     state.answers.retain(|(answered, _)| *answered != token);
+    state.pending.retain(|pending| *pending != token);
+    state.lost.retain(|lost| *lost != token);
 }
 
 /// `socket` listens, and its connections will be accepted through weft. Waits until the daemon has
@@ -332,6 +366,8 @@ fn lost(state: &mut State, errno: Errno) -> TcpReason {
 fn drop_channel(state: &mut State) {
     CHANNEL_FD.store(-1, std::sync::atomic::Ordering::Relaxed);
     let Some(Held { channel, inode }) = state.channel.take() else { return };
+    let State { pending, lost, .. } = state;
+    lost.append(pending);
     let ours = rustix::fs::fstat(&channel).is_ok_and(|status| status.st_ino == inode);
     let number = channel.into_socket().into_raw_fd();
     if ours {

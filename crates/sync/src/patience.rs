@@ -63,8 +63,11 @@ impl Patience {
     /// The next step of this wait.
     #[inline]
     pub fn step(&mut self) -> Step {
-        let part = if crowd::is_crowded() { CROWDED_PART } else { 1 };
-        let spins_max = self.spins_max.div_ceil(part);
+        let spins_max = if crowd::is_crowded() {
+            self.spins_max.div_ceil(CROWDED_PART)
+        } else {
+            self.spins_max
+        };
         if self.spins < spins_max {
             self.spins += 1;
             return Step::Spin;

@@ -108,7 +108,7 @@ impl ShmEndpoint {
     #[cold]
     fn remember(&mut self, to: Peer, key: RemoteKey) -> Option<()> {
         let peer = self.peers.live(to).ok()?;
-        let mapped = peer.mapped(key)?.clone();
+        let mapped = peer.split(key)?.0.clone();
         let (slot, registers) = (KeyParts::of(key).slot, Arc::clone(&peer.registers));
         self.recent = Some(Recent { to, key, slot, registers, mapped });
         Some(())
@@ -137,7 +137,7 @@ impl ShmEndpoint {
         let command = Command::Atomic;
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
-        let mapped = mapped_for!(self, to, command, notify, key);
+        let (mapped, _) = mapped_for!(self, to, command, notify, key);
         let start = mapped.check(command, offset, length)?;
         if !offset.is_multiple_of(length) {
             return Err(OperationError::Misaligned { offset, alignment: length });

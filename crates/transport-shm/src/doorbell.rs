@@ -10,10 +10,11 @@
 //! - Ringing never blocks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use weft_fabric::LockRequest;
-use weft_memory::{Segment, SegmentError};
+use weft_memory::{Segment, SegmentError, View};
 use weft_sync::futex;
 
 use crate::bell::{BellWords, Sleeper};
@@ -28,7 +29,7 @@ pub const BYTES: usize = LOCKS_START + LOCKS as usize * 4;
 /// A mapped doorbell segment, and the end of the bell socket that wakes its owner.
 #[derive(Debug)]
 pub struct Doorbell {
-    segment: Segment,
+    words: View<BellWords>,
     bell: OwnedFd,
 }
 
@@ -39,7 +40,7 @@ impl Doorbell {
     /// [`SegmentError`].
     pub fn create(bell: OwnedFd) -> Result<(Self, OwnedFd), SegmentError> {
         let (segment, file) = Segment::create("weft-doorbell", BYTES)?;
-        Ok((Self { segment, bell }, file))
+        Ok((Self::with_segment(segment, bell), file))
     }
 
     /// Maps the doorbell of another.
@@ -47,15 +48,19 @@ impl Doorbell {
     /// # Errors
     /// [`SegmentError`] when the memory is not of the right kind and size.
     pub fn open(file: BorrowedFd<'_>, bell: OwnedFd) -> Result<Self, SegmentError> {
-        Ok(Self { segment: Segment::open(file, BYTES, true)?, bell })
+        Ok(Self::with_segment(Segment::open(file, BYTES, true)?, bell))
+    }
+
+    fn with_segment(segment: Segment, bell: OwnedFd) -> Self {
+        // SAFETY: BellWords is made of atomics, for which every bit pattern is valid.
+        Self { words: unsafe { View::new(&Arc::new(segment), 0) }, bell }
     }
 
     /// The words.
     #[inline]
     #[must_use]
     pub fn words(&self) -> &BellWords {
-        // SAFETY: BellWords is made of atomics, for which every bit pattern is valid.
-        unsafe { self.segment.shared::<BellWords>(0) }
+        &self.words
     }
 
     /// The end that wakes.
@@ -112,11 +117,11 @@ impl Doorbell {
     /// Writes a word anywhere in the memory, as a hostile peer could.
     #[doc(hidden)]
     pub fn scribble(&self, offset: usize, value: u32) {
-        self.segment.word32(offset % (BYTES / 4) * 4).store(value, Ordering::Relaxed);
+        self.words.segment().word32(offset % (BYTES / 4) * 4).store(value, Ordering::Relaxed);
     }
 
     fn lock_word(&self, number: usize) -> &AtomicU32 {
-        self.segment.word32(LOCKS_START + number * 4)
+        self.words.segment().word32(LOCKS_START + number * 4)
     }
 }
 

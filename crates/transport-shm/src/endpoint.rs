@@ -235,7 +235,8 @@ impl Endpoint for ShmEndpoint {
         self.do_revoke(key)
     }
 
-    #[inline]
+    // A caller that names its kind of notification gets the stores for it.
+    #[inline(always)]
     fn put(
         &mut self,
         to: Peer,

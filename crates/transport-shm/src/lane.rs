@@ -17,6 +17,7 @@
 //! - What the peer says it took is believed only up to what was put.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use thiserror::Error;
@@ -26,7 +27,8 @@ use weft_fabric::{
 use weft_memory::{CopyMode, Segment, SegmentError};
 use weft_sync::fence;
 
-use crate::ring::{PAYLOAD_BYTES, Ring, RingMemory, SLOT_BYTES};
+use crate::ring::{Ring, SLOT_BYTES};
+use crate::slot::{Direction, DirectionWords};
 
 /// Sizes of a lane, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +86,7 @@ const BLOCK_BYTES: usize = 512;
 const WORDS: usize = 4;
 
 /// The shared words of one direction, each group on a cache line of its writer.
+#[derive(Debug)]
 #[repr(C, align(64))]
 struct Block {
     // Written by the receiver.
@@ -101,13 +104,30 @@ struct Block {
     stream_bytes: AtomicU64,
 }
 
+// SAFETY: all of it is atomics.
+unsafe impl DirectionWords for Block {
+    #[inline]
+    fn taken(&self) -> &AtomicU64 {
+        &self.taken
+    }
+}
+
+/// Offsets of the two sinks.
+#[derive(Clone, Copy, Debug)]
+struct Sinks {
+    sends: usize,
+    receives: usize,
+}
+
 /// One end of a lane in shared memory.
 #[derive(Debug)]
 pub struct ShmLane {
-    segment: Segment,
+    segment: Arc<Segment>,
     layout: LaneLayout,
-    /// 0 or 1: which direction this end sends in.
-    side: usize,
+    sends: Direction<Block>,
+    receives: Direction<Block>,
+    /// Where the sinks of the two directions begin.
+    sinks: Sinks,
     copy: CopyMode,
     /// Either end lacks the asymmetric fence.
     full_fences: bool,
@@ -155,7 +175,14 @@ impl ShmLane {
     }
 
     fn with_segment(segment: Segment, layout: LaneLayout, side: usize, copy: CopyMode) -> Self {
-        let mut lane = Self { segment, layout, side, copy, full_fences: false };
+        let segment = Arc::new(segment);
+        let direction = |number: usize| {
+            let words = BLOCK_START + number * BLOCK_BYTES;
+            Direction::new(&segment, words, layout.slots_start(number), layout.slots)
+        };
+        let (sends, receives) = (direction(side), direction(1 - side));
+        let sinks = Sinks { sends: layout.sink_start(side), receives: layout.sink_start(1 - side) };
+        let mut lane = Self { segment, layout, sends, receives, sinks, copy, full_fences: false };
         let fences = u32::from(!fence::register());
         lane.outgoing().sender_fences.store(fences, Ordering::Relaxed);
         lane.incoming().receiver_fences.store(fences, Ordering::Relaxed);
@@ -190,24 +217,13 @@ impl ShmLane {
     }
 
     #[inline]
-    fn block(&self, direction: usize) -> &Block {
-        // SAFETY: Block is made of atomics, for which every bit pattern is valid.
-        unsafe { self.segment.shared::<Block>(BLOCK_START + direction * BLOCK_BYTES) }
-    }
-
-    #[inline]
     fn outgoing(&self) -> &Block {
-        self.block(self.side)
+        &self.sends.words
     }
 
     #[inline]
     fn incoming(&self) -> &Block {
-        self.block(1 - self.side)
-    }
-
-    #[inline]
-    fn ring(&self, direction: usize) -> Ring<LaneRing<'_>> {
-        Ring::new(LaneRing { lane: self, direction })
+        &self.receives.words
     }
 
     /// The words this end arms, by what it waits for.
@@ -237,12 +253,12 @@ impl ShmLane {
         flag.load(Ordering::Relaxed) != 0
     }
 
-    /// The ranges of a sink that `length` bytes at `position` occupy: one, or two around its end.
+    /// The ranges of the sink at `start` that `length` bytes at `position` occupy: one, or two
+    /// around its end.
     #[inline]
-    fn pieces(&self, direction: usize, position: u64, length: usize) -> [(usize, usize); 2] {
+    fn pieces(&self, start: usize, position: u64, length: usize) -> [(usize, usize); 2] {
         let size = self.layout.sink_bytes as usize;
         assert!(length <= size, "{length} bytes do not fit a sink of {size}");
-        let start = self.layout.sink_start(direction);
         let at = usize::try_from(position & (size as u64 - 1)).expect("below the sink's size");
         let first = length.min(size - at);
         [(start + at, first), (start, length - first)]
@@ -260,7 +276,7 @@ impl Lane for ShmLane {
 
     #[inline]
     fn slots_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
-        self.ring(self.side).free(cursor, wanted)
+        Ring::new(&self.sends).free(cursor, wanted)
     }
 
     #[inline]
@@ -280,13 +296,14 @@ impl Lane for ShmLane {
 
     #[inline]
     fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull> {
-        self.ring(self.side).send(cursor, tag, 0, parts)
+        Ring::new(&self.sends).send(cursor, tag, 0, parts)
     }
 
     fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
         let free = self.sink_free(cursor, bytes.len() as u64);
         assert!(bytes.len() as u64 <= free, "{} bytes put into room for {free}", bytes.len());
-        let [(first, length), (second, _)] = self.pieces(self.side, cursor.bytes, bytes.len());
+        let [(first, length), (second, _)] =
+            self.pieces(self.sinks.sends, cursor.bytes, bytes.len());
         let (head, tail) = bytes.split_at(length);
         self.segment.write(first, head, self.copy);
         if !tail.is_empty() {
@@ -297,22 +314,23 @@ impl Lane for ShmLane {
 
     #[inline]
     fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed> {
-        Ok(self.ring(1 - self.side).peek(cursor)?.map(Slot::from))
+        Ok(Ring::new(&self.receives).peek(cursor)?.map(Slot::from))
     }
 
     #[inline]
     fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
-        self.ring(1 - self.side).read(cursor, offset, target);
+        Ring::new(&self.receives).read(cursor, offset, target);
     }
 
     #[inline]
     fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
-        self.ring(1 - self.side).advance(cursor, flush);
+        Ring::new(&self.receives).advance(cursor, flush);
     }
 
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
         let position = cursor.bytes.wrapping_add(skip);
-        let [(first, length), (second, _)] = self.pieces(1 - self.side, position, target.len());
+        let [(first, length), (second, _)] =
+            self.pieces(self.sinks.receives, position, target.len());
         let (head, tail) = target.split_at_mut(length);
         self.segment.read(first, head);
         if !tail.is_empty() {
@@ -397,49 +415,6 @@ const fn attention(value: u32) -> Attention {
         2 => Attention::Rung,
         // The peer may write anything; what is unknown asks for nothing.
         _ => Attention::Watching,
-    }
-}
-
-/// One direction's ring inside the lane's segment.
-#[derive(Clone, Copy)]
-struct LaneRing<'a> {
-    lane: &'a ShmLane,
-    direction: usize,
-}
-
-impl LaneRing<'_> {
-    #[inline]
-    fn slot(&self, index: u64) -> usize {
-        let index = usize::try_from(index).expect("below the number of slots");
-        self.lane.layout.slots_start(self.direction) + index * SLOT_BYTES
-    }
-}
-
-impl RingMemory for LaneRing<'_> {
-    #[inline]
-    fn depth(&self) -> u64 {
-        u64::from(self.lane.layout.slots)
-    }
-
-    #[inline]
-    fn status(&self, index: u64) -> &AtomicU64 {
-        self.lane.segment.word64(self.slot(index))
-    }
-
-    #[inline]
-    fn taken(&self) -> &AtomicU64 {
-        &self.lane.block(self.direction).taken
-    }
-
-    #[inline]
-    fn write(&self, index: u64, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= PAYLOAD_BYTES, "a message does not fit its slot");
-        self.lane.segment.write(self.slot(index) + 8 + offset, bytes, CopyMode::Plain);
-    }
-
-    #[inline]
-    fn read(&self, index: u64, offset: usize, target: &mut [u8]) {
-        self.lane.segment.read(self.slot(index) + 8 + offset, target);
     }
 }
 

@@ -61,12 +61,16 @@ mod pair;
 #[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]
+mod receive;
+#[cfg(not(loom))]
 mod registers;
 #[cfg(all(test, not(loom)))]
 mod revocation_tests;
 pub mod ring;
 #[cfg(not(loom))]
 mod rma;
+#[cfg(not(loom))]
+mod slot;
 #[cfg(not(loom))]
 mod sys;
 #[cfg(not(loom))]

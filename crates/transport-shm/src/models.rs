@@ -19,7 +19,7 @@ use weft_sync::fence;
 
 use crate::attention;
 use crate::bell::{self, BellWords, Sleeper};
-use crate::ring::{Ring, RingMemory};
+use crate::ring::{Ring, RingMemory, SlotMemory};
 
 const DEPTH: usize = 2;
 
@@ -45,35 +45,49 @@ impl Model {
     }
 }
 
-fn place(index: u64) -> usize {
-    usize::try_from(index).expect("below the depth")
+/// A slot of it.
+struct ModelSlot<'a> {
+    model: &'a Model,
+    place: usize,
 }
 
-impl RingMemory for &Model {
-    fn depth(&self) -> u64 {
-        DEPTH as u64
+impl SlotMemory for ModelSlot<'_> {
+    fn status(&self) -> &AtomicU64 {
+        &self.model.status[self.place]
     }
 
-    fn status(&self, index: u64) -> &AtomicU64 {
-        &self.status[place(index)]
-    }
-
-    fn taken(&self) -> &AtomicU64 {
-        &self.taken
-    }
-
-    fn write(&self, index: u64, _offset: usize, bytes: &[u8]) {
-        self.payload[place(index)].with_mut(|cell| {
+    fn write_payload(&self, _offset: usize, bytes: &[u8]) {
+        self.model.payload[self.place].with_mut(|cell| {
             // SAFETY: the slot is the sender's until its status is stored; loom checks that.
             unsafe { *cell = bytes[0] };
         });
     }
 
-    fn read(&self, index: u64, _offset: usize, target: &mut [u8]) {
-        target[0] = self.payload[place(index)].with(|cell| {
+    fn read_payload(&self, _offset: usize, target: &mut [u8]) {
+        target[0] = self.model.payload[self.place].with(|cell| {
             // SAFETY: the slot is the receiver's until it is given back; loom checks that.
             unsafe { *cell }
         });
+    }
+}
+
+impl RingMemory for &Model {
+    type Slot<'a>
+        = ModelSlot<'a>
+    where
+        Self: 'a;
+
+    fn depth(&self) -> u64 {
+        DEPTH as u64
+    }
+
+    fn slot(&self, number: u64) -> ModelSlot<'_> {
+        let place = usize::try_from(number).expect("few messages") % DEPTH;
+        ModelSlot { model: self, place }
+    }
+
+    fn taken(&self) -> &AtomicU64 {
+        &self.taken
     }
 }
 

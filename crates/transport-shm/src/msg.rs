@@ -3,13 +3,17 @@
 //! The way of a message: payload, status word, one look at the receiver's attention word. Nothing
 //! else is shared unless the receiver does not look.
 
-use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
+use weft_fabric::{Group, MessageHeader, Peer, Register, RemoteKey, SendCursor, SendError};
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::completion::{message_flags, multicast_flags};
+use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
+use crate::memory::Mapped;
+use crate::pair::Pair;
 use crate::ring::PAYLOAD_BYTES;
+use crate::rma::mapped;
 
 /// Checks a message and returns its length.
 #[inline]
@@ -24,20 +28,27 @@ fn check(header: MessageHeader, parts: &[&[u8]]) -> Result<usize, SendError> {
     Ok(length)
 }
 
-impl PeerState {
+/// The way to a peer: what a slot that is sent needs of its state.
+#[derive(Debug)]
+pub(crate) struct Outlet<'a> {
+    pair: &'a Pair,
+    cursor: &'a mut SendCursor,
+    doorbell: &'a Doorbell,
+    full_fences: bool,
+}
+
+impl Outlet<'_> {
     /// Puts a slot into the peer's ring and rings if it does not look; false when it is full.
     #[inline]
     pub(crate) fn emit(&mut self, own: u16, tag: u8, flags: u16, parts: &[&[u8]]) -> bool {
-        if self.pair.outgoing().send(&mut self.send, tag, flags, parts).is_err() {
+        if self.pair.outgoing().send(self.cursor, tag, flags, parts).is_err() {
             return false;
         }
-        if attention::claim(self.pair.peer_data(), self.full_fences) {
-            self.doorbell.ring(own);
-        }
+        self.ring_if_asked(own);
         true
     }
 
-    /// As [`PeerState::emit`], for a payload of words.
+    /// As [`Outlet::emit`], for a payload of words.
     #[inline]
     pub(crate) fn emit_words<const N: usize>(
         &mut self,
@@ -46,13 +57,35 @@ impl PeerState {
         flags: u16,
         words: &[u64; N],
     ) -> bool {
-        if self.pair.outgoing().send_words(&mut self.send, tag, flags, words).is_err() {
+        if self.pair.outgoing().send_words(self.cursor, tag, flags, words).is_err() {
             return false;
         }
+        self.ring_if_asked(own);
+        true
+    }
+
+    #[inline]
+    fn ring_if_asked(&self, own: u16) {
         if attention::claim(self.pair.peer_data(), self.full_fences) {
             self.doorbell.ring(own);
         }
-        true
+    }
+}
+
+impl PeerState {
+    /// The way to it.
+    #[inline]
+    pub(crate) fn outlet(&mut self) -> Outlet<'_> {
+        let Self { pair, send: cursor, doorbell, full_fences, .. } = self;
+        Outlet { pair, cursor, doorbell, full_fences: *full_fences }
+    }
+
+    /// The memory behind a key, when it was resolved and is in force, and the way to the peer.
+    #[inline]
+    pub(crate) fn split(&mut self, key: RemoteKey) -> Option<(&Mapped, Outlet<'_>)> {
+        let Self { keys, address, registers, pair, send: cursor, doorbell, full_fences, .. } = self;
+        let mapped = mapped(keys, registers, address.vpid.0, key)?;
+        Some((mapped, Outlet { pair, cursor, doorbell, full_fences: *full_fences }))
     }
 
     /// The peer's ring has room for one more slot.
@@ -75,7 +108,7 @@ impl ShmEndpoint {
         let own = self.address.vpid.0;
         let length = check(header, parts)?;
         let peer = self.peers.live(to)?;
-        if !peer.emit(own, header.tag, message_flags(header), parts) {
+        if !peer.outlet().emit(own, header.tag, message_flags(header), parts) {
             self.want_room(to);
             return Err(SendError::WouldBlock);
         }
@@ -109,7 +142,7 @@ impl ShmEndpoint {
         let mut sent = 0;
         for vpid in members {
             if let Some(peer) = self.peers.by_vpid(vpid)
-                && peer.emit(own, header.tag, multicast_flags(header, group), parts)
+                && peer.outlet().emit(own, header.tag, multicast_flags(header, group), parts)
             {
                 sent += 1;
             }

@@ -17,11 +17,13 @@
 //! - Both ends can write all of it. Positions are kept in private cursors.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_memory::{CopyMode, Segment, SegmentError};
+use weft_memory::{Segment, SegmentError};
 
-use crate::ring::{PAYLOAD_BYTES, Ring, RingMemory, SLOT_BYTES};
+use crate::ring::{Ring, SLOT_BYTES};
+use crate::slot::{Direction, DirectionWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftpair");
 const VERSION: u32 = 1;
@@ -36,7 +38,7 @@ pub const SLOTS: std::ops::RangeInclusive<u32> = 16..=65_536;
 /// lines in twos.
 #[derive(Debug)]
 #[repr(C, align(128))]
-struct Words {
+pub struct Words {
     /// Written by the receiver: messages taken.
     taken: AtomicU64,
     taken_pad: [AtomicU64; 15],
@@ -48,15 +50,21 @@ struct Words {
     room_pad: [AtomicU32; 31],
 }
 
+// SAFETY: all of it is atomics.
+unsafe impl DirectionWords for Words {
+    #[inline]
+    fn taken(&self) -> &AtomicU64 {
+        &self.taken
+    }
+}
+
 /// One end of a pair.
 #[derive(Debug)]
 pub struct Pair {
-    segment: Segment,
-    slots: u32,
     /// The direction this end sends in.
-    sends: usize,
+    sends: Direction<Words>,
     /// The direction this end receives in.
-    receives: usize,
+    receives: Direction<Words>,
 }
 
 impl Pair {
@@ -68,12 +76,27 @@ impl Pair {
     /// # Panics
     /// When `slots` is not a power of two inside [`SLOTS`].
     pub fn create(slots: u32) -> Result<(Self, OwnedFd), SegmentError> {
+        let (segment, file) = Self::create_segment(slots)?;
+        Ok((Self::with_segment(segment, slots, [0, 1]), file))
+    }
+
+    fn create_segment(slots: u32) -> Result<(Segment, OwnedFd), SegmentError> {
         assert!(slots_are_valid(slots), "{slots} slots are not a ring");
         let (segment, file) = Segment::create("weft-pair", bytes(slots))?;
         segment.word32(8).store(VERSION, Ordering::Relaxed);
         segment.word32(12).store(slots, Ordering::Relaxed);
         segment.word64(0).store(MAGIC, Ordering::Release);
-        Ok((Self { segment, slots, sends: 0, receives: 1 }, file))
+        Ok((segment, file))
+    }
+
+    /// The end that sends and receives in these directions.
+    fn with_segment(segment: Segment, slots: u32, [sends, receives]: [usize; 2]) -> Self {
+        let segment = Arc::new(segment);
+        let direction = |number| {
+            let first = HEADER_BYTES + number * slots as usize * SLOT_BYTES;
+            Direction::new(&segment, WORDS_START + number * WORDS_BYTES, first, slots)
+        };
+        Self { sends: direction(sends), receives: direction(receives) }
     }
 
     /// The pair of an endpoint with itself.
@@ -81,8 +104,8 @@ impl Pair {
     /// # Errors
     /// [`SegmentError`].
     pub fn with_itself(slots: u32) -> Result<Self, SegmentError> {
-        let (pair, _file) = Self::create(slots)?;
-        Ok(Self { receives: 0, ..pair })
+        let (segment, _file) = Self::create_segment(slots)?;
+        Ok(Self::with_segment(segment, slots, [0, 0]))
     }
 
     /// Opens side 1 of a pair that the peer made; `None` when it is not one of ours.
@@ -100,62 +123,56 @@ impl Pair {
         if !ours || !slots_are_valid(slots) || bytes(slots) != length {
             return None;
         }
-        Some(Self { segment, slots, sends: 1, receives: 0 })
-    }
-
-    #[inline]
-    fn words(&self, direction: usize) -> &Words {
-        // SAFETY: Words is made of atomics, for which every bit pattern is valid.
-        unsafe { self.segment.shared::<Words>(WORDS_START + direction * WORDS_BYTES) }
+        Some(Self::with_segment(segment, slots, [1, 0]))
     }
 
     /// The ring this end sends in.
     #[inline]
     #[must_use]
-    pub fn outgoing(&self) -> Ring<Direction<'_>> {
-        Ring::new(Direction { pair: self, direction: self.sends })
+    pub fn outgoing(&self) -> Ring<&Direction<Words>> {
+        Ring::new(&self.sends)
     }
 
     /// The ring this end receives from.
     #[inline]
     #[must_use]
-    pub fn incoming(&self) -> Ring<Direction<'_>> {
-        Ring::new(Direction { pair: self, direction: self.receives })
+    pub fn incoming(&self) -> Ring<&Direction<Words>> {
+        Ring::new(&self.receives)
     }
 
     /// The peer's word for messages that this end sends.
     #[inline]
     #[must_use]
     pub fn peer_data(&self) -> &AtomicU32 {
-        &self.words(self.sends).data_attention
+        &self.sends.words.data_attention
     }
 
     /// The peer's word for room that this end gives.
     #[inline]
     #[must_use]
     pub fn peer_room(&self) -> &AtomicU32 {
-        &self.words(self.receives).room_attention
+        &self.receives.words.room_attention
     }
 
     /// The own word for messages.
     #[inline]
     #[must_use]
     pub fn own_data(&self) -> &AtomicU32 {
-        &self.words(self.receives).data_attention
+        &self.receives.words.data_attention
     }
 
     /// The own word for room.
     #[inline]
     #[must_use]
     pub fn own_room(&self) -> &AtomicU32 {
-        &self.words(self.sends).room_attention
+        &self.sends.words.room_attention
     }
 
     /// Writes a word anywhere in the memory, as a hostile peer could.
     #[doc(hidden)]
     pub fn scribble(&self, offset: usize, value: u32) {
-        let offset = offset % (self.segment.length() / 4) * 4;
-        self.segment.word32(offset).store(value, Ordering::Relaxed);
+        let segment = self.sends.words.segment();
+        segment.word32(offset % (segment.length() / 4) * 4).store(value, Ordering::Relaxed);
     }
 }
 
@@ -165,60 +182,6 @@ fn slots_are_valid(slots: u32) -> bool {
 
 const fn bytes(slots: u32) -> usize {
     HEADER_BYTES + 2 * slots as usize * SLOT_BYTES
-}
-
-/// One direction of a pair.
-#[derive(Clone, Copy, Debug)]
-pub struct Direction<'a> {
-    pair: &'a Pair,
-    direction: usize,
-}
-
-impl Direction<'_> {
-    #[inline]
-    fn slot(&self, index: u64) -> usize {
-        let slots = self.pair.slots as usize;
-        // The mask holds for every index, so that the compiler need not look at it again.
-        let index = usize::try_from(index & (slots as u64 - 1)).unwrap_or(0);
-        HEADER_BYTES + (self.direction * slots + index) * SLOT_BYTES
-    }
-}
-
-impl RingMemory for Direction<'_> {
-    #[inline]
-    fn depth(&self) -> u64 {
-        u64::from(self.pair.slots)
-    }
-
-    #[inline]
-    fn status(&self, index: u64) -> &AtomicU64 {
-        self.pair.segment.word64(self.slot(index))
-    }
-
-    #[inline]
-    fn taken(&self) -> &AtomicU64 {
-        &self.pair.words(self.direction).taken
-    }
-
-    #[inline]
-    fn prefetch(&self, index: u64, long: bool) {
-        let slot = self.slot(index);
-        self.pair.segment.prefetch_for_writing(slot);
-        if long {
-            self.pair.segment.prefetch_for_writing(slot + 64);
-        }
-    }
-
-    #[inline]
-    fn write(&self, index: u64, offset: usize, bytes: &[u8]) {
-        assert!(offset + bytes.len() <= PAYLOAD_BYTES, "a message does not fit its slot");
-        self.pair.segment.write(self.slot(index) + 8 + offset, bytes, CopyMode::Plain);
-    }
-
-    #[inline]
-    fn read(&self, index: u64, offset: usize, target: &mut [u8]) {
-        self.pair.segment.read(self.slot(index) + 8 + offset, target);
-    }
 }
 
 #[cfg(test)]
@@ -244,7 +207,7 @@ mod tests {
     fn forged_layouts_are_refused() {
         let (one, file) = Pair::create(16).expect("memory");
         for (offset, value) in [(0, 1), (8, 2), (12, 32), (12, 15), (12, 0)] {
-            let word = one.segment.word32(offset);
+            let word = one.sends.words.segment().word32(offset);
             let former = word.swap(value, Ordering::Relaxed);
             assert!(Pair::open(file.as_fd()).is_none(), "{offset} {value}");
             word.store(former, Ordering::Relaxed);

@@ -16,15 +16,14 @@
 use std::time::Duration;
 
 use std::os::fd::AsFd;
-use weft_fabric::{Armed, Event, Message, Register, Waited};
+use weft_fabric::{Armed, Event, Register, Waited};
 use weft_sync::{Step, crowd, fence, futex};
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::bell;
-use crate::completion::{Content, decode};
 use crate::endpoint::{Leaving, ShmEndpoint};
-use crate::ring::FIRST_LINE_PAYLOAD;
+use crate::receive::{Received, head, is_filled, receive};
 use crate::sys;
 
 /// Longest sleep without a look at everything.
@@ -40,147 +39,81 @@ const TIDY_EVERY: u32 = 1 << 8;
 /// How soon to poll again when the bell socket is broken or the daemon away.
 const BROKEN_BELL_POLL: Duration = Duration::from_millis(10);
 
-/// What a round of receiving did.
-#[derive(Default)]
-struct Tally {
-    messages: u64,
-    bytes: u64,
-    notifications: u64,
-}
-
-/// How receiving from a peer ended.
-enum Received {
-    /// So many events.
-    Events(usize),
-    /// It wrote what no peer of ours writes.
-    Nonsense,
-}
-
-/// Hands out up to `budget` events of a peer.
-#[inline]
-fn receive(
-    peer: &mut PeerState,
-    own: u16,
-    budget: usize,
-    tally: &mut Tally,
-    sink: &mut dyn FnMut(Event<'_>),
-) -> Received {
-    let PeerState { pair, receive, .. } = peer;
-    let ring = pair.incoming();
-    let returned = receive.messages_returned;
-    let mut payload = [0; 120];
-    let mut events = 0;
-    while events < budget {
-        let status = match ring.peek(receive) {
-            Ok(Some(status)) => status,
-            Ok(None) => break,
-            Err(_) => return Received::Nonsense,
-        };
-        let length = usize::from(status.length);
-        // Whole lines: copies of a fixed size need no call, and a short message needs one line.
-        if length <= FIRST_LINE_PAYLOAD {
-            ring.read(receive, 0, &mut payload[..FIRST_LINE_PAYLOAD]);
-        } else {
-            ring.read(receive, 0, &mut payload);
-        }
-        ring.advance(receive, false);
-        events += 1;
-        match decode(status, &payload, peer.address) {
-            Some(Content::Message(header, group)) => {
-                tally.messages += 1;
-                tally.bytes += length as u64;
-                let source = peer.address;
-                sink(Event::Message(Message {
-                    source,
-                    header,
-                    group,
-                    payload: &payload[..length],
-                }));
-            }
-            Some(Content::Notification(notification)) => {
-                tally.notifications += 1;
-                sink(Event::Notification(notification));
-            }
-            None => return Received::Nonsense,
-        }
-    }
-    if receive.messages_returned != returned && attention::claim(pair.peer_room(), peer.full_fences)
-    {
-        peer.doorbell.ring(own);
-    }
-    Received::Events(events)
-}
-
 impl ShmEndpoint {
     #[inline]
     pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        self.polls = self.polls.wrapping_add(1);
+        if self.armed || self.polls & (TIDY_EVERY - 1) == 0 || self.doorbell.words().is_rung() {
+            self.keep_house();
+        }
+        let mut events = 0;
+        if !self.leaving.is_empty() || !self.local.is_empty() {
+            events += self.poll_own(budget, sink);
+        }
+        events += self.poll_rings(budget - events, sink);
+        if !self.waits_for_room.is_empty() {
+            events += self.poll_room(budget - events, sink);
+        }
+        events
+    }
+
+    /// What a poll does now and then, or because somebody asked for it.
+    #[cold]
+    fn keep_house(&mut self) {
         if self.armed {
             self.rise();
         }
         if self.doorbell.words().is_rung() {
             self.answer_bell();
         }
-        self.polls = self.polls.wrapping_add(1);
         if self.polls & (TIDY_EVERY - 1) == 0 {
             self.tidy();
         }
-        let mut tally = Tally::default();
-        let mut events = 0;
-        if !self.leaving.is_empty() {
-            events += self.poll_leaving(budget, &mut tally, sink);
-        }
+    }
+
+    /// Peers that are gone, and notifications of own operations.
+    #[inline(never)]
+    fn poll_own(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let mut events = self.poll_leaving(budget, sink);
+        let before = events;
         while events < budget
             && let Some(notification) = self.local.pop()
         {
             events += 1;
-            tally.notifications += 1;
             sink(Event::Notification(notification));
         }
-        events += self.poll_rings(budget - events, &mut tally, sink);
-        if !self.waits_for_room.is_empty() {
-            events += self.poll_room(budget - events, sink);
-        }
-        if events != 0 {
-            self.count(&tally);
-        }
+        self.registers.count(Register::NotificationsReceived, (events - before) as u64);
         events
     }
 
-    fn count(&self, tally: &Tally) {
-        if tally.messages != 0 {
-            self.registers.count(Register::MessagesReceived, tally.messages);
-            self.registers.count(Register::MessageBytesReceived, tally.bytes);
-        }
-        if tally.notifications != 0 {
-            self.registers.count(Register::NotificationsReceived, tally.notifications);
-        }
-    }
-
     #[inline]
-    fn poll_rings(
-        &mut self,
-        budget: usize,
-        tally: &mut Tally,
-        sink: &mut dyn FnMut(Event<'_>),
-    ) -> usize {
+    fn poll_rings(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let own = self.address.vpid.0;
         let mut events = 0;
-        let count = self.active.len();
-        for step in 0..count {
+        // A ring that went may have left the turn behind the end.
+        let mut place = if self.turn < self.active.len() { self.turn } else { 0 };
+        for _ in 0..self.active.len() {
             if events >= budget {
                 break;
             }
-            let mut place = self.turn + step;
-            if place >= count {
-                place -= count;
+            let Some(vpid) = self.active.get(place).copied() else { break };
+            place += 1;
+            if place >= self.active.len() {
+                place = 0;
             }
-            let vpid = self.active[place];
             let Some(peer) = self.peers.by_vpid(vpid) else { continue };
-            if !is_filled(peer) {
-                peer.idle = peer.idle.saturating_add(1);
-                continue;
-            }
-            match receive(peer, own, budget - events, tally, sink) {
+            let received = match head(peer) {
+                Ok(None) => {
+                    peer.idle = peer.idle.saturating_add(1);
+                    continue;
+                }
+                Ok(Some(status)) => {
+                    let left = budget - events;
+                    receive(peer, status, own, left, &self.registers, sink)
+                }
+                Err(_) => Received::Nonsense,
+            };
+            match received {
                 Received::Events(some) => {
                     peer.idle = 0;
                     events += some;
@@ -193,20 +126,14 @@ impl ShmEndpoint {
             }
         }
         self.turn += 1;
-        if self.turn >= count {
+        if self.turn >= self.active.len() {
             self.turn = 0;
         }
         events
     }
 
     /// The last messages of peers that are gone, and then their end.
-    #[cold]
-    fn poll_leaving(
-        &mut self,
-        budget: usize,
-        tally: &mut Tally,
-        sink: &mut dyn FnMut(Event<'_>),
-    ) -> usize {
+    fn poll_leaving(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let own = self.address.vpid.0;
         let mut events = 0;
         while events < budget
@@ -214,12 +141,13 @@ impl ShmEndpoint {
         {
             let left = until.wrapping_sub(peer.receive.messages);
             let left = usize::try_from(left).unwrap_or(0).min(budget - events);
-            match receive(peer, own, left, tally, sink) {
-                Received::Events(some) if some > 0 => {
-                    events += some;
-                    continue;
-                }
-                Received::Events(_) | Received::Nonsense => {}
+            if left > 0
+                && let Ok(Some(status)) = head(peer)
+                && let Received::Events(some) =
+                    receive(peer, status, own, left, &self.registers, sink)
+            {
+                events += some;
+                continue;
             }
             let address = peer.address;
             self.leaving.remove(0);
@@ -462,10 +390,4 @@ impl ShmEndpoint {
             self.bell_broken = true;
         }
     }
-}
-
-/// There is something in the ring of a peer, be it nonsense.
-#[inline]
-fn is_filled(peer: &PeerState) -> bool {
-    !matches!(peer.pair.incoming().peek(&peer.receive), Ok(None))
 }

@@ -11,21 +11,29 @@
 //! - What a peer mapped for a key is good while the stamp is as it was when it asked for it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_fabric::Register;
-use weft_memory::{Segment, SegmentError};
+use weft_memory::{Segment, SegmentError, View};
 
 /// Keys an endpoint can have granted at a time.
 pub const KEYS_MAX: u16 = 1024;
 const STAMPS_START: usize = 4096;
 /// Bytes of the segment.
-pub const BYTES: usize = STAMPS_START + KEYS_MAX as usize * 8;
+pub const BYTES: usize = size_of::<Words>();
 
 /// A mapped register segment.
 #[derive(Debug)]
 pub struct Registers {
-    segment: Segment,
+    words: View<Words>,
+}
+
+/// The shared words.
+#[repr(C)]
+struct Words {
+    registers: [AtomicU64; STAMPS_START / 8],
+    stamps: [AtomicU64; KEYS_MAX as usize],
 }
 
 impl Registers {
@@ -36,7 +44,7 @@ impl Registers {
     pub fn create() -> Result<(Self, OwnedFd), SegmentError> {
         let (segment, file) = Segment::create("weft-registers", BYTES)?;
         let shown = Segment::reopen_read_only(file.as_fd())?;
-        Ok((Self { segment }, shown))
+        Ok((Self::with_segment(segment), shown))
     }
 
     /// Maps that of a peer.
@@ -44,12 +52,17 @@ impl Registers {
     /// # Errors
     /// [`SegmentError`] when the memory is not of the right kind and size.
     pub fn open(file: BorrowedFd<'_>) -> Result<Self, SegmentError> {
-        Ok(Self { segment: Segment::open(file, BYTES, false)? })
+        Ok(Self::with_segment(Segment::open(file, BYTES, false)?))
+    }
+
+    fn with_segment(segment: Segment) -> Self {
+        // SAFETY: Words is made of atomics, for which every bit pattern is valid.
+        Self { words: unsafe { View::new(&Arc::new(segment), 0) } }
     }
 
     #[inline]
     fn word(&self, register: Register) -> &AtomicU64 {
-        self.segment.word64(register.index() * 8)
+        &self.words.registers[register.index()]
     }
 
     /// The value of a register.
@@ -79,7 +92,7 @@ impl Registers {
     #[inline]
     #[must_use]
     pub fn stamp(&self, slot: u16) -> Stamp {
-        Stamp(self.segment.word64(stamp_offset(slot)).load(Ordering::Acquire))
+        Stamp(self.words.stamps[usize::from(slot)].load(Ordering::Acquire))
     }
 
     /// Sets the stamp of a key slot of the own endpoint.
@@ -87,7 +100,7 @@ impl Registers {
     /// # Panics
     /// When there is no such slot.
     pub fn set_stamp(&self, slot: u16, stamp: Stamp) {
-        self.segment.word64(stamp_offset(slot)).store(stamp.0, Ordering::Release);
+        self.words.stamps[usize::from(slot)].store(stamp.0, Ordering::Release);
     }
 }
 
@@ -113,12 +126,6 @@ impl Stamp {
     pub const fn moved(self) -> Self {
         Self(self.0.wrapping_add(1 << 32))
     }
-}
-
-#[inline]
-fn stamp_offset(slot: u16) -> usize {
-    assert!(slot < KEYS_MAX, "there is no key slot {slot}");
-    STAMPS_START + usize::from(slot) * 8
 }
 
 #[cfg(test)]

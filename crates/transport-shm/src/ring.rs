@@ -69,21 +69,32 @@ const fn low_half(value: u64) -> u32 {
     value as u32
 }
 
+/// One slot of a ring.
+pub trait SlotMemory {
+    /// Its status word.
+    fn status(&self) -> &AtomicU64;
+    /// Writes payload, from `offset` on.
+    fn write_payload(&self, offset: usize, bytes: &[u8]);
+    /// Reads payload, from `offset` on.
+    fn read_payload(&self, offset: usize, target: &mut [u8]);
+    /// A hint that it will be written soon, with a `long` payload or a short one.
+    #[inline]
+    fn prefetch(&self, _long: bool) {}
+}
+
 /// Where a ring lives.
 pub trait RingMemory {
+    /// A slot.
+    type Slot<'a>: SlotMemory
+    where
+        Self: 'a;
+
     /// Number of slots, a power of two.
     fn depth(&self) -> u64;
-    /// The status word of slot `index`.
-    fn status(&self, index: u64) -> &AtomicU64;
+    /// The slot of message `number`: slots are used round and round.
+    fn slot(&self, number: u64) -> Self::Slot<'_>;
     /// Messages the receiver gave back, written by the receiver.
     fn taken(&self) -> &AtomicU64;
-    /// Writes payload of slot `index`, from `offset` on.
-    fn write(&self, index: u64, offset: usize, bytes: &[u8]);
-    /// A hint that slot `index` will be written soon, with a `long` payload or a short one.
-    #[inline]
-    fn prefetch(&self, _index: u64, _long: bool) {}
-    /// Reads payload of slot `index`, from `offset` on.
-    fn read(&self, index: u64, offset: usize, target: &mut [u8]);
 }
 
 /// A ring over some memory.
@@ -93,9 +104,10 @@ pub struct Ring<M> {
 }
 
 impl<M: RingMemory> Ring<M> {
-    /// The ring in `memory`.
+    /// The ring in `memory`, which made sure of its depth when it was opened.
+    #[inline]
     pub fn new(memory: M) -> Self {
-        assert!(memory.depth().is_power_of_two(), "a ring has a power of two of slots");
+        debug_assert!(memory.depth().is_power_of_two(), "a ring has a power of two of slots");
         Self { memory }
     }
 
@@ -146,15 +158,15 @@ impl<M: RingMemory> Ring<M> {
         if self.free(cursor, 1) == 0 {
             return Err(LaneFull);
         }
-        let index = cursor.messages & (self.depth() - 1);
+        let slot = self.slot(cursor.messages);
         let mut length = 0;
         for part in parts {
-            self.memory.write(index, length, part);
+            slot.write_payload(length, part);
             length += part.len();
         }
         assert!(length <= PAYLOAD_BYTES, "a message of {length} bytes does not fit a slot");
         let length = u8::try_from(length).expect("at most 120");
-        self.publish(cursor, index, Status { length, tag, flags });
+        self.publish(cursor, &slot, Status { length, tag, flags });
         Ok(())
     }
 
@@ -174,22 +186,27 @@ impl<M: RingMemory> Ring<M> {
         if self.free(cursor, 1) == 0 {
             return Err(LaneFull);
         }
-        let index = cursor.messages & (self.depth() - 1);
+        let slot = self.slot(cursor.messages);
         for (place, word) in words.iter().enumerate() {
-            self.memory.write(index, place * 8, &word.to_le_bytes());
+            slot.write_payload(place * 8, &word.to_le_bytes());
         }
         let length = const { (N * 8) as u64 };
         let length = u8::try_from(length).unwrap_or(0);
-        self.publish(cursor, index, Status { length, tag, flags });
+        self.publish(cursor, &slot, Status { length, tag, flags });
         Ok(())
     }
 
+    /// The slot of a message.
     #[inline]
-    fn publish(&self, cursor: &mut SendCursor, index: u64, status: Status) {
-        let word = status.encode(cursor.messages);
-        self.memory.status(index).store(word, Ordering::Release);
-        let ahead = cursor.messages.wrapping_add(PREFETCH_SLOTS) & (self.depth() - 1);
-        self.memory.prefetch(ahead, usize::from(status.length) > FIRST_LINE_PAYLOAD);
+    pub fn slot(&self, message: u64) -> M::Slot<'_> {
+        self.memory.slot(message)
+    }
+
+    #[inline]
+    fn publish(&self, cursor: &mut SendCursor, slot: &M::Slot<'_>, status: Status) {
+        slot.status().store(status.encode(cursor.messages), Ordering::Release);
+        let ahead = self.slot(cursor.messages.wrapping_add(PREFETCH_SLOTS));
+        ahead.prefetch(usize::from(status.length) > FIRST_LINE_PAYLOAD);
         cursor.messages = cursor.messages.wrapping_add(1);
     }
 
@@ -199,8 +216,7 @@ impl<M: RingMemory> Ring<M> {
     /// [`LaneClosed`] when its length is impossible.
     #[inline]
     pub fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Status>, LaneClosed> {
-        let index = cursor.messages & (self.depth() - 1);
-        let word = self.memory.status(index).load(Ordering::Acquire);
+        let word = self.slot(cursor.messages).status().load(Ordering::Acquire);
         match Status::decode(word, cursor.messages) {
             Some(status) if usize::from(status.length) > PAYLOAD_BYTES => Err(LaneClosed),
             other => Ok(other),
@@ -210,8 +226,7 @@ impl<M: RingMemory> Ring<M> {
     /// Copies payload of the message at the head.
     #[inline]
     pub fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
-        assert!(offset + target.len() <= PAYLOAD_BYTES, "a slot has 120 bytes");
-        self.memory.read(cursor.messages & (self.depth() - 1), offset, target);
+        self.slot(cursor.messages).read_payload(offset, target);
     }
 
     /// Takes the message at the head.

@@ -13,6 +13,8 @@ use crate::address_vector::{AddressVector, Lost, PeerState};
 use crate::completion::{encode, notification_flags};
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
+use crate::msg::Outlet;
+use crate::registers::Registers;
 use crate::window::ShmWindow;
 
 /// What a notification tells of an operation.
@@ -63,19 +65,37 @@ const fn is_put(command: Command) -> bool {
     matches!(command, Command::Put | Command::ImmediatePut | Command::NotificationPut)
 }
 
-impl PeerState {
-    /// The memory behind a key, when it was resolved and is in force.
-    #[inline]
-    pub(crate) fn mapped(&self, key: RemoteKey) -> Option<&Mapped> {
-        let parts = KeyParts::of(key);
-        if parts.vpid != self.vpid() {
-            return None;
-        }
-        let mapped = self.keys.get(usize::from(parts.slot))?.as_ref()?;
-        // The word that the owner changes to revoke.
-        let in_force = mapped.stamp.generation() == parts.generation
-            && self.registers.stamp(parts.slot) == mapped.stamp;
-        in_force.then_some(mapped)
+/// The memory behind a key of the peer `vpid`, when it was resolved and is in force.
+#[inline]
+pub(crate) fn mapped<'a>(
+    keys: &'a [Option<Mapped>],
+    registers: &Registers,
+    vpid: u16,
+    key: RemoteKey,
+) -> Option<&'a Mapped> {
+    let parts = KeyParts::of(key);
+    if parts.vpid != vpid {
+        return None;
+    }
+    let mapped = keys.get(usize::from(parts.slot))?.as_ref()?;
+    // The word that the owner changes to revoke.
+    let in_force = mapped.stamp.generation() == parts.generation
+        && registers.stamp(parts.slot) == mapped.stamp;
+    in_force.then_some(mapped)
+}
+
+impl Outlet<'_> {
+    /// Tells the target of an operation, if it is to be told.
+    // In line, so that the words go from registers to the slot: a structure in memory between
+    // them cost more than the slot.
+    #[inline(always)]
+    fn tell_target(&mut self, own: u16, registers: &Registers, account: &Account) {
+        let Some(side) = account.at_target() else { return };
+        let Account { command, notify, context, key, offset, length } = *account;
+        let words = encode(context, key, offset, length, notify.immediate);
+        let sent = self.emit_words(own, notify.class, notification_flags(side, command), &words);
+        debug_assert!(sent, "prepare made sure of the slot");
+        registers.count(Register::NotificationsSent, 1);
     }
 }
 
@@ -126,8 +146,8 @@ fn check_notify(
     Ok(())
 }
 
-/// The memory that an operation may use, when nothing is lacking. `free` is the room in the own
-/// queue.
+/// The memory that an operation may use and the way to tell of it, when nothing is lacking. `free`
+/// is the room in the own queue.
 #[inline(always)]
 pub(crate) fn ready(
     peers: &mut AddressVector,
@@ -136,10 +156,10 @@ pub(crate) fn ready(
     command: Command,
     notify: Notify,
     key: RemoteKey,
-) -> Result<&Mapped, Lacks> {
+) -> Result<(&Mapped, Outlet<'_>), Lacks> {
     let peer = peers.live(to)?;
     check_notify(peer, free, command, notify)?;
-    peer.mapped(key).ok_or(Lacks::Key)
+    peer.split(key).ok_or(Lacks::Key)
 }
 
 /// The memory that an operation of `$self` may use; resolves the key at its first use.
@@ -193,24 +213,22 @@ impl ShmEndpoint {
     }
 
     /// Tells whoever is to be told that an operation is over.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tell(&mut self, to: Peer, account: Account) {
-        if !account.notify.is_none() {
-            self.tell_sides(to, account);
+        if account.notify.is_none() {
+            return;
+        }
+        if let Ok(peer) = self.peers.live(to) {
+            peer.outlet().tell_target(self.address.vpid.0, &self.registers, &account);
+        }
+        if account.notify.requester() || account.completer_at_home() {
+            self.tell_own(to, account);
         }
     }
 
-    fn tell_sides(&mut self, to: Peer, account: Account) {
-        let (own, own_address) = (self.address.vpid.0, self.address);
-        let Ok(peer) = self.peers.live(to) else { return };
-        let address = peer.address;
-        if let Some(side) = account.at_target() {
-            let words = encode(&account.told(side, own_address));
-            let flags = notification_flags(side, account.command);
-            let sent = peer.emit_words(own, account.notify.class, flags, &words);
-            debug_assert!(sent, "prepare made sure of the slot");
-            self.registers.count(Register::NotificationsSent, 1);
-        }
+    #[inline(never)]
+    fn tell_own(&mut self, to: Peer, account: Account) {
+        let Some(address) = self.peers.address(to) else { return };
         if account.notify.requester() {
             self.local.push(account.told(Side::Requester, address));
         }
@@ -221,7 +239,7 @@ impl ShmEndpoint {
 
     //= EXTOLL-THESIS#3.2.1
     //# A put writes remote memory and notifies requester and completer as it was asked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn do_put(
         &mut self,
         to: Peer,
@@ -236,7 +254,7 @@ impl ShmEndpoint {
             Source::Bytes(bytes) => (bytes.len() as u64, 0),
             Source::Region { region, offset, length } => (*length, region.check(*offset, *length)?),
         };
-        let mapped = mapped_for!(self, to, command, notify, target.key);
+        let (mapped, mut outlet) = mapped_for!(self, to, command, notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
         match source {
             Source::Bytes(bytes) => {
@@ -250,7 +268,11 @@ impl ShmEndpoint {
             }
         }
         let (key, offset) = (target.key, target.offset);
-        self.tell(to, Account { command, notify, context, key, offset, length });
+        let account = Account { command, notify, context, key, offset, length };
+        outlet.tell_target(self.address.vpid.0, &self.registers, &account);
+        if account.notify.requester() {
+            self.tell_own(to, account);
+        }
         self.registers.count(Register::Puts, 1);
         self.registers.count(Register::PutBytes, length);
         Ok(Issued::Done(0))
@@ -273,7 +295,7 @@ impl ShmEndpoint {
         }
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::try_from(length).unwrap_or(8)];
-        let mapped = mapped_for!(self, to, command, notify, target.key);
+        let (mapped, _) = mapped_for!(self, to, command, notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
         mapped.segment.write(start, bytes, CopyMode::Plain);
         self.registers.count(Register::Puts, 1);
@@ -309,7 +331,7 @@ impl ShmEndpoint {
         let command = Command::Get;
         let parameters = self.parameters;
         let into = region.check(at, length)?;
-        let mapped = mapped_for!(self, from, command, notify, source.key);
+        let (mapped, _) = mapped_for!(self, from, command, notify, source.key);
         let start = mapped.check(command, source.offset, length)?;
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let mode = parameters.copy_mode(bytes);
@@ -326,7 +348,7 @@ impl ShmEndpoint {
         to: Peer,
         key: RemoteKey,
     ) -> Result<ShmWindow, OperationError> {
-        let mapped = mapped_for!(self, to, Command::Get, Notify::NONE, key).clone();
+        let mapped = mapped_for!(self, to, Command::Get, Notify::NONE, key).0.clone();
         let peer = self.peers.live(to)?;
         let slot = KeyParts::of(key).slot;
         Ok(ShmWindow::new(mapped, peer.registers.clone(), slot, peer.down.clone()))

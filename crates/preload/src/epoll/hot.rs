@@ -27,9 +27,11 @@ impl Set {
         let Some(registration) = self.get(index) else { return };
         let Some(connection) = arena::at(registration.place) else { return };
         let owed = registration.arm(connection);
+        let writes = registration.events & OUT != 0;
         connection.settle();
         if compute(registration, connection, false) == 0 {
             connection.drain(registration.fd, owed);
+            self.room |= writes;
         } else {
             // The kernel's socket is always writable: asking for that wakes the sleeper.
             let mut event = kernel_event(registration, index);

@@ -375,12 +375,11 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     fn turn(&mut self) -> anyhow::Result<()> {
         let inbox = &mut self.inbox;
         if self.endpoint.poll(16, &mut |event| inbox.take(&event)) == 0 {
-            self.surroundings.idle()?;
-        } else {
-            self.surroundings.busy();
+            return self.surroundings.idle();
         }
-        if let Some(failure) = self.inbox.failure.take() {
-            return Err(failure.into());
+        self.surroundings.busy();
+        if let Some(failure) = &self.inbox.failure {
+            return Err(failure.clone().into());
         }
         if self.inbox.is_down {
             bail!("the other end is gone");

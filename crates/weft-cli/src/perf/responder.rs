@@ -2,6 +2,8 @@
 //!
 //! A state machine: [`Responder::step`] does what can be done now and never waits.
 
+use std::collections::VecDeque;
+
 use anyhow::{anyhow, ensure};
 use weft_fabric::{
     Access, Command, Endpoint, EndpointAddress, Event, MessageHeader, Notify, OperationError, Peer,
@@ -47,17 +49,13 @@ pub enum Progress {
     Over,
 }
 
-/// An answer that waits for room.
-#[derive(Clone, Debug)]
-enum Answer {
-    Message(u8, Vec<u8>),
-    Put(u64),
-}
-
 /// What came in since the last step, besides pings.
 #[derive(Debug, Default)]
 struct Inbox {
-    answers: Vec<Answer>,
+    /// Messages to be sent, by tag.
+    answers: VecDeque<(u8, Vec<u8>)>,
+    /// Lengths of puts to be put back.
+    echoes: VecDeque<u64>,
     /// Buffers of answers that were sent: an allocation would be measured too.
     spare: Vec<Vec<u8>>,
     key: Option<RemoteKey>,
@@ -74,7 +72,6 @@ pub struct Responder<E: Endpoint> {
     _region: E::Region,
     initiator: Peer,
     inbox: Inbox,
-    key: Option<RemoteKey>,
     bytes: Vec<u8>,
 }
 
@@ -90,7 +87,6 @@ impl<E: Endpoint> Responder<E> {
             _region: region,
             initiator,
             inbox: Inbox::default(),
-            key: None,
             bytes: vec![0x5a; usize::try_from(region_bytes)?],
         })
     }
@@ -99,66 +95,67 @@ impl<E: Endpoint> Responder<E> {
     pub fn step(&mut self) -> anyhow::Result<Progress> {
         let inbox = &mut self.inbox;
         let taken = self.endpoint.poll(EVENTS_PER_STEP, &mut |event| inbox.take(&event));
-        if let Some(failure) = self.inbox.failure.take() {
-            return Err(anyhow!(failure).context("an answer was lost"));
+        let waiting = self.inbox.waiting();
+        if taken == 0 && waiting == 0 {
+            return Ok(Progress::Idle);
         }
-        self.key = self.inbox.key.or(self.key);
-        let before = self.inbox.answers.len();
+        self.put_back()?;
         self.answer()?;
+        if let Some(failure) = &self.inbox.failure {
+            return Err(anyhow!(failure.clone()).context("an answer was lost"));
+        }
         if self.inbox.is_over {
             return Ok(Progress::Over);
         }
-        let is_idle = taken == 0 && self.inbox.answers.len() == before;
+        let is_idle = taken == 0 && self.inbox.waiting() == waiting;
         Ok(if is_idle { Progress::Idle } else { Progress::Busy })
     }
 
     /// Sends answers until there are none or there is no room.
     fn answer(&mut self) -> anyhow::Result<()> {
-        while let Some(answer) = self.inbox.answers.first() {
-            let accepted = match answer {
-                Answer::Message(tag, payload) => {
-                    let header = MessageHeader::tag(*tag);
-                    match self.endpoint.send_short(self.initiator, header, &[payload]) {
-                        Ok(()) => true,
-                        Err(SendError::WouldBlock) => false,
-                        Err(SendError::PeerDown) => {
-                            self.inbox.is_over = true;
-                            return Ok(());
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
+        while let Some((tag, payload)) = self.inbox.answers.front() {
+            let header = MessageHeader::tag(*tag);
+            match self.endpoint.send_short(self.initiator, header, &[payload]) {
+                Ok(()) => self.inbox.spare.extend(self.inbox.answers.pop_front().map(|it| it.1)),
+                Err(SendError::WouldBlock) => break,
+                Err(SendError::PeerDown) => {
+                    self.inbox.is_over = true;
+                    break;
                 }
-                Answer::Put(length) => self.put_back(*length)?,
-            };
-            if !accepted {
-                break;
-            }
-            if let Answer::Message(_, payload) = self.inbox.answers.remove(0) {
-                self.inbox.spare.push(payload);
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    fn put_back(&mut self, length: u64) -> anyhow::Result<bool> {
-        let key = self.key.ok_or_else(|| anyhow!("an echo was asked for before a key came"))?;
-        let length = usize::try_from(length)?;
-        ensure!(length <= self.bytes.len(), "an echo of {length} bytes is longer than the region");
-        let source = Source::Bytes(&self.bytes[..length]);
-        let target = Target::new(key, 0);
-        match self.endpoint.put(self.initiator, source, target, Notify::COMPLETER, 0) {
-            Ok(_) => Ok(true),
-            Err(OperationError::WouldBlock) => Ok(false),
-            Err(OperationError::PeerDown) => {
-                self.inbox.is_over = true;
-                Ok(true)
-            }
-            Err(error) => Err(error.into()),
+    /// Puts back what was put until there is nothing left or there is no room.
+    fn put_back(&mut self) -> anyhow::Result<()> {
+        while let Some(length) = self.inbox.echoes.front() {
+            let key =
+                self.inbox.key.ok_or_else(|| anyhow!("an echo was asked for without a key"))?;
+            let length = usize::try_from(*length)?;
+            ensure!(length <= self.bytes.len(), "{length} bytes to echo are more than the region");
+            let (source, target) = (Source::Bytes(&self.bytes[..length]), Target::new(key, 0));
+            match self.endpoint.put(self.initiator, source, target, Notify::COMPLETER, 0) {
+                Ok(_) => self.inbox.echoes.pop_front(),
+                Err(OperationError::WouldBlock) => break,
+                Err(OperationError::PeerDown) => {
+                    self.inbox.is_over = true;
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
         }
+        Ok(())
     }
 }
 
 impl Inbox {
+    /// Answers of both kinds that are still to be given.
+    fn waiting(&self) -> usize {
+        self.answers.len() + self.echoes.len()
+    }
+
     fn take(&mut self, event: &Event<'_>) {
         match event {
             Event::Message(message) => self.message(message.header.tag, message.payload),
@@ -167,7 +164,7 @@ impl Inbox {
                     && notification.side == Side::Completer
                     && notification.class == CLASS_ECHO;
                 if is_echo {
-                    self.answers.push(Answer::Put(notification.length));
+                    self.echoes.push_back(notification.length);
                 }
             }
             Event::Completion(completion) => {
@@ -189,12 +186,12 @@ impl Inbox {
                 let mut answer = self.spare.pop().unwrap_or_default();
                 answer.clear();
                 answer.extend_from_slice(&payload[..payload.len().min(MESSAGE_BYTES_MAX)]);
-                self.answers.push(Answer::Message(tag::PONG, answer));
+                self.answers.push_back((tag::PONG, answer));
             }
             tag::COUNT => {
                 let counted = self.counted.to_le_bytes().to_vec();
                 self.counted = 0;
-                self.answers.push(Answer::Message(tag::COUNTED, counted));
+                self.answers.push_back((tag::COUNTED, counted));
             }
             tag::KEY => {
                 if let Ok(bytes) = payload.try_into() {

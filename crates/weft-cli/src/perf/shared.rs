@@ -29,7 +29,7 @@ const RUN_NS: u64 = 200_000_000;
 /// Iterations of a run at most.
 const ITERATIONS_MAX: u64 = 50_000_000;
 /// Turns without an event, some 2 us, after which an end gives its core to others.
-const TURNS_BEFORE_YIELD: u32 = 64;
+const TURNS_BEFORE_YIELD: u32 = 256;
 /// Yields after which the initiator looks whether the other process is still there.
 const YIELDS_PER_LOOK: u32 = 1 << 14;
 

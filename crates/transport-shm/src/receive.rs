@@ -1,0 +1,103 @@
+//! What comes in from one peer: slots become events.
+
+use weft_fabric::{Event, LaneClosed, Message, Register};
+
+use crate::address_vector::PeerState;
+use crate::attention;
+use crate::completion::{Content, classify, decode_notification};
+use crate::registers::Registers;
+use crate::ring::{FIRST_LINE_PAYLOAD, PAYLOAD_BYTES, SlotMemory, Status};
+
+/// How receiving from a peer ended.
+pub(crate) enum Received {
+    /// So many events.
+    Events(usize),
+    /// It wrote what no peer of ours writes.
+    Nonsense,
+}
+
+/// The first slot of a peer, if it is filled.
+///
+/// # Errors
+/// [`LaneClosed`] when it holds what no peer of ours writes.
+#[inline]
+pub(crate) fn head(peer: &PeerState) -> Result<Option<Status>, LaneClosed> {
+    peer.pair.incoming().peek(&peer.receive)
+}
+
+/// A peer has something to be received, if only its nonsense.
+#[inline]
+pub(crate) fn is_filled(peer: &PeerState) -> bool {
+    !matches!(head(peer), Ok(None))
+}
+
+/// Hands out up to `budget` events of a peer, at least one; `status` is its [`head`].
+#[inline]
+pub(crate) fn receive(
+    peer: &mut PeerState,
+    mut status: Status,
+    own: u16,
+    budget: usize,
+    registers: &Registers,
+    sink: &mut dyn FnMut(Event<'_>),
+) -> Received {
+    let PeerState { pair, receive, address, .. } = peer;
+    let (ring, source) = (pair.incoming(), *address);
+    let returned = receive.messages_returned;
+    let (mut events, mut messages, mut bytes) = (0, 0, 0);
+    loop {
+        let slot = ring.slot(receive.messages);
+        let length = usize::from(status.length);
+        events += 1;
+        match classify(status) {
+            Some(Content::Notification) => {
+                let Some(told) = decode_notification(status, &slot, source) else {
+                    return Received::Nonsense;
+                };
+                ring.advance(receive, false);
+                sink(Event::Notification(told));
+            }
+            Some(Content::Message(header, group)) => {
+                messages += 1;
+                bytes += length;
+                let mut hand_out = |payload: &[u8]| {
+                    sink(Event::Message(Message { source, header, group, payload }));
+                };
+                // Whole lines: copies of a fixed size need no call, and a short message needs one
+                // line only.
+                if length <= FIRST_LINE_PAYLOAD {
+                    let mut payload = [0; FIRST_LINE_PAYLOAD];
+                    slot.read_payload(0, &mut payload);
+                    ring.advance(receive, false);
+                    hand_out(&payload[..length]);
+                } else {
+                    let mut payload = [0; PAYLOAD_BYTES];
+                    slot.read_payload(0, &mut payload);
+                    ring.advance(receive, false);
+                    hand_out(&payload[..length]);
+                }
+            }
+            None => return Received::Nonsense,
+        }
+        if events >= budget {
+            break;
+        }
+        status = match ring.peek(receive) {
+            Ok(Some(status)) => status,
+            Ok(None) => break,
+            Err(_) => return Received::Nonsense,
+        };
+    }
+    if messages != 0 {
+        registers.count(Register::MessagesReceived, messages as u64);
+        registers.count(Register::MessageBytesReceived, bytes as u64);
+    }
+    if events > messages {
+        registers.count(Register::NotificationsReceived, (events - messages) as u64);
+    }
+    if receive.messages_returned != returned && attention::claim(pair.peer_room(), peer.full_fences)
+    {
+        peer.doorbell.ring(own);
+    }
+    Received::Events(events)
+}
