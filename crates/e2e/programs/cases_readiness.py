@@ -224,9 +224,10 @@ class epoll_edge_writer_that_looks_often:
         t.say(told_in_time(poller, "OUT"))
         for _ in range(3):
             count = fill(c)
-            # What fill's own pauses let through may be told once more.
-            told(poller)
-            t.say([told(poller) for _ in range(3000)].count("OUT") <= 1, count > 0)
+            # Bytes on their way may make room once more, which is told once only.
+            while "OUT" in [told(poller) for _ in range(3000)]:
+                count += fill(c)
+            t.say(count > 0)
             t.tell(count)
             t.say(told_in_time(poller, "OUT"))
         poller.unregister(c)
