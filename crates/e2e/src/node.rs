@@ -133,6 +133,8 @@ impl Node {
             .env("WEFT_DAEMON_SOCKET", self.socket())
             .env("PYTHONUNBUFFERED", "1")
             .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env(SWITCH_CALLS, "0")
+            .env(SWITCH_WAIT, "5000000")
             .stdin(Stdio::null());
         command
     }
@@ -142,8 +144,6 @@ impl Node {
         if weft {
             let mut command = self.weft(["run", "--stats", "--"]);
             command.arg(program);
-            // However late a busy machine lets the daemon answer, both ends agree.
-            command.env("WEFT_SOCKET_SWITCH_WAIT_US", "5000000");
             command
         } else {
             self.plain(program)
@@ -196,3 +196,12 @@ impl Default for Node {
         Self::new()
     }
 }
+
+/// Has a program move to the fabric when it does for users. In tests it does at once, however late a
+/// busy machine lets the daemon answer, since what is tested is the fabric.
+pub fn as_usual(command: &mut Command) {
+    command.env_remove(SWITCH_CALLS).env_remove(SWITCH_WAIT);
+}
+
+const SWITCH_CALLS: &str = "WEFT_SOCKET_SWITCH_CALLS";
+const SWITCH_WAIT: &str = "WEFT_SOCKET_SWITCH_WAIT_US";

@@ -1,14 +1,15 @@
 //! Semantics of sockets, seen by a Python script: the same on plain TCP and under weft.
 //!
-//! The cases are in `programs/cases_*.py`. Each runs five times as two processes: on plain TCP,
-//! under weft from the first byte on ("cold"), under weft on a connection that is on the fabric
-//! already ("warm"), and with one of the two under weft. Both sides must print the same each time.
+//! The cases are in `programs/cases_*.py`. Each runs six times as two processes: on plain TCP,
+//! under weft as users have it, under weft asking for the fabric from the first byte on ("cold"),
+//! under weft on a connection that is on the fabric already ("warm"), and with one of the two
+//! under weft. Both sides must print the same each time.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use weft_e2e::{Case, Ended, Node, Outcome, Statistics, program, suite};
+use weft_e2e::{Case, Ended, Node, Outcome, Statistics, as_usual, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -39,6 +40,7 @@ fn names() -> Result<Vec<String>, weft_e2e::Skip> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Tcp,
+    Usual,
     Cold,
     Warm,
     ServerOnly,
@@ -49,7 +51,7 @@ impl How {
     fn is_under_weft(self, role: &str) -> bool {
         match self {
             Self::Tcp => false,
-            Self::Cold | Self::Warm => true,
+            Self::Usual | Self::Cold | Self::Warm => true,
             Self::ServerOnly => role == "server",
             Self::ClientOnly => role == "client",
         }
@@ -61,7 +63,7 @@ fn compare(name: &str) -> Outcome {
     let (server, client) = run(&node, name, How::Tcp)?;
     let expected = [server.success().stdout, client.success().stdout];
     let mut wrong = Vec::new();
-    for how in [How::Cold, How::Warm, How::ServerOnly, How::ClientOnly] {
+    for how in [How::Usual, How::Cold, How::Warm, How::ServerOnly, How::ClientOnly] {
         let (server, client) = run(&node, name, how)?;
         for (side, ended, expected) in
             [("server", &server, &expected[0]), ("client", &client, &expected[1])]
@@ -127,8 +129,12 @@ fn run(node: &Node, name: &str, how: How) -> Result<(Ended, Ended), weft_e2e::Sk
         let mut command = node.program(how.is_under_weft(role), &python);
         command.arg(program::script("semantics.py")).args([name, role]).arg(&control);
         if how == How::Cold {
-            // As users have it: the ends agree when they agree.
+            // The ends agree when they agree.
             command.arg("--cold").env_remove("WEFT_SOCKET_SWITCH_WAIT_US");
+        }
+        if how == How::Usual {
+            command.arg("--cold");
+            as_usual(&mut command);
         }
         node.start(command)
     };

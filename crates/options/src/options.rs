@@ -179,7 +179,19 @@ impl Options {
         self.place(Id::SocketChunkBytes).min(self.socket_sink_bytes())
     }
 
-    /// Microseconds that a first write waits for the peer to agree.
+    /// Calls that go over TCP before a connection asks for the fabric.
+    #[must_use]
+    pub fn socket_switch_calls(&self) -> u64 {
+        self.setting(Id::SocketSwitchCalls).number
+    }
+
+    /// Bytes after which it asks however few calls there were.
+    #[must_use]
+    pub fn socket_switch_bytes(&self) -> u64 {
+        self.setting(Id::SocketSwitchBytes).number
+    }
+
+    /// Microseconds that a first call waits for the peer to agree, where it asks at the first.
     #[must_use]
     pub fn socket_switch_wait_us(&self) -> u64 {
         self.setting(Id::SocketSwitchWaitUs).number

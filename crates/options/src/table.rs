@@ -21,6 +21,10 @@ pub enum Id {
     SocketSinkBytes,
     /// `socket.chunk_bytes`.
     SocketChunkBytes,
+    /// `socket.switch_calls`.
+    SocketSwitchCalls,
+    /// `socket.switch_bytes`.
+    SocketSwitchBytes,
     /// `socket.switch_wait_us`.
     SocketSwitchWaitUs,
     /// `daemon.endpoints_max`.
@@ -206,7 +210,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 12] = [
+pub const TABLE: [Entry; 14] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -281,14 +285,34 @@ pub const TABLE: [Entry; 12] = [
                copy at the same time; more than the sink counts as the sink. No memory.",
     },
     Entry {
+        id: Id::SocketSwitchCalls,
+        name: "socket.switch_calls",
+        kind: integer(4, 0, 1_000_000),
+        unit: "calls",
+        category: Category::Sockets,
+        text: "Reads and writes of a connection that go over TCP before it moves to the fabric; 0 \
+               moves it at the first. A lane costs as much as some ten exchanges over TCP, so \
+               connections that end sooner are better off there. No memory; without it idle \
+               connections would have a lane each.",
+    },
+    Entry {
+        id: Id::SocketSwitchBytes,
+        name: "socket.switch_bytes",
+        kind: integer(32_768, 0, 1 << 40),
+        unit: "bytes",
+        category: Category::Sockets,
+        text: "Bytes that a connection moved, or is about to write, after which it moves to the \
+               fabric however few calls there were. No memory.",
+    },
+    Entry {
         id: Id::SocketSwitchWaitUs,
         name: "socket.switch_wait_us",
         kind: integer(1_000, 0, 10_000_000),
         unit: "us",
         category: Category::Sockets,
-        text: "How long the first write of a connection waits for the other end to agree to the \
-               fabric; after that the bytes go over TCP and the connection switches later. No \
-               memory.",
+        text: "With `socket.switch_calls = 0`: how long the first call of a connection waits for \
+               the other end to agree to the fabric; after that the bytes go over TCP and the \
+               connection switches later. No memory.",
     },
     Entry {
         id: Id::DaemonEndpointsMax,

@@ -29,6 +29,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.socket_eager_bytes(), 480);
     assert_eq!(options.socket_sink_bytes(), 262_144);
     assert_eq!(options.socket_chunk_bytes(), 16_384);
+    assert_eq!((options.socket_switch_calls(), options.socket_switch_bytes()), (4, 32_768));
     assert_eq!(options.socket_switch_wait_us(), 1_000);
     assert_eq!(options.daemon_endpoints_max(), 256);
     assert_eq!(options.daemon_connections_max(), 16_384);

@@ -73,6 +73,10 @@ pub struct Shared {
     pub side: AtomicU32,
     pub flags: AtomicU32,
     pub peer: AtomicU32,
+    /// Reads and writes that moved something over TCP before it asked for the fabric, and how many
+    /// bytes those were.
+    pub calls: AtomicU32,
+    pub moved: AtomicU64,
     /// Threads, in all processes, that sleep until data comes.
     pub sleepers: AtomicU32,
     /// Threads that sleep until there is room.
@@ -214,6 +218,8 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
     shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
     shared.peer.store(peer::ALIVE, Ordering::Relaxed);
+    shared.calls.store(0, Ordering::Relaxed);
+    shared.moved.store(0, Ordering::Relaxed);
     shared.owed.store(0, Ordering::Relaxed);
     shared.drained.store(0, Ordering::Relaxed);
     let token = TOKENS.fetch_add(1, Ordering::Relaxed);

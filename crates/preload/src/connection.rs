@@ -100,27 +100,57 @@ impl Connection {
         }
     }
 
-    /// Called before the first input or output, and while the answer is pending: asks for the
-    /// fabric. Returns the phase to act on, which is never DECIDING.
+    /// Called before input and output: asks for the fabric when that is due, and looks whether an
+    /// answer has come. `pending` bytes are about to be written. Returns the phase to act on, which
+    /// is never DECIDING.
     #[inline]
-    pub fn decide(&self, fd: RawFd) -> u32 {
+    pub fn decide(&self, fd: RawFd, pending: usize) -> u32 {
         match self.phase() {
             phase::LANED if self.local.lane.load(Ordering::Relaxed).is_null() => self.join(fd),
+            phase::FRESH if !self.is_due(pending) => phase::FRESH,
+            phase::PENDING if !self.looks_again() => phase::PENDING,
             phase::FRESH | phase::DECIDING | phase::PENDING => self.decide_slowly(fd),
             decided => decided,
         }
+    }
+
+    /// It has done so much over TCP that a lane pays. The end that connected asks later, since the
+    /// other one makes the lane: it finds it there and need not wait.
+    fn is_due(&self, pending: usize) -> bool {
+        let settings = process::settings();
+        let (calls, bytes) = (settings.switch_calls, settings.switch_bytes);
+        let (calls, bytes, pending) = match self.side() {
+            Side::Accepted => (calls, bytes, pending as u64),
+            Side::Connected => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
+        };
+        self.shared.calls.load(Ordering::Relaxed) >= calls
+            || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes
+    }
+
+    /// While an offer is pending the answer is looked for less and less often, since that costs a
+    /// system call.
+    fn looks_again(&self) -> bool {
+        const EVERY: u32 = 64;
+        let calls = self.shared.calls.load(Ordering::Relaxed);
+        calls.is_power_of_two() || calls.is_multiple_of(EVERY)
+    }
+
+    /// Counts what a call moved over TCP.
+    pub fn moved_over_tcp(&self, bytes: usize) {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        self.shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The phase to act on, without asking for the fabric where nobody did yet.
     pub fn decide_if_asked(&self, fd: RawFd) -> u32 {
         match self.phase() {
             phase::FRESH => phase::FRESH,
-            _ => self.decide(fd),
+            _ => self.decide(fd, 0),
         }
     }
 
-    /// Called before a use that only the kernel serves: a connection that did nothing yet stays on
-    /// TCP for good. Returns the phase.
+    /// Called before a use that only the kernel serves: a connection that did not ask for the
+    /// fabric yet stays on TCP for good. Returns the phase.
     pub fn decide_for_kernel(&self, fd: RawFd) -> u32 {
         let fresh = self.shared.phase.compare_exchange(
             phase::FRESH,
@@ -132,7 +162,7 @@ impl Connection {
             stats::stays_on_tcp(TcpReason::RawUse);
             return phase::DECLINED;
         }
-        self.decide(fd)
+        self.decide(fd, 0)
     }
 
     /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
@@ -254,9 +284,27 @@ impl Connection {
             log::debug!("no lane: {error}");
             TcpReason::OutOfMemory
         })?;
-        control::offer_accepted(self.token(), fd, memory.as_fd())?;
+        // Before the peer can know of it: threads may sleep on TCP already.
+        lane.arm(WaitFor::Data);
         self.set_lane(lane);
+        if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
+            self.drop_lane();
+            return Err(reason);
+        }
+        self.disarm_for_nobody();
         Ok(phase::LANED)
+    }
+
+    /// The word of a lane that was just put in place is armed; unless somebody sleeps already, it
+    /// need not be.
+    fn disarm_for_nobody(&self) {
+        // Under the lock of readers, who count themselves before they look for a lane.
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+            && self.shared.sleepers.load(Ordering::SeqCst) == 0
+        {
+            self.stop_waiting_for(lane, WaitFor::Data);
+        }
     }
 
     fn ask_connected(&self, fd: RawFd) -> Result<u32, TcpReason> {
@@ -268,7 +316,12 @@ impl Connection {
                 Err(TcpReason::PeerNotWeft)
             }
             control::Answer::Pending { listening: true } => {
-                let wait = process::settings().options.socket_switch_wait_us() * 1000;
+                let settings = process::settings();
+                if settings.switch_calls > 0 {
+                    // The other end asks when it has done as much; it may wait for this one.
+                    return Ok(phase::PENDING);
+                }
+                let wait = settings.options.socket_switch_wait_us() * 1000;
                 let start = sys::now_ns();
                 loop {
                     match control::matched(self.token()) {
@@ -310,12 +363,8 @@ impl Connection {
         let guard = self.receiving().ok_or(TcpReason::Other)?;
         SendSide::attach(&lane);
         self.set_lane(lane);
-        if let Some(lane) = self.lane()
-            && self.shared.sleepers.load(Ordering::SeqCst) == 0
-        {
-            self.stop_waiting_for(lane, WaitFor::Data);
-        }
         drop(guard);
+        self.disarm_for_nobody();
         Ok(phase::LANED)
     }
 

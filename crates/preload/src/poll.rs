@@ -43,9 +43,11 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
     for entry in fds.iter() {
         if let Some(connection) = connection::find(entry.fd) {
-            connection.decide(entry.fd);
+            connection.decide(entry.fd, 0);
         }
     }
+    // What is on TCP alone is waited for in the kernel, as without weft.
+    let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
     let mut patience = Patience::new(settings.spins, settings.yields);
@@ -70,7 +72,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
             sys::set_errno(libc::EINTR);
             return -1;
         }
-        match patience.step() {
+        match if on_fabric { patience.step() } else { Step::Sleep } {
             Step::Spin => std::hint::spin_loop(),
             Step::Yield => crowd::yield_core(),
             Step::Sleep => {

@@ -23,6 +23,10 @@ pub struct Settings {
     pub spins: u32,
     /// Yields before sleeping.
     pub yields: u32,
+    /// Calls over TCP after which an accepted connection asks for the fabric.
+    pub switch_calls: u32,
+    /// Bytes after which it does.
+    pub switch_bytes: u64,
 }
 
 /// This process, without a system call.
@@ -57,7 +61,9 @@ impl Settings {
         // A pause and a look take about 60 ns together.
         let spins = u32::try_from(options.shm_spin_us() * 16).unwrap_or(u32::MAX);
         let yields = options.shm_yields();
-        Self { options, limits, spins, yields }
+        let switch_calls = u32::try_from(options.socket_switch_calls()).unwrap_or(u32::MAX);
+        let switch_bytes = options.socket_switch_bytes();
+        Self { options, limits, spins, yields, switch_calls, switch_bytes }
     }
 }
 

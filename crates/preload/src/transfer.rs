@@ -20,7 +20,7 @@ use weft_wire::stats::{
     BYTES_FABRIC_RECEIVED, BYTES_FABRIC_SENT, BYTES_TCP_RECEIVED, BYTES_TCP_SENT,
 };
 
-use crate::arena::{Connection, flag, peer};
+use crate::arena::{Connection, flag, peer, phase};
 use crate::connection::Owed;
 use crate::signals::Watch;
 use crate::{process, signals, stats, sys};
@@ -87,7 +87,7 @@ impl Connection {
         let mut waited = false;
         let watch = Watch::new();
         loop {
-            self.decide(fd);
+            let on_tcp = self.decide(fd, 0) != phase::LANED;
             match self.try_receive(fd, targets, total, how) {
                 Attempt::Moved(bytes) => {
                     total += bytes;
@@ -114,14 +114,17 @@ impl Connection {
             if watch.saw_interruption() {
                 return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
             }
-            waited = true;
-            match patience.step() {
+            waited = !on_tcp;
+            // On TCP alone the kernel waits, as without weft.
+            match if on_tcp { Step::Sleep } else { patience.step() } {
                 Step::Spin => std::hint::spin_loop(),
                 Step::Yield => crowd::yield_core(),
                 Step::Sleep => {
-                    self.learn(patience, false);
-                    patience = self.patience();
-                    waited = false;
+                    if waited {
+                        self.learn(patience, false);
+                        patience = self.patience();
+                        waited = false;
+                    }
                     match self.sleep_for_data(fd, watch) {
                         Ok(()) => {}
                         Err(_) if total > 0 => return Ok(total),
@@ -173,6 +176,7 @@ impl Connection {
             None => match receive_tcp(fd, targets, skip, usize::MAX, how.peek) {
                 Attempt::Moved(bytes) if !how.peek => {
                     receiving.state.took_tcp_alone(bytes);
+                    self.moved_over_tcp(bytes);
                     stats::add(BYTES_TCP_RECEIVED, bytes as u64);
                     Attempt::Moved(bytes)
                 }
@@ -347,7 +351,7 @@ impl Connection {
         let mut rest: Vec<&[u8]>;
         let mut left: &[&[u8]] = parts;
         loop {
-            self.decide(fd);
+            let on_tcp = self.decide(fd, wanted - total) != phase::LANED;
             match self.try_send(fd, left) {
                 Attempt::Moved(bytes) => {
                     total += bytes;
@@ -377,14 +381,17 @@ impl Connection {
             if watch.saw_interruption() {
                 return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
             }
-            waited = true;
-            match patience.step() {
+            waited = !on_tcp;
+            // On TCP alone the kernel waits, as without weft.
+            match if on_tcp { Step::Sleep } else { patience.step() } {
                 Step::Spin => std::hint::spin_loop(),
                 Step::Yield => crowd::yield_core(),
                 Step::Sleep => {
-                    self.learn(patience, false);
-                    patience = self.patience();
-                    waited = false;
+                    if waited {
+                        self.learn(patience, false);
+                        patience = self.patience();
+                        waited = false;
+                    }
                     match self.sleep_for_room(fd, &mut deadline) {
                         // Handlers that restart; others are seen above.
                         Ok(()) | Err(Errno::INTR) => {}
@@ -405,6 +412,7 @@ impl Connection {
             let attempt = send_tcp(fd, parts);
             if let Attempt::Moved(bytes) = attempt {
                 sending.state.wrote_tcp(bytes);
+                self.moved_over_tcp(bytes);
                 stats::add(BYTES_TCP_SENT, bytes as u64);
             }
             return attempt;

@@ -125,6 +125,9 @@ pub struct Matchmaker<P, M> {
     partners: HashMap<Offerer<P>, Offerer<P>>,
     listeners: HashMap<Offerer<P>, (u64, SocketAddr)>,
     listening: HashMap<(u64, SocketAddr), usize>,
+    /// Where programs listened that still run: they may hold connections from there, and offer
+    /// them when those have moved some bytes.
+    listened: HashMap<(u64, SocketAddr), P>,
 }
 
 impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
@@ -140,6 +143,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             partners: HashMap::new(),
             listeners: HashMap::new(),
             listening: HashMap::new(),
+            listened: HashMap::new(),
         }
     }
 
@@ -238,6 +242,9 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             *count -= 1;
             if *count == 0 {
                 self.listening.remove(&address);
+                if self.listened.len() < self.limits.listeners_max {
+                    self.listened.insert(address, offerer.process);
+                }
             }
         }
     }
@@ -251,16 +258,21 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             return;
         }
         let address = canonical(address);
+        self.listened.remove(&(namespace, address));
         self.listeners.insert(offerer, (namespace, address));
         *self.listening.entry((namespace, address)).or_insert(0) += 1;
     }
 
-    /// Whether somebody under weft listens where a connection to `address` ends.
+    /// Whether somebody under weft listens where a connection to `address` ends, or did and may
+    /// have accepted it.
     #[must_use]
     pub fn is_listening(&self, namespace: u64, address: SocketAddr) -> bool {
         let any4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
         let any6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
-        [address, any4, any6].iter().any(|at| self.listening.contains_key(&(namespace, *at)))
+        [address, any4, any6].iter().any(|at| {
+            let place = (namespace, *at);
+            self.listening.contains_key(&place) || self.listened.contains_key(&place)
+        })
     }
 
     /// A program is gone with all it offered. A pair stays until the other end closes it or its
@@ -274,6 +286,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         for offerer in offerers {
             self.withdraw_offer(offerer);
         }
+        self.listened.retain(|_, listener| *listener != process);
         let mut over = Vec::new();
         for pair in self.pairs.values_mut() {
             pair.gone[0] |= pair.accepted.process == process;
@@ -292,7 +305,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
     pub fn is_empty(&self) -> bool {
         let offers = self.waiting.len() + self.tuples.len();
         let pairs = self.pairs.len() + self.paired.len() + self.partners.len();
-        offers + pairs + self.listeners.len() + self.listening.len() == 0
+        let listeners = self.listeners.len() + self.listening.len() + self.listened.len();
+        offers + pairs + listeners == 0
     }
 
     /// Connections both ends of which agreed.
@@ -393,8 +407,11 @@ mod tests {
             maker.offer(by(2), server().mirrored(), None),
             Outcome::Waiting { listening: true }
         );
+        maker.withdraw(by(1));
+        assert!(maker.is_listening(1, server().local), "it may have accepted before");
         maker.process_gone(1);
         assert!(!maker.is_listening(1, server().local));
+        assert!(maker.waiting() == 1 && maker.listened.is_empty());
     }
 
     #[test]

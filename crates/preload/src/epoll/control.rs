@@ -20,7 +20,7 @@ pub fn control(
     event: *mut libc::epoll_event,
     connection: Connection,
 ) -> c_int {
-    let decided = connection.decide(fd);
+    let decided = connection.decide(fd, 0);
     let Some(mut set) = set_of(epfd, op == libc::EPOLL_CTL_ADD) else {
         return kernel_ctl(epfd, op, fd, event);
     };
