@@ -136,6 +136,9 @@ impl Node {
             .env(SWITCH_CALLS, "0")
             .env(SWITCH_WAIT, "5000000")
             .stdin(Stdio::null());
+        if std::env::var_os("WEFT_E2E_AS_USUAL").is_some() {
+            as_usual(&mut command);
+        }
         command
     }
 
