@@ -1,7 +1,9 @@
 """How connections come to be, and their names and options."""
 
 import errno
+import os
 import select
+import signal
 import socket
 import struct
 import threading
@@ -320,6 +322,39 @@ class writing_to_a_peer_that_closed:
 
 
 @case
+class writing_to_a_peer_that_was_killed:
+    """It had read everything, or it had not."""
+
+    def server(t):
+        for count in (10, 5):
+            listener = t.listen()
+            pid = os.fork()
+            if pid == 0:
+                c = t.accept(listener)
+                exactly(c, count)
+                os.kill(os.getpid(), signal.SIGKILL)
+            listener.close()
+            os.waitpid(pid, 0)
+            t.sync()
+            t.sync()
+
+    def client(t):
+        for _ in range(2):
+            s = t.connect()
+            s.sendall(b"0123456789")
+            t.sync()
+            time.sleep(0.05)
+            t.attempt("first", s.send, b"x")
+            time.sleep(0.05)
+            t.attempt("second", s.send, b"x")
+            t.attempt("third", s.send, b"x")
+            t.attempt("recv", s.recv, 1)
+            t.attempt("recv", s.recv, 1)
+            t.say(polled(s))
+            t.sync()
+
+
+@case
 class writing_much_to_a_peer_that_closed:
     def server(t):
         c = t.accept()
@@ -359,6 +394,7 @@ class reset_as_options_and_shutdown_tell_it:
             t.sync()
             t.sync()
             time.sleep(0.05)
+            t.attempt("peer", s.getpeername)
             t.say(polled(s))
             if first == "recv":
                 t.attempt("recv", s.recv, 1)

@@ -136,6 +136,12 @@ pub trait Lane {
     /// `flush`.
     fn advance(&self, cursor: &mut ReceiveCursor, flush: bool);
 
+    /// Messages that the peer took, to the last one, where that can be seen; what
+    /// [`Lane::slots_free`] tells lags by a batch. The peer says so: it is data, not a bound.
+    fn messages_read(&self) -> Option<u64> {
+        None
+    }
+
     /// Copies bytes of the own sink, `skip` bytes behind those taken, without taking them.
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]);
 

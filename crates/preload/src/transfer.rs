@@ -148,7 +148,8 @@ impl Connection {
                     let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
                     // Looked at first: what the peer rang since belongs to others, and is behind
                     // the data.
-                    match receive_tcp(fd, targets, skip, limit, true) {
+                    match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End)
+                    {
                         Attempt::Moved(bytes) => {
                             match receiving.state.took_tcp(lane, bytes, true) {
                                 // Nothing but bells: the switch was posted before they were sent.
@@ -173,7 +174,9 @@ impl Connection {
             },
             // Its lane is gone with the daemon that would have to pass it.
             None if receiving.state.switched() => Attempt::Failed(Errno::CONNRESET),
-            None => match receive_tcp(fd, targets, skip, usize::MAX, how.peek) {
+            None => match self
+                .told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
+            {
                 Attempt::Moved(bytes) if !how.peek => {
                     receiving.state.took_tcp_alone(bytes);
                     self.moved_over_tcp(bytes);
@@ -409,7 +412,7 @@ impl Connection {
             if sending.state.switched() {
                 return Attempt::Failed(Errno::CONNRESET);
             }
-            let attempt = send_tcp(fd, parts);
+            let attempt = self.told_once(send_tcp(fd, parts), Attempt::Failed(Errno::PIPE));
             if let Attempt::Moved(bytes) = attempt {
                 sending.state.wrote_tcp(bytes);
                 self.moved_over_tcp(bytes);
@@ -418,7 +421,7 @@ impl Connection {
             return attempt;
         };
         if self.has(flag::SENDS_STAY) || !sending.state.switch(lane, self.side()) {
-            let attempt = send_tcp(fd, parts);
+            let attempt = self.told_once(send_tcp(fd, parts), Attempt::Failed(Errno::PIPE));
             if let Attempt::Moved(bytes) = attempt {
                 sending.state.wrote_tcp(bytes);
                 stats::add(BYTES_TCP_SENT, bytes as u64);
@@ -426,7 +429,13 @@ impl Connection {
             return attempt;
         }
         if self.looks_dead(fd) {
-            return self.lane_is_broken();
+            // As TCP has it: what was never read makes a reset, else the peer's kernel answers
+            // what comes next with one.
+            // The kernel's own reset is about what went over TCP, unless it was a bell.
+            let over_tcp = sending.state.totals().1 == 0 && self.peer() == peer::RESET;
+            let unread = over_tcp || sending.state.unread_by_peer(lane);
+            let resets = unread && !self.has(flag::SENT_TO_NOBODY);
+            return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };
         }
         match sending.state.write(lane, parts, process::settings().limits) {
             Ok(written) => {
@@ -446,7 +455,7 @@ impl Connection {
         }
     }
 
-    /// The peer closed in order. On TCP the next bytes still go out, and the reset that answers
+    /// The peer closed in order, or was killed when it had read everything. On TCP the next bytes still go out, and the reset that answers
     /// them breaks the pipe: a byte on the kernel's socket fetches that reset for all who look
     /// there.
     #[cold]
@@ -465,6 +474,17 @@ impl Connection {
         Attempt::Moved(bytes)
     }
 
+    /// A reset is told once, by the kernel or by a lane, whoever knew of it first; `after` is what
+    /// is told from then on.
+    fn told_once(&self, attempt: Attempt, after: Attempt) -> Attempt {
+        if !matches!(attempt, Attempt::Failed(Errno::CONNRESET)) {
+            return attempt;
+        }
+        self.heard(sys::Bell::Failed(Errno::CONNRESET));
+        let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
+        if former & flag::RESET_REPORTED == 0 { attempt } else { after }
+    }
+
     /// The peer is gone with what we sent: a reset once, then a broken pipe.
     fn lane_is_broken(&self) -> Attempt {
         match self.report_reset() {
@@ -473,14 +493,15 @@ impl Connection {
         }
     }
 
-    /// A writer that never waits would not notice that its peer was killed: it asks the kernel now
-    /// and then.
+    /// The peer was killed. A writer that never waits would not notice: it asks the kernel now and
+    /// then.
     #[inline]
     fn looks_dead(&self, fd: RawFd) -> bool {
         /// About 10 ms of processor ticks.
         const EVERY: u64 = 25_000_000;
         let now = sys::ticks();
-        if now.wrapping_sub(self.local.checked.load(Ordering::Relaxed)) < EVERY {
+        let early = now.wrapping_sub(self.local.checked.load(Ordering::Relaxed)) < EVERY;
+        if early && self.peer() == peer::ALIVE {
             return false;
         }
         self.local.checked.store(now, Ordering::Relaxed);
@@ -493,7 +514,7 @@ impl Connection {
         match sys::poll_one(fd, events, 0) {
             Ok(seen) if seen.intersects(PollFlags::ERR | PollFlags::HUP) => {
                 self.heard(sys::Bell::Failed(Errno::CONNRESET));
-                !self.has(flag::SENT_TO_NOBODY)
+                !self.peer_said_goodbye()
             }
             // After the own shutdown for reading the kernel says so about this side.
             Ok(seen) if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) => {
@@ -622,15 +643,29 @@ impl Connection {
         if receiving.state.origin(lane) != Origin::Lane && !reset {
             return none;
         }
+        let goodbye = weft_socket::ReceiveSide::peer_closed(lane).is_some();
         let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != peer::ALIVE;
         drop(receiving);
-        let shut = self.sending().is_some_and(|sending| sending.state.is_shut());
-        let broken = reset || self.has(flag::SENT_TO_NOBODY);
+        let (shut, unread) = self.sending().map_or((false, false), |sending| {
+            let killed = !goodbye && self.peer() != peer::ALIVE;
+            let unread =
+                killed && sending.lane.is_some_and(|lane| sending.state.unread_by_peer(lane));
+            (sending.state.is_shut(), unread)
+        });
+        let told = flag::SENT_TO_NOBODY | flag::RESET_REPORTED;
+        let broken = reset || unread || self.has(told);
         HangUp {
             ended,
             hung_up: broken || ended && shut,
             failed: broken && !self.has(flag::RESET_REPORTED),
         }
+    }
+
+    /// The peer aborted it on the lane.
+    pub fn was_reset(&self) -> bool {
+        let Some(receiving) = self.receiving() else { return false };
+        let closed = receiving.lane.and_then(weft_socket::ReceiveSide::peer_closed);
+        closed == Some(closed::RESET)
     }
 
     /// The error that SO_ERROR tells, once: 0 when it was told, `None` when only the kernel knows.

@@ -384,10 +384,18 @@ impl SendSide {
     pub fn unread_by_peer<L: Lane>(&mut self, lane: &L) -> bool {
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
-        // Slots come back in batches; whatever is beyond one batch was certainly not read, and
-        // bytes of the sink come back at once.
-        let slots = self.cursor.messages - self.cursor.messages_taken;
-        slots > lane.mailbox_depth() / 4 || self.cursor.bytes != self.cursor.bytes_taken
+        // Bytes of the sink come back at once.
+        if self.cursor.bytes != self.cursor.bytes_taken {
+            return true;
+        }
+        match lane.messages_read() {
+            Some(read) => read != self.cursor.messages,
+            // Slots come back in batches; whatever is beyond one batch was certainly not read.
+            None => {
+                let slots = self.cursor.messages - self.cursor.messages_taken;
+                slots > lane.mailbox_depth() / 4
+            }
+        }
     }
 
     /// Bytes sent: over TCP and over the lane.

@@ -78,7 +78,7 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
@@ -94,7 +94,8 @@ struct Block {
     sink_taken: AtomicU64,
     data_attention: AtomicU32,
     receiver_fences: AtomicU32,
-    receiver_pad: [AtomicU64; 5],
+    messages_read: AtomicU64,
+    receiver_pad: [AtomicU64; 4],
     // Written by the sender.
     room_attention: AtomicU32,
     sender_fences: AtomicU32,
@@ -325,6 +326,11 @@ impl Lane for ShmLane {
     #[inline]
     fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
         Ring::new(&self.receives).advance(cursor, flush);
+        self.incoming().messages_read.store(cursor.messages, Ordering::Release);
+    }
+
+    fn messages_read(&self) -> Option<u64> {
+        Some(self.outgoing().messages_read.load(Ordering::Acquire))
     }
 
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {

@@ -191,6 +191,22 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn getpeername(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // A reset that is told on a lane leaves the kernel's socket as it was.
+    if find(fd).is_some_and(|connection| connection.was_reset()) {
+        sys::set_errno(libc::ENOTCONN);
+        return -1;
+    }
+    real!(getpeername as fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
+        (fd, address, length),
+        else as_int(kernel!(SYS_getpeername, fd, address, length)))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn setsockopt(
     fd: c_int,
     level: c_int,
