@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 
-from semantics import case, exactly, fill, until_end
+from semantics import case, exactly, fill, pattern, until_end
 from uring import Registrar
 
 NAMES = {
@@ -210,6 +210,51 @@ class epoll_edge_of_writing:
         t.tell(total)
         t.say(told(poller, 5))
         t.attempt("send", s.send, b"x")
+        t.sync()
+
+
+@case
+class epoll_edge_reader_that_trusts_short_reads:
+    """As nginx does: who got less than he asked for waits for the next edge."""
+
+    def reader(t, c):
+        poller = select.epoll()
+        poller.register(c, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET)
+        c.setblocking(False)
+        total, size, ready = 0, 65_536, True
+        while total < 5_000_000:
+            if not ready and not any(e & select.EPOLLIN for _, e in poller.poll(5)):
+                if not poller.poll(2):
+                    break
+            try:
+                got = len(c.recv(size))
+            except BlockingIOError:
+                ready = False
+                continue
+            total += got
+            ready = got == size
+        t.say(total)
+
+    def writer(t, c):
+        for part in range(100):
+            c.sendall(pattern(50_000))
+            if part % 10 == 5:
+                time.sleep(0.002)
+
+    def server(t):
+        case_ = epoll_edge_reader_that_trusts_short_reads
+        c = t.accept()
+        case_.reader(t, c)
+        t.sync()
+        case_.writer(t, c)
+        t.sync()
+
+    def client(t):
+        case_ = epoll_edge_reader_that_trusts_short_reads
+        s = t.connect()
+        case_.writer(t, s)
+        t.sync()
+        case_.reader(t, s)
         t.sync()
 
 

@@ -52,6 +52,8 @@ pub struct HangUp {
 /// What a direction can do right now.
 enum Attempt {
     Moved(usize),
+    /// The last bytes of TCP; what follows is on the lane, and may be there already.
+    MovedTheLastOfTcp(usize),
     /// Something changed: try again at once.
     Again,
     End,
@@ -101,6 +103,15 @@ impl Connection {
                     patience.restart();
                     continue;
                 }
+                // A short read says that there is no more: edges rely on that.
+                Attempt::MovedTheLastOfTcp(bytes) => {
+                    total += bytes;
+                    if how.peek || total == wanted {
+                        return Ok(total);
+                    }
+                    patience.restart();
+                    continue;
+                }
                 Attempt::Again => continue,
                 Attempt::End => return Ok(total),
                 Attempt::Failed(_) if total > 0 => return Ok(total),
@@ -108,7 +119,7 @@ impl Connection {
                 Attempt::WouldBlock if wanted == 0 => return Ok(0),
                 Attempt::WouldBlock => {}
             }
-            if !self.blocks(how) {
+            if !self.blocks(how) || total > 0 && !how.wait_all {
                 return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
             }
             if watch.saw_interruption() {
@@ -204,9 +215,11 @@ impl Connection {
         data: usize,
     ) -> Attempt {
         let attempt = receive_tcp(fd, targets, skip, data, false);
-        if let Attempt::Moved(bytes) = attempt {
-            state.took_tcp(lane, bytes, false);
-            stats::add(BYTES_TCP_RECEIVED, bytes as u64);
+        let Attempt::Moved(bytes) = attempt else { return attempt };
+        state.took_tcp(lane, bytes, false);
+        stats::add(BYTES_TCP_RECEIVED, bytes as u64);
+        if state.origin(lane) == Origin::Lane {
+            return Attempt::MovedTheLastOfTcp(bytes);
         }
         attempt
     }
@@ -356,7 +369,7 @@ impl Connection {
         loop {
             let on_tcp = self.decide(fd, wanted - total) != phase::LANED;
             match self.try_send(fd, left) {
-                Attempt::Moved(bytes) => {
+                Attempt::Moved(bytes) | Attempt::MovedTheLastOfTcp(bytes) => {
                     total += bytes;
                     if waited {
                         self.learn(patience, true);
