@@ -79,5 +79,5 @@ CASES = [
     Case("memcached values", values, ("memcached", "python3")),
     Case("memcached protocol test", protocol, ("memcached", "memccapable")),
     # The client writes its first megabytes before a thread of the server took the connection over.
-    Case("memcached load", load, ("memcached", "memcslap"), share=0.7),
+    Case("memcached load", load, ("memcached", "memcslap"), share=0.5),
 ]

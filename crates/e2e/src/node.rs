@@ -200,8 +200,9 @@ impl Default for Node {
     }
 }
 
-/// Has a program move to the fabric when it does for users. In tests it does at once, however late a
-/// busy machine lets the daemon answer, since what is tested is the fabric.
+/// Has a program move to the fabric when it does for users. In tests it does at once, however late
+/// a busy machine lets the daemon answer, since what is tested is the fabric. With
+/// `WEFT_E2E_AS_USUAL` set every test does, and those fail that want all on the fabric.
 pub fn as_usual(command: &mut Command) {
     command.env_remove(SWITCH_CALLS).env_remove(SWITCH_WAIT);
 }

@@ -11,6 +11,7 @@
 //! | `arena` | connections, in memory that forked processes share |
 //! | `connection` | how a connection begins, moves to a lane, ends |
 //! | `transfer` | reading and writing, blocking or not |
+//! | `standing` | what a connection is ready for, how it ended, who waits for it |
 //! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
 //! | `handover` | what survives exec |
 //! | `control` | the channel to the node daemon |
@@ -34,6 +35,7 @@ mod poll;
 mod process;
 mod real;
 mod signals;
+mod standing;
 mod stats;
 mod stdio;
 mod sys;

@@ -243,7 +243,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             if *count == 0 {
                 self.listening.remove(&address);
                 if self.listened.len() < self.limits.listeners_max {
-                    self.listened.insert(address, offerer.process);
+                    self.listened.entry(address).or_insert(offerer.process);
                 }
             }
         }

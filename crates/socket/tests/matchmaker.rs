@@ -36,18 +36,32 @@ struct Model {
     waiting: Vec<Waits>,
     pairs: Vec<Pairs>,
     listeners: Vec<(Offerer<u8>, u64, SocketAddr)>,
+    listened: Vec<(u8, u64, SocketAddr)>,
 }
 
 impl Model {
     fn forget(&mut self, gone: impl Fn(Offerer<u8>) -> bool) {
         self.waiting.retain(|waits| !gone(waits.by));
         self.pairs.retain(|pair| !gone(pair.accepted) && !gone(pair.connected));
-        self.listeners.retain(|(by, ..)| !gone(*by));
+        self.stop_listening(gone);
+    }
+
+    fn stop_listening(&mut self, gone: impl Fn(Offerer<u8>) -> bool) {
+        while let Some(place) = self.listeners.iter().position(|(by, ..)| gone(*by)) {
+            let (by, namespace, address) = self.listeners.remove(place);
+            let at = |(_, n, a): &(u8, u64, SocketAddr)| (*n, *a) == (namespace, address);
+            let others = self.listeners.iter().any(|(_, n, a)| (*n, *a) == (namespace, address));
+            let known = self.listened.iter().any(at);
+            if !others && !known && self.listened.len() < LIMITS.listeners_max {
+                self.listened.push((by.process, namespace, address));
+            }
+        }
     }
 
     fn process_gone(&mut self, process: u8) {
         self.waiting.retain(|waits| waits.by.process != process);
-        self.listeners.retain(|(by, ..)| by.process != process);
+        self.stop_listening(|by| by.process == process);
+        self.listened.retain(|(by, ..)| *by != process);
         for pair in &mut self.pairs {
             pair.gone[0] |= pair.accepted.process == process;
             pair.gone[1] |= pair.connected.process == process;
@@ -56,7 +70,9 @@ impl Model {
     }
 
     fn listening(&self, namespace: u64, address: SocketAddr) -> bool {
-        self.listeners.iter().any(|(_, at, listens)| {
+        let now = self.listeners.iter().map(|(_, at, listens)| (at, listens));
+        let before = self.listened.iter().map(|(_, at, listens)| (at, listens));
+        now.chain(before).any(|(at, listens)| {
             let any = listens.ip().is_unspecified() && listens.port() == address.port();
             *at == namespace && (*listens == address || any)
         })
@@ -92,8 +108,9 @@ impl Model {
     }
 
     fn listen(&mut self, by: Offerer<u8>, namespace: u64, address: SocketAddr) {
-        self.listeners.retain(|(other, ..)| *other != by);
+        self.stop_listening(|other| other == by);
         if self.listeners.len() < LIMITS.listeners_max {
+            self.listened.retain(|(_, n, a)| (*n, *a) != (namespace, address));
             self.listeners.push((by, namespace, address));
         }
     }

@@ -1,0 +1,154 @@
+//! What a connection is ready for, how it ended, and who waits for it.
+
+use std::sync::atomic::Ordering;
+
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::closed;
+use weft_socket::stream::Origin;
+
+use crate::arena::{Connection, flag, peer};
+use crate::connection::Owed;
+
+/// How a connection ended.
+#[derive(Clone, Copy, Default)]
+pub struct HangUp {
+    /// The peer sends no more.
+    pub ended: bool,
+    /// Nothing goes either way.
+    pub hung_up: bool,
+    /// It was reset, and nobody was told yet.
+    pub failed: bool,
+}
+
+impl Connection {
+    /// Whether a read would not block, or `None` when only the kernel knows.
+    pub fn readable(&self) -> Option<bool> {
+        let receiving = self.receiving()?;
+        let lane = receiving.lane?;
+        if receiving.state.origin(lane) != Origin::Lane {
+            return None;
+        }
+        let ends = self.has(flag::READING_SHUT) || self.peer() != peer::ALIVE;
+        Some(ends || receiving.state.readable(lane))
+    }
+
+    /// Whether a write would not block, or `None` when only the kernel knows.
+    pub fn writable(&self) -> Option<bool> {
+        let sending = self.sending()?;
+        let lane = sending.lane?;
+        if self.has(flag::SENDS_STAY) || !sending.state.switch(lane, self.side()) {
+            return None;
+        }
+        Some(self.peer() != peer::ALIVE || sending.state.writable(lane))
+    }
+
+    /// Whether a read would not block, and how the connection ended, as one answer: whoever is told
+    /// of an end is told that it can be read, and whoever may read an end is told of it.
+    pub fn read_readiness(&self) -> (Option<bool>, HangUp) {
+        let readable = self.readable();
+        // After the look above, so that an end which made it readable is seen here, too.
+        let end = self.hang_up();
+        (if end.ended { Some(true) } else { readable }, end)
+    }
+
+    /// How the connection ended, as POLLRDHUP, POLLHUP and POLLERR tell it.
+    fn hang_up(&self) -> HangUp {
+        let none = HangUp::default();
+        let Some(receiving) = self.receiving() else { return none };
+        let Some(lane) = receiving.lane else { return none };
+        let reset = match weft_socket::ReceiveSide::peer_closed(lane) {
+            Some(closed::RESET) => true,
+            Some(_) => false,
+            None => self.peer() == peer::RESET,
+        };
+        if receiving.state.origin(lane) != Origin::Lane && !reset {
+            return none;
+        }
+        let goodbye = weft_socket::ReceiveSide::peer_closed(lane).is_some();
+        let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != peer::ALIVE;
+        drop(receiving);
+        let (shut, unread) = self.sending().map_or((false, false), |sending| {
+            let killed = !goodbye && self.peer() != peer::ALIVE;
+            let unread =
+                killed && sending.lane.is_some_and(|lane| sending.state.unread_by_peer(lane));
+            (sending.state.is_shut(), unread)
+        });
+        let told = flag::SENT_TO_NOBODY | flag::RESET_REPORTED;
+        let broken = reset || unread || self.has(told);
+        HangUp {
+            ended,
+            hung_up: broken || ended && shut,
+            failed: broken && !self.has(flag::RESET_REPORTED),
+        }
+    }
+
+    /// The peer aborted it on the lane.
+    pub fn was_reset(&self) -> bool {
+        let Some(receiving) = self.receiving() else { return false };
+        let closed = receiving.lane.and_then(weft_socket::ReceiveSide::peer_closed);
+        closed == Some(closed::RESET)
+    }
+
+    /// The error that SO_ERROR tells, once: 0 when it was told, `None` when only the kernel knows.
+    pub fn take_error(&self) -> Option<i32> {
+        if self.hang_up().failed {
+            self.set(flag::RESET_REPORTED, true);
+            let broken_pipe = self.has(flag::SENT_TO_NOBODY);
+            return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
+        }
+        self.has(flag::RESET_REPORTED).then_some(0)
+    }
+
+    /// Counts a thread that is about to sleep, before it looks for a lane.
+    pub fn begin_sleep(&self, what: WaitFor) {
+        self.sleepers(what).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The thread woke up.
+    pub fn end_sleep(&self, what: WaitFor) {
+        let _ = self
+            .sleepers(what)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+    }
+
+    /// Arms for data or room before somebody sleeps in the kernel; [`Connection::settle`] and one
+    /// more look must follow and, when that found nothing, [`Connection::drain`].
+    pub fn arm(&self, what: WaitFor) -> Owed {
+        let Some(receiving) = self.receiving() else { return Owed::default() };
+        receiving.lane.map_or(Owed::default(), |lane| self.arm_word(lane, what))
+    }
+
+    /// Makes what was armed count, also for other connections: the fence is of the whole machine.
+    /// False without a lane.
+    pub fn settle(&self) -> bool {
+        let Some(receiving) = self.receiving() else { return false };
+        receiving.lane.map(Lane::settle).is_some()
+    }
+
+    /// Stops waiting after a sleep in the kernel.
+    pub fn stop_waiting(&self, what: WaitFor) {
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+        {
+            self.stop_waiting_for(lane, what);
+        }
+    }
+
+    /// The same for an epoll set, which looks by itself from now on unless it is not the only one.
+    pub fn woken(&self, what: WaitFor) {
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+        {
+            self.woken_for(lane, what);
+        }
+    }
+
+    /// How much has arrived on the lane, for edges; `None` without one.
+    pub fn arrived(&self, from: u64) -> Option<u64> {
+        let receiving = self.receiving()?;
+        let lane = receiving.lane?;
+        let gone = u64::from(self.peer() != peer::ALIVE);
+        // What was answered before may count the end and the death as one each.
+        Some(receiving.state.arrived(lane, from.saturating_sub(2)) + gone)
+    }
+}
