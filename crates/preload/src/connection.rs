@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use weft_fabric::{Lane, WaitFor};
 use weft_socket::stream::Origin;
@@ -329,7 +330,9 @@ impl Connection {
                         control::Offered::Lost(reason) => return Err(reason),
                         control::Offered::Pending => {}
                     }
-                    if sys::now_ns() - start >= wait {
+                    // Who is gone will not come.
+                    let gone = sys::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|e| !e.is_empty());
+                    if gone || sys::now_ns() - start >= wait {
                         return Ok(phase::PENDING);
                     }
                     rustix::thread::sched_yield();
