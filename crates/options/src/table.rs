@@ -244,7 +244,8 @@ pub const TABLE: [Entry; 14] = [
         unit: "",
         category: Category::SharedMemory,
         text: "How long copies are done: `plain` stores leave the data in the writer's cache, \
-               `nontemporal` stores go past it, `auto` chooses by length. No memory.",
+               `nontemporal` stores go past it. `auto`: the daemon measures both when it starts, \
+               for sockets; puts and gets stay plain. No memory.",
     },
     Entry {
         id: Id::SocketEnable,
