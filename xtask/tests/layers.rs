@@ -12,7 +12,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// Which layer each package is in. A new crate is added here, with thought.
 const LAYERS: &[(u8, &[&str])] = &[
     (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
-    (1, &["weft-memory", "weft-fabric", "weft-channel"]),
+    (1, &["weft-memory", "weft-fabric", "weft-channel", "weft-program"]),
     (
         2,
         &[

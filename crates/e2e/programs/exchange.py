@@ -5,6 +5,8 @@ usage: exchange.py server FILE [OPTION...]     writes its port to FILE, or - for
 
 options: --close-all     closes every descriptor from 3 on before it begins
          --close-after   and once more between two exchanges, but for the connection
+         --twice         two exchanges
+         --exec          the second one by the program in EXCHANGE_PROGRAM, which inherits it
          --greedy        opens files until none is left, and closes them after the exchange
 """
 
@@ -78,6 +80,11 @@ def main():
     exchange(connection, role == "server")
     if "--close-after" in options:
         close_all_but(connection.fileno())
+    if "--exec" in options:
+        os.set_inheritable(connection.fileno(), True)
+        program = os.environ["EXCHANGE_PROGRAM"]
+        os.execv(program, [program, "on", str(connection.fileno())])
+    if "--close-after" in options or "--twice" in options:
         exchange(connection, role == "server")
     for number in held:
         os.close(number)

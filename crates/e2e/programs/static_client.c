@@ -1,6 +1,7 @@
 /* A client without a dynamic linker: connects, sends, and compares what comes back.
  *
  * usage: static_client PORT     against exchange.py server
+ *        static_client on FD    on a connection that it inherits
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -15,11 +16,12 @@ static unsigned char out[SIZE], in[SIZE];
 
 int main(int count, char **words) {
     struct sockaddr_in address = {.sin_family = AF_INET};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (count != 2 || fd < 0) return 2;
+    int inherits = count == 3 && strcmp(words[1], "on") == 0;
+    int fd = inherits ? atoi(words[2]) : socket(AF_INET, SOCK_STREAM, 0);
+    if (count != 2 + inherits || fd < 0) return 2;
     address.sin_port = htons((unsigned short)atoi(words[1]));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) return 3;
+    if (!inherits && connect(fd, (struct sockaddr *)&address, sizeof address) != 0) return 3;
     for (long place = 0; place < SIZE; place++) out[place] = (place * 3 + place / 7) % 251;
     for (long done = 0; done < SIZE;) {
         ssize_t bytes = write(fd, out + done, SIZE - done);

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         no_file_may_grow,
         descriptors_run_out_in_the_middle,
         a_static_program_keeps_working,
+        a_static_program_inherits_a_connection_in_use,
         a_go_program_keeps_working,
         an_unwritable_directory_of_the_daemon_costs_the_fabric_only,
         a_switched_off_fabric_is_tcp,
@@ -278,6 +279,23 @@ fn a_static_program_keeps_working() -> Outcome {
     let ended = ended.wait(LIMIT);
     assert_eq!(ended.code(), 3, "its own status: {}", ended.report());
     assert!(ended.stderr.contains("statically linked"), "{}", ended.report());
+    Ok(())
+}
+
+fn a_static_program_inherits_a_connection_in_use() -> Outcome {
+    program::python()?;
+    let node = Node::new();
+    let binary = static_client(&node)?;
+    let client = |words: &[&str]| {
+        let mut command = python(&node, words, &["--exec"]);
+        command.env("EXCHANGE_PROGRAM", &binary);
+        command
+    };
+    let (server, _) = exchange(&node, |words| python(&node, words, &["--twice"]), client);
+    let statistics = server.statistics();
+    // The first exchange went over the lane, the second over TCP again.
+    assert!(statistics.fabric.received >= 200_000, "{}", server.report());
+    assert!(statistics.tcp.received >= 300_000, "{}", server.report());
     Ok(())
 }
 

@@ -75,7 +75,7 @@ fn compare(name: &str) -> Outcome {
                 ));
             } else if how == How::Warm && !on_tcp(name) {
                 let statistics = ended.statistics();
-                if !on_fabric(&statistics) {
+                if !on_fabric(&statistics, leaves(name)) {
                     wrong
                         .push(format!("{how:?}, the {side} was not all on fabric: {statistics:?}"));
                 }
@@ -90,10 +90,40 @@ fn compare(name: &str) -> Outcome {
 ///
 /// Among hundreds of connections that live for a moment, one in fifty may be over before its ends
 /// agreed.
-fn on_fabric(statistics: &Statistics) -> bool {
+fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
     statistics.fabric.connections > 0
         && statistics.tcp.connections <= statistics.fabric.connections / 50
-        && statistics.tcp.sent + statistics.tcp.received < 500
+        && (leaves || statistics.tcp.sent + statistics.tcp.received < 500)
+}
+
+/// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
+/// somebody who does not read.
+fn leaves(name: &str) -> bool {
+    const NAMES: [&str; 22] = [
+        "alarm_ends_a_wait",
+        "both_write_before_they_read",
+        "both_write_by_epoll_before_they_read",
+        "both_write_by_poll_before_they_read",
+        "bytes_that_wait_to_be_read",
+        "completions_of_zero_copy",
+        "edges_across_a_crossing",
+        "end_comes_after_all_data",
+        "epoll_edge_of_writing",
+        "epoll_edge_writer_that_looks_often",
+        "epoll_writable_after_drain",
+        "half_close_with_much_data_after",
+        "non_blocking_read_and_full_write",
+        "passed_in_use_by_a_peer_in_epoll",
+        "passed_in_use_to_a_program_without_weft",
+        "reader_pauses_again_and_again",
+        "signal_for_an_urgent_byte",
+        "spliced_into_a_connection",
+        "spliced_out_of_a_connection",
+        "time_limit_of_writing",
+        "urgent_byte_in_use",
+        "waiting_costs_no_processor",
+    ];
+    NAMES.contains(&name)
 }
 
 /// Cases whose connections weft leaves on TCP, altogether or in part.

@@ -89,7 +89,7 @@ pub trait Lane {
     /// Payload of a message, bytes: that of a VELO slot.
     const MESSAGE_BYTES: usize = 120;
     /// Control words an end has.
-    const WORDS: usize = 4;
+    const WORDS: usize = 8;
 
     /// Messages the peer's mailbox holds.
     fn mailbox_depth(&self) -> u64;
@@ -175,6 +175,9 @@ pub trait Lane {
     /// From rung to armed without a gap, for a word that others still wait on; true when it was
     /// rung. Watching and armed stay as they are.
     fn rearm(&self, what: WaitFor) -> bool;
+
+    /// True when the peer waits for that: what [`Lane::must_ring`] would claim, fence included.
+    fn is_awaited(&self, what: WaitFor) -> bool;
 
     /// After sending (`Data`) or giving room back (`Room`), with the light half of the fence: true
     /// when the peer waits for that and the caller is the one who must ring.

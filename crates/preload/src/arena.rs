@@ -46,11 +46,8 @@ pub mod flag {
     pub const COUNTED: u32 = 8;
     /// A reset was reported to the program: what follows is EPIPE and end of file.
     pub const RESET_REPORTED: u32 = 16;
-    /// It became a standard stream, which C's stdio writes where no hook sees it: the sending
-    /// direction stays on TCP.
-    pub const SENDS_STAY: u32 = 32;
     /// Bytes went out after the peer had closed in order: what follows is a broken pipe.
-    pub const SENT_TO_NOBODY: u32 = 64;
+    pub const SENT_TO_NOBODY: u32 = 32;
 }
 
 /// What the kernel said about the peer.
@@ -83,9 +80,9 @@ pub struct Shared {
     pub room_sleepers: AtomicU32,
     /// The socket's inode, which finds it again behind another number.
     pub inode: AtomicU64,
-    /// Bells that came, or will, and that nobody waits for any more: in all, and how many of them
-    /// were taken out of the kernel's socket.
-    pub owed: AtomicU32,
+    /// Bells that came, or will, and that nobody waits for any more ([`crate::bells::Owed`]), and
+    /// how many of them were taken out of the kernel's socket.
+    pub owed: AtomicU64,
     pub drained: AtomicU32,
     pub token: AtomicU64,
     pub receive_lock: SharedLock,
@@ -110,6 +107,10 @@ pub struct Local {
     pub share: AtomicU32,
     /// When the kernel's socket was last looked at by a writer, ticks.
     pub checked: AtomicU64,
+    /// Since when the lane is full and nothing was taken from it, ticks; 0 when it is not.
+    pub full_since: AtomicU64,
+    /// What the peer had taken by then.
+    pub full_taken: AtomicU64,
 }
 
 const PLACES: usize = 1 << 16;

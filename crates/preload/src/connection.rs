@@ -6,13 +6,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::stream::Origin;
-use weft_socket::{ReceiveSide, SendSide, Side, closed};
+use weft_socket::{Leave, ReceiveSide, SendSide, Side};
 use weft_sync::lock::{Holder, SharedGuard};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, CONNECTIONS_FABRIC, TcpReason};
@@ -20,10 +19,6 @@ use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, CONNECTIONS_FABRIC, T
 use crate::arena::{self, Connection, flag, peer, phase};
 use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, stats, sys};
-
-/// Bells of a connection that nobody waited for any more at some moment, in all.
-#[derive(Clone, Copy, Default)]
-pub struct Owed(u32);
 
 /// A direction that is locked, with the lane if this process has it.
 pub struct Locked<'a, S> {
@@ -70,7 +65,7 @@ impl Connection {
     }
 
     /// Takes the lane away and unmaps it.
-    fn drop_lane(&self) {
+    pub fn drop_lane(&self) {
         let receiving = self.receiving();
         let sending = self.sending();
         let lane = self.local.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
@@ -150,30 +145,21 @@ impl Connection {
         }
     }
 
-    /// Called before a use that only the kernel serves: a connection that did not ask for the
-    /// fabric yet stays on TCP for good. Returns the phase.
+    /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
+    /// for good. Returns the phase.
     pub fn decide_for_kernel(&self, fd: RawFd) -> u32 {
-        let fresh = self.shared.phase.compare_exchange(
-            phase::FRESH,
-            phase::DECLINED,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if fresh.is_ok() {
-            stats::stays_on_tcp(TcpReason::RawUse);
-            return phase::DECLINED;
-        }
+        self.stay_unless_moved();
         self.decide(fd, 0)
     }
 
     /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
-    /// that did nothing yet stays on TCP, and one that did not send yet keeps sending there.
+    /// that did nothing yet stays on TCP, and others send there from now on.
     pub fn becomes_standard_stream(&self, fd: RawFd) {
         if self.decide_for_kernel(fd) == phase::LANED
             && let Some(sending) = self.sending()
-            && !sending.state.switched()
+            && let Some(lane) = sending.lane
         {
-            self.set(flag::SENDS_STAY, true);
+            self.leave(fd, sending.state, lane, Leave::ForGood);
         }
     }
 
@@ -396,9 +382,9 @@ impl Connection {
         phase::LANED
     }
 
-    /// Called before the kernel's shutdown of the sending direction: without a lane there must not
-    /// come one any more, since its bells could not ring.
-    pub fn stay_before_shutdown(&self) {
+    /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
+    /// direction, say, its bells could not ring.
+    pub fn stay_unless_moved(&self) {
         for from in [phase::FRESH, phase::PENDING] {
             let declined = self.shared.phase.compare_exchange(
                 from,
@@ -475,122 +461,6 @@ impl Connection {
         if attached { TcpReason::ShortLived } else { TcpReason::PeerNotWeft }
     }
 
-    /// Ends the sending direction of a lane for good, as close does.
-    pub fn say_goodbye(&self, fd: RawFd) {
-        let unread = self.receiving().is_some_and(|receiving| {
-            let Some(lane) = receiving.lane else { return false };
-            receiving.state.origin(lane) == Origin::Lane && receiving.state.has_data(lane)
-        });
-        let aborts = unread || lingers_not(fd);
-        let stays = self.has(flag::SENDS_STAY);
-        let ring = self.sending().is_some_and(|sending| {
-            let Some(lane) = sending.lane else { return false };
-            let switched = !stays && sending.state.switch(lane, self.side());
-            let how = if aborts { closed::RESET } else { closed::ORDERLY };
-            sending.state.close(lane, how) && switched
-        });
-        if ring {
-            sys::ring(fd);
-        }
-        self.drain_all(fd);
-    }
-
-    /// Takes every bell out of the kernel's socket: closing it with bytes unread would send a
-    /// reset instead of an end.
-    fn drain_all(&self, fd: RawFd) {
-        let on_lane = self.receiving().is_some_and(|receiving| {
-            receiving.lane.is_some_and(|lane| receiving.state.origin(lane) == Origin::Lane)
-        });
-        if on_lane && !lingers_not(fd) {
-            while sys::drain(fd, 16) == 16 {}
-        }
-    }
-
-    /// Rings the peer: with one byte on TCP, which it can tell from data only when this end's
-    /// sending direction has moved to the lane.
-    pub fn ring(&self, fd: RawFd) {
-        let may = !self.has(flag::SENDS_STAY)
-            && self.sending().is_some_and(|sending| {
-                sending.lane.is_some_and(|lane| sending.state.switch(lane, self.side()))
-            });
-        if may {
-            sys::ring(fd);
-        }
-    }
-
-    /// A bell came, or will, that nobody waits for any more.
-    fn owe(&self) {
-        self.shared.owed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Arms `what`. Never by way of watching, since others may rely on the word being armed.
-    /// Returns the bells that nobody waits for any more by then.
-    pub fn arm_word(&self, lane: &ShmLane, what: WaitFor) -> Owed {
-        if lane.rearm(what) {
-            self.owe();
-        }
-        lane.arm(what);
-        Owed(self.shared.owed.load(Ordering::Relaxed))
-    }
-
-    /// Takes bells out of the kernel's socket that were owed when a thread armed, once it found
-    /// nothing: by then their data is taken. Bells that were owed since may be the only ones that
-    /// wake somebody else.
-    pub fn drain(&self, fd: RawFd, Owed(owed): Owed) {
-        let Some(receiving) = self.receiving() else { return };
-        // Only there are all bytes bells.
-        if !receiving.lane.is_some_and(|lane| receiving.state.origin(lane) == Origin::Lane) {
-            return;
-        }
-        loop {
-            let drained = self.shared.drained.load(Ordering::Relaxed);
-            let left = owed.wrapping_sub(drained).cast_signed();
-            let Ok(left @ 1..) = usize::try_from(left) else { return };
-            let taken = sys::drain(fd, left);
-            self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
-            if taken == 0 {
-                return;
-            }
-        }
-    }
-
-    /// The caller alone waited for `what`, and no longer does: a bell that was rung is owed.
-    fn disarm(&self, lane: &ShmLane, what: WaitFor) {
-        if lane.disarm(what) {
-            self.owe();
-        }
-    }
-
-    /// Threads that sleep until there is `what`.
-    pub fn sleepers(&self, what: WaitFor) -> &AtomicU32 {
-        match what {
-            WaitFor::Data => &self.shared.sleepers,
-            WaitFor::Room => &self.shared.room_sleepers,
-        }
-    }
-
-    /// The caller no longer waits for `what`; others may.
-    pub fn stop_waiting_for(&self, lane: &ShmLane, what: WaitFor) {
-        let others = self.sleepers(what).load(Ordering::Relaxed) > 0
-            || self.local.registered.load(Ordering::Relaxed) > 0;
-        if !others {
-            self.disarm(lane, what);
-        } else if lane.rearm(what) {
-            self.owe();
-        }
-    }
-
-    /// The same for an epoll set, which looks by itself from now on unless it is not the only one.
-    pub fn woken_for(&self, lane: &ShmLane, what: WaitFor) {
-        let others = self.sleepers(what).load(Ordering::Relaxed) > 0
-            || self.local.registered.load(Ordering::Relaxed) > 1;
-        if !others {
-            self.disarm(lane, what);
-        } else if lane.rearm(what) {
-            self.owe();
-        }
-    }
-
     /// Remembers what the kernel's socket said of the peer.
     pub fn heard(&self, bell: sys::Bell) {
         match bell {
@@ -605,12 +475,6 @@ impl Connection {
     pub fn peer(&self) -> u32 {
         self.shared.peer.load(Ordering::Acquire)
     }
-}
-
-/// SO_LINGER with time 0: close is an abort.
-fn lingers_not(fd: RawFd) -> bool {
-    let linger = rustix::net::sockopt::socket_linger(sys::borrow(fd));
-    matches!(linger, Ok(Some(time)) if time.is_zero())
 }
 
 fn same_host(local: IpAddr, remote: IpAddr) -> bool {

@@ -6,13 +6,14 @@
 //! the same state, which it may share with a parent that forked it. Lanes are mapped again when
 //! they are first used, by way of the daemon.
 //!
-//! A program that cannot be preloaded (static, setuid) inherits bare TCP sockets; a connection that
-//! did nothing before the exec works there, one that is on a lane does not.
+//! A program that cannot be preloaded (static, setuid) inherits bare TCP sockets, so its
+//! connections go back to TCP before.
 //!
 //! The child of vfork calls this too: it must change nothing in its parent's memory but counts.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use libc::c_char;
@@ -46,10 +47,12 @@ pub struct Handover {
 impl Handover {
     /// Prepares an exec with `environment`; `None` when nothing is to be handed over.
     ///
+    /// The program is the one at `path`, where that is known.
+    ///
     /// # Safety
     /// `environment` is null or a null-terminated array of C strings.
-    pub unsafe fn prepare(environment: *const *const c_char) -> Option<Self> {
-        let (entries, closed) = inherited();
+    pub unsafe fn prepare(path: Option<&Path>, environment: *const *const c_char) -> Option<Self> {
+        let (mut entries, closed) = inherited();
         if entries.is_empty() && closed.is_empty() {
             return None;
         }
@@ -59,12 +62,18 @@ impl Handover {
             // SAFETY: entries are C strings: the caller's promise.
             unsafe { CStr::from_ptr(*entry) }.to_bytes().starts_with(b"LD_PRELOAD=")
         });
-        if !entries.is_empty() && !preloads {
-            log::warn_user!("a program without LD_PRELOAD inherits connections on the fabric");
+        let itself = crate::process::is_itself();
+        let sees =
+            preloads && path.is_none_or(|path| weft_program::linkage(path).obstacle().is_none());
+        if !sees {
+            entries.retain(|entry| !itself || !goes_back(entry));
+            if !entries.is_empty() {
+                log::warn_user!("a program without weft inherits connections on the fabric");
+            }
         }
         let mut opened = Vec::new();
         let variable = match write_list(&entries, &mut opened) {
-            Some(list) if preloads => format!("{VARIABLE}={list}"),
+            Some(list) if sees => format!("{VARIABLE}={list}"),
             _ => format!("{VARIABLE}="),
         };
         let variable = CString::new(variable).ok()?;
@@ -82,7 +91,6 @@ impl Handover {
                 connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        let itself = crate::process::is_itself();
         let shared: Vec<u32> =
             entries.iter().filter(|_| !itself).map(|entry| entry.place).collect();
         for place in &shared {
@@ -183,6 +191,11 @@ fn inherited() -> (Vec<Inherited>, Vec<u32>) {
     }
     keeps.truncate(ENTRIES_MAX);
     (keeps, closes)
+}
+
+/// True when the connection left its lane.
+fn goes_back(entry: &Inherited) -> bool {
+    arena::at(entry.place).is_some_and(|connection| connection.goes_back_for_good(entry.fd))
 }
 
 fn inode(fd: RawFd) -> Option<u64> {

@@ -10,6 +10,7 @@
 //! | `table` | what each descriptor number stands for |
 //! | `arena` | connections, in memory that forked processes share |
 //! | `connection` | how a connection begins, moves to a lane, ends |
+//! | `route`, `bells` | directions that move between TCP and the lane; who is woken, and how |
 //! | `transfer` | reading and writing, blocking or not |
 //! | `standing` | what a connection is ready for, how it ended, who waits for it |
 //! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
@@ -24,6 +25,7 @@
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
 mod arena;
+mod bells;
 mod connection;
 mod control;
 mod epoll;
@@ -34,6 +36,7 @@ mod log;
 mod poll;
 mod process;
 mod real;
+mod route;
 mod signals;
 mod standing;
 mod stats;

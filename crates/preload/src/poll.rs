@@ -3,21 +3,22 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, POLLRDNORM, POLLWRNORM};
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM,
+};
 use libc::{c_int, c_short, pollfd};
 use weft_fabric::WaitFor;
 use weft_sync::{Patience, Step, crowd};
 
 use crate::arena::{Connection, flag, phase};
-use crate::connection::Owed;
+use crate::bells::Owed;
+use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
 use crate::{connection, epoll, process, sys};
 
 /// Looks at lanes alone before the kernel gets its turn, over all calls of the process.
 const LOOKS_A_TURN: u32 = 16;
-/// Longest sleep while waiting for room.
-const SLICE_MS: c_int = 50;
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 
 const READS: c_short = POLLIN | POLLRDNORM;
@@ -81,8 +82,8 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                 if look(fds).0 == 0 {
                     armed.drain();
                     let mut left = time_left(deadline, timeout);
-                    if armed.waits_for_room() && !(0..=SLICE_MS).contains(&left) {
-                        left = SLICE_MS;
+                    if armed.waits_for_room() && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left)) {
+                        left = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(left);
                     }
                     result = ask_kernel(fds, left, kernel);
                 }
@@ -113,8 +114,9 @@ fn laned(fd: RawFd) -> Option<Connection> {
 /// What the program asked of a connection that a lane answers: (readiness, kernel's share).
 fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
     let mut ready = 0;
-    let mut kernel = 0;
-    let (readable, end) = connection.read_readiness();
+    // Urgent bytes come over TCP alone.
+    let mut kernel = entry.events & POLLPRI;
+    let (readable, end) = connection.read_readiness(entry.fd);
     if end.hung_up {
         ready |= POLLHUP;
     }
@@ -134,7 +136,7 @@ fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
         }
     }
     if entry.events & WRITES != 0 {
-        match connection.writable() {
+        match connection.writable(entry.fd) {
             Some(true) => ready |= entry.events & WRITES,
             Some(false) => {}
             None => kernel |= entry.events & WRITES,
@@ -154,7 +156,7 @@ fn look(fds: &mut [pollfd]) -> (c_int, bool) {
             let (ready, kernel) = compute(entry, connection);
             entry.revents = ready;
             found += c_int::from(ready != 0);
-            unsure |= kernel != 0;
+            unsure |= kernel & !POLLPRI != 0;
         }
     }
     (found, unsure)
@@ -175,11 +177,13 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
         &mut many
     };
     let (found, _) = look(fds);
-    for (copy, entry) in copies.iter_mut().zip(fds.iter()) {
+    for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
         *copy = *entry;
         copy.revents = 0;
         if let Some(connection) = laned(entry.fd) {
             copy.events = compute(entry, connection).1;
+            // Remembered: what is asked beside is about bells.
+            entry.revents = copy.events;
             // Bells wake as bytes; what is undrained and belongs to nobody must not.
             if timeout != 0 {
                 copy.events |= POLLIN | POLLRDHUP;
@@ -189,7 +193,7 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
     let timeout = if found > 0 { 0 } else { timeout };
     let result = kernel(copies, timeout);
     if result < 0 {
-        return if found > 0 { found } else { result };
+        return if found > 0 { look(fds).0 } else { result };
     }
     let mut count = 0;
     for (copy, entry) in copies.iter().zip(fds.iter_mut()) {
@@ -208,9 +212,11 @@ fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
     } else if copy.revents & POLLRDHUP != 0 && !connection.has(flag::READING_SHUT) {
         connection.heard(sys::Bell::End);
     }
+    let asked = entry.revents;
     let (ready, kernel) = compute(entry, connection);
+    let kernel = kernel & asked;
     entry.revents = ready | copy.revents & (kernel | POLLNVAL);
-    if kernel != 0 {
+    if kernel & !POLLPRI != 0 {
         entry.revents |= copy.revents & (POLLERR | POLLHUP);
     }
 }
@@ -249,7 +255,7 @@ impl Armed {
         Self { connections }
     }
 
-    /// Somebody waits for room, whose bell may have to come by another way: sleep in slices.
+    /// Somebody waits for room, which may never come: sleep in slices.
     fn waits_for_room(&self) -> bool {
         self.connections.iter().any(|armed| armed.writes)
     }

@@ -1,13 +1,13 @@
 //! What a connection is ready for, how it ended, and who waits for it.
 
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::closed;
-use weft_socket::stream::Origin;
+use weft_socket::{Origin, closed};
 
 use crate::arena::{Connection, flag, peer};
-use crate::connection::Owed;
+use crate::bells::Owed;
 
 /// How a connection ended.
 #[derive(Clone, Copy, Default)]
@@ -22,10 +22,11 @@ pub struct HangUp {
 
 impl Connection {
     /// Whether a read would not block, or `None` when only the kernel knows.
-    pub fn readable(&self) -> Option<bool> {
+    pub fn readable(&self, fd: RawFd) -> Option<bool> {
         let receiving = self.receiving()?;
         let lane = receiving.lane?;
-        if receiving.state.origin(lane) != Origin::Lane {
+        self.follow(fd, lane);
+        if self.origin(fd, receiving.state, lane) != Origin::Lane {
             return None;
         }
         let ends = self.has(flag::READING_SHUT) || self.peer() != peer::ALIVE;
@@ -33,26 +34,29 @@ impl Connection {
     }
 
     /// Whether a write would not block, or `None` when only the kernel knows.
-    pub fn writable(&self) -> Option<bool> {
+    pub fn writable(&self, fd: RawFd) -> Option<bool> {
         let sending = self.sending()?;
         let lane = sending.lane?;
-        if self.has(flag::SENDS_STAY) || !sending.state.switch(lane, self.side()) {
+        if !sending.state.switch(lane, self.side()) {
             return None;
         }
-        Some(self.peer() != peer::ALIVE || sending.state.writable(lane))
+        if self.peer() != peer::ALIVE || sending.state.writable(lane) {
+            return Some(true);
+        }
+        (!self.leaves_when_full(fd, sending.state, lane)).then_some(false)
     }
 
     /// Whether a read would not block, and how the connection ended, as one answer: whoever is told
     /// of an end is told that it can be read, and whoever may read an end is told of it.
-    pub fn read_readiness(&self) -> (Option<bool>, HangUp) {
-        let readable = self.readable();
+    pub fn read_readiness(&self, fd: RawFd) -> (Option<bool>, HangUp) {
+        let readable = self.readable(fd);
         // After the look above, so that an end which made it readable is seen here, too.
-        let end = self.hang_up();
+        let end = self.hang_up(fd);
         (if end.ended { Some(true) } else { readable }, end)
     }
 
     /// How the connection ended, as POLLRDHUP, POLLHUP and POLLERR tell it.
-    fn hang_up(&self) -> HangUp {
+    fn hang_up(&self, fd: RawFd) -> HangUp {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
         let Some(lane) = receiving.lane else { return none };
@@ -61,7 +65,7 @@ impl Connection {
             Some(_) => false,
             None => self.peer() == peer::RESET,
         };
-        if receiving.state.origin(lane) != Origin::Lane && !reset {
+        if self.origin(fd, receiving.state, lane) != Origin::Lane && !reset {
             return none;
         }
         let goodbye = weft_socket::ReceiveSide::peer_closed(lane).is_some();
@@ -90,8 +94,8 @@ impl Connection {
     }
 
     /// The error that SO_ERROR tells, once: 0 when it was told, `None` when only the kernel knows.
-    pub fn take_error(&self) -> Option<i32> {
-        if self.hang_up().failed {
+    pub fn take_error(&self, fd: RawFd) -> Option<i32> {
+        if self.hang_up(fd).failed {
             self.set(flag::RESET_REPORTED, true);
             let broken_pipe = self.has(flag::SENT_TO_NOBODY);
             return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });

@@ -127,10 +127,10 @@ pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
 }
 
 /// Sends one byte that wakes whoever sleeps on the other end's kernel socket.
-pub fn ring(fd: RawFd) {
+pub fn ring(fd: RawFd) -> bool {
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
     // A peer that is gone needs no bell, and the kernel's buffer never holds more than two.
-    let _ = rustix::net::send(borrow(fd), &[0], flags);
+    rustix::net::send(borrow(fd), &[0], flags).is_ok()
 }
 
 /// What the kernel's socket says to somebody who waits on it.
@@ -161,13 +161,37 @@ pub fn wait_for_bell(fd: RawFd) -> Bell {
     }
 }
 
+/// Bells taken by one call at most.
+const BELLS_MAX: usize = 16;
+
+/// How many bytes lie in the kernel's socket, up to `count`.
+pub fn look_for_bells(fd: RawFd, count: usize) -> usize {
+    receive_bells(fd, count, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+}
+
 /// Takes up to `count` bells out of the kernel's socket and returns how many there were.
 pub fn drain(fd: RawFd, count: usize) -> usize {
-    let mut bells = [0u8; 16];
-    let wanted = count.min(bells.len());
-    rustix::net::recv(borrow(fd), &mut bells[..wanted], RecvFlags::DONTWAIT)
-        .map_or(0, |(taken, _)| taken)
+    receive_bells(fd, count, RecvFlags::DONTWAIT)
 }
+
+fn receive_bells(fd: RawFd, count: usize, flags: RecvFlags) -> usize {
+    let mut bells = [0u8; BELLS_MAX];
+    let wanted = count.min(bells.len());
+    rustix::net::recv(borrow(fd), &mut bells[..wanted], flags).map_or(0, |(taken, _)| taken)
+}
+
+/// True when the next byte of the kernel's socket is behind an urgent one (`SIOCATMARK`).
+pub fn is_at_mark(fd: RawFd) -> bool {
+    let mut mark: libc::c_int = 0;
+    let pointer = &raw mut mark;
+    let arguments = [fd.word(), SIOCATMARK.word(), pointer.word(), 0, 0, 0];
+    // SAFETY: the call writes one int there; a bad descriptor is an error.
+    let result = unsafe { raw(libc::SYS_ioctl, arguments) };
+    result == 0 && mark != 0
+}
+
+/// Of linux/sockios.h.
+pub const SIOCATMARK: libc::c_ulong = 0x8905;
 
 /// Waits for events of one descriptor, at most `milliseconds`.
 pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollFlags, Errno> {

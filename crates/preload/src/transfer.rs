@@ -12,8 +12,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::stream::Origin;
-use weft_socket::{ReadError, WriteError};
+use weft_socket::{Leave, Origin, ReadError, ReceiveSide, SendSide, WriteError};
 use weft_sync::{Patience, Step, crowd};
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::{
@@ -21,7 +20,8 @@ use weft_wire::stats::{
 };
 
 use crate::arena::{Connection, flag, peer, phase};
-use crate::connection::Owed;
+use crate::bells::Owed;
+use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
 use crate::{process, signals, stats, sys};
 
@@ -41,8 +41,9 @@ pub struct How {
 /// What a direction can do right now.
 enum Attempt {
     Moved(usize),
-    /// The last bytes of TCP; what follows is on the lane, and may be there already.
-    MovedTheLastOfTcp(usize),
+    /// The last bytes before the direction moves between TCP and the lane; what follows may be
+    /// there already.
+    MovedTheLast(usize),
     /// Something changed: try again at once.
     Again,
     End,
@@ -93,7 +94,7 @@ impl Connection {
                     continue;
                 }
                 // A short read says that there is no more: edges rely on that.
-                Attempt::MovedTheLastOfTcp(bytes) => {
+                Attempt::MovedTheLast(bytes) => {
                     total += bytes;
                     if how.peek || total == wanted {
                         return Ok(total);
@@ -138,47 +139,31 @@ impl Connection {
     /// Moves what is there into the part of `targets` behind the first `skip` bytes.
     fn try_receive(&self, fd: RawFd, targets: &mut [&mut [u8]], skip: usize, how: How) -> Attempt {
         let Some(receiving) = self.receiving() else { return Attempt::Failed(Errno::AGAIN) };
-        let mut ring = false;
+        let mut room = false;
         let attempt = match receiving.lane {
-            Some(lane) => match receiving.state.origin(lane) {
+            Some(lane) => match self.origin(fd, receiving.state, lane) {
                 Origin::Lane => {
-                    self.read_lane(receiving.state, lane, targets, skip, how, &mut ring)
+                    self.read_lane(fd, receiving.state, lane, targets, skip, how, &mut room)
                 }
                 Origin::Tcp { at_most } => {
                     let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
-                    // Looked at first: what the peer rang since belongs to others, and is behind
-                    // the data.
-                    match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End)
-                    {
-                        Attempt::Moved(bytes) => {
-                            match receiving.state.took_tcp(lane, bytes, true) {
-                                // Nothing but bells: the switch was posted before they were sent.
-                                0 => Attempt::Again,
-                                data if how.peek => Attempt::Moved(data),
-                                data => {
-                                    self.take_tcp(fd, receiving.state, lane, targets, skip, data)
-                                }
-                            }
-                        }
-                        // The peer may have switched, spoken and closed since the look: what it
-                        // posted before its end is visible with it.
-                        Attempt::End | Attempt::Failed(_)
-                            if receiving.state.origin(lane) == Origin::Lane =>
-                        {
-                            self.heard(sys::Bell::End);
-                            Attempt::Again
-                        }
+                    self.read_tcp_beside_lane(fd, receiving.state, lane, targets, skip, limit, how)
+                }
+                // Bells that did not arrive yet, unless the connection ended.
+                Origin::Bells(_) | Origin::Back => {
+                    match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
+                        Attempt::Moved(_) => Attempt::Again,
                         other => other,
                     }
                 }
             },
             // Its lane is gone with the daemon that would have to pass it.
-            None if receiving.state.switched() => Attempt::Failed(Errno::CONNRESET),
+            None if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
             None => match self
                 .told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
             {
                 Attempt::Moved(bytes) if !how.peek => {
-                    receiving.state.took_tcp_alone(bytes);
+                    receiving.state.took_tcp(bytes);
                     self.moved_over_tcp(bytes);
                     stats::add(BYTES_TCP_RECEIVED, bytes as u64);
                     Attempt::Moved(bytes)
@@ -187,46 +172,80 @@ impl Connection {
             },
         };
         drop(receiving);
-        if ring {
-            self.ring(fd);
+        if room {
+            self.ring_for_room(fd);
         }
         attempt
+    }
+
+    /// Reads what lies on TCP in front of a boundary, if there is one.
+    #[allow(clippy::too_many_arguments, reason = "one call's buffers, and where to read")]
+    fn read_tcp_beside_lane(
+        &self,
+        fd: RawFd,
+        state: &mut ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+        skip: usize,
+        limit: usize,
+        how: How,
+    ) -> Attempt {
+        // Looked at first: what the peer rang since belongs to others, and is behind the data.
+        match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End) {
+            Attempt::Moved(bytes) => match state.data_of(lane, bytes) {
+                // Nothing but bells: the switch was posted before they were sent.
+                0 => Attempt::Again,
+                data if how.peek => Attempt::Moved(data),
+                data => self.take_tcp(fd, state, lane, targets, skip, data),
+            },
+            // The peer may have switched, spoken and closed since the look: what it posted before
+            // its end is visible with it.
+            Attempt::End | Attempt::Failed(_) if self.origin(fd, state, lane) == Origin::Lane => {
+                self.heard(sys::Bell::End);
+                Attempt::Again
+            }
+            other => other,
+        }
     }
 
     /// Takes `data` bytes that were looked at before.
     fn take_tcp(
         &self,
         fd: RawFd,
-        state: &mut weft_socket::ReceiveSide,
+        state: &mut ReceiveSide,
         lane: &ShmLane,
         targets: &mut [&mut [u8]],
         skip: usize,
         data: usize,
     ) -> Attempt {
+        state.begin_tcp();
         let attempt = receive_tcp(fd, targets, skip, data, false);
+        state.took_tcp(if let Attempt::Moved(bytes) = attempt { bytes } else { 0 });
         let Attempt::Moved(bytes) = attempt else { return attempt };
-        state.took_tcp(lane, bytes, false);
         stats::add(BYTES_TCP_RECEIVED, bytes as u64);
-        if state.origin(lane) == Origin::Lane {
-            return Attempt::MovedTheLastOfTcp(bytes);
+        if self.origin(fd, state, lane) == Origin::Lane {
+            return Attempt::MovedTheLast(bytes);
         }
         attempt
     }
 
     #[inline]
+    #[allow(clippy::too_many_arguments, reason = "one call's buffers, and where to read")]
     fn read_lane(
         &self,
-        state: &mut weft_socket::ReceiveSide,
+        fd: RawFd,
+        state: &mut ReceiveSide,
         lane: &ShmLane,
         targets: &mut [&mut [u8]],
         skip: usize,
         how: How,
-        ring: &mut bool,
+        room: &mut bool,
     ) -> Attempt {
         if how.peek && targets.len() > 1 {
-            return self.peek_lane(state, lane, targets);
+            return self.peek_lane(fd, state, lane, targets);
         }
         let mut total = 0;
+        let mut short = false;
         let mut left = skip;
         for target in targets.iter_mut() {
             let begin = left.min(target.len());
@@ -239,18 +258,26 @@ impl Connection {
             match state.read(lane, part, how.peek) {
                 Ok(reading) => {
                     total += reading.bytes;
-                    *ring |= reading.ring;
-                    if reading.bytes < wanted {
-                        break;
-                    }
+                    *room |= reading.room;
+                    short = reading.bytes < wanted;
                 }
-                Err(_) if total > 0 => break,
-                Err(error) => return self.lane_is_empty(state, lane, error),
+                Err(_) if total > 0 => short = true,
+                Err(error) => return self.lane_is_empty(fd, state, lane, error),
+            }
+            if short {
+                break;
             }
         }
         if !how.peek {
             stats::add(BYTES_FABRIC_RECEIVED, total as u64);
             self.count();
+        }
+        if short && state.origin(lane) == Origin::Back {
+            // A read stops at an urgent byte.
+            let on_tcp = matches!(self.origin(fd, state, lane), Origin::Tcp { .. });
+            if on_tcp && !sys::is_at_mark(fd) {
+                return Attempt::MovedTheLast(total);
+            }
         }
         Attempt::Moved(total)
     }
@@ -259,7 +286,8 @@ impl Connection {
     /// one for all parts.
     fn peek_lane(
         &self,
-        state: &mut weft_socket::ReceiveSide,
+        fd: RawFd,
+        state: &mut ReceiveSide,
         lane: &ShmLane,
         targets: &mut [&mut [u8]],
     ) -> Attempt {
@@ -277,27 +305,30 @@ impl Connection {
                 }
                 Attempt::Moved(reading.bytes)
             }
-            Err(error) => self.lane_is_empty(state, lane, error),
+            Err(error) => self.lane_is_empty(fd, state, lane, error),
         }
     }
 
     /// Nothing on the lane: is that for now, or the end?
     fn lane_is_empty(
         &self,
-        state: &weft_socket::ReceiveSide,
+        fd: RawFd,
+        state: &ReceiveSide,
         lane: &ShmLane,
         error: ReadError,
     ) -> Attempt {
+        self.follow(fd, lane);
         if self.has(flag::READING_SHUT) {
             return Attempt::End;
         }
         match error {
             ReadError::Ended => Attempt::End,
             ReadError::Reset => self.report_reset(),
+            ReadError::Back => Attempt::Again,
             ReadError::Empty => match self.peer() {
                 peer::ALIVE => Attempt::WouldBlock,
                 // What the peer sent before it ended may have come after we looked.
-                _ if state.has_data(lane) || state.ended(lane).is_some() => Attempt::Again,
+                _ if state.readable(lane) => Attempt::Again,
                 _ => self.peer_is_dead(lane),
             },
         }
@@ -325,7 +356,7 @@ impl Connection {
         let generation = self.shared.generation.load(Ordering::Relaxed);
         self.begin_sleep(WaitFor::Data);
         let owed = self.arm(WaitFor::Data);
-        let bell = if self.settle() && self.readable() == Some(true) {
+        let bell = if self.settle() && self.readable(fd) == Some(true) {
             sys::Bell::Bytes
         } else {
             self.drain(fd, owed);
@@ -358,7 +389,7 @@ impl Connection {
         loop {
             let on_tcp = self.decide(fd, wanted - total) != phase::LANED;
             match self.try_send(fd, left) {
-                Attempt::Moved(bytes) | Attempt::MovedTheLastOfTcp(bytes) => {
+                Attempt::Moved(bytes) | Attempt::MovedTheLast(bytes) => {
                     total += bytes;
                     if waited {
                         self.learn(patience, true);
@@ -411,24 +442,20 @@ impl Connection {
     fn try_send(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
         let Some(sending) = self.sending() else { return Attempt::Failed(Errno::AGAIN) };
         let Some(lane) = sending.lane else {
-            if sending.state.switched() {
+            if sending.state.on_lane() {
                 return Attempt::Failed(Errno::CONNRESET);
             }
-            let attempt = self.told_once(send_tcp(fd, parts), Attempt::Failed(Errno::PIPE));
+            let attempt = self.write_tcp(fd, sending.state, parts);
             if let Attempt::Moved(bytes) = attempt {
-                sending.state.wrote_tcp(bytes);
                 self.moved_over_tcp(bytes);
-                stats::add(BYTES_TCP_SENT, bytes as u64);
             }
             return attempt;
         };
-        if self.has(flag::SENDS_STAY) || !sending.state.switch(lane, self.side()) {
-            let attempt = self.told_once(send_tcp(fd, parts), Attempt::Failed(Errno::PIPE));
-            if let Attempt::Moved(bytes) = attempt {
-                sending.state.wrote_tcp(bytes);
-                stats::add(BYTES_TCP_SENT, bytes as u64);
-            }
-            return attempt;
+        if sending.state.is_called_back(lane) {
+            self.leave(fd, sending.state, lane, Leave::ForGood);
+        }
+        if !sending.state.switch(lane, self.side()) {
+            return self.write_tcp(fd, sending.state, parts);
         }
         if self.looks_dead(fd) {
             // As TCP has it: what was never read makes a reset, else the peer's kernel answers
@@ -441,20 +468,34 @@ impl Connection {
         }
         match sending.state.write(lane, parts, process::settings().limits) {
             Ok(written) => {
-                drop(sending);
                 if written.ring {
-                    sys::ring(fd);
+                    self.ring(fd, sending.state);
                 }
+                drop(sending);
                 stats::add(BYTES_FABRIC_SENT, written.bytes as u64);
                 self.count();
+                self.is_not_stuck();
                 Attempt::Moved(written.bytes)
             }
             Err(WriteError::Full) if self.peer() != peer::ALIVE => self.lane_is_broken(),
+            Err(WriteError::Full) if self.leaves_when_full(fd, sending.state, lane) => {
+                Attempt::Again
+            }
             Err(WriteError::Full) => Attempt::WouldBlock,
             Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
             Err(WriteError::Reset) => self.lane_is_broken(),
         }
+    }
+
+    /// Writes to TCP, with the sending direction locked.
+    fn write_tcp(&self, fd: RawFd, sending: &mut SendSide, parts: &[&[u8]]) -> Attempt {
+        sending.begin_tcp();
+        let attempt = self.told_once(send_tcp(fd, parts), Attempt::Failed(Errno::PIPE));
+        let bytes = if let Attempt::Moved(bytes) = attempt { bytes } else { 0 };
+        sending.wrote_tcp(bytes);
+        stats::add(BYTES_TCP_SENT, bytes as u64);
+        attempt
     }
 
     /// The peer closed in order, or was killed when it had read everything. On TCP the next bytes
@@ -551,10 +592,10 @@ impl Connection {
         let armed = {
             let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
             match sending.lane {
-                Some(lane) if sending.state.switched() => {
+                Some(lane) if sending.state.on_lane() => {
                     let owed = self.arm_word(lane, WaitFor::Room);
                     lane.settle();
-                    if sending.state.writable(lane) {
+                    if sending.state.writable(lane) || !SendSide::is_answered(lane) {
                         return Ok(());
                     }
                     Some(owed)
@@ -579,9 +620,7 @@ impl Connection {
 
     /// Waits for a bell, at most a slice; those that were owed at arming are taken first.
     fn sleep_until_bell(&self, fd: RawFd, owed: Owed, limit_ms: Option<i64>) -> Result<(), Errno> {
-        /// A lost bell (there is none known) would cost this much.
-        const SLICE_MS: i64 = 50;
-        let slice = limit_ms.map_or(SLICE_MS, |limit| limit.min(SLICE_MS));
+        let slice = limit_ms.map_or(LOOK_AGAIN_MS, |limit| limit.min(LOOK_AGAIN_MS));
         let data_waits = self.receiving().is_some_and(|receiving| {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });

@@ -10,8 +10,7 @@ use weft_fabric::{
     Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
 };
 
-use crate::stream::Origin;
-use crate::{Limits, ReceiveSide, SendSide, Side};
+use crate::{Leave, Limits, Origin, ReceiveSide, SendSide, Side};
 
 const DEPTH: u64 = 16;
 const SINK_BYTES: u64 = 4096;
@@ -143,6 +142,10 @@ impl Lane for Script<'_> {
         self.byte() & 1 == 1
     }
 
+    fn is_awaited(&self, _what: WaitFor) -> bool {
+        self.byte() & 1 == 1
+    }
+
     fn must_ring(&self, _what: WaitFor) -> bool {
         self.byte() & 1 == 1
     }
@@ -182,6 +185,10 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
         3 => {
             send.shut(lane, side);
         }
+        4 if send.leave(lane, side, Leave::ForNow).is_some() => send.go_back(lane),
+        4 => {
+            send.rings_for_room(lane, side);
+        }
         _ if send.switch(lane, side) => {
             let limits = Limits { eager_bytes: 480, chunk_bytes: 1 + size };
             let bytes = vec![1; size];
@@ -190,7 +197,10 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
                 assert!(written.bytes > 0 || size == 0, "nothing is an error");
             }
         }
-        _ => send.wrote_tcp(size),
+        _ => {
+            send.begin_tcp();
+            send.wrote_tcp(size);
+        }
     }
 }
 
@@ -219,8 +229,18 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
             Origin::Tcp { at_most } => {
                 let limit = at_most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
                 let bytes = size.min(limit);
-                assert!(receive.took_tcp(lane, bytes, choice == 3) <= bytes, "bells became data");
+                let data = receive.data_of(lane, bytes);
+                assert!(data <= bytes, "bells became data");
+                receive.begin_tcp();
+                receive.took_tcp(data);
             }
+            Origin::Bells(left) => {
+                let bells = receive.bells_of(lane, size);
+                assert!(bells as u64 <= left, "data became bells");
+                receive.begin_tcp();
+                receive.took_bells(bells);
+            }
+            Origin::Back => receive.come_back(lane),
         },
     }
 }

@@ -1,7 +1,8 @@
 //! Layer 3: direct sockets without I/O.
 //!
-//! - [`stream`]: one end of a TCP connection that can move to a lane and back to nothing: eager
-//!   messages, puts, credits, the switch from TCP at a byte boundary, shutdown and close.
+//! - [`stream`]: one end of a TCP connection that can move to a lane and back: eager messages,
+//! puts,   credits, shutdown and close; its directions are [`send`] and [`receive`].
+//! - [`route`]: the byte boundaries at which a direction moves.
 //! - [`matchmaker`]: which two ends are the same connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
@@ -11,8 +12,12 @@
 
 pub mod fuzz;
 pub mod matchmaker;
+pub mod receive;
+pub mod route;
+pub mod send;
 pub mod stream;
 
-pub use stream::{
-    Limits, ReadError, Reading, ReceiveSide, SendSide, Side, WriteError, Written, closed,
-};
+pub use receive::ReceiveSide;
+pub use route::{Leave, Origin};
+pub use send::SendSide;
+pub use stream::{Limits, ReadError, Reading, Side, WriteError, Written, closed};

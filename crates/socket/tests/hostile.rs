@@ -13,8 +13,7 @@ use weft_fabric::{
     Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
 };
 use weft_memory::{CopyMode, Segment};
-use weft_socket::stream::Origin;
-use weft_socket::{Limits, ReceiveSide, SendSide, Side, closed};
+use weft_socket::{Leave, Limits, Origin, ReceiveSide, SendSide, Side, closed};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 
@@ -110,6 +109,10 @@ impl<L: Lane> Lane for Watched<'_, L> {
         self.now().rearm(what)
     }
 
+    fn is_awaited(&self, what: WaitFor) -> bool {
+        self.now().is_awaited(what)
+    }
+
     fn must_ring(&self, what: WaitFor) -> bool {
         self.now().must_ring(what)
     }
@@ -130,6 +133,10 @@ impl Victim {
         Self { side, send: SendSide::default(), receive: ReceiveSide::default(), seen: 0 }
     }
 
+    fn leaves<L: Lane>(&mut self, lane: &L) -> bool {
+        self.send.leave(lane, self.side, Leave::ForNow).is_some()
+    }
+
     /// One call; returns how many operations on the lane it may take.
     fn act<L: Lane>(&mut self, lane: &L, choice: u32, size: usize) -> u64 {
         let depth = lane.mailbox_depth();
@@ -142,7 +149,10 @@ impl Victim {
                 }
                 return 16 + 8 * (size as u64 / 100 + 1);
             }
-            0..=2 => self.send.wrote_tcp(size),
+            0..=2 => {
+                self.send.begin_tcp();
+                self.send.wrote_tcp(size);
+            }
             3..=6 => match self.receive.origin(lane) {
                 Origin::Lane => {
                     let mut target = vec![0; size];
@@ -156,8 +166,18 @@ impl Victim {
                     let limit =
                         at_most.map_or(usize::MAX, |most| usize::try_from(most).expect("64 bits"));
                     let bytes = size.min(limit);
-                    assert!(self.receive.took_tcp(lane, bytes, choice == 3) <= bytes);
+                    let data = self.receive.data_of(lane, bytes);
+                    assert!(data <= bytes);
+                    self.receive.begin_tcp();
+                    self.receive.took_tcp(data);
                 }
+                Origin::Bells(left) => {
+                    let bells = self.receive.bells_of(lane, size);
+                    assert!(bells as u64 <= left);
+                    self.receive.begin_tcp();
+                    self.receive.took_bells(bells);
+                }
+                Origin::Back => self.receive.come_back(lane),
             },
             7 => drop(self.send.writable(lane)),
             8 => drop((self.receive.readable(lane), self.receive.has_data(lane))),
@@ -181,6 +201,7 @@ impl Victim {
                     lane.disarm(what);
                 }
             }
+            14 if size % 64 == 1 && self.leaves(lane) => self.send.go_back(lane),
             14 if size.is_multiple_of(64) => drop(self.send.close(lane, size as u64 / 64 % 3)),
             15 if size.is_multiple_of(64) => drop(self.send.shut(lane, self.side)),
             _ => {}

@@ -1,8 +1,7 @@
 //! The switch and the half close: who may ring whom, in the cases that a driver meets.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::stream::Origin;
-use weft_socket::{Limits, ReceiveSide, SendSide, Side};
+use weft_socket::{Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 
 fn pair() -> (SimLane, SimLane) {
@@ -25,13 +24,16 @@ fn an_end_that_was_shut_on_tcp_keeps_the_other_direction_there() {
 fn an_end_that_is_shut_after_the_other_attached_is_shut_on_the_lane() {
     let (server, client) = pair();
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
+    from_server.begin_tcp();
     from_server.wrote_tcp(3);
     SendSide::attach(&client);
     client.arm(WaitFor::Data);
     assert_eq!(from_server.shut(&server, Side::Accepted), Some(true));
     let mut receive = ReceiveSide::default();
     assert_eq!(receive.origin(&client), Origin::Tcp { at_most: Some(3) });
-    assert_eq!(receive.took_tcp(&client, 3, false), 3);
+    assert_eq!(receive.data_of(&client, 4), 3, "the last is a bell");
+    receive.begin_tcp();
+    receive.took_tcp(3);
     assert_eq!(receive.origin(&client), Origin::Lane);
     assert!(receive.ended(&client).is_some());
     assert!(from_client.switch(&client, Side::Connected), "bells can come");
@@ -57,4 +59,92 @@ fn chunks_of_no_bytes_do_not_stop_a_writer() {
     let limits = Limits { eager_bytes: 0, chunk_bytes: 0 };
     let written = from_client.write(&client, &[&[1; 200]], limits).expect("room");
     assert!(written.bytes >= 1);
+}
+
+/// Reads what is there, all of it.
+fn read_all(receive: &mut ReceiveSide, lane: &SimLane, wanted: usize) {
+    let mut bytes = vec![0; wanted];
+    assert_eq!(receive.read(lane, &mut bytes, false).map(|reading| reading.bytes), Ok(wanted));
+}
+
+#[test]
+fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
+    let (server, client) = pair();
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    let data = |bytes: u64| Origin::Tcp { at_most: Some(bytes) };
+    for _ in 0..3 {
+        send.begin_tcp();
+        send.wrote_tcp(5);
+        assert!(send.switch(&client, Side::Connected));
+        assert!(send.write(&client, &[&[1; 300]], Limits::default()).is_ok());
+        send.begin_tcp();
+        send.rang(1);
+        assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
+        send.go_back(&client);
+        assert!(!send.switch(&client, Side::Connected), "the reader has not come back");
+        send.begin_tcp();
+        send.wrote_tcp(7);
+
+        assert_eq!(receive.origin(&server), data(5));
+        receive.begin_tcp();
+        receive.took_tcp(5);
+        assert_eq!(receive.origin(&server), Origin::Lane);
+        assert_eq!(receive.bells_of(&server, 8), 1, "behind it are data");
+        read_all(&mut receive, &server, 300);
+        assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Back));
+        assert_eq!(receive.origin(&server), Origin::Back);
+        receive.come_back(&server);
+        assert_eq!(receive.origin(&server), Origin::Bells(1));
+        receive.begin_tcp();
+        receive.took_bells(1);
+        assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
+        receive.begin_tcp();
+        receive.took_tcp(7);
+    }
+}
+
+#[test]
+fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
+    let (server, client) = pair();
+    let mut send = SendSide::default();
+    assert!(send.switch(&client, Side::Connected));
+    server.arm(WaitFor::Room);
+    assert!(SendSide::is_answered(&server));
+    assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(true));
+    assert!(!SendSide::is_answered(&server), "bells end here");
+    send.begin_tcp();
+    send.rang(1);
+    send.go_back(&client);
+    assert!(!SendSide::is_answered(&server));
+    assert!(!send.rings_for_room(&client, Side::Connected), "it could not ring");
+}
+
+#[test]
+fn an_end_that_leaves_for_good_calls_the_other_back() {
+    let (server, client) = pair();
+    let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
+    SendSide::attach(&client);
+    assert!(from_server.switch(&server, Side::Accepted));
+    assert!(!from_server.is_called_back(&server));
+    assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
+    from_client.go_back(&client);
+    assert!(from_client.is_back_for_good());
+    assert!(from_server.is_called_back(&server));
+    assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
+    from_server.go_back(&server);
+    assert!(!from_server.switch(&server, Side::Accepted));
+}
+
+#[test]
+fn who_died_between_the_kernel_and_its_count_leaves_a_direction_that_crosses_no_more() {
+    let (_server, client) = pair();
+    let mut on_tcp = SendSide::default();
+    on_tcp.begin_tcp();
+    on_tcp.begin_tcp();
+    on_tcp.wrote_tcp(1);
+    assert!(!on_tcp.switch(&client, Side::Connected));
+    let mut on_lane = SendSide::default();
+    assert!(on_lane.switch(&client, Side::Connected));
+    on_lane.begin_tcp();
+    assert_eq!(on_lane.leave(&client, Side::Connected, Leave::ForNow), None);
 }

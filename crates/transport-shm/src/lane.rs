@@ -78,12 +78,12 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
 /// Control words of an end.
-const WORDS: usize = 4;
+const WORDS: usize = 8;
 
 /// The shared words of one direction, each group on a cache line of its writer.
 #[derive(Debug)]
@@ -99,8 +99,9 @@ struct Block {
     // Written by the sender.
     room_attention: AtomicU32,
     sender_fences: AtomicU32,
+    sender_pad: [AtomicU64; 7],
+    // Written by the sender, rarely.
     words: [AtomicU64; WORDS],
-    sender_pad: [AtomicU64; 3],
     // Written by the sender, read by the node daemon now and then.
     stream_bytes: AtomicU64,
 }
@@ -399,19 +400,20 @@ impl Lane for ShmLane {
     }
 
     #[inline]
-    fn must_ring(&self, what: WaitFor) -> bool {
+    fn is_awaited(&self, what: WaitFor) -> bool {
         fence::light(self.full_fences || self.peer_needs_fences(what));
-        let word = self.peer_attention(what);
-        if word.load(Ordering::Relaxed) != Attention::Armed as u32 {
+        self.peer_attention(what).load(Ordering::Relaxed) == Attention::Armed as u32
+    }
+
+    #[inline]
+    fn must_ring(&self, what: WaitFor) -> bool {
+        if !self.is_awaited(what) {
             return false;
         }
-        word.compare_exchange(
-            Attention::Armed as u32,
-            Attention::Rung as u32,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        )
-        .is_ok()
+        let (armed, rung) = (Attention::Armed as u32, Attention::Rung as u32);
+        self.peer_attention(what)
+            .compare_exchange(armed, rung, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 }
 

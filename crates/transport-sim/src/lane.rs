@@ -450,6 +450,12 @@ impl Lane for SimLane {
         rung
     }
 
+    fn is_awaited(&self, what: WaitFor) -> bool {
+        let mut shared = self.lock();
+        let alive = shared.ends[self.end].alive;
+        alive && shared.ends[1 - self.end].word(what).state == Attention::Armed
+    }
+
     fn must_ring(&self, what: WaitFor) -> bool {
         let mut shared = self.lock();
         if !shared.ends[self.end].alive {

@@ -130,6 +130,9 @@ fn add(
         seen: 0,
         fresh: true,
         kernel_edge: false,
+        kernel_room: false,
+        wants_edge: false,
+        wants_room: false,
         idle: 0,
     };
     let Some(index) = set.insert(registration) else {

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use weft_fabric::WaitFor;
 
-use super::registration::{compute, kernel_ctl, kernel_event, make_edge, parse_tag};
+use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
 use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::{self, flag};
@@ -30,6 +30,7 @@ impl Set {
         let writes = registration.events & OUT != 0;
         connection.settle();
         if compute(registration, connection, false) == 0 {
+            agree(epfd, registration, index);
             connection.drain(registration.fd, owed);
             self.room |= writes;
         } else {
@@ -78,9 +79,9 @@ impl Set {
             }
             let Some(registration) = self.get(index) else { continue };
             let Some(connection) = arena::at(registration.place) else { continue };
-            make_edge(epfd, registration, index, connection);
-            unsure |= !registration.kernel_edge;
             let ready = compute(registration, connection, true);
+            agree(epfd, registration, index);
+            unsure |= !registration.kernel_edge;
             if ready != 0 {
                 registration.idle = 0;
                 events[found] = libc::epoll_event { events: ready, u64: registration.data };
@@ -93,7 +94,7 @@ impl Set {
             }
         }
         if !cold.is_empty() {
-            self.rest(&cold);
+            self.rest(epfd, &cold);
         }
         (found, unsure)
     }
@@ -112,7 +113,7 @@ impl Set {
 
     /// Leaves hot connections to the kernel, but those that have something after all; true when
     /// there is such a one.
-    pub(super) fn rest(&mut self, indices: &[u32]) -> bool {
+    pub(super) fn rest(&mut self, epfd: RawFd, indices: &[u32]) -> bool {
         let mut armed = Vec::with_capacity(indices.len());
         let mut last = None;
         for index in indices {
@@ -135,6 +136,7 @@ impl Set {
         for (index, connection, owed) in armed {
             let Some(registration) = self.get(index) else { continue };
             if compute(registration, connection, false) == 0 {
+                agree(epfd, registration, index);
                 registration.hot = false;
                 connection.drain(registration.fd, owed);
             } else {
@@ -178,9 +180,11 @@ impl Set {
         }
         connection.woken(WaitFor::Data);
         connection.woken(WaitFor::Room);
-        make_edge(epfd, registration, index, connection);
+        let was_edge = registration.kernel_edge;
         let mut ready = compute(registration, connection, true);
-        if connection.readable().is_none() && !registration.spent {
+        agree(epfd, registration, index);
+        // One that just came back from the lane is reported again if there is more than bells.
+        if !registration.wants_edge && !was_edge && !registration.spent {
             // Still on TCP in this direction: data there is data.
             ready |= kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
             registration.spent = ready != 0 && registration.events & ONESHOT != 0;

@@ -7,7 +7,7 @@ use weft_fabric::WaitFor;
 
 use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::{Connection, flag};
-use crate::connection::Owed;
+use crate::bells::Owed;
 use crate::sys::{self, Word};
 
 /// Upper half of a tag; no pointer and no small number looks like it.
@@ -51,8 +51,14 @@ pub(super) struct Registration {
     pub(super) seen: u64,
     /// Report the next readiness whatever the edge says.
     pub(super) fresh: bool,
-    /// The kernel's registration is edge-triggered.
+    /// The kernel's registration is edge-triggered, as it is while the lane brings the data: its
+    /// bells are edges, and what lies undrained in the kernel's socket does not wake again.
     pub(super) kernel_edge: bool,
+    /// The kernel is asked for room, since the sending direction is on TCP.
+    pub(super) kernel_room: bool,
+    /// What the two should be, as last computed.
+    pub(super) wants_edge: bool,
+    pub(super) wants_room: bool,
     pub(super) idle: u32,
 }
 
@@ -82,7 +88,8 @@ pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epo
     } else {
         // While the receiving direction is on TCP, the kernel's own edges and single shots count.
         let own = registration.events & (ET | ONESHOT);
-        IN | RDHUP | if registration.kernel_edge { ET } else { own }
+        let room = if registration.kernel_room { registration.events & OUT } else { 0 };
+        IN | RDHUP | room | if registration.kernel_edge { ET } else { own }
     };
     libc::epoll_event {
         events,
@@ -103,18 +110,15 @@ pub(super) fn kernel_ctl(
     c_int::try_from(sys::c_result(result)).unwrap_or(-1)
 }
 
-/// Once a direction is on the lane, its bells are edges: what lies undrained in the kernel's
-/// socket does not wake again.
-pub(super) fn make_edge(
-    epfd: RawFd,
-    registration: &mut Registration,
-    index: u32,
-    connection: Connection,
-) {
-    if registration.kernel_edge || !registration.laned || connection.readable().is_none() {
+/// Tells the kernel what it is to watch for, when a direction moved since.
+pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
+    let changed = registration.kernel_edge != registration.wants_edge
+        || registration.kernel_room != registration.wants_room;
+    if !changed || !registration.laned || registration.dormant || registration.spent {
         return;
     }
-    registration.kernel_edge = true;
+    registration.kernel_edge = registration.wants_edge;
+    registration.kernel_room = registration.wants_room;
     let mut event = kernel_event(registration, index);
     kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
 }
@@ -130,7 +134,8 @@ pub(super) fn compute(
     }
     let wants = registration.events;
     let mut ready = 0;
-    let (readable, end) = connection.read_readiness();
+    let (readable, end) = connection.read_readiness(registration.fd);
+    registration.wants_edge = readable.is_some();
     if end.hung_up {
         ready |= HUP;
     }
@@ -165,8 +170,10 @@ pub(super) fn compute(
     ready
 }
 
-fn writes(registration: &Registration, connection: Connection) -> bool {
-    connection.writable().unwrap_or_else(|| {
+fn writes(registration: &mut Registration, connection: Connection) -> bool {
+    let writable = connection.writable(registration.fd);
+    registration.wants_room = writable.is_none();
+    writable.unwrap_or_else(|| {
         let events = rustix::event::PollFlags::OUT;
         sys::poll_one(registration.fd, events, 0).is_ok_and(|seen| !seen.is_empty())
     })

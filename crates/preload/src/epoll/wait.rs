@@ -6,6 +6,7 @@ use libc::c_int;
 use weft_sync::{Patience, Step, crowd};
 
 use super::sets::set_of;
+use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
 use crate::{process, sys};
 
@@ -161,20 +162,18 @@ fn finish(
     if kept == 0 && count > 0 { Finished::Again } else { Finished::Return(as_count(kept)) }
 }
 
-/// The kernel's wait, counted, and in slices while somebody waits for room: that bell may have to
-/// come by another way.
+/// The kernel's wait, counted, and in slices while somebody waits for room, which may never come.
 fn sleep(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
     timeout: c_int,
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
-    const SLICE_MS: c_int = 50;
     let mut limit = timeout;
     if let Some(mut set) = set_of(epfd, false) {
         set.sleeping += 1;
-        if set.room && !(0..=SLICE_MS).contains(&limit) {
-            limit = SLICE_MS;
+        if set.room && !(0..=LOOK_AGAIN_MS).contains(&i64::from(limit)) {
+            limit = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(limit);
         }
     }
     let count = kernel(events, limit);
@@ -193,5 +192,5 @@ fn sleep(
 fn prepare_to_sleep(epfd: RawFd) -> bool {
     let Some(mut set) = set_of(epfd, false) else { return false };
     let hot = set.hot.clone();
-    set.rest(&hot)
+    set.rest(epfd, &hot)
 }

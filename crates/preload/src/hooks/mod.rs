@@ -10,6 +10,7 @@ mod raw;
 mod readiness;
 mod signals;
 mod sockets;
+mod splice;
 mod streams;
 mod vectors;
 

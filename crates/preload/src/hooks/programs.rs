@@ -3,7 +3,12 @@
 //! `execl` and its kin, `system`, `popen` and `posix_spawn` call the C library's own exec inside;
 //! what they start inherits connections that it would have to be told of, see `handover`.
 
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use libc::{c_char, c_int};
+use weft_program::Lookup;
 
 use super::{as_int, kernel};
 use crate::handover::Handover;
@@ -14,9 +19,19 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
+/// The program's name, where there is one.
+///
+/// # Safety
+/// `name` is null or a C string.
+unsafe fn name<'a>(name: *const c_char) -> Option<&'a OsStr> {
+    // SAFETY: the caller's promise.
+    (!name.is_null()).then(|| OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
+}
+
 /// # Safety
 /// As execve(2) demands of the arguments.
 unsafe fn with_handover(
+    path: Option<&Path>,
     environment: *const *const c_char,
     exec: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
@@ -24,7 +39,7 @@ unsafe fn with_handover(
         return exec(environment);
     }
     // SAFETY: the caller's promise.
-    match unsafe { Handover::prepare(environment) } {
+    match unsafe { Handover::prepare(path, environment) } {
         Some(handover) => {
             let result = exec(handover.environment());
             let errno = crate::sys::errno();
@@ -48,7 +63,9 @@ unsafe extern "C" fn execve(
             else as_int(kernel!(SYS_execve, path, arguments, environment)))
     };
     // SAFETY: the program's promise to execve(2).
-    unsafe { with_handover(environment, exec) }
+    let name = unsafe { name(path) };
+    // SAFETY: as above.
+    unsafe { with_handover(name.map(Path::new), environment, exec) }
 }
 
 #[unsafe(no_mangle)]
@@ -71,7 +88,11 @@ unsafe extern "C" fn execvpe(
             else as_int(kernel!(SYS_execve, file, arguments, environment)))
     };
     // SAFETY: the program's promise to execvpe(3).
-    unsafe { with_handover(environment, exec) }
+    let found = unsafe { name(file) }
+        .map(|name| weft_program::find(name, std::env::var_os("PATH").as_deref()));
+    let path = if let Some(Lookup::Found(path)) = &found { Some(path.as_path()) } else { None };
+    // SAFETY: as above.
+    unsafe { with_handover(path, environment, exec) }
 }
 
 #[unsafe(no_mangle)]

@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 use rustix::net::{SocketType, ipproto, sockopt};
-use weft_socket::stream::Origin;
-use weft_socket::{Side, closed};
+use weft_socket::{Origin, Side};
 
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag, phase};
@@ -131,9 +130,9 @@ pub(super) fn track_unconnected(fd: c_int) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
-        connection.stay_before_shutdown();
+        connection.stay_unless_moved();
         if connection.decide_if_asked(fd) == phase::LANED {
-            if connection.read_readiness().1.hung_up {
+            if connection.read_readiness(fd).1.hung_up {
                 // Over in both directions, which the kernel's socket is told now.
                 kernel!(SYS_shutdown, fd, libc::SHUT_RDWR);
                 sys::set_errno(libc::ENOTCONN);
@@ -154,24 +153,17 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
         connection.set(flag::READING_SHUT, true);
     }
     let mut on_lane = false;
-    let mut ring = false;
     if how != libc::SHUT_RD
         && let Some(sending) = connection.sending()
         && let Some(lane) = sending.lane
     {
         // Said on the lane in any case: a peer that comes there later must not take the kernel's
         // end for a death.
-        let said = if connection.has(flag::SENDS_STAY) {
-            sending.state.close(lane, closed::WRITING);
-            None
-        } else {
-            sending.state.shut(lane, connection.side())
-        };
+        let said = sending.state.shut(lane, connection.side());
         on_lane = said.is_some();
-        ring = said == Some(true);
-    }
-    if ring {
-        sys::ring(fd);
+        if said == Some(true) {
+            connection.ring(fd, sending.state);
+        }
     }
     match how {
         // The kernel's half close would end the bells too, which the other direction still needs.
@@ -217,7 +209,7 @@ unsafe extern "C" fn setsockopt(
     if level == libc::SOL_SOCKET
         && name == libc::SO_ZEROCOPY
         && let Some(connection) = find(fd)
-        && connection.decide_for_kernel(fd) == phase::LANED
+        && !connection.sends_by_kernel(fd)
     {
         // Its completions would never come; programs that ask then copy.
         sys::set_errno(libc::ENOTSUP);
@@ -254,7 +246,7 @@ unsafe extern "C" fn getsockopt(
         && level == libc::SOL_SOCKET
         && name == libc::SO_ERROR
         && let Some(connection) = find(fd)
-        && let Some(error) = connection.take_error()
+        && let Some(error) = connection.take_error(fd)
         // SAFETY: the kernel just wrote a length there.
         && unsafe { *length } as usize == size_of::<c_int>()
     {
@@ -275,6 +267,11 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
             unsafe { *argument.cast::<c_int>() = bytes };
             return 0;
         }
+        if request == sys::SIOCATMARK && !argument.is_null() && connection.has_lane_data(fd) {
+            // SAFETY: the program's int, which SIOCATMARK writes.
+            unsafe { *argument.cast::<c_int>() = 0 };
+            return 0;
+        }
         if request == libc::FIONBIO && !argument.is_null() {
             // SAFETY: the program's int, which FIONBIO reads.
             let on = unsafe { *argument.cast::<c_int>() } != 0;
@@ -289,10 +286,10 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
 fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
     let receiving = connection.receiving()?;
     let lane = receiving.lane?;
-    let on_tcp = match receiving.state.origin(lane) {
+    let on_tcp = match connection.origin(fd, receiving.state, lane) {
         Origin::Lane => 0,
         // Not switched: the kernel knows all of it.
-        Origin::Tcp { at_most: None } => return None,
+        Origin::Tcp { at_most: None } | Origin::Bells(_) | Origin::Back => return None,
         Origin::Tcp { at_most: Some(left) } => {
             rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0).min(left)
         }

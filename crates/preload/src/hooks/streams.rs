@@ -125,11 +125,6 @@ unsafe extern "C" fn recvfrom(
             let part = unsafe { target(buffer, length) };
             return returned(connection.receive(fd, &mut [part], how));
         }
-        if flags & libc::MSG_OOB != 0 && connection.phase() == crate::arena::phase::LANED {
-            // There is no urgent data on a lane, as when none was sent.
-            sys::set_errno(libc::EINVAL);
-            return -1;
-        }
     }
     real!(recvfrom as
         fn(c_int, *mut c_void, size_t, c_int, *mut sockaddr, *mut socklen_t) -> ssize_t,
@@ -176,9 +171,12 @@ unsafe extern "C" fn __recvfrom_chk(
     unsafe { recvfrom(fd, buffer, length, flags, address, address_length) }
 }
 
-/// Urgent data has no place on a lane: the byte goes in line, as with SO_OOBINLINE.
-fn without_urgent(connection: Connection, flags: c_int) -> c_int {
-    if connection.phase() == crate::arena::phase::LANED { flags & !libc::MSG_OOB } else { flags }
+/// As [`how`], for sending: urgent data and completions are the kernel's, so the direction goes
+/// back to TCP for them. Where that cannot be, the urgent byte goes in line, as with SO_OOBINLINE.
+fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
+    let urgent = flags & libc::MSG_OOB != 0 && connection.sends_by_kernel(fd);
+    let completes = flags & libc::MSG_ZEROCOPY != 0 && connection.is_back_for_good();
+    if urgent || completes { None } else { how(flags & !libc::MSG_OOB) }
 }
 
 #[unsafe(no_mangle)]
@@ -189,7 +187,7 @@ unsafe extern "C" fn send(
     flags: c_int,
 ) -> ssize_t {
     if let Some(connection) = find(fd)
-        && let Some(how) = how(without_urgent(connection, flags))
+        && let Some(how) = how_to_send(connection, fd, flags)
     {
         // SAFETY: the program's promise to send(2).
         let part = unsafe { source(buffer, length) };
@@ -249,7 +247,7 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     if let Some(connection) = find(fd)
-        && let Some(how) = how(without_urgent(connection, flags))
+        && let Some(how) = how_to_send(connection, fd, flags)
         && !message.is_null()
     {
         // SAFETY: the program's message, which sendmsg(2) would read.
@@ -259,8 +257,8 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
     }
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
-    if unsafe { passes_lanes(message) } {
-        // Whoever receives it would find an empty socket; see docs/design/002-direct-sockets.md.
+    if unsafe { passes_stuck_lanes(message) } {
+        // Whoever receives it would not find what lies unread there.
         sys::set_errno(libc::EOPNOTSUPP);
         return -1;
     }
@@ -268,16 +266,16 @@ unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) ->
         else kernel!(SYS_sendmsg, fd, message, flags))
 }
 
-/// True when a message passes descriptors of connections that are on a lane; connections that did
-/// nothing yet stay on TCP from here on.
+/// True when a message passes descriptors of connections that cannot leave their lane; all others
+/// are on TCP from here on, where whoever gets them finds their bytes.
 ///
 /// # Safety
 /// `message` is null or valid for sendmsg(2).
-unsafe fn passes_lanes(message: *const msghdr) -> bool {
+unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
     if message.is_null() || !crate::process::ready() {
         return false;
     }
-    let mut laned = false;
+    let mut stuck = false;
     // SAFETY: the caller's promise.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
@@ -292,15 +290,13 @@ unsafe fn passes_lanes(message: *const msghdr) -> bool {
             for index in 0..count {
                 // SAFETY: inside the data of this header.
                 let fd = unsafe { data.add(index).read_unaligned() };
-                laned |= find(fd).is_some_and(|connection| {
-                    connection.decide_for_kernel(fd) == crate::arena::phase::LANED
-                });
+                stuck |= find(fd).is_some_and(|connection| !connection.goes_back_for_good(fd));
             }
         }
         // SAFETY: the caller's promise.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
-    laned
+    stuck
 }
 
 #[unsafe(no_mangle)]
@@ -440,28 +436,4 @@ unsafe fn send_file(
         unsafe { *offset = off_t::try_from(position).map_err(|_| Errno::OVERFLOW)? };
     }
     if total > 0 { Ok(total) } else { outcome.map(|()| 0) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn splice(
-    input: c_int,
-    input_offset: *mut off_t,
-    output: c_int,
-    output_offset: *mut off_t,
-    length: size_t,
-    flags: u32,
-) -> ssize_t {
-    let laned = |fd| {
-        find(fd).is_some_and(|connection| {
-            connection.decide_for_kernel(fd) == crate::arena::phase::LANED
-        })
-    };
-    if laned(input) || laned(output) {
-        // As for files that cannot splice: programs then read and write.
-        sys::set_errno(libc::EINVAL);
-        return -1;
-    }
-    real!(splice as fn(c_int, *mut off_t, c_int, *mut off_t, size_t, u32) -> ssize_t,
-        (input, input_offset, output, output_offset, length, flags),
-        else kernel!(SYS_splice, input, input_offset, output, output_offset, length, flags))
 }

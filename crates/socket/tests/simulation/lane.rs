@@ -96,6 +96,10 @@ impl Lane for Hooked<'_> {
         self.now().rearm(what)
     }
 
+    fn is_awaited(&self, what: WaitFor) -> bool {
+        self.now().is_awaited(what)
+    }
+
     fn must_ring(&self, what: WaitFor) -> bool {
         self.now().must_ring(what)
     }

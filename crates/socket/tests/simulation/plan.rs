@@ -17,9 +17,12 @@ pub enum Ending {
 pub struct Faults {
     pub forget_bells: bool,
     pub bell_before_switch: bool,
-    pub drain_anything: bool,
     pub one_count_of_sleepers: bool,
     pub attach_without_arming: bool,
+    pub leave_silently: bool,
+    pub keep_owed_bells: bool,
+    pub bells_uncounted: bool,
+    pub close_before_bells: bool,
 }
 
 /// One run.
@@ -39,6 +42,10 @@ pub struct Plan {
     pub reads_slowly: [bool; 2],
     /// The step from which on a host has the lane.
     pub attach_at: [Option<u64>; 2],
+    /// How often a writer of a host goes back to TCP, once in so many calls.
+    pub leaves_every: [Option<u64>; 2],
+    /// The step from which on a host leaves the lane for good.
+    pub leaves_at: [Option<u64>; 2],
     /// (step, host, how).
     pub ending: Option<(u64, usize, Ending)>,
     pub interleave_every: u64,
@@ -65,7 +72,13 @@ impl Plan {
             let how = [Ending::Close, Ending::Abort, Ending::Kill][random.random_range(0..3)];
             (random.random_range(0..600), random.random_range(0..2), how)
         });
+        let leaves_every =
+            [0, 1].map(|_| random.random_bool(0.4).then(|| random.random_range(2..24)));
+        let leaves_at =
+            [0, 1].map(|_| random.random_bool(0.1).then(|| random.random_range(0..400)));
         Self {
+            leaves_every,
+            leaves_at,
             seed,
             mailbox_depth: [16, 16, 32, 256][random.random_range(0..4)],
             sink_bytes: [4096, 4096, 16_384, 1 << 16][random.random_range(0..4)],

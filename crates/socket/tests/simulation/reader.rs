@@ -1,8 +1,7 @@
 //! The thread that reads, as the driver of the preload library does it.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::ReadError;
-use weft_socket::stream::Origin;
+use weft_socket::{Origin, ReadError};
 
 use crate::tcp::Received;
 use crate::world::{Peer, Ready, World, pattern};
@@ -77,7 +76,7 @@ impl Reader {
             }
             State::Try => self.attempt(world),
             State::Ring => {
-                if world.ring(self.host) {
+                if world.ring_for_room(self.host) {
                     self.state = State::Choose;
                 }
             }
@@ -125,26 +124,34 @@ impl Reader {
             if let Attempt::Moved(bytes, _) = attempt
                 && !self.peek
             {
-                receive.took_tcp_alone(bytes);
+                receive.begin_tcp();
+                receive.took_tcp(bytes);
             }
             return Some(attempt);
         }
         let lane = world.lane(self.host);
-        if let Origin::Tcp { at_most } = receive.origin(&lane) {
-            let limit = at_most.map_or(usize::MAX, |most| usize::try_from(most).expect("64 bits"));
-            return Some(self.receive_tcp_before_switch(world, &mut receive, limit));
+        match world.origin(self.host, &mut receive) {
+            Origin::Lane => {}
+            Origin::Tcp { at_most } => {
+                let limit =
+                    at_most.map_or(usize::MAX, |most| usize::try_from(most).expect("64 bits"));
+                let attempt = self.receive_tcp_beside_lane(world, &mut receive, limit);
+                let over = matches!(attempt, Attempt::End | Attempt::Reset);
+                let mut moved = || world.origin(self.host, &mut receive) == Origin::Lane;
+                return Some(if over && moved() { Attempt::Again } else { attempt });
+            }
+            _ => return Some(self.receive_tcp(world, 0)),
         }
         let error = match receive.read(&lane, &mut self.target, self.peek) {
-            Ok(reading) => return Some(Attempt::Moved(reading.bytes, reading.ring)),
+            Ok(reading) => return Some(Attempt::Moved(reading.bytes, reading.room)),
             Err(error) => error,
         };
         Some(match error {
             ReadError::Ended => Attempt::End,
             ReadError::Reset => Attempt::Reset,
             ReadError::Empty if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
-            ReadError::Empty if receive.has_data(&lane) || receive.ended(&lane).is_some() => {
-                Attempt::Again
-            }
+            ReadError::Back => Attempt::Again,
+            ReadError::Empty if receive.readable(&lane) => Attempt::Again,
             ReadError::Empty => {
                 let unread = host.send.try_borrow_mut().ok()?.unread_by_peer(&lane);
                 if unread { Attempt::Reset } else { Attempt::End }
@@ -153,7 +160,7 @@ impl Reader {
     }
 
     /// Takes data and leaves bells to whoever waits for them: looks first, then takes so much.
-    fn receive_tcp_before_switch(
+    fn receive_tcp_beside_lane(
         &mut self,
         world: &World,
         receive: &mut weft_socket::ReceiveSide,
@@ -167,7 +174,7 @@ impl Reader {
         let seen = self.receive_tcp(world, limit);
         self.peek = peeks;
         let Attempt::Moved(bytes, _) = seen else { return seen };
-        let data = receive.took_tcp(&lane, bytes, true);
+        let data = receive.data_of(&lane, bytes);
         // Killed meanwhile, or nothing but bells.
         if world.hosts[self.host].is_gone() || data == 0 {
             return Attempt::Again;
@@ -176,7 +183,8 @@ impl Reader {
             let mut pipe = world.pipes[1 - self.host].borrow_mut();
             let taken = pipe.receive(data, false, world.now());
             assert!(matches!(taken, Received::Bytes(bytes) if bytes.len() == data));
-            receive.took_tcp_alone(data);
+            receive.begin_tcp();
+            receive.took_tcp(data);
         }
         Attempt::Moved(data, false)
     }
@@ -234,14 +242,14 @@ impl Reader {
         if host.has_lane.get() {
             let lane = world.lane(self.host);
             lane.settle();
-            let on_lane = receive.origin(&lane) == Origin::Lane;
+            let on_lane = world.origin(self.host, &mut receive) == Origin::Lane;
             let dead = host.peer.get() != Peer::Alive;
             if on_lane && (dead || receive.readable(&lane)) {
                 drop(receive);
                 return self.wake(world);
             }
             if on_lane {
-                world.drain(self.host, self.owed);
+                world.drain(self.host, self.owed, &mut receive);
             }
         }
         self.state = State::Asleep;

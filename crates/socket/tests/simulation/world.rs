@@ -9,8 +9,7 @@ use std::cell::{Cell, RefCell};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::stream::Origin;
-use weft_socket::{ReceiveSide, SendSide, Side, closed};
+use weft_socket::{Leave, Origin, ReceiveSide, SendSide, Side, closed};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 
 use crate::lane::Hooked;
@@ -256,7 +255,13 @@ impl World {
         let host = &self.hosts[number];
         let mut receive = host.receive.borrow_mut();
         let lane = self.lane(number);
-        let on_lane = host.has_lane.get() && receive.origin(&lane) == Origin::Lane;
+        // The last descriptor: no other thread writes meanwhile.
+        let Ok(mut send) = host.send.try_borrow_mut() else { return };
+        let waits = !abort && host.has_lane.get() && !send.on_lane();
+        if waits && self.awaits_bells(number, &mut receive) {
+            return;
+        }
+        let on_lane = host.has_lane.get() && self.origin(number, &mut receive) == Origin::Lane;
         let unread = if on_lane {
             receive.has_data(&lane)
         } else {
@@ -265,19 +270,36 @@ impl World {
         host.gone.set(if unread || abort { Gone::Abruptly } else { Gone::Orderly });
         if host.has_lane.get() {
             let how = if unread || abort { closed::RESET } else { closed::ORDERLY };
-            let mut send = host.send.borrow_mut();
             send.switch(&lane, host.side);
             if send.close(&lane, how) {
-                self.bell(number);
+                self.bell(number, &mut send);
             }
         }
         if on_lane {
-            self.pipes[1 - number].borrow_mut().receive(usize::MAX, false, self.now());
+            self.take_bells(number, usize::MAX, &mut receive);
         }
         if self.close_socket(number, abort) && !on_lane {
             // Data came in the meantime: the kernel resets.
             host.gone.set(Gone::Abruptly);
         }
+    }
+
+    /// A bell that comes after the close would be answered by a reset, which a peer that reads TCP
+    /// would be told: closing waits for those that are on their way.
+    fn awaits_bells(&self, number: usize, receive: &mut ReceiveSide) -> bool {
+        let (host, lane) = (&self.hosts[number], self.lane(number));
+        if self.plan.faults.close_before_bells {
+            return false;
+        }
+        for what in [WaitFor::Data, WaitFor::Room] {
+            host.owe(lane.disarm(what));
+        }
+        if self.origin(number, receive) == Origin::Lane {
+            self.drain(number, host.owed.get(), receive);
+        }
+        host.owed.get() > host.drained.get()
+            && self.hosts[1 - number].gone.get() != Gone::Killed
+            && self.next_arrival().is_some()
     }
 
     /// The kernel closes what a dead program had open.
@@ -364,23 +386,83 @@ impl World {
         }
     }
 
-    /// Rings the peer; false when the sending direction is locked.
-    pub fn ring(&self, number: usize) -> bool {
+    /// Rings a peer that waits for the room made; false when the sending direction is locked.
+    pub fn ring_for_room(&self, number: usize) -> bool {
         let host = &self.hosts[number];
-        if !self.plan.faults.bell_before_switch {
-            let Ok(mut send) = host.send.try_borrow_mut() else { return false };
-            let may = send.switch(&self.lane(number), host.side);
-            assert!(may || host.is_gone(), "somebody waits who cannot be rung");
-        }
-        if !self.plan.faults.forget_bells || !self.chance(8) {
-            self.bell(number);
+        let lane = self.lane(number);
+        let Ok(mut send) = host.send.try_borrow_mut() else { return false };
+        let ring = if self.plan.faults.bell_before_switch {
+            lane.must_ring(WaitFor::Room)
+        } else {
+            send.rings_for_room(&lane, host.side)
+        };
+        if ring {
+            self.bell(number, &mut send);
         }
         true
     }
 
-    fn bell(&self, number: usize) {
+    /// Rings, with the sending direction locked.
+    pub fn bell(&self, number: usize, send: &mut SendSide) {
+        // The other threads may do anything but this direction's.
+        self.meanwhile();
+        if self.hosts[number].is_gone() || self.plan.faults.forget_bells && self.chance(8) {
+            return;
+        }
+        send.begin_tcp();
         let arrives = self.arrival();
         self.pipes[number].borrow_mut().ring(arrives);
+        send.rang(u64::from(!self.plan.faults.bells_uncounted));
+    }
+
+    /// Takes the sending direction back to TCP, if that can be.
+    pub fn leave(&self, number: usize, send: &mut SendSide, how: Leave) {
+        let (host, lane) = (&self.hosts[number], self.lane(number));
+        let Some(ring) = send.leave(&lane, host.side, how) else { return };
+        if ring && !self.plan.faults.leave_silently {
+            self.bell(number, send);
+        }
+        if !host.is_gone() {
+            send.go_back(&lane);
+        }
+    }
+
+    /// Where the receiving direction stands, after everything that is due there was done.
+    pub fn origin(&self, number: usize, receive: &mut ReceiveSide) -> Origin {
+        let (host, lane) = (&self.hosts[number], self.lane(number));
+        loop {
+            match receive.origin(&lane) {
+                Origin::Back => {
+                    if !self.plan.faults.keep_owed_bells {
+                        host.owed.set(host.drained.get());
+                    }
+                    receive.come_back(&lane);
+                }
+                Origin::Bells(left) => {
+                    let left = usize::try_from(left).expect("few");
+                    if self.take_bells(number, left, receive) == 0 {
+                        return Origin::Bells(1);
+                    }
+                }
+                origin => return origin,
+            }
+        }
+    }
+
+    /// Takes up to `most` bells out of the socket.
+    fn take_bells(&self, number: usize, most: usize, receive: &mut ReceiveSide) -> usize {
+        let pipe = &self.pipes[1 - number];
+        let seen = pipe.borrow().ready(self.now()).min(most);
+        let bells = receive.bells_of(&self.lane(number), seen);
+        if bells == 0 || self.hosts[number].is_gone() {
+            return 0;
+        }
+        receive.begin_tcp();
+        let taken = pipe.borrow_mut().receive(bells, false, self.now());
+        let Received::Bytes(taken) = taken else { panic!("they were seen") };
+        assert!(taken.iter().all(|byte| *byte == 0), "data for bells: {}", self.describe());
+        receive.took_bells(taken.len());
+        taken.len()
     }
 
     /// Remembers what the kernel says of the peer to somebody who looked.
@@ -402,18 +484,11 @@ impl World {
     }
 
     /// Takes bells out of the socket that were owed when there were `owed` of them in all.
-    pub fn drain(&self, number: usize, owed: u32) {
+    pub fn drain(&self, number: usize, owed: u32, receive: &mut ReceiveSide) {
         let host = &self.hosts[number];
         let owed = owed.saturating_sub(host.drained.get()) as usize;
-        let mut pipe = self.pipes[1 - number].borrow_mut();
-        if owed > 0
-            && let Received::Bytes(bells) = pipe.receive(owed, false, self.now())
-        {
-            let data = bells.iter().any(|byte| *byte != 0);
-            assert!(!data, "data was taken for bells: {}", self.describe());
-            let bells = u32::try_from(bells.len()).expect("few");
-            host.drained.set(host.drained.get() + bells);
-        }
+        let taken = u32::try_from(self.take_bells(number, owed, receive)).expect("few");
+        host.drained.set(host.drained.get() + taken);
     }
 
     /// A thread no longer waits; another of its program may.

@@ -1,8 +1,7 @@
 //! The thread that writes, as the driver of the preload library does it.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::stream::Origin;
-use weft_socket::{ReceiveSide, WriteError};
+use weft_socket::{Leave, Origin, ReceiveSide, SendSide, WriteError};
 
 use crate::world::{Peer, Ready, World, pattern};
 
@@ -10,7 +9,6 @@ use crate::world::{Peer, Ready, World, pattern};
 enum State {
     Choose,
     Try,
-    Ring,
     Arm,
     Look,
     Asleep,
@@ -19,13 +17,12 @@ enum State {
     /// Until the kernel has room.
     AsleepOnTcp,
     Shut,
-    /// The half close is to be rung for.
-    RingLast,
     Over,
 }
 
 enum Attempt {
-    Moved(usize, bool),
+    Moved(usize),
+    Again,
     WouldBlock,
     Broken,
 }
@@ -71,9 +68,6 @@ impl Writer {
                 self.state = if left == 0 { State::Shut } else { State::Try };
             }
             State::Try => self.attempt(world),
-            State::Ring if world.ring(self.host) => self.state = self.next(),
-            State::RingLast if world.ring(self.host) => self.state = State::Over,
-            State::Ring | State::RingLast => {}
             State::Arm => self.arm(world),
             State::Look => self.look(world),
             State::Asleep | State::Nap => {
@@ -107,11 +101,12 @@ impl Writer {
         }
         self.state = match attempt {
             None => State::Try,
-            Some(Attempt::Moved(bytes, ring)) => {
+            Some(Attempt::Again) => State::Try,
+            Some(Attempt::Moved(bytes)) => {
                 host.accepted.set(start + bytes as u64);
                 self.rest -= bytes;
                 world.moved();
-                if ring { State::Ring } else { self.next() }
+                self.next()
             }
             Some(Attempt::WouldBlock) => State::Arm,
             Some(Attempt::Broken) => {
@@ -129,6 +124,12 @@ impl Writer {
         let bytes: Vec<u8> =
             (0..self.rest as u64).map(|index| pattern(self.host, start + index)).collect();
         let lane = world.lane(self.host);
+        if host.has_lane.get() {
+            self.leave(world, &mut send);
+        }
+        if host.is_gone() {
+            return None;
+        }
         if !host.has_lane.get() || !send.switch(&lane, host.side) {
             let arrives = world.arrival();
             let sent = world.pipes[self.host].borrow_mut().send(&bytes, arrives);
@@ -136,8 +137,9 @@ impl Writer {
                 None => Attempt::Broken,
                 Some(0) if !bytes.is_empty() => Attempt::WouldBlock,
                 Some(sent) => {
+                    send.begin_tcp();
                     send.wrote_tcp(sent);
-                    Attempt::Moved(sent, false)
+                    Attempt::Moved(sent)
                 }
             });
         }
@@ -146,10 +148,32 @@ impl Writer {
         }
         let (head, tail) = bytes.split_at(world.pick(bytes.len() + 1));
         Some(match send.write(&lane, &[head, tail], world.plan.limits) {
-            Ok(written) => Attempt::Moved(written.bytes, written.ring),
+            Ok(written) => {
+                if written.ring {
+                    world.bell(self.host, &mut send);
+                }
+                Attempt::Moved(written.bytes)
+            }
+            Err(WriteError::Full) if !SendSide::is_answered(&lane) => {
+                world.leave(self.host, &mut send, Leave::ForNow);
+                Attempt::Again
+            }
             Err(WriteError::Full) if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
             Err(_) => Attempt::Broken,
         })
+    }
+
+    /// Goes back to TCP when the plan or the peer wants it.
+    fn leave(&self, world: &World, send: &mut SendSide) {
+        let plan = &world.plan;
+        let lane = world.lane(self.host);
+        let for_good = plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
+        let for_now = plan.leaves_every[self.host].is_some_and(|every| world.chance(every));
+        if for_good && !send.is_back_for_good() || send.is_called_back(&lane) {
+            world.leave(self.host, send, Leave::ForGood);
+        } else if for_now && send.on_lane() {
+            world.leave(self.host, send, Leave::ForNow);
+        }
     }
 
     /// Asks the kernel whether the peer was killed.
@@ -162,7 +186,7 @@ impl Writer {
     fn arm(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         let Ok(send) = host.send.try_borrow_mut() else { return };
-        if !send.switched() {
+        if !send.on_lane() {
             self.state = State::AsleepOnTcp;
             return;
         }
@@ -176,19 +200,19 @@ impl Writer {
         let lane = world.lane(self.host);
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
         lane.settle();
-        if send.writable(&lane) {
+        if send.writable(&lane) || !SendSide::is_answered(&lane) {
             drop(send);
             return self.wake(world);
         }
         drop(send);
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
-        let on_lane = receive.origin(&lane) == Origin::Lane;
+        let on_lane = world.origin(self.host, &mut receive) == Origin::Lane;
         if receive.has_data(&lane) {
             self.state = State::Nap;
             return;
         }
-        if on_lane || world.plan.faults.drain_anything {
-            world.drain(self.host, self.owed);
+        if on_lane {
+            world.drain(self.host, self.owed, &mut receive);
         }
         self.state = State::Asleep;
     }
@@ -210,6 +234,9 @@ impl Writer {
         let mut ring = None;
         if host.has_lane.get() {
             ring = send.shut(&world.lane(self.host), host.side);
+            if ring == Some(true) {
+                world.bell(self.host, &mut send);
+            }
         } else {
             host.declined.set(true);
         }
@@ -221,6 +248,6 @@ impl Writer {
             world.pipes[self.host].borrow_mut().finish(arrives);
         }
         world.moved();
-        self.state = if ring == Some(true) { State::RingLast } else { State::Over };
+        self.state = State::Over;
     }
 }

@@ -5,7 +5,6 @@
 //! had (the program, the library, a value of an option) is an error.
 
 pub mod preload;
-mod program;
 pub mod statistics;
 mod supervise;
 
@@ -20,8 +19,8 @@ use weft_options::runtime_path::ControlSocket;
 use crate::arguments::RunArguments;
 use crate::configuration::Configuration;
 use crate::daemon;
-use program::{Linkage, Lookup};
 use statistics::Block;
+use weft_program::{self as program, Linkage, Lookup};
 
 /// Exit status when the program is there but cannot be executed, as shells have it.
 const EXIT_NOT_EXECUTABLE: u8 = 126;

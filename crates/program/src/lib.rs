@@ -1,7 +1,9 @@
-//! Finding a program as a shell does, and telling whether a library can be preloaded into it.
+//! Layer 1: finding a program as a shell does, and telling whether a library can be preloaded into
+//! it: before `weft run` starts one, and before a program under weft becomes another.
 //!
 //! The file is read, never run. Whatever cannot be understood counts as ordinary: the kernel and
-//! the dynamic linker have the last word.
+//! the dynamic linker have the last word. May depend on the operating system alone.
+#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,0 +1,357 @@
+"""What only the kernel carries, on connections in use: they leave the lane where they have to."""
+
+import fcntl
+import hashlib
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+from semantics import case, exactly, pattern, until_end
+
+SO_ZEROCOPY, MSG_ZEROCOPY, SO_EE_ORIGIN_ZEROCOPY = 60, 0x4000000, 5
+SIOCATMARK = 0x8905
+
+
+class both:
+    """A case in which the two sides do the same."""
+
+    def __init__(self, act):
+        self.server = lambda t: act(t, t.accept())
+        self.client = lambda t: act(t, t.connect())
+
+
+def same(act):
+    kind = both(act)
+    kind.__name__ = act.__name__
+    return case(kind)
+
+
+@same
+def both_write_before_they_read(t, c):
+    c.sendall(pattern(1_500_000))
+    t.say(exactly(c, 1_500_000) == pattern(1_500_000))
+    c.sendall(b"again")
+    t.say(exactly(c, 5))
+    t.sync()
+
+
+@same
+def both_write_by_poll_before_they_read(t, c):
+    c.setblocking(False)
+    waits, data = select.poll(), pattern(1_500_000)
+    waits.register(c, select.POLLOUT)
+    while data:
+        waits.poll()
+        try:
+            data = data[c.send(data) :]
+        except BlockingIOError:
+            pass
+    c.setblocking(True)
+    t.say(exactly(c, 1_500_000) == pattern(1_500_000))
+    t.sync()
+
+
+@same
+def both_write_by_epoll_before_they_read(t, c):
+    c.setblocking(False)
+    waits, data = select.epoll(), pattern(1_500_000)
+    waits.register(c, select.EPOLLOUT | select.EPOLLIN | select.EPOLLET)
+    while data:
+        try:
+            data = data[c.send(data) :]
+        except BlockingIOError:
+            waits.poll()
+    c.setblocking(True)
+    t.say(exactly(c, 1_500_000) == pattern(1_500_000))
+    t.sync()
+
+
+@case
+class reader_pauses_again_and_again:
+    def server(t):
+        c = t.accept()
+        digest, left = hashlib.sha256(), 12_000_000
+        while left:
+            time.sleep(0.07)
+            part = exactly(c, min(left, 1_000_000))
+            digest.update(part)
+            left -= len(part)
+        t.say(digest.hexdigest())
+        c.sendall(b"thanks")
+
+    def client(t):
+        s = t.connect()
+        data = pattern(12_000_000)
+        t.say(hashlib.sha256(data).hexdigest())
+        s.sendall(data)
+        t.say(until_end(s))
+
+
+@case
+class edges_across_a_crossing:
+    def server(t):
+        c = t.accept()
+        c.setblocking(False)
+        waits = select.epoll()
+        waits.register(c, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
+        digest, ended = hashlib.sha256(), False
+        while not ended:
+            waits.poll()
+            time.sleep(0.03)
+            while True:
+                try:
+                    part = c.recv(100_000)
+                except BlockingIOError:
+                    break
+                digest.update(part)
+                if not part:
+                    ended = True
+                    break
+        t.say(digest.hexdigest())
+
+    def client(t):
+        s = t.connect()
+        data = pattern(9_000_000)
+        for start in range(0, len(data), 3_000_000):
+            s.sendall(data[start : start + 3_000_000])
+            time.sleep(0.1)
+        s.close()
+        t.say(hashlib.sha256(data).hexdigest())
+
+
+@case
+class urgent_byte_in_use:
+    def server(t):
+        c = t.accept()
+        t.sync()
+        time.sleep(0.1)
+        waits = select.poll()
+        waits.register(c, select.POLLPRI)
+        t.say("urgent", [event for _, event in waits.poll(2000)])
+        t.attempt("out of line", c.recv, 1, socket.MSG_OOB)
+        t.say(exactly(c, 3))
+        mark = fcntl.ioctl(c, SIOCATMARK, struct.pack("i", 7))
+        t.say("at the mark", struct.unpack("i", mark)[0])
+        t.say(exactly(c, 3))
+        c.sendall(b"answer")
+        t.sync()
+        t.say(until_end(c))
+
+    def client(t):
+        s = t.connect()
+        s.sendall(b"abc")
+        s.send(b"!", socket.MSG_OOB)
+        s.sendall(b"def")
+        t.sync()
+        t.say(exactly(s, 6))
+        t.sync()
+        s.sendall(b"more")
+        s.close()
+
+
+@case
+class signal_for_an_urgent_byte:
+    def server(t):
+        c = t.accept()
+        came = threading.Event()
+        signal.signal(signal.SIGURG, lambda *_: came.set())
+        fcntl.fcntl(c, fcntl.F_SETOWN, os.getpid())
+        t.sync()
+        deadline = time.monotonic() + 3
+        while not came.is_set() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        t.say("signalled", came.is_set())
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        t.sync()
+        s.send(b"!", socket.MSG_OOB)
+        t.sync()
+
+
+@case
+class completions_of_zero_copy:
+    def server(t):
+        c = t.accept()
+        t.say(exactly(c, 500_000) == pattern(500_000))
+        c.sendall(b"ok")
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        t.attempt("asked", s.setsockopt, socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+        data, calls = pattern(500_000), 0
+        while data:
+            data = data[s.send(data[:100_000], MSG_ZEROCOPY) :]
+            calls += 1
+        t.say(exactly(s, 2))
+        told, deadline = 0, time.monotonic() + 5
+        while told < calls and time.monotonic() < deadline:
+            try:
+                _, beside, _, _ = s.recvmsg(1, 512, socket.MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                time.sleep(0.01)
+                continue
+            for _, _, value in beside:
+                _, origin, _, _, _, first, last = struct.unpack("=IBBBBII", value[:16])
+                assert origin == SO_EE_ORIGIN_ZEROCOPY, origin
+                told += last - first + 1
+        t.say("all completed", told == calls)
+        t.sync()
+
+
+PASSED = """
+import os, socket, sys
+ours = socket.socket(fileno=int(sys.argv[1]))
+c = socket.socket(fileno=socket.recv_fds(ours, 1, 1)[1][0])
+left = 400_000
+while left:
+    left -= len(c.recv(left))
+c.sendall(b"from another program")
+c.shutdown(socket.SHUT_WR)
+print("heard", c.recv(100), flush=True)
+"""
+
+
+def without_weft():
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
+@case
+class passed_in_use_to_a_program_without_weft:
+    def server(t):
+        c = t.accept()
+        ours, theirs = socket.socketpair()
+        program = subprocess.Popen(
+            [sys.executable, "-c", PASSED, str(theirs.fileno())],
+            env=without_weft(),
+            pass_fds=[theirs.fileno()],
+            stdout=subprocess.PIPE,
+        )
+        t.sync()
+        t.attempt("passed", socket.send_fds, ours, [b"x"], [c.fileno()])
+        c.close()
+        t.sync()
+        t.say(program.communicate()[0])
+
+    def client(t):
+        s = t.connect()
+        t.sync()
+        # The peer asks for the way back, which this side takes when it next looks.
+        s.settimeout(0.3)
+        t.attempt("nothing yet", s.recv, 1)
+        s.settimeout(None)
+        t.sync()
+        s.sendall(pattern(400_000))
+        t.say(until_end(s))
+        s.sendall(b"bye")
+        s.close()
+
+
+@case
+class passed_in_use_by_a_peer_in_epoll:
+    def server(t):
+        c = t.accept()
+        ours, theirs = socket.socketpair()
+        program = subprocess.Popen(
+            [sys.executable, "-c", PASSED, str(theirs.fileno())],
+            env=without_weft(),
+            pass_fds=[theirs.fileno()],
+            stdout=subprocess.PIPE,
+        )
+        t.sync()
+        time.sleep(0.1)
+        t.attempt("passed", socket.send_fds, ours, [b"x"], [c.fileno()])
+        c.close()
+        t.sync()
+        t.say(program.communicate()[0])
+
+    def client(t):
+        s = t.connect()
+        waits = select.epoll()
+        waits.register(s, select.EPOLLIN)
+        t.sync()
+        t.say(waits.poll(0.5))
+        t.sync()
+        s.sendall(pattern(400_000))
+        t.say([event for _, event in waits.poll()])
+        t.say(until_end(s))
+        s.sendall(b"bye")
+        s.close()
+
+
+@case
+class spliced_into_a_connection:
+    def server(t):
+        c = t.accept()
+        t.say(exactly(c, 200_000) == pattern(200_000))
+        c.sendall(b"thanks")
+
+    def client(t):
+        s = t.connect()
+        inner, outer = os.pipe()
+        data = pattern(200_000)
+        for start in range(0, len(data), 10_000):
+            os.write(outer, data[start : start + 10_000])
+            left = 10_000
+            while left:
+                left -= os.splice(inner, s.fileno(), left)
+        t.say(until_end(s))
+
+
+@case
+class spliced_out_of_a_connection:
+    def server(t):
+        c = t.accept()
+        c.sendall(pattern(300_000))
+        t.sync()
+        c.sendall(b"tail")
+        c.close()
+
+    def client(t):
+        s = t.connect()
+        inner, outer = os.pipe()
+        got = b""
+        while len(got) < 300_000:
+            moved = os.splice(s.fileno(), outer, 30_000)
+            part = os.read(inner, moved)
+            assert len(part) == moved > 0
+            got += part
+        t.say(got == pattern(300_000))
+        t.sync()
+        tail = b""
+        while moved := os.splice(s.fileno(), outer, 100):
+            tail += os.read(inner, moved)
+        t.say(tail)
+        null = os.open("/dev/null", os.O_RDONLY)
+        t.attempt("no pipe", os.splice, s.fileno(), null, 10)
+
+
+@case
+class bytes_that_wait_to_be_read:
+    def server(t):
+        c = t.accept()
+        t.sync()
+        time.sleep(0.2)
+        waiting = struct.unpack("i", fcntl.ioctl(c, termios.FIONREAD, struct.pack("i", 0)))[0]
+        t.say("some", waiting > 100_000)
+        t.say(len(exactly(c, 1_000_000)))
+        t.sync()
+        waiting = struct.unpack("i", fcntl.ioctl(c, termios.FIONREAD, struct.pack("i", 0)))[0]
+        t.say(waiting)
+
+    def client(t):
+        s = t.connect()
+        writer = threading.Thread(target=s.sendall, args=[pattern(1_000_000)])
+        writer.start()
+        t.sync()
+        writer.join()
+        t.sync()

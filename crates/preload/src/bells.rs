@@ -1,0 +1,194 @@
+//! Bells: who is rung, who waits for one, and which of them nobody waits for any more.
+//!
+//! A bell is one byte on the kernel's socket, sent with the sending direction locked, so that a
+//! boundary between the lane and TCP knows how many there were. A thread never takes the bell of
+//! another: those that came, or will, for threads that gave up waiting are *owed*, and only so many
+//! are taken out of the socket.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::PollFlags;
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::{Origin, ReceiveSide, SendSide};
+use weft_transport_shm::lane::ShmLane;
+
+use crate::arena::{Connection, peer};
+use crate::sys;
+
+/// Bells that nobody waited for any more at some moment, in all, and the time they are of: a
+/// direction that went back to TCP begins a new one.
+#[derive(Clone, Copy, Default)]
+pub struct Owed(u64);
+
+impl Owed {
+    const COUNT_BITS: u32 = 32;
+
+    const fn time(self) -> u64 {
+        self.0 >> Self::COUNT_BITS
+    }
+
+    fn count(self) -> u32 {
+        u32::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+    }
+
+    fn one_more(self) -> Self {
+        let count = u64::from(self.count().wrapping_add(1));
+        Self(self.time() << Self::COUNT_BITS | count)
+    }
+
+    const fn next_time(self) -> Self {
+        Self(self.time().wrapping_add(1) << Self::COUNT_BITS)
+    }
+}
+
+impl Connection {
+    /// Rings the peer, with the sending direction locked.
+    pub fn ring(&self, fd: RawFd, sending: &mut SendSide) {
+        sending.begin_tcp();
+        sending.rang(u64::from(sys::ring(fd)));
+    }
+
+    /// A read made room that the peer may wait for.
+    pub fn ring_for_room(&self, fd: RawFd) {
+        if let Some(sending) = self.sending()
+            && let Some(lane) = sending.lane
+            && sending.state.rings_for_room(lane, self.side())
+        {
+            self.ring(fd, sending.state);
+        }
+    }
+
+    fn owed(&self) -> Owed {
+        Owed(self.shared.owed.load(Ordering::Relaxed))
+    }
+
+    /// Counts a bell that came, or will, and that nobody waits for any more, when `taken` finds
+    /// that a word was rung.
+    fn owe_if(&self, taken: impl FnOnce() -> bool) {
+        let time = self.owed().time();
+        if taken() {
+            let _ = self.shared.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| {
+                // What rang before the direction went to TCP is forgotten.
+                (Owed(owed).time() == time).then(|| Owed(owed).one_more().0)
+            });
+        }
+    }
+
+    /// The receiving direction, which is locked, goes back to TCP: all bells so far are in front of
+    /// the data there, and taken by their number.
+    pub fn forget_bells(&self) {
+        self.shared.drained.store(0, Ordering::Relaxed);
+        self.shared.owed.store(self.owed().next_time().0, Ordering::Relaxed);
+    }
+
+    /// Takes up to `most` bells out of the kernel's socket and returns how many there were.
+    pub fn take_bells(
+        &self,
+        fd: RawFd,
+        state: &mut ReceiveSide,
+        lane: &ShmLane,
+        most: usize,
+    ) -> usize {
+        // Looked at first: data that came meanwhile is behind a boundary that is posted by then.
+        let bells = state.bells_of(lane, sys::look_for_bells(fd, most));
+        if bells == 0 {
+            return 0;
+        }
+        state.begin_tcp();
+        let taken = sys::drain(fd, bells);
+        state.took_bells(taken);
+        taken
+    }
+
+    /// Takes bells out of the kernel's socket that were owed when a thread armed, once it found
+    /// nothing: by then their data is taken. Bells that were owed since may be the only ones that
+    /// wake somebody else.
+    pub fn drain(&self, fd: RawFd, owed: Owed) {
+        if owed.count() == self.shared.drained.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(receiving) = self.receiving() else { return };
+        let Some(lane) = receiving.lane else { return };
+        // Only there are all bytes bells.
+        if self.origin(fd, receiving.state, lane) != Origin::Lane {
+            return;
+        }
+        while owed.time() == self.owed().time() {
+            let drained = self.shared.drained.load(Ordering::Relaxed);
+            let left = owed.count().wrapping_sub(drained).cast_signed();
+            let Ok(left @ 1..) = usize::try_from(left) else { return };
+            let taken = self.take_bells(fd, receiving.state, lane, left);
+            self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
+            if taken == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Takes every bell out of the kernel's socket before it is closed: with bytes unread the
+    /// kernel sends a reset instead of an end. A peer that is told the end on the lane does not see
+    /// the reset; for one that reads TCP, bells on their way are waited for.
+    pub fn drain_before_close(&self, fd: RawFd, sends_on_lane: bool) {
+        const WAIT_NS: u64 = 10_000_000;
+        let start = sys::now_ns();
+        loop {
+            let Some(receiving) = self.receiving() else { return };
+            let Some(lane) = receiving.lane else { return };
+            if self.origin(fd, receiving.state, lane) != Origin::Lane {
+                return;
+            }
+            for what in [WaitFor::Data, WaitFor::Room] {
+                self.owe_if(|| lane.disarm(what));
+            }
+            loop {
+                let taken = self.take_bells(fd, receiving.state, lane, usize::MAX);
+                self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
+                if taken == 0 {
+                    break;
+                }
+            }
+            drop(receiving);
+            let left =
+                self.owed().count().wrapping_sub(self.shared.drained.load(Ordering::Relaxed));
+            let all_here = left.cast_signed() <= 0 || self.peer() != peer::ALIVE;
+            if sends_on_lane || all_here || sys::now_ns() - start > WAIT_NS {
+                return;
+            }
+            let _ = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, 1);
+        }
+    }
+
+    /// Arms `what`. Never by way of watching, since others may rely on the word being armed.
+    /// Returns the bells that nobody waits for any more by then.
+    pub fn arm_word(&self, lane: &ShmLane, what: WaitFor) -> Owed {
+        self.owe_if(|| lane.rearm(what));
+        lane.arm(what);
+        self.owed()
+    }
+
+    /// Threads that sleep until there is `what`.
+    pub fn sleepers(&self, what: WaitFor) -> &AtomicU32 {
+        match what {
+            WaitFor::Data => &self.shared.sleepers,
+            WaitFor::Room => &self.shared.room_sleepers,
+        }
+    }
+
+    /// The caller no longer waits for `what`; others may.
+    pub fn stop_waiting_for(&self, lane: &ShmLane, what: WaitFor) {
+        self.stop_waiting_besides(lane, what, 0);
+    }
+
+    /// The same for an epoll set, which looks by itself from now on unless it is not the only one.
+    pub fn woken_for(&self, lane: &ShmLane, what: WaitFor) {
+        self.stop_waiting_besides(lane, what, 1);
+    }
+
+    /// `own` of the sets that it is in are the caller's.
+    fn stop_waiting_besides(&self, lane: &ShmLane, what: WaitFor, own: u32) {
+        let others = self.sleepers(what).load(Ordering::Relaxed) > 0
+            || self.local.registered.load(Ordering::Relaxed) > own;
+        self.owe_if(|| if others { lane.rearm(what) } else { lane.disarm(what) });
+    }
+}

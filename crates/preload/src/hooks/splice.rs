@@ -1,0 +1,95 @@
+//! splice between a pipe and a connection.
+//!
+//! Into a connection the kernel does it, on TCP. Out of a lane it is a read and a write, since the
+//! bytes are in no socket that the kernel knows.
+
+use libc::{c_int, c_uint, off_t, size_t, ssize_t};
+use rustix::event::PollFlags;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+
+use super::{kernel, returned};
+use crate::arena::{Connection, phase};
+use crate::connection::find;
+use crate::real::real;
+use crate::sys;
+use crate::transfer::How;
+
+/// A pipe that is writable takes so many bytes at once.
+const PIPE_BYTES: usize = 4096;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn splice(
+    input: c_int,
+    input_offset: *mut off_t,
+    output: c_int,
+    output_offset: *mut off_t,
+    length: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    let offsets = !input_offset.is_null() || !output_offset.is_null();
+    if let Some(connection) = find(input)
+        && !offsets
+        && connection.decide_for_kernel(input) == phase::LANED
+    {
+        return returned(from_lane(connection, input, output, length, flags));
+    }
+    if find(output).is_some_and(|connection| !connection.sends_by_kernel(output)) {
+        // As for files that cannot splice: programs then read and write.
+        sys::set_errno(libc::EINVAL);
+        return -1;
+    }
+    real!(splice as fn(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t,
+        (input, input_offset, output, output_offset, length, flags),
+        else kernel!(SYS_splice, input, input_offset, output, output_offset, length, flags))
+}
+
+/// Moves what is there into the pipe, as much as goes in without waiting, but waits for the first
+/// byte and for room for it where the kernel would.
+fn from_lane(
+    connection: Connection,
+    input: c_int,
+    output: c_int,
+    length: usize,
+    flags: c_uint,
+) -> Result<usize, Errno> {
+    if output < 0 {
+        return Err(Errno::BADF);
+    }
+    let pipe = sys::borrow(output);
+    if rustix::fs::fcntl_getfl(pipe)? & OFlags::ACCMODE == OFlags::RDONLY {
+        return Err(Errno::BADF);
+    }
+    if FileType::from_raw_mode(rustix::fs::fstat(pipe)?.st_mode) != FileType::Fifo {
+        return Err(Errno::INVAL);
+    }
+    let dont_wait = flags & libc::SPLICE_F_NONBLOCK != 0;
+    let mut buffer = [0; PIPE_BYTES];
+    let mut total = 0;
+    while total < length {
+        let how = How { peek: true, dont_wait: dont_wait || total > 0, ..How::default() };
+        let wanted = buffer.len().min(length - total);
+        let there = match connection.receive(input, &mut [&mut buffer[..wanted]], how) {
+            Ok(0) => break,
+            Ok(there) => there,
+            Err(_) if total > 0 => break,
+            Err(errno) => return Err(errno),
+        };
+        let wait = if how.dont_wait { 0 } else { i64::from(i32::MAX) };
+        if sys::poll_one(output, PollFlags::OUT, wait)?.is_empty() {
+            return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
+        }
+        let moved = match rustix::io::write(pipe, &buffer[..there]) {
+            Ok(moved) => moved,
+            Err(_) if total > 0 => break,
+            Err(errno) => return Err(errno),
+        };
+        let taken = How { wait_all: true, ..How::default() };
+        connection.receive(input, &mut [&mut buffer[..moved]], taken)?;
+        total += moved;
+        if moved < there {
+            break;
+        }
+    }
+    Ok(total)
+}

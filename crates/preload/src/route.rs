@@ -1,0 +1,208 @@
+//! Which way a connection's bytes go: directions that move between TCP and the lane, and what only
+//! the kernel can carry.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use rustix::event::PollFlags;
+use weft_socket::{Leave, Origin, ReceiveSide, SendSide, closed};
+use weft_transport_shm::lane::ShmLane;
+
+use crate::arena::{Connection, phase};
+use crate::{epoll, log, sys};
+
+/// A lane that is full for so long, while the peer takes nothing, is left for TCP, ticks (about
+/// 20 ms): the kernel holds some megabytes more, and programs exist that count on that.
+const STUCK_TICKS: u64 = 50_000_000;
+/// How long who waits for room may sleep before it looks whether that is so.
+pub const LOOK_AGAIN_MS: i64 = 20;
+/// How long a peer may take to go back to TCP when it is asked to.
+const FOLLOW_NS: u64 = 1_000_000_000;
+
+impl Connection {
+    /// Where the next bytes come from, after everything that is due there was done.
+    #[inline]
+    pub fn origin(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> Origin {
+        match state.origin(lane) {
+            Origin::Back | Origin::Bells(_) => self.come_back(fd, state, lane),
+            origin => origin,
+        }
+    }
+
+    #[cold]
+    fn come_back(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> Origin {
+        /// A peer of ours moves once at most while we look.
+        const MOVES_MAX: usize = 64;
+        let mut origin = state.origin(lane);
+        for _ in 0..MOVES_MAX {
+            match origin {
+                Origin::Back => {
+                    self.forget_bells();
+                    state.come_back(lane);
+                }
+                Origin::Bells(left) => {
+                    let left = usize::try_from(left).unwrap_or(usize::MAX);
+                    if self.take_bells(fd, state, lane, left) == 0 {
+                        return origin;
+                    }
+                }
+                Origin::Lane | Origin::Tcp { .. } => return origin,
+            }
+            origin = state.origin(lane);
+        }
+        origin
+    }
+
+    /// Takes the sending direction, which is locked, back to TCP; false when that cannot be.
+    #[cold]
+    pub fn leave(&self, fd: RawFd, sending: &mut SendSide, lane: &ShmLane, how: Leave) -> bool {
+        let Some(ring) = sending.leave(lane, self.side(), how) else { return false };
+        if ring {
+            self.ring(fd, sending);
+        }
+        sending.go_back(lane);
+        self.local.full_since.store(0, Ordering::Relaxed);
+        log::debug!("connection {} sends over TCP again, {how:?}", self.place);
+        true
+    }
+
+    /// The lane is full: takes the sending direction, which is locked, back to TCP if waiting has
+    /// no end, or went on for long; true when it is there.
+    pub fn leaves_when_full(&self, fd: RawFd, sending: &mut SendSide, lane: &ShmLane) -> bool {
+        let due = !SendSide::is_answered(lane)
+            || !sending.is_limited(lane) && self.is_stuck(sending.taken_by_peer(lane));
+        due && self.leave(fd, sending, lane, Leave::ForNow)
+    }
+
+    /// True when what the peer has taken did not grow for long since it was first asked.
+    fn is_stuck(&self, taken: u64) -> bool {
+        let now = sys::ticks().max(1);
+        let since = self.local.full_since.load(Ordering::Relaxed);
+        let grew = self.local.full_taken.swap(taken, Ordering::Relaxed) != taken;
+        if since == 0 || grew {
+            self.local.full_since.store(now, Ordering::Relaxed);
+            return false;
+        }
+        now.wrapping_sub(since) >= STUCK_TICKS
+    }
+
+    /// Something moved.
+    #[inline]
+    pub fn is_not_stuck(&self) {
+        if self.local.full_since.load(Ordering::Relaxed) != 0 {
+            self.local.full_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The peer went back to TCP for good, and this end follows.
+    #[inline]
+    pub fn follow(&self, fd: RawFd, lane: &ShmLane) {
+        if SendSide::is_called(lane) {
+            self.follow_now(fd);
+        }
+    }
+
+    #[cold]
+    fn follow_now(&self, fd: RawFd) {
+        if let Some(sending) = self.sending()
+            && let Some(lane) = sending.lane
+            && sending.state.is_called_back(lane)
+        {
+            self.leave(fd, sending.state, lane, Leave::ForGood);
+        }
+    }
+
+    /// Called before something is sent in a way that only the kernel knows: from here on all goes
+    /// over TCP. False when that cannot be.
+    pub fn sends_by_kernel(&self, fd: RawFd) -> bool {
+        if self.decide_for_kernel(fd) != phase::LANED {
+            return true;
+        }
+        let Some(sending) = self.sending() else { return false };
+        let Some(lane) = sending.lane else { return false };
+        sending.state.is_back_for_good() || self.leave(fd, sending.state, lane, Leave::ForGood)
+    }
+
+    /// True while bytes lie unread on the lane.
+    pub fn has_lane_data(&self, fd: RawFd) -> bool {
+        self.receiving().is_some_and(|receiving| {
+            receiving.lane.is_some_and(|lane| {
+                let on_lane = self.origin(fd, receiving.state, lane) == Origin::Lane;
+                on_lane && receiving.state.has_data(lane)
+            })
+        })
+    }
+
+    /// True when its sending direction went back to TCP for good.
+    pub fn is_back_for_good(&self) -> bool {
+        self.sending().is_some_and(|sending| sending.state.is_back_for_good())
+    }
+
+    /// Takes both directions back to TCP for good, so that others can use the kernel's socket:
+    /// whoever it is passed to, or a program without weft that this process becomes. The peer has
+    /// to follow, which it does when it next looks at the connection.
+    ///
+    /// False when it did not in time, or when data that it sent before lies unread on the lane: the
+    /// connection then goes on as it was, with this end sending over TCP.
+    pub fn goes_back_for_good(&self, fd: RawFd) -> bool {
+        if self.decide_for_kernel(fd) != phase::LANED {
+            return true;
+        }
+        if !self.sends_by_kernel(fd) {
+            return false;
+        }
+        let start = sys::now_ns();
+        loop {
+            {
+                let Some(receiving) = self.receiving() else { return false };
+                let Some(lane) = receiving.lane else { return false };
+                match self.origin(fd, receiving.state, lane) {
+                    Origin::Lane if receiving.state.has_data(lane) => return false,
+                    // Whoever comes to the lane now sees that there is nobody any more.
+                    Origin::Tcp { at_most: None }
+                        if SendSide::is_called(lane)
+                            || !SendSide::peer_attached(lane, self.side()) =>
+                    {
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+            // Nothing but its end comes from a peer that is gone.
+            let seen = sys::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
+            if !seen.is_empty() {
+                break;
+            }
+            if sys::now_ns() - start > FOLLOW_NS {
+                return false;
+            }
+        }
+        self.shared.phase.store(phase::DECLINED, Ordering::Release);
+        epoll::forget(*self);
+        self.drop_lane();
+        true
+    }
+
+    /// Ends the sending direction of a lane for good, as close does.
+    pub fn say_goodbye(&self, fd: RawFd) {
+        let aborts = self.has_lane_data(fd) || lingers_not(fd);
+        let on_lane = self.sending().is_some_and(|sending| {
+            let Some(lane) = sending.lane else { return false };
+            let on_lane = sending.state.switch(lane, self.side());
+            let how = if aborts { closed::RESET } else { closed::ORDERLY };
+            if sending.state.close(lane, how) {
+                self.ring(fd, sending.state);
+            }
+            on_lane
+        });
+        if !lingers_not(fd) {
+            self.drain_before_close(fd, on_lane);
+        }
+    }
+}
+
+/// SO_LINGER with time 0: close is an abort.
+fn lingers_not(fd: RawFd) -> bool {
+    let linger = rustix::net::sockopt::socket_linger(sys::borrow(fd));
+    matches!(linger, Ok(Some(time)) if time.is_zero())
+}

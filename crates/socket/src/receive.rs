@@ -1,0 +1,326 @@
+//! The receiving direction of an end.
+
+use weft_fabric::{Lane, ReceiveCursor, WaitFor};
+
+use crate::route::{Inward, Origin, word};
+use crate::stream::{ReadError, Reading, closed, tag};
+
+/// Where the reader stands.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Position {
+    cursor: ReceiveCursor,
+    /// Bytes of the message at the head that were read.
+    slot_offset: usize,
+    /// Announced bytes of the sink that were not read.
+    chunk_left: u64,
+}
+
+/// The receiving direction of an end.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct ReceiveSide {
+    position: Position,
+    route: Inward,
+    tcp_bytes: u64,
+    lane_bytes: u64,
+    /// Given back since the peer was last considered for a bell.
+    unrung_bytes: u64,
+    unrung_messages: u64,
+    broken: bool,
+}
+
+impl ReceiveSide {
+    /// Where the next bytes come from. May turn from TCP to the lane or back at any time; call it
+    /// again after reading from TCP ([`ReceiveSide::took_tcp`] does).
+    #[inline]
+    pub fn origin<L: Lane>(&mut self, lane: &L) -> Origin {
+        if !self.route.on_lane() {
+            return if self.broken { Origin::Lane } else { self.route.on_tcp(lane) };
+        }
+        if self.is_at_return(lane) { Origin::Back } else { Origin::Lane }
+    }
+
+    /// Everything before a boundary to TCP was read.
+    fn is_at_return<L: Lane>(&self, lane: &L) -> bool {
+        !self.broken
+            && self.position.chunk_left == 0
+            && self.route.is_at_return(lane, self.position.cursor.messages)
+    }
+
+    /// Goes on over TCP, when [`ReceiveSide::origin`] said so. All bells of before lie in front of
+    /// the data there, so the caller forgets first which of them are owed.
+    pub fn come_back<L: Lane>(&mut self, lane: &L) {
+        // Rung is done with. Before the peer learns that it may come again, and ring again.
+        lane.rearm(WaitFor::Data);
+        lane.rearm(WaitFor::Room);
+        self.route.cross_to_tcp(lane);
+    }
+
+    /// A call that takes bytes from TCP begins; [`ReceiveSide::took_tcp`] or
+    /// [`ReceiveSide::took_bells`] ends it.
+    pub fn begin_tcp(&mut self) {
+        // Who died in between may have taken bytes uncounted: no boundary can be found any more.
+        self.broken |= !self.route.begin_counting();
+    }
+
+    /// `bytes` lie on TCP while [`ReceiveSide::origin`] said so. Returns how many of them are data;
+    /// the rest are bells that came behind a switch.
+    pub fn data_of<L: Lane>(&self, lane: &L, bytes: usize) -> usize {
+        self.route.data_of(lane, bytes)
+    }
+
+    /// `bytes` of data were taken from TCP.
+    pub fn took_tcp(&mut self, bytes: usize) {
+        assert!(!self.on_lane() || bytes == 0, "after the switch only bells come from TCP");
+        self.route.count(bytes as u64);
+        self.tcp_bytes += bytes as u64;
+    }
+
+    /// Of `seen` bytes that lie on TCP, those that are bells. Look at TCP first, then ask.
+    pub fn bells_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+        self.route.bells_of(lane, seen)
+    }
+
+    /// So many bells were taken from TCP.
+    pub fn took_bells(&mut self, bells: usize) {
+        self.route.count(bells as u64);
+    }
+
+    /// True when this direction is on the lane.
+    #[must_use]
+    pub const fn on_lane(&self) -> bool {
+        self.route.on_lane()
+    }
+
+    /// Copies what has arrived on the lane, without taking it when `peek`.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read<L: Lane>(
+        &mut self,
+        lane: &L,
+        target: &mut [u8],
+        peek: bool,
+    ) -> Result<Reading, ReadError> {
+        if self.broken {
+            return Err(ReadError::Reset);
+        }
+        let mut walk = Walk { position: self.position, skip: 0 };
+        let mut filled = 0;
+        while filled < target.len() {
+            let more = self.step(lane, &mut walk, &mut target[filled..], peek);
+            match more {
+                Ok(0) => break,
+                Ok(bytes) => filled += bytes,
+                Err(error) if filled == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        if filled == 0 && !target.is_empty() {
+            return Err(self.why_empty(lane));
+        }
+        if peek {
+            return Ok(Reading { bytes: filled, room: false });
+        }
+        self.lane_bytes += filled as u64;
+        Ok(Reading { bytes: filled, room: self.gave_room(lane) })
+    }
+
+    /// Copies from the chunk or message at the head; 0 when nothing is there.
+    #[inline]
+    fn step<L: Lane>(
+        &mut self,
+        lane: &L,
+        walk: &mut Walk,
+        target: &mut [u8],
+        peek: bool,
+    ) -> Result<usize, ReadError> {
+        loop {
+            if walk.position.chunk_left > 0 {
+                return Ok(self.step_chunk(lane, walk, target, peek));
+            }
+            let slot = match lane.peek(&walk.position.cursor) {
+                Ok(Some(slot)) => slot,
+                Ok(None) => return Ok(0),
+                Err(_) => return Err(self.break_off()),
+            };
+            let length = usize::from(slot.length);
+            match slot.tag {
+                tag::VELO | tag::VELO_LAST if walk.position.slot_offset < length => {
+                    let offset = walk.position.slot_offset;
+                    let size = (length - offset).min(target.len());
+                    lane.read(&walk.position.cursor, offset, &mut target[..size]);
+                    walk.position.slot_offset += size;
+                    if walk.position.slot_offset == length {
+                        walk.position.slot_offset = 0;
+                        self.pass(lane, walk, peek);
+                    } else if !peek {
+                        self.position = walk.position;
+                    }
+                    return Ok(size);
+                }
+                tag::RMA_INFO if length == 4 => {
+                    let mut bytes = [0; 4];
+                    lane.read(&walk.position.cursor, 0, &mut bytes);
+                    let chunk = u64::from(u32::from_le_bytes(bytes));
+                    if chunk == 0 || chunk > lane.sink_bytes() {
+                        return Err(self.break_off());
+                    }
+                    walk.position.chunk_left = chunk;
+                    self.pass(lane, walk, peek);
+                }
+                _ => return Err(self.break_off()),
+            }
+        }
+    }
+
+    fn step_chunk<L: Lane>(
+        &mut self,
+        lane: &L,
+        walk: &mut Walk,
+        target: &mut [u8],
+        peek: bool,
+    ) -> usize {
+        let left = usize::try_from(walk.position.chunk_left).unwrap_or(usize::MAX);
+        let size = left.min(target.len());
+        lane.view(&walk.position.cursor, walk.skip, &mut target[..size]);
+        walk.position.chunk_left -= size as u64;
+        if peek {
+            walk.skip += size as u64;
+        } else {
+            // The position moves before the room is given back: whoever dies in between has read
+            // the bytes once, and the peer misses a credit that no one waits for any more.
+            let mut cursor = walk.position.cursor;
+            cursor.bytes = cursor.bytes.wrapping_add(size as u64);
+            self.position = Position { cursor, ..walk.position };
+            lane.release(&mut walk.position.cursor, size as u64);
+            self.unrung_bytes += size as u64;
+        }
+        size
+    }
+
+    /// Goes past the message at the head.
+    fn pass<L: Lane>(&mut self, lane: &L, walk: &mut Walk, peek: bool) {
+        if peek {
+            walk.position.cursor.messages = walk.position.cursor.messages.wrapping_add(1);
+            return;
+        }
+        lane.advance(&mut walk.position.cursor, false);
+        self.position = walk.position;
+        self.unrung_messages += 1;
+    }
+
+    fn break_off(&mut self) -> ReadError {
+        self.broken = true;
+        ReadError::Reset
+    }
+
+    /// Whether the peer waits for room and is to be rung: when a good part came free, or when
+    /// nothing is left to read, so that it can never wait for what will not come.
+    fn gave_room<L: Lane>(&mut self, lane: &L) -> bool {
+        let much = self.unrung_bytes >= lane.sink_bytes() / 4
+            || self.unrung_messages >= lane.mailbox_depth() / 2;
+        if !much && !self.is_drained(lane) {
+            return false;
+        }
+        self.unrung_bytes = 0;
+        self.unrung_messages = 0;
+        lane.is_awaited(WaitFor::Room)
+    }
+
+    fn is_drained<L: Lane>(&self, lane: &L) -> bool {
+        self.position.chunk_left == 0 && matches!(lane.peek(&self.position.cursor), Ok(None))
+    }
+
+    fn why_empty<L: Lane>(&self, lane: &L) -> ReadError {
+        match self.ended(lane) {
+            None if self.is_at_return(lane) => ReadError::Back,
+            None => ReadError::Empty,
+            Some(closed::RESET) => ReadError::Reset,
+            Some(_) => ReadError::Ended,
+        }
+    }
+
+    /// How the peer ended its direction, once everything before was read.
+    #[inline]
+    pub fn ended<L: Lane>(&self, lane: &L) -> Option<u64> {
+        let value = lane.posted(word::CLOSED);
+        // A message sent before the end is visible with it, so an end that counts more messages
+        // than were read means: look again.
+        let read_all =
+            value != 0 && (value >> 2).saturating_sub(1) <= self.position.cursor.messages;
+        // Looked at after the end: one that is behind a boundary to TCP is told there.
+        let here = read_all && self.position.chunk_left == 0 && !self.is_at_return(lane);
+        here.then_some(value & closed::MASK)
+    }
+
+    /// How the peer closed, whether or not everything was read.
+    pub fn peer_closed<L: Lane>(lane: &L) -> Option<u64> {
+        match lane.posted(word::CLOSED) {
+            0 => None,
+            value => Some(value & closed::MASK),
+        }
+    }
+
+    /// True when a read would not be [`ReadError::Empty`].
+    #[inline]
+    pub fn readable<L: Lane>(&self, lane: &L) -> bool {
+        self.broken
+            || !self.is_drained(lane)
+            || self.ended(lane).is_some()
+            || self.is_at_return(lane)
+    }
+
+    /// True while data lies unread.
+    pub fn has_data<L: Lane>(&self, lane: &L) -> bool {
+        !self.is_drained(lane)
+    }
+
+    /// How many messages arrived in all, one more after the peer's end: when this grows, there is
+    /// an edge. `from` is what was answered before.
+    pub fn arrived<L: Lane>(&self, lane: &L, from: u64) -> u64 {
+        let taken = self.position.cursor.messages;
+        // A mailbox holds no more, though a hostile peer could fill slots as fast as we look.
+        let arrived_max = taken.wrapping_add(lane.mailbox_depth());
+        let mut probe = self.position.cursor;
+        probe.messages = from.clamp(taken, arrived_max.max(taken));
+        while probe.messages < arrived_max && matches!(lane.peek(&probe), Ok(Some(_))) {
+            probe.messages += 1;
+        }
+        probe.messages + u64::from(lane.posted(word::CLOSED) != 0)
+    }
+
+    /// Bytes that can be read at once (FIONREAD), as far as what the peer wrote makes sense.
+    pub fn available<L: Lane>(&self, lane: &L) -> u64 {
+        let mut cursor = self.position.cursor;
+        let mut messages = 0;
+        let mut chunks = self.position.chunk_left;
+        let mut offset = self.position.slot_offset as u64;
+        for _ in 0..lane.mailbox_depth() {
+            let Ok(Some(slot)) = lane.peek(&cursor) else { break };
+            if slot.tag == tag::RMA_INFO {
+                let mut bytes = [0; 4];
+                lane.read(&cursor, 0, &mut bytes);
+                chunks = chunks.saturating_add(u64::from(u32::from_le_bytes(bytes)));
+            } else {
+                messages += u64::from(slot.length).saturating_sub(offset);
+            }
+            offset = 0;
+            cursor.messages = cursor.messages.wrapping_add(1);
+        }
+        messages + chunks.min(lane.sink_bytes())
+    }
+
+    /// Bytes received: over TCP and over the lane.
+    #[must_use]
+    pub const fn totals(&self) -> (u64, u64) {
+        (self.tcp_bytes, self.lane_bytes)
+    }
+}
+
+/// A read in progress: the position it is at, and what a peek went past in the sink.
+struct Walk {
+    position: Position,
+    skip: u64,
+}

@@ -1,0 +1,254 @@
+//! Which way a direction goes, over TCP or over the lane, and the byte boundaries between the two.
+//!
+//! A direction begins on TCP and crosses as often as it likes: to the lane at a number of bytes
+//! that went over TCP (data and bells), back to TCP at a number of messages that went over the
+//! lane. The writer posts a boundary and goes on behind it at once; the reader crosses when it has
+//! taken everything before, and says so. Boundaries of one kind share a word, so the writer goes to
+//! the lane again only when the reader has come back from it.
+//!
+//! Bytes of TCP are counted beside the kernel's call that moves them. A process that dies between
+//! the two leaves its relatives with a count that may be wrong: they notice, and such a direction
+//! crosses no more.
+
+use weft_fabric::Lane;
+
+/// Control words.
+pub(crate) mod word {
+    /// 1 when the end has the lane.
+    pub const ATTACHED: usize = 0;
+    /// Bytes that the end's receive buffer holds, 0 when its program did not fix that.
+    pub const RECEIVE_BUFFER: usize = 1;
+    /// `(messages sent + 1) << 2 | how`.
+    pub const CLOSED: usize = 2;
+    /// `crossings << 2 | leaving`: odd is the lane.
+    pub const ROUTE: usize = 3;
+    /// Bytes on TCP before the lane goes on.
+    pub const TO_LANE: usize = 4;
+    /// Messages on the lane before TCP goes on.
+    pub const TO_TCP_MESSAGES: usize = 5;
+    /// Bytes on TCP, the last of them bells, before its data go on.
+    pub const TO_TCP_POSITION: usize = 6;
+    /// Crossings of the other direction that this end, its reader, has made.
+    pub const PASSED: usize = 7;
+}
+
+/// How long an end leaves the lane for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Leave {
+    /// Until the reader has come back from it.
+    ForNow,
+    /// The other end leaves, too.
+    ForGood,
+}
+
+/// Where the next bytes of the receiving direction come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// From TCP, at most so many: behind them come bells.
+    Tcp {
+        /// `None` while the peer has not switched.
+        at_most: Option<u64>,
+    },
+    /// From TCP, behind so many bells.
+    Bells(u64),
+    /// From the lane.
+    Lane,
+    /// From TCP again: [`crate::ReceiveSide::come_back`] is due.
+    Back,
+}
+
+/// What the peer says of its sending direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerRoute(u64);
+
+impl PeerRoute {
+    pub fn of<L: Lane>(lane: &L) -> Self {
+        Self(lane.posted(word::ROUTE))
+    }
+
+    pub const fn crossings(self) -> u64 {
+        self.0 >> 2
+    }
+
+    const fn is_on_tcp(self) -> bool {
+        self.crossings().is_multiple_of(2)
+    }
+
+    /// It ended its direction on TCP, so that it can send no bells.
+    pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
+        lane.posted(word::CLOSED) != 0 && Self::of(lane).is_on_tcp()
+    }
+
+    pub const fn leaves_for_good(self) -> bool {
+        self.0 & 3 == 1 + Leave::ForGood as u64
+    }
+
+    /// It is on the lane and stays, or can come there for the first time.
+    pub const fn can_ring(self) -> bool {
+        self.0 & 3 == 0 && (!self.is_on_tcp() || self.crossings() == 0)
+    }
+}
+
+/// The writer's side of the boundaries.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Outward {
+    crossings: u64,
+    /// 0, or one more than a [`Leave`].
+    leaving: u64,
+    /// Bytes that went over TCP, data and bells.
+    position: u64,
+    /// Between a call of the kernel and its count.
+    counting: bool,
+    /// A process died there.
+    uncertain: bool,
+}
+
+impl Outward {
+    #[inline]
+    pub const fn on_lane(&self) -> bool {
+        self.crossings & 1 == 1
+    }
+
+    pub const fn is_for_good(&self) -> bool {
+        self.leaving == 1 + Leave::ForGood as u64
+    }
+
+    pub fn begin_counting(&mut self) {
+        self.uncertain |= self.counting;
+        self.counting = true;
+    }
+
+    pub fn count(&mut self, bytes: u64) {
+        self.counting = false;
+        self.position += bytes;
+    }
+
+    const fn is_certain(&self) -> bool {
+        !self.uncertain && !self.counting
+    }
+
+    /// True when a boundary to the lane may be posted.
+    pub fn may_cross<L: Lane>(&self, lane: &L) -> bool {
+        // The words of the boundary before last are free when the reader has passed the last.
+        let free = self.crossings == 0 || lane.posted(word::PASSED) == self.crossings;
+        !self.on_lane() && !self.is_for_good() && self.is_certain() && free
+    }
+
+    pub fn go_to_lane<L: Lane>(&mut self, lane: &L) {
+        assert!(!self.on_lane(), "it is there");
+        self.leaving = 0;
+        lane.post(word::TO_LANE, self.position);
+        self.crossings += 1;
+        self.post(lane);
+    }
+
+    /// Announces that the lane will be left; false when that cannot be.
+    pub fn begin_leaving<L: Lane>(&mut self, lane: &L, how: Leave) -> bool {
+        if !self.is_certain() {
+            return false;
+        }
+        self.leaving = self.leaving.max(1 + how as u64);
+        self.post(lane);
+        true
+    }
+
+    /// Goes back to TCP behind `messages` messages.
+    pub fn go_to_tcp<L: Lane>(&mut self, lane: &L, messages: u64) {
+        assert!(self.on_lane(), "it is there");
+        lane.post(word::TO_TCP_MESSAGES, messages);
+        lane.post(word::TO_TCP_POSITION, self.position);
+        self.crossings += 1;
+        self.post(lane);
+    }
+
+    fn post<L: Lane>(&self, lane: &L) {
+        lane.post(word::ROUTE, self.crossings << 2 | self.leaving);
+    }
+}
+
+/// The reader's side of the boundaries.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Inward {
+    crossings: u64,
+    /// Bytes taken from TCP, data and bells.
+    taken: u64,
+    /// Up to here all that is left on TCP are bells.
+    skip_to: u64,
+    /// Between a call of the kernel and its count.
+    counting: bool,
+}
+
+impl Inward {
+    #[inline]
+    pub const fn on_lane(&self) -> bool {
+        self.crossings & 1 == 1
+    }
+
+    /// False when a process died between taking and counting.
+    pub fn begin_counting(&mut self) -> bool {
+        !std::mem::replace(&mut self.counting, true)
+    }
+
+    pub fn count(&mut self, bytes: u64) {
+        self.counting = false;
+        self.taken += bytes;
+    }
+
+    /// True when the writer has posted a boundary that this side did not cross.
+    fn has_boundary<L: Lane>(&self, lane: &L) -> bool {
+        PeerRoute::of(lane).crossings() > self.crossings
+    }
+
+    /// True when what was read, `messages` in all, is everything before a boundary to TCP.
+    pub fn is_at_return<L: Lane>(&self, lane: &L, messages: u64) -> bool {
+        self.on_lane() && self.has_boundary(lane) && lane.posted(word::TO_TCP_MESSAGES) <= messages
+    }
+
+    /// Goes to TCP; the writer may then come to the lane again.
+    pub fn cross_to_tcp<L: Lane>(&mut self, lane: &L) {
+        assert!(self.on_lane(), "it is there");
+        self.skip_to = lane.posted(word::TO_TCP_POSITION);
+        self.crossings += 1;
+        lane.post(word::PASSED, self.crossings);
+    }
+
+    /// Where the next bytes come from while this side is on TCP; crosses to the lane when all
+    /// before it was taken.
+    pub fn on_tcp<L: Lane>(&mut self, lane: &L) -> Origin {
+        if self.taken < self.skip_to {
+            return Origin::Bells(self.skip_to - self.taken);
+        }
+        if !self.has_boundary(lane) {
+            return Origin::Tcp { at_most: None };
+        }
+        match lane.posted(word::TO_LANE).saturating_sub(self.taken) {
+            0 => {
+                self.crossings += 1;
+                lane.post(word::PASSED, self.crossings);
+                Origin::Lane
+            }
+            left => Origin::Tcp { at_most: Some(left) },
+        }
+    }
+
+    /// Of `seen` bytes that lie on TCP, those that are data while this side is there.
+    pub fn data_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+        if !self.has_boundary(lane) {
+            return seen;
+        }
+        let left = lane.posted(word::TO_LANE).saturating_sub(self.taken);
+        seen.min(usize::try_from(left).unwrap_or(usize::MAX))
+    }
+
+    /// Of `seen` bytes that lie on TCP, those that are bells.
+    pub fn bells_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+        let end = match self.on_lane() {
+            true if !self.has_boundary(lane) => return seen,
+            true => lane.posted(word::TO_TCP_POSITION),
+            false => self.skip_to,
+        };
+        seen.min(usize::try_from(end.saturating_sub(self.taken)).unwrap_or(usize::MAX))
+    }
+}
