@@ -1,5 +1,6 @@
 """What only the kernel carries, on connections in use: they leave the lane where they have to."""
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -354,4 +355,32 @@ class bytes_that_wait_to_be_read:
         writer.start()
         t.sync()
         writer.join()
+        t.sync()
+
+
+@case
+class passed_with_bytes_unread:
+    def server(t):
+        c = t.accept()
+        t.sync()
+        # So that both ends are through: what was sent lies unread here.
+        time.sleep(0.1)
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(ours, [b"x"], [c.fileno()])
+            passed = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+        except OSError as error:
+            # A lane's bytes cannot be passed on; the connection goes on where it was.
+            assert error.errno == errno.EOPNOTSUPP, error
+            passed = c
+        t.say(exactly(passed, 6))
+        passed.sendall(b"answer")
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        s.sendall(b"unread")
+        t.sync()
+        t.say(exactly(s, 6))
+        s.sendall(b"more")
         t.sync()

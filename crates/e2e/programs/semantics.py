@@ -156,7 +156,7 @@ def fill(connection):
 
 def main():
     # The cases are in files beside this one.
-    modules = "stream", "connection", "readiness", "process", "buffers", "kernel"
+    modules = "stream", "connection", "readiness", "process", "buffers", "calls", "kernel"
     for module in modules:
         __import__(f"cases_{module}")
     if sys.argv[1] == "list":

@@ -99,7 +99,7 @@ fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
 /// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
 /// somebody who does not read.
 fn leaves(name: &str) -> bool {
-    const NAMES: [&str; 22] = [
+    const NAMES: [&str; 23] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -115,6 +115,7 @@ fn leaves(name: &str) -> bool {
         "non_blocking_read_and_full_write",
         "passed_in_use_by_a_peer_in_epoll",
         "passed_in_use_to_a_program_without_weft",
+        "passed_with_bytes_unread",
         "reader_pauses_again_and_again",
         "signal_for_an_urgent_byte",
         "spliced_into_a_connection",

@@ -1,7 +1,7 @@
 //! Layer 3: direct sockets without I/O.
 //!
 //! - [`stream`]: one end of a TCP connection that can move to a lane and back: eager messages,
-//! puts,   credits, shutdown and close; its directions are [`send`] and [`receive`].
+//!   puts, credits, shutdown and close; its directions are [`send`] and [`receive`].
 //! - [`route`]: the byte boundaries at which a direction moves.
 //! - [`matchmaker`]: which two ends are the same connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.

@@ -1,7 +1,7 @@
 //! One end of a TCP connection over a lane: the BCopy mode of 003 section 5.5.3.2.
 //!
 //! The kernel's connection stays as it is (the shadow socket); a direction moves to the lane at a
-//! byte boundary and stays there. Bytes travel as the messages of Table 5.3:
+//! byte boundary, and back at another. Bytes travel as the messages of Table 5.3:
 //!
 //! - `VELO`, `VELO_LAST`: messages with payload, for writes up to [`Limits::eager_bytes`].
 //! - `RMA_INFO`: a message that announces bytes put into the sink.
@@ -31,7 +31,7 @@
 //!
 //! # Invariants
 //! - All state of an end is in [`crate::SendSide`] and [`crate::ReceiveSide`], plain values that
-//! are valid when   zeroed, each used under a lock of its own by whichever process holds the end.
+//!   are valid when zeroed, each used under a lock of its own by whichever process holds the end.
 //! - Positions are published after the copy they stand for, so a process that dies in between has
 //!   moved nothing.
 //! - Whatever the peer writes gives bytes, an end or an error, never a panic or a loop.

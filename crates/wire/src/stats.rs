@@ -151,7 +151,7 @@ impl TcpReason {
             Self::RawUse => "used in a way that only the kernel serves (fdopen, splice, ...)",
             Self::Exec => "handed to another program by exec",
             Self::PassedFd => "passed to another process",
-            Self::ShortLived => "closed before it could switch",
+            Self::ShortLived => "too short to move",
             Self::Other => "other",
         }
     }

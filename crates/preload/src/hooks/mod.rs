@@ -4,7 +4,9 @@
 //! panic: `extern "C"` functions abort the program on a panic, so invariants that hold them are
 //! checked, not assumed.
 
+mod aliases;
 mod descriptors;
+mod formatted;
 mod programs;
 mod raw;
 mod readiness;

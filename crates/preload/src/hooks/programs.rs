@@ -52,7 +52,7 @@ unsafe fn with_handover(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execve(
+pub(super) unsafe extern "C" fn execve(
     path: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -69,7 +69,10 @@ unsafe extern "C" fn execve(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
+pub(super) unsafe extern "C" fn execv(
+    path: *const c_char,
+    arguments: *const *const c_char,
+) -> c_int {
     // SAFETY: the C library's own environment.
     let environment = unsafe { environ };
     // SAFETY: execv is execve with the program's environment.
@@ -77,7 +80,7 @@ unsafe extern "C" fn execv(path: *const c_char, arguments: *const *const c_char)
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execvpe(
+pub(super) unsafe extern "C" fn execvpe(
     file: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -96,7 +99,10 @@ unsafe extern "C" fn execvpe(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
+pub(super) unsafe extern "C" fn execvp(
+    file: *const c_char,
+    arguments: *const *const c_char,
+) -> c_int {
     // SAFETY: the C library's own environment.
     let environment = unsafe { environ };
     // SAFETY: execvp is execvpe with the program's environment.
@@ -104,7 +110,7 @@ unsafe extern "C" fn execvp(file: *const c_char, arguments: *const *const c_char
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn fork() -> libc::pid_t {
+pub(super) unsafe extern "C" fn fork() -> libc::pid_t {
     let child = real!(fork as fn() -> libc::pid_t, (),
         else as_int(kernel!(SYS_fork)));
     if child < 0 && process::ready() {

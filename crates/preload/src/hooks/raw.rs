@@ -1,11 +1,13 @@
-//! `syscall`: calls by number, of which one must not work.
+//! `syscall`: calls by number.
 //!
-//! A program that polls by io_uring and reads by calls that are hooked would wait on the kernel's
-//! socket for data that comes on a lane. Where io_uring is missing, as in most containers, programs
-//! go on with epoll; so it is missing here.
+//! Those that a hook serves go to the hook, so that programs which make them by number find their
+//! bytes. One must not work: a program that polls by io_uring and reads by calls that are hooked
+//! would wait on the kernel's socket for data that comes on a lane. Where io_uring is missing, as
+//! in most containers, programs go on with epoll; so it is missing here.
 
-use libc::c_long;
+use libc::{c_int, c_long, c_uint, c_ulong, off_t, size_t, socklen_t};
 
+use super::{descriptors, readiness, sockets, splice, streams, vectors};
 use crate::real::real;
 use crate::{process, sys};
 
@@ -19,14 +21,20 @@ unsafe extern "C" fn syscall(
     fifth: usize,
     sixth: usize,
 ) -> c_long {
-    if number == libc::SYS_io_uring_setup && process::ready() {
-        return refused();
+    let arguments = [first, second, third, fourth, fifth, sixth];
+    if process::ready() {
+        if number == libc::SYS_io_uring_setup {
+            return refused();
+        }
+        // SAFETY: the program's promise to the call of this number.
+        if let Some(result) = unsafe { hooked(number, arguments) } {
+            return result;
+        }
     }
     // Six are passed on whatever the call takes, as the C library itself does.
     real!(syscall as
         fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long,
         (number, first, second, third, fourth, fifth, sixth), else {
-        let arguments = [first, second, third, fourth, fifth, sixth];
         // SAFETY: the program's own call, passed on unchanged.
         let result = unsafe { sys::raw(number, arguments) };
         c_long::try_from(sys::c_result(result)).unwrap_or(-1)
@@ -38,4 +46,104 @@ fn refused() -> c_long {
     crate::log::debug!("io_uring is refused, so that the program polls by other calls");
     sys::set_errno(libc::ENOSYS);
     -1
+}
+
+/// An argument as the kernel takes it from a register.
+trait FromWord {
+    fn from_word(word: usize) -> Self;
+}
+
+macro_rules! from_word {
+    ($($type:ty)*) => {
+        $(impl FromWord for $type {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap,
+                reason = "as the kernel does with a register")]
+            fn from_word(word: usize) -> Self {
+                word as $type
+            }
+        })*
+    };
+}
+
+from_word! { c_int c_uint size_t c_ulong off_t }
+
+impl<T> FromWord for *mut T {
+    fn from_word(word: usize) -> Self {
+        std::ptr::with_exposed_provenance_mut(word)
+    }
+}
+
+impl<T> FromWord for *const T {
+    fn from_word(word: usize) -> Self {
+        std::ptr::with_exposed_provenance(word)
+    }
+}
+
+/// Calls a hook with the first words as its arguments.
+macro_rules! call {
+    ($words:expr, $module:ident::$name:ident($($place:literal),*)) => {{
+        // SAFETY: the program's promise to the call of this name.
+        let result = unsafe { $module::$name($(FromWord::from_word($words[$place])),*) };
+        Some(c_long::try_from(result).unwrap_or(-1))
+    }};
+}
+
+/// The hook's answer to a call by number, where one stands before it.
+///
+/// # Safety
+/// The words are what the call demands.
+unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
+    match number {
+        libc::SYS_read => call!(words, streams::read(0, 1, 2)),
+        libc::SYS_write => call!(words, streams::write(0, 1, 2)),
+        libc::SYS_readv => call!(words, vectors::readv(0, 1, 2)),
+        libc::SYS_writev => call!(words, vectors::writev(0, 1, 2)),
+        libc::SYS_recvfrom => call!(words, streams::recvfrom(0, 1, 2, 3, 4, 5)),
+        libc::SYS_sendto => {
+            let length = socklen_t::try_from(words[5]).unwrap_or(0);
+            // SAFETY: the program's promise to sendto(2).
+            let sent = unsafe {
+                streams::sendto(
+                    FromWord::from_word(words[0]),
+                    FromWord::from_word(words[1]),
+                    words[2],
+                    FromWord::from_word(words[3]),
+                    FromWord::from_word(words[4]),
+                    length,
+                )
+            };
+            Some(c_long::try_from(sent).unwrap_or(-1))
+        }
+        libc::SYS_recvmsg => call!(words, streams::recvmsg(0, 1, 2)),
+        libc::SYS_sendmsg => call!(words, streams::sendmsg(0, 1, 2)),
+        libc::SYS_recvmmsg => call!(words, streams::recvmmsg(0, 1, 2, 3, 4)),
+        libc::SYS_sendmmsg => call!(words, streams::sendmmsg(0, 1, 2, 3)),
+        libc::SYS_sendfile => call!(words, streams::sendfile(0, 1, 2, 3)),
+        libc::SYS_splice => call!(words, splice::splice(0, 1, 2, 3, 4, 5)),
+        libc::SYS_accept => call!(words, sockets::accept(0, 1, 2)),
+        libc::SYS_accept4 => call!(words, sockets::accept4(0, 1, 2, 3)),
+        libc::SYS_connect => call!(words, sockets::connect(0, 1, 2)),
+        libc::SYS_listen => call!(words, sockets::listen(0, 1)),
+        libc::SYS_shutdown => call!(words, sockets::shutdown(0, 1)),
+        libc::SYS_getpeername => call!(words, sockets::getpeername(0, 1, 2)),
+        libc::SYS_setsockopt => call!(words, sockets::setsockopt(0, 1, 2, 3, 4)),
+        libc::SYS_getsockopt => call!(words, sockets::getsockopt(0, 1, 2, 3, 4)),
+        libc::SYS_ioctl => call!(words, sockets::ioctl(0, 1, 2)),
+        libc::SYS_close => call!(words, descriptors::close(0)),
+        libc::SYS_close_range => call!(words, descriptors::close_range(0, 1, 2)),
+        libc::SYS_dup => call!(words, descriptors::dup(0)),
+        libc::SYS_dup2 => call!(words, descriptors::dup2(0, 1)),
+        libc::SYS_dup3 => call!(words, descriptors::dup3(0, 1, 2)),
+        libc::SYS_fcntl => call!(words, descriptors::fcntl(0, 1, 2)),
+        libc::SYS_poll => call!(words, readiness::poll(0, 1, 2)),
+        libc::SYS_ppoll => call!(words, readiness::ppoll(0, 1, 2, 3)),
+        libc::SYS_select => call!(words, readiness::select(0, 1, 2, 3, 4)),
+        libc::SYS_epoll_create => call!(words, descriptors::epoll_create(0)),
+        libc::SYS_epoll_create1 => call!(words, descriptors::epoll_create1(0)),
+        libc::SYS_epoll_ctl => call!(words, readiness::epoll_ctl(0, 1, 2, 3)),
+        libc::SYS_epoll_wait => call!(words, readiness::epoll_wait(0, 1, 2, 3)),
+        libc::SYS_epoll_pwait => call!(words, readiness::epoll_pwait(0, 1, 2, 3, 4)),
+        libc::SYS_epoll_pwait2 => call!(words, readiness::epoll_pwait2(0, 1, 2, 3, 4)),
+        _ => None,
+    }
 }

@@ -51,7 +51,7 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the program's promise to poll(2).
     let entries = unsafe { list(fds, count) };
     if poll::concerns(entries) {
@@ -64,7 +64,7 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __poll_chk(
+pub(super) unsafe extern "C" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
@@ -75,7 +75,7 @@ unsafe extern "C" fn __poll_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(
+pub(super) unsafe extern "C" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     time: *const timespec,
@@ -94,7 +94,7 @@ unsafe extern "C" fn ppoll(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __ppoll_chk(
+pub(super) unsafe extern "C" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     time: *const timespec,
@@ -138,7 +138,7 @@ unsafe fn select_ours(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn select(
+pub(super) unsafe extern "C" fn select(
     count: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
@@ -172,7 +172,7 @@ unsafe extern "C" fn select(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pselect(
+pub(super) unsafe extern "C" fn pselect(
     count: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
@@ -196,7 +196,7 @@ unsafe extern "C" fn pselect(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_ctl(
+pub(super) unsafe extern "C" fn epoll_ctl(
     epfd: c_int,
     operation: c_int,
     fd: c_int,
@@ -244,7 +244,7 @@ fn concerns(epfd: c_int, events: *mut epoll_event, count: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_wait(
+pub(super) unsafe extern "C" fn epoll_wait(
     epfd: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -260,7 +260,7 @@ unsafe extern "C" fn epoll_wait(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait(
+pub(super) unsafe extern "C" fn epoll_pwait(
     epfd: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -277,7 +277,7 @@ unsafe extern "C" fn epoll_pwait(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn epoll_pwait2(
+pub(super) unsafe extern "C" fn epoll_pwait2(
     epfd: c_int,
     events: *mut epoll_event,
     count: c_int,

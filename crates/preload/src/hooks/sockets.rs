@@ -22,7 +22,7 @@ fn is_tcp(fd: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub(super) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let result = real!(listen as fn(c_int, c_int) -> c_int, (fd, backlog),
         else as_int(kernel!(SYS_listen, fd, backlog)));
     if result == 0 && process::ready() {
@@ -70,7 +70,11 @@ fn accepted(listener: c_int, fd: c_int, nonblocking: bool) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
     let new = real!(accept as fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
         (fd, address, length), else as_int(kernel!(SYS_accept, fd, address, length)));
     accepted(fd, new, false);
@@ -78,7 +82,7 @@ unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, length: *mut sock
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn accept4(
+pub(super) unsafe extern "C" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
@@ -92,7 +96,11 @@ unsafe extern "C" fn accept4(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn connect(
+    fd: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
     let result = real!(connect as fn(c_int, *const sockaddr, socklen_t) -> c_int,
         (fd, address, length), else as_int(kernel!(SYS_connect, fd, address, length)));
     if process::ready() && !address.is_null() {
@@ -128,7 +136,7 @@ pub(super) fn track_unconnected(fd: c_int) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
         connection.stay_unless_moved();
         if connection.decide_if_asked(fd) == phase::LANED {
@@ -175,7 +183,7 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(super) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let fd = real!(socket as fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol),
         else as_int(kernel!(SYS_socket, domain, kind, protocol)));
     made(fd);
@@ -183,7 +191,7 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getpeername(
+pub(super) unsafe extern "C" fn getpeername(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
@@ -199,7 +207,7 @@ unsafe extern "C" fn getpeername(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn setsockopt(
+pub(super) unsafe extern "C" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -231,7 +239,7 @@ unsafe extern "C" fn setsockopt(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn getsockopt(
+pub(super) unsafe extern "C" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -257,7 +265,7 @@ unsafe extern "C" fn getsockopt(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if let Some(connection) = find(fd) {
         if request == libc::FIONREAD
             && !argument.is_null()

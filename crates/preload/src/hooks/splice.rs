@@ -19,7 +19,7 @@ use crate::transfer::How;
 const PIPE_BYTES: usize = 4096;
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn splice(
+pub(super) unsafe extern "C" fn splice(
     input: c_int,
     input_offset: *mut off_t,
     output: c_int,

@@ -61,7 +61,7 @@ fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> ssize_
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
+pub(super) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to read(2).
         let part = unsafe { target(buffer, length) };
@@ -72,7 +72,7 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssi
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __read_chk(
+pub(super) unsafe extern "C" fn __read_chk(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -92,7 +92,7 @@ fn check_room(length: size_t, room: size_t) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+pub(super) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to write(2).
         let part = unsafe { source(buffer, length) };
@@ -103,7 +103,7 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> 
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvfrom(
+pub(super) unsafe extern "C" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -133,7 +133,12 @@ unsafe extern "C" fn recvfrom(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recv(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+    flags: c_int,
+) -> ssize_t {
     if find(fd).is_some() {
         let none = std::ptr::null_mut();
         // SAFETY: recv is recvfrom without an address.
@@ -144,7 +149,7 @@ unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags:
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __recv_chk(
+pub(super) unsafe extern "C" fn __recv_chk(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -157,7 +162,7 @@ unsafe extern "C" fn __recv_chk(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __recvfrom_chk(
+pub(super) unsafe extern "C" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -180,7 +185,7 @@ fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn send(
+pub(super) unsafe extern "C" fn send(
     fd: c_int,
     buffer: *const c_void,
     length: size_t,
@@ -207,7 +212,7 @@ fn stay_before_fastopen(fd: c_int, flags: c_int) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendto(
+pub(super) unsafe extern "C" fn sendto(
     fd: c_int,
     buffer: *const c_void,
     length: size_t,
@@ -227,7 +232,7 @@ unsafe extern "C" fn sendto(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if let Some(connection) = find(fd)
         && let Some(how) = how(flags)
         && !message.is_null()
@@ -245,7 +250,11 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
     if let Some(connection) = find(fd)
         && let Some(how) = how_to_send(connection, fd, flags)
         && !message.is_null()
@@ -300,7 +309,7 @@ unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn recvmmsg(
+pub(super) unsafe extern "C" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: u32,
@@ -332,7 +341,7 @@ unsafe extern "C" fn recvmmsg(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendmmsg(
+pub(super) unsafe extern "C" fn sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: u32,
@@ -356,7 +365,7 @@ unsafe extern "C" fn sendmmsg(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile(
+pub(super) unsafe extern "C" fn sendfile(
     out: c_int,
     input: c_int,
     offset: *mut off_t,
@@ -371,7 +380,7 @@ unsafe extern "C" fn sendfile(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sendfile64(
+pub(super) unsafe extern "C" fn sendfile64(
     out: c_int,
     input: c_int,
     offset: *mut off_t,

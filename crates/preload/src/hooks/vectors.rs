@@ -83,7 +83,7 @@ fn how(offset: off_t, flags: c_int) -> Option<How> {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     if let Some((connection, count)) = ours(fd, count) {
         // SAFETY: the program's promise to readv(2).
         return unsafe { receive_vector(connection, fd, vector, count, How::default()) };
@@ -93,7 +93,7 @@ unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssi
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     if let Some((connection, count)) = ours(fd, count) {
         // SAFETY: the program's promise to writev(2).
         return unsafe { send_vector(connection, fd, vector, count, How::default()) };

@@ -1,0 +1,128 @@
+//! dprintf and its relatives: formatted output to a descriptor, which the C library writes inside
+//! itself, where no hook sees it.
+//!
+//! Functions with a variable list of arguments cannot be written in Rust. What the program calls is
+//! a few instructions that lay the registers out as a `va_list` of the System V ABI for x86-64
+//! (section 3.5.7) and call the function that takes one.
+
+use libc::{c_char, c_int, c_void};
+
+use super::{kernel, returned};
+use crate::connection::find;
+use crate::real::real;
+use crate::sys;
+use crate::transfer::How;
+
+/// A `va_list`, which is passed by its address.
+type Arguments = *mut c_void;
+
+unsafe extern "C" {
+    fn vasprintf(text: *mut *mut c_char, format: *const c_char, arguments: Arguments) -> c_int;
+    fn __vasprintf_chk(
+        text: *mut *mut c_char,
+        level: c_int,
+        format: *const c_char,
+        arguments: Arguments,
+    ) -> c_int;
+}
+
+/// Writes text of `length` bytes, or fewer than 0, and frees it.
+///
+/// # Safety
+/// `text` came from the C library's allocator.
+unsafe fn write_text(fd: c_int, text: *mut c_char, length: c_int) -> c_int {
+    let Ok(length) = usize::try_from(length) else { return -1 };
+    // SAFETY: vasprintf wrote so many bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(text.cast(), length) };
+    let written = match find(fd) {
+        Some(connection) => returned(connection.send(fd, &[bytes], How::default())),
+        None => kernel!(SYS_write, fd, bytes.as_ptr(), length),
+    };
+    let errno = sys::errno();
+    // SAFETY: the caller's promise.
+    unsafe { libc::free(text.cast()) };
+    sys::set_errno(errno);
+    c_int::try_from(written).unwrap_or(-1)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: Arguments) -> c_int {
+    let ours = || {
+        let mut text = std::ptr::null_mut();
+        // SAFETY: the program's format and arguments, as vdprintf(3) demands.
+        let length = unsafe { vasprintf(&raw mut text, format, arguments) };
+        // SAFETY: the text came from vasprintf.
+        unsafe { write_text(fd, text, length) }
+    };
+    if find(fd).is_some() {
+        return ours();
+    }
+    real!(vdprintf as fn(c_int, *const c_char, Arguments) -> c_int,
+        (fd, format, arguments), else ours())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __vdprintf_chk(
+    fd: c_int,
+    level: c_int,
+    format: *const c_char,
+    arguments: Arguments,
+) -> c_int {
+    let ours = || {
+        let mut text = std::ptr::null_mut();
+        // SAFETY: the program's format and arguments, as vdprintf(3) demands.
+        let length = unsafe { __vasprintf_chk(&raw mut text, level, format, arguments) };
+        // SAFETY: the text came from the C library.
+        unsafe { write_text(fd, text, length) }
+    };
+    if find(fd).is_some() {
+        return ours();
+    }
+    real!(__vdprintf_chk as fn(c_int, c_int, *const c_char, Arguments) -> c_int,
+        (fd, level, format, arguments), else ours())
+}
+
+/// A function with a variable list of arguments behind `$named` of 8 bytes each: calls `$target`
+/// with the list in register `$list`.
+macro_rules! variadic {
+    ($name:ident, $named:literal, $target:ident, $list:literal) => {
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name() {
+            // The area of registers at 0 (six of 8 bytes, then eight of 16), the list behind it at
+            // 176; the return address is at 216, and what came on the stack behind that.
+            core::arch::naked_asm!(
+                "sub rsp, 216",
+                "mov [rsp + 16], rdx",
+                "mov [rsp + 24], rcx",
+                "mov [rsp + 32], r8",
+                "mov [rsp + 40], r9",
+                "test al, al",
+                "je 2f",
+                "movaps [rsp + 48], xmm0",
+                "movaps [rsp + 64], xmm1",
+                "movaps [rsp + 80], xmm2",
+                "movaps [rsp + 96], xmm3",
+                "movaps [rsp + 112], xmm4",
+                "movaps [rsp + 128], xmm5",
+                "movaps [rsp + 144], xmm6",
+                "movaps [rsp + 160], xmm7",
+                "2:",
+                "mov dword ptr [rsp + 176], {registers}",
+                "mov dword ptr [rsp + 180], 48",
+                "lea rax, [rsp + 224]",
+                "mov [rsp + 184], rax",
+                "mov [rsp + 192], rsp",
+                concat!("lea ", $list, ", [rsp + 176]"),
+                "call {target}",
+                "add rsp, 216",
+                "ret",
+                registers = const 8 * $named,
+                target = sym $target,
+            )
+        }
+    };
+}
+
+variadic!(dprintf, 2, vdprintf, "rdx");
+variadic!(__dprintf_chk, 3, __vdprintf_chk, "rcx");
