@@ -143,12 +143,12 @@ def fill(connection):
     """Writes without blocking until nothing more goes in; returns how many bytes went."""
     connection.setblocking(False)
     block, total, idle = pattern(65_536), 0, 0
-    while idle < 3:
+    while idle < 8:
         try:
             total += connection.send(block[total % 65_536 :])
             idle = 0
         except BlockingIOError:
-            # Bytes on their way may make room once more.
+            # Bytes on their way may make room once more, and so does a way back to TCP.
             idle += 1
             time.sleep(0.02)
     return total

@@ -148,7 +148,7 @@ impl Connection {
     /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
     /// for good. Returns the phase.
     pub fn decide_for_kernel(&self, fd: RawFd) -> u32 {
-        self.stay_unless_moved();
+        self.stay_unless_moved(TcpReason::RawUse);
         self.decide(fd, 0)
     }
 
@@ -384,7 +384,7 @@ impl Connection {
 
     /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
     /// direction, say, its bells could not ring.
-    pub fn stay_unless_moved(&self) {
+    pub fn stay_unless_moved(&self, reason: TcpReason) {
         for from in [phase::FRESH, phase::PENDING] {
             let declined = self.shared.phase.compare_exchange(
                 from,
@@ -393,7 +393,7 @@ impl Connection {
                 Ordering::Acquire,
             );
             if declined.is_ok() {
-                stats::stays_on_tcp(TcpReason::RawUse);
+                stats::stays_on_tcp(reason);
                 if from == phase::PENDING {
                     control::withdraw(self.token());
                 }

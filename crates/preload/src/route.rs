@@ -12,10 +12,11 @@ use crate::arena::{Connection, phase};
 use crate::{epoll, log, sys};
 
 /// A lane that is full for so long, while the peer takes nothing, is left for TCP, ticks (about
-/// 20 ms): the kernel holds some megabytes more, and programs exist that count on that.
-const STUCK_TICKS: u64 = 50_000_000;
+/// 100 ms): the kernel holds some megabytes more, and programs exist that count on that. Shorter,
+/// and readers that only wait for a processor would lose their lane.
+const STUCK_TICKS: u64 = 250_000_000;
 /// How long who waits for room may sleep before it looks whether that is so.
-pub const LOOK_AGAIN_MS: i64 = 20;
+pub const LOOK_AGAIN_MS: i64 = 50;
 /// How long a peer may take to go back to TCP when it is asked to.
 const FOLLOW_NS: u64 = 1_000_000_000;
 

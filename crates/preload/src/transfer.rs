@@ -445,7 +445,10 @@ impl Connection {
             if sending.state.on_lane() {
                 return Attempt::Failed(Errno::CONNRESET);
             }
-            let attempt = self.write_tcp(fd, sending.state, parts);
+            let attempt = match front(parts, self.piece()) {
+                Some(front) => self.write_tcp(fd, sending.state, &front),
+                None => self.write_tcp(fd, sending.state, parts),
+            };
             if let Attempt::Moved(bytes) = attempt {
                 self.moved_over_tcp(bytes);
             }
@@ -485,6 +488,15 @@ impl Connection {
             Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
             Err(WriteError::Reset) => self.lane_is_broken(),
+        }
+    }
+
+    /// Bytes written to TCP at once: as long as a lane may come, a large write goes in pieces, so
+    /// that it can move in the middle.
+    fn piece(&self) -> usize {
+        match self.phase() {
+            phase::DECLINED => usize::MAX,
+            _ => usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX).max(4096),
         }
     }
 
@@ -640,6 +652,20 @@ impl Connection {
         }
         Ok(())
     }
+}
+
+/// The first `most` bytes of `parts`; `None` when that is all of them.
+fn front<'a>(parts: &[&'a [u8]], most: usize) -> Option<Vec<&'a [u8]>> {
+    let mut left = most;
+    for (index, part) in parts.iter().enumerate() {
+        if part.len() > left {
+            let mut front = parts[..index].to_vec();
+            front.push(&part[..left]);
+            return Some(front);
+        }
+        left -= part.len();
+    }
+    None
 }
 
 /// What is behind the first `skip` bytes of `parts`.

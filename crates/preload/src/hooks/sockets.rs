@@ -6,6 +6,7 @@ use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 use rustix::net::{SocketType, ipproto, sockopt};
 use weft_socket::{Origin, Side};
+use weft_wire::stats::TcpReason;
 
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag, phase};
@@ -138,7 +139,7 @@ pub(super) fn track_unconnected(fd: c_int) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
-        connection.stay_unless_moved();
+        connection.stay_unless_moved(TcpReason::ShortLived);
         if connection.decide_if_asked(fd) == phase::LANED {
             if connection.read_readiness(fd).1.hung_up {
                 // Over in both directions, which the kernel's socket is told now.
