@@ -1,5 +1,6 @@
 """Buffers whose sizes the program fixed."""
 
+import select
 import socket
 import time
 
@@ -33,6 +34,36 @@ class small_buffers_hold_little:
         t.sync()
         s.setblocking(True)
         s.sendall(pattern(300_000))
+        s.close()
+
+
+@case
+class small_buffers_and_a_writer_that_does_not_wait:
+    def server(t):
+        listener = t.listen()
+        fix(listener, socket.SO_RCVBUF)
+        c = t.accept(listener, warm=False)
+        t.sync()
+        t.say(len(until_end(c)))
+
+    def client(t):
+        s = socket.socket()
+        fix(s, socket.SO_SNDBUF)
+        # Before it is connected, so that nobody is told.
+        s.setblocking(False)
+        try:
+            s.connect(tuple(t.hear()))
+        except BlockingIOError:
+            select.select([], [s], [])
+        total = 0
+        try:
+            while total < 150_000:
+                total += s.send(bytes(20_000))
+        except BlockingIOError:
+            t.say("full")
+        t.sync()
+        s.setblocking(True)
+        s.sendall(bytes(200_000 - total))
         s.close()
 
 

@@ -129,7 +129,7 @@ fn leaves(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, altogether or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 16] = [
+    const NAMES: [&str; 17] = [
         "stdin_and_stdout_of_a_program",
         "stdout_of_a_program_in_the_client",
         "started_by_posix_spawn",
@@ -137,6 +137,7 @@ fn on_tcp(name: &str) -> bool {
         "passed_to_another_process",
         // Nothing is said before the client closes, or while nobody accepted.
         "closed_before_accept",
+        "small_buffers_and_a_writer_that_does_not_wait",
         "client_speaks_before_accept",
         "server_speaks_first",
         "reply_after_a_large_upload",

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
-use rustix::fs::OFlags;
 use weft_fabric::{Lane, WaitFor};
 use weft_socket::{Leave, ReceiveSide, SendSide, Side};
 use weft_sync::lock::{Holder, SharedGuard};
@@ -148,8 +147,14 @@ impl Connection {
     /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
     /// for good. Returns the phase.
     pub fn decide_for_kernel(&self, fd: RawFd) -> u32 {
-        self.stay_unless_moved(TcpReason::RawUse);
-        self.decide(fd, 0)
+        loop {
+            self.stay_unless_moved(TcpReason::RawUse);
+            match self.decide(fd, 0) {
+                // Another thread was asking, and no answer has come yet.
+                phase::FRESH | phase::PENDING => {}
+                decided => return decided,
+            }
+        }
     }
 
     /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
@@ -246,8 +251,7 @@ impl Connection {
         }
         let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
         self.shared.inode.store(inode, Ordering::Relaxed);
-        let status = rustix::fs::fcntl_getfl(sys::borrow(fd)).unwrap_or(OFlags::empty());
-        self.set(flag::NONBLOCKING, status.contains(OFlags::NONBLOCK));
+        self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
         let asked = match self.side() {
             Side::Accepted => self.ask_accepted(fd),
             Side::Connected => self.ask_connected(fd),

@@ -26,11 +26,17 @@ impl Connection {
         let receiving = self.receiving()?;
         let lane = receiving.lane?;
         self.follow(fd, lane);
-        if self.origin(fd, receiving.state, lane) != Origin::Lane {
-            return None;
+        loop {
+            if self.origin(fd, receiving.state, lane) != Origin::Lane {
+                return None;
+            }
+            let ends = self.has(flag::READING_SHUT) || self.peer() != peer::ALIVE;
+            let readable = receiving.state.readable(lane);
+            // Only that it goes on over TCP, since just now: there may be nothing.
+            if !readable || receiving.state.origin(lane) != Origin::Back {
+                return Some(ends || readable);
+            }
         }
-        let ends = self.has(flag::READING_SHUT) || self.peer() != peer::ALIVE;
-        Some(ends || receiving.state.readable(lane))
     }
 
     /// Whether a write would not block, or `None` when only the kernel knows.
@@ -145,6 +151,13 @@ impl Connection {
         {
             self.woken_for(lane, what);
         }
+    }
+
+    /// Something lies on the lane, maybe behind what is still on TCP.
+    pub fn lane_brings(&self) -> bool {
+        self.receiving().is_some_and(|receiving| {
+            receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
+        })
     }
 
     /// How much has arrived on the lane, for edges; `None` without one.

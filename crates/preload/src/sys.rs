@@ -133,6 +133,12 @@ pub fn ring(fd: RawFd) -> bool {
     rustix::net::send(borrow(fd), &[0], flags).is_ok()
 }
 
+/// O_NONBLOCK, as the kernel has it.
+pub fn is_nonblocking(fd: RawFd) -> bool {
+    rustix::fs::fcntl_getfl(borrow(fd))
+        .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
 /// What the kernel's socket says to somebody who waits on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bell {

@@ -2,7 +2,7 @@
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
 
-use crate::route::{Inward, Origin, word};
+use crate::route::{Inward, Origin, PeerRoute, word};
 use crate::stream::{ReadError, Reading, closed, tag};
 
 /// Where the reader stands.
@@ -288,7 +288,10 @@ impl ReceiveSide {
         while probe.messages < arrived_max && matches!(lane.peek(&probe), Ok(Some(_))) {
             probe.messages += 1;
         }
-        probe.messages + u64::from(lane.posted(word::CLOSED) != 0)
+        // The end of a direction that is on TCP is told there.
+        let ended = lane.posted(word::CLOSED) != 0
+            && (self.route.on_lane() || !PeerRoute::of(lane).is_on_tcp());
+        probe.messages + u64::from(ended)
     }
 
     /// Bytes that can be read at once (FIONREAD), as far as what the peer wrote makes sense.

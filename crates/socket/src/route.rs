@@ -70,7 +70,7 @@ impl PeerRoute {
         self.0 >> 2
     }
 
-    const fn is_on_tcp(self) -> bool {
+    pub const fn is_on_tcp(self) -> bool {
         self.crossings().is_multiple_of(2)
     }
 

@@ -111,7 +111,7 @@ pub(super) unsafe extern "C" fn connect(
         let family = c_int::from(unsafe { (*address).sa_family });
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
         if begun && internet && table::get(fd) == Entry::None && is_tcp(fd) {
-            track(fd, Side::Connected, false);
+            track(fd, Side::Connected, sys::is_nonblocking(fd));
         }
         sys::set_errno(errno);
     }
@@ -131,7 +131,7 @@ pub(super) fn track_unconnected(fd: c_int) {
             && sockopt::socket_acceptconn(socket) == Ok(false)
     };
     if is_tcp(fd) && unconnected() {
-        track(fd, Side::Connected, false);
+        track(fd, Side::Connected, sys::is_nonblocking(fd));
     }
     sys::set_errno(errno);
 }

@@ -65,10 +65,10 @@ fn mistakes_of_a_driver_are_found() {
     let planted = [
         (48, Faults { forget_bells: true, ..none }),
         (7, Faults { bell_before_switch: true, ..none }),
-        (240, Faults { leave_silently: true, ..none }),
+        (800, Faults { leave_silently: true, ..none }),
         (1890, Faults { keep_owed_bells: true, ..none }),
-        (0, Faults { bells_uncounted: true, ..none }),
-        (110, Faults { close_before_bells: true, ..none }),
+        (60, Faults { bells_uncounted: true, ..none }),
+        (150, Faults { close_before_bells: true, ..none }),
         (6870, Faults { one_count_of_sleepers: true, ..none }),
         (570, Faults { attach_without_arming: true, ..none }),
     ];

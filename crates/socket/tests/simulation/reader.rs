@@ -1,7 +1,7 @@
 //! The thread that reads, as the driver of the preload library does it.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{Origin, ReadError};
+use weft_socket::{Leave, Origin, ReadError};
 
 use crate::tcp::Received;
 use crate::world::{Peer, Ready, World, pattern};
@@ -70,6 +70,7 @@ impl Reader {
         match self.state {
             State::Choose if world.plan.reads_slowly[self.host] && !world.chance(24) => {}
             State::Choose => {
+                self.leave(world);
                 self.target = vec![0; world.size().max(1)];
                 self.peek = world.chance(8);
                 self.state = State::Try;
@@ -87,6 +88,21 @@ impl Reader {
                 self.wake(world);
             }
             State::Over => {}
+        }
+    }
+
+    /// Goes back to TCP for good when the plan wants it: to be passed on, say, while nothing more is
+    /// written.
+    fn leave(&self, world: &World) {
+        let host = &world.hosts[self.host];
+        let due = world.plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
+        if due
+            && host.has_lane.get()
+            && let Ok(mut send) = host.send.try_borrow_mut()
+            && !send.is_back_for_good()
+            && !send.is_shut()
+        {
+            world.leave(self.host, &mut send, Leave::ForGood);
         }
     }
 

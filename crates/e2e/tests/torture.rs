@@ -1,0 +1,53 @@
+//! Random calls from seeds, checked byte by byte: on plain TCP, so that the checks are right, and
+//! under weft, both as users have it and on the fabric from the first call on.
+//!
+//! `WEFT_E2E_TORTURE_SEEDS=from..to` runs other seeds, `WEFT_E2E_TORTURE_KB` other sizes.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use weft_e2e::{Case, Node, Outcome, Skip, as_usual, program, suite};
+
+const PAIRS: &str = "4";
+/// The program notices itself when it stands still.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn main() -> ExitCode {
+    suite::main(vec![
+        Case::new("plain_tcp", || torture(false, |_| {})),
+        Case::new("as_users_have_it", || torture(true, as_usual)),
+        Case::new("on_the_fabric_from_the_first_call", || torture(true, |_| {})),
+    ])
+}
+
+fn torture(under_weft: bool, surroundings: impl Fn(&mut Command)) -> Outcome {
+    let node = Node::new();
+    let binary = node.directory().join("torture");
+    let mut compiler = Command::new(program::find("gcc")?);
+    compiler.args(["-O1", "-pthread", "-o"]).arg(&binary).arg(program::script("torture.c"));
+    let output = compiler.output().expect("gcc starts");
+    if !output.status.success() {
+        return Err(Skip(format!("gcc: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    let kilobytes = std::env::var("WEFT_E2E_TORTURE_KB").unwrap_or_else(|_| "1500".into());
+    let mut on_fabric = 0;
+    for seed in seeds() {
+        let mut command = node.program(under_weft, &binary);
+        surroundings(&mut command);
+        command.args([&seed.to_string(), &kilobytes, PAIRS]);
+        let ended = node.start(command).wait(LIMIT).success();
+        assert!(ended.stdout.contains("4 connections"), "{}", ended.report());
+        if under_weft {
+            on_fabric += ended.statistics().fabric.sent;
+        }
+    }
+    assert!(!under_weft || on_fabric > 1_000_000, "only {on_fabric} bytes moved");
+    Ok(())
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let wanted = std::env::var("WEFT_E2E_TORTURE_SEEDS").unwrap_or_else(|_| "1..9".into());
+    let (from, to) = wanted.split_once("..").expect("WEFT_E2E_TORTURE_SEEDS=from..to");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}
