@@ -91,8 +91,8 @@ impl Reader {
         }
     }
 
-    /// Goes back to TCP for good when the plan wants it: to be passed on, say, while nothing more is
-    /// written.
+    /// Goes back to TCP for good when the plan wants it: to be passed on, say, while nothing more
+    /// is written.
     fn leave(&self, world: &World) {
         let host = &world.hosts[self.host];
         let due = world.plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
