@@ -130,33 +130,42 @@ impl Connection {
     /// kernel sends a reset instead of an end. A peer that is told the end on the lane does not see
     /// the reset; for one that reads TCP, bells on their way are waited for.
     pub fn drain_before_close(&self, fd: RawFd, sends_on_lane: bool) {
-        const WAIT_NS: u64 = 10_000_000;
+        /// A peer that has claimed a bell rings it unless it loses its processor in between.
+        const WAIT_NS: u64 = 500_000_000;
         let start = sys::now_ns();
-        loop {
-            let Some(receiving) = self.receiving() else { return };
-            let Some(lane) = receiving.lane else { return };
-            if self.origin(fd, receiving.state, lane) != Origin::Lane {
+        while !self.drain_all(fd) {
+            let patient = !sends_on_lane && self.peer() == peer::ALIVE;
+            if !patient || sys::now_ns() - start > WAIT_NS {
                 return;
             }
-            for what in [WaitFor::Data, WaitFor::Room] {
-                self.owe_if(|| lane.disarm(what));
+            let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, 1);
+            if seen.is_ok_and(|seen| seen.contains(PollFlags::RDHUP)) {
+                self.heard(sys::Bell::End);
             }
-            loop {
-                let taken = self.take_bells(fd, receiving.state, lane, usize::MAX);
-                self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
-                if taken == 0 {
-                    break;
-                }
-            }
-            drop(receiving);
-            let left =
-                self.owed().count().wrapping_sub(self.shared.drained.load(Ordering::Relaxed));
-            let all_here = left.cast_signed() <= 0 || self.peer() != peer::ALIVE;
-            if sends_on_lane || all_here || sys::now_ns() - start > WAIT_NS {
-                return;
-            }
-            let _ = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, 1);
         }
+    }
+
+    /// Takes all bells that are there; false when more are on their way.
+    fn drain_all(&self, fd: RawFd) -> bool {
+        let Some(receiving) = self.receiving() else { return true };
+        let Some(lane) = receiving.lane else { return true };
+        match self.origin(fd, receiving.state, lane) {
+            Origin::Lane => {}
+            Origin::Bells(_) => return false,
+            Origin::Tcp { .. } | Origin::Back => return true,
+        }
+        for what in [WaitFor::Data, WaitFor::Room] {
+            self.owe_if(|| lane.disarm(what));
+        }
+        loop {
+            let taken = self.take_bells(fd, receiving.state, lane, usize::MAX);
+            self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
+            if taken == 0 {
+                break;
+            }
+        }
+        let drained = self.shared.drained.load(Ordering::Relaxed);
+        self.owed().count().wrapping_sub(drained).cast_signed() <= 0
     }
 
     /// Arms `what`. Never by way of watching, since others may rely on the word being armed.

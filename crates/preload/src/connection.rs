@@ -118,8 +118,16 @@ impl Connection {
             Side::Accepted => (calls, bytes, pending as u64),
             Side::Connected => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
         };
-        self.shared.calls.load(Ordering::Relaxed) >= calls
-            || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes
+        let much = self.shared.calls.load(Ordering::Relaxed) >= calls
+            || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes;
+        much && !self.is_shared()
+    }
+
+    /// Other processes hold it, too. Whoever of them brought a lane could end, and with it the way
+    /// for others to map it: it moves when one process is left.
+    fn is_shared(&self) -> bool {
+        let all = self.shared.refs.load(Ordering::Relaxed);
+        all > self.local.fds.load(Ordering::Relaxed)
     }
 
     /// While an offer is pending the answer is looked for less and less often, since that costs a

@@ -8,6 +8,7 @@ use weft_socket::{Origin, closed};
 
 use crate::arena::{Connection, flag, peer};
 use crate::bells::Owed;
+use crate::sys;
 
 /// How a connection ended.
 #[derive(Clone, Copy, Default)]
@@ -153,11 +154,13 @@ impl Connection {
         }
     }
 
-    /// Something lies on the lane, maybe behind what is still on TCP.
-    pub fn lane_brings(&self) -> bool {
-        self.receiving().is_some_and(|receiving| {
+    /// Something lies on the lane, behind what lies on TCP.
+    pub fn lane_brings(&self, fd: RawFd) -> bool {
+        let on_lane = self.receiving().is_some_and(|receiving| {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
-        })
+        });
+        // Bytes on their way come with an edge of their own.
+        on_lane && sys::look_for_bells(fd, 1) > 0
     }
 
     /// How much has arrived on the lane, for edges; `None` without one.

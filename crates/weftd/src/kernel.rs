@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 use rustix::net::{SocketType, ipproto, sockopt};
@@ -48,11 +49,20 @@ pub fn inode_of(socket: impl AsFd) -> Option<u64> {
     (FileType::from_raw_mode(status.st_mode) == FileType::Socket).then_some(status.st_ino)
 }
 
-/// False when descriptor `number` of process `pid` certainly is another file than the socket
-/// `inode`: the program closed it in a way that the daemon was not told of.
+/// False when process `pid` certainly has no descriptor of the socket `inode`: it closed it in a way
+/// that the daemon was not told of. `number` is the one it had.
 pub fn still_holds(pid: u32, number: u32, inode: u64) -> bool {
-    match std::fs::read_link(format!("/proc/{pid}/fd/{number}")) {
-        Ok(target) => target.as_os_str() == format!("socket:[{inode}]").as_str(),
+    let wanted = format!("socket:[{inode}]");
+    let is_wanted = |path: &Path| {
+        std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == wanted.as_str())
+    };
+    let directory = PathBuf::from(format!("/proc/{pid}/fd"));
+    if is_wanted(&directory.join(number.to_string())) {
+        return true;
+    }
+    // Programs copy a connection to another number and close the first.
+    match std::fs::read_dir(directory) {
+        Ok(entries) => entries.flatten().any(|entry| is_wanted(&entry.path())),
         Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     }
 }
@@ -92,6 +102,8 @@ mod tests {
         let number = socket.as_raw_fd().unsigned_abs();
         assert!(still_holds(std::process::id(), number, inode));
         assert!(!still_holds(std::process::id(), number, inode + 1));
-        assert!(!still_holds(std::process::id(), 999_999, inode));
+        assert!(still_holds(std::process::id(), 999_999, inode), "under another number");
+        drop(socket);
+        assert!(!still_holds(std::process::id(), number, inode));
     }
 }

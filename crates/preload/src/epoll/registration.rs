@@ -150,7 +150,7 @@ pub(super) fn compute(
             }
         }
         // Behind data that is still on TCP something came on the lane: an edge, too.
-        None if wants & ET != 0 && connection.lane_brings() => ready |= IN & wants,
+        None if wants & ET != 0 && connection.lane_brings(registration.fd) => ready |= IN & wants,
         _ => {}
     }
     let may_write = wants & OUT != 0 && writes(registration, connection);

@@ -300,7 +300,12 @@ fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
         // Not switched: the kernel knows all of it.
         Origin::Tcp { at_most: None } | Origin::Bells(_) | Origin::Back => return None,
         Origin::Tcp { at_most: Some(left) } => {
-            rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0).min(left)
+            let here = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
+            if here < left {
+                // What is on the lane comes behind bytes that are still on their way.
+                return Some(c_int::try_from(here).unwrap_or(c_int::MAX));
+            }
+            left
         }
     };
     let total = receiving.state.available(lane).saturating_add(on_tcp);
