@@ -72,20 +72,21 @@ impl Connection {
             Some(_) => false,
             None => self.peer() == peer::RESET,
         };
-        if self.origin(fd, receiving.state, lane) != Origin::Lane && !reset {
+        let goodbye = weft_socket::ReceiveSide::peer_closed(lane).is_some();
+        let killed = !goodbye && self.peer() != peer::ALIVE;
+        let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
+        let on_lane = self.origin(fd, receiving.state, lane) == Origin::Lane;
+        if !on_lane && !reset && !killed && !told {
             return none;
         }
-        let goodbye = weft_socket::ReceiveSide::peer_closed(lane).is_some();
         let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != peer::ALIVE;
         drop(receiving);
         let (shut, unread) = self.sending().map_or((false, false), |sending| {
-            let killed = !goodbye && self.peer() != peer::ALIVE;
             let unread =
                 killed && sending.lane.is_some_and(|lane| sending.state.unread_by_peer(lane));
             (sending.state.is_shut(), unread)
         });
-        let told = flag::SENT_TO_NOBODY | flag::RESET_REPORTED;
-        let broken = reset || unread || self.has(told);
+        let broken = reset || unread || told;
         HangUp {
             ended,
             hung_up: broken || ended && shut,

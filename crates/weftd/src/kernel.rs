@@ -49,8 +49,8 @@ pub fn inode_of(socket: impl AsFd) -> Option<u64> {
     (FileType::from_raw_mode(status.st_mode) == FileType::Socket).then_some(status.st_ino)
 }
 
-/// False when process `pid` certainly has no descriptor of the socket `inode`: it closed it in a way
-/// that the daemon was not told of. `number` is the one it had.
+/// False when process `pid` certainly has no descriptor of the socket `inode`: it closed it in a
+/// way that the daemon was not told of. `number` is the one it had.
 pub fn still_holds(pid: u32, number: u32, inode: u64) -> bool {
     let wanted = format!("socket:[{inode}]");
     let is_wanted = |path: &Path| {
