@@ -93,7 +93,7 @@ pub struct Written {
 /// Why a write did nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteError {
-    /// No room; arm [`WaitFor::Room`] and try again.
+    /// No room; arm [`weft_fabric::WaitFor::Room`] and try again.
     Full,
     /// This side shut its writing half, or the peer closed: EPIPE.
     Closed,
@@ -113,7 +113,7 @@ pub struct Reading {
 /// Why a read gave nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadError {
-    /// Nothing there; arm [`WaitFor::Data`] and try again.
+    /// Nothing there; arm [`weft_fabric::WaitFor::Data`] and try again.
     Empty,
     /// The peer ended its direction in order, and all of it was read.
     Ended,
