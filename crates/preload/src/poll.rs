@@ -8,7 +8,7 @@ use libc::{
 };
 use libc::{c_int, c_short, pollfd};
 use weft_fabric::WaitFor;
-use weft_sync::{Patience, Step, crowd};
+use weft_sync::{Patience, Step};
 
 use crate::arena::{Connection, flag, phase};
 use crate::bells::Owed;
@@ -75,7 +75,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
         }
         match if on_fabric { patience.step() } else { Step::Sleep } {
             Step::Spin => std::hint::spin_loop(),
-            Step::Yield => crowd::yield_core(),
+            Step::Yield => patience.give_way(),
             Step::Sleep => {
                 let armed = Armed::new(fds);
                 let mut result = 0;

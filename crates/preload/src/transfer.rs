@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use weft_fabric::{Lane, WaitFor};
 use weft_socket::{Leave, Origin, ReadError, ReceiveSide, SendSide, WriteError};
-use weft_sync::{Patience, Step, crowd};
+use weft_sync::{Patience, Step};
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::{
     BYTES_FABRIC_RECEIVED, BYTES_FABRIC_SENT, BYTES_TCP_RECEIVED, BYTES_TCP_SENT,
@@ -119,7 +119,7 @@ impl Connection {
             // On TCP alone the kernel waits, as without weft.
             match if on_tcp { Step::Sleep } else { patience.step() } {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => crowd::yield_core(),
+                Step::Yield => patience.give_way(),
                 Step::Sleep => {
                     if waited {
                         self.learn(patience, false);
@@ -421,7 +421,7 @@ impl Connection {
             // On TCP alone the kernel waits, as without weft.
             match if on_tcp { Step::Sleep } else { patience.step() } {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => crowd::yield_core(),
+                Step::Yield => patience.give_way(),
                 Step::Sleep => {
                     if waited {
                         self.learn(patience, false);

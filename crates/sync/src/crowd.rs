@@ -24,12 +24,15 @@ const TIMES_LONGER: u32 = 3;
 /// the long run.
 static CROWD: Crowd = Crowd::new();
 
-/// Gives the processor to whoever else wants it, and learns whether somebody did.
+/// Gives the processor to whoever else wants it, and learns whether somebody did. Returns how long
+/// this thread was away.
 #[allow(clippy::disallowed_methods, reason = "the yield is measured; no protocol depends on it")]
-pub fn yield_core() {
+pub fn yield_core() -> Duration {
     let start = Instant::now();
     rustix::thread::sched_yield();
-    CROWD.note(start.elapsed(), switched);
+    let took = start.elapsed();
+    CROWD.note(took, switched);
+    took
 }
 
 /// Somebody else ran in place of this thread since this was asked the last time.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::{Patience, Step, crowd, futex, sys};
+use crate::{Patience, Step, futex, sys};
 
 const CONTENDED: u64 = 1 << 31;
 const CHECK_HOLDER_EVERY: Duration = Duration::from_millis(10);
@@ -102,7 +102,7 @@ impl SharedLock {
             }
             match patience.step() {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => crowd::yield_core(),
+                Step::Yield => patience.give_way(),
                 Step::Sleep => {
                     slept = CONTENDED;
                     if self.sleep(seen) && self.exchange(seen | CONTENDED, holder.0 | CONTENDED) {

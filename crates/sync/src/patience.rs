@@ -5,18 +5,26 @@
 //! The budget doubles when looking paid off and halves when it did not, so that an endpoint with
 //! long gaps between messages goes to sleep nearly at once. While others want the processors
 //! ([`crate::crowd`]), spins are a sixteenth.
+//!
+//! A yield beside a program that computes lasts as long as the kernel lets that one run, some
+//! milliseconds, while a sleeper is woken ahead of it. So what a wait gives away in yields has an
+//! end in time, too.
+
+use std::time::Duration;
 
 use crate::crowd;
 
 /// What part of the spins is left on a crowded machine.
 const CROWDED_PART: u32 = 16;
+/// A wait whose yields took this long together sleeps.
+const GIVEN_MAX: Duration = Duration::from_millis(1);
 
 /// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Pause for a moment and look again.
     Spin,
-    /// Let others run ([`crowd::yield_core`]) and look again.
+    /// Let others run ([`Patience::give_way`]) and look again.
     Yield,
     /// Prepare to sleep.
     Sleep,
@@ -31,6 +39,8 @@ pub struct Patience {
     share: u32,
     spins: u32,
     yields: u32,
+    /// What the yields of this wait took.
+    given: Duration,
 }
 
 impl Patience {
@@ -41,7 +51,14 @@ impl Patience {
     /// At most `spins` pauses and then `yields` yields.
     #[must_use]
     pub const fn new(spins: u32, yields: u32) -> Self {
-        Self { spins_max: spins, yields_max: yields, share: Self::SHARE_MAX, spins: 0, yields: 0 }
+        Self {
+            spins_max: spins,
+            yields_max: yields,
+            share: Self::SHARE_MAX,
+            spins: 0,
+            yields: 0,
+            given: Duration::ZERO,
+        }
     }
 
     /// The same with the share of the budget that an earlier one left ([`Patience::share`]); 0,
@@ -72,11 +89,21 @@ impl Patience {
             self.spins += 1;
             return Step::Spin;
         }
-        if self.yields < self.yields_max * self.share / Self::SHARE_MAX {
+        let yields_max = self.yields_max * self.share / Self::SHARE_MAX;
+        if self.yields < yields_max && self.given < GIVEN_MAX {
             self.yields += 1;
             return Step::Yield;
         }
         Step::Sleep
+    }
+
+    /// Does a [`Step::Yield`].
+    pub fn give_way(&mut self) {
+        self.gave(crowd::yield_core());
+    }
+
+    const fn gave(&mut self, took: Duration) {
+        self.given = self.given.saturating_add(took);
     }
 
     /// The wait ended before a sleep: more patience next time.
@@ -100,6 +127,7 @@ impl Patience {
     pub const fn restart(&mut self) {
         self.spins = 0;
         self.yields = 0;
+        self.given = Duration::ZERO;
     }
 
     /// True before the first step of a wait.
@@ -124,6 +152,18 @@ mod tests {
     fn it_spins_then_yields_then_sleeps() {
         let mut patience = Patience::new(1, 1);
         assert_eq!([(); 3].map(|()| patience.step()), [Step::Spin, Step::Yield, Step::Sleep]);
+    }
+
+    #[test]
+    fn it_does_not_yield_for_long_beside_a_program_that_computes() {
+        let mut patience = Patience::new(0, 100);
+        assert_eq!(patience.step(), Step::Yield);
+        patience.gave(GIVEN_MAX / 2);
+        assert_eq!(patience.step(), Step::Yield);
+        patience.gave(GIVEN_MAX / 2);
+        assert_eq!(patience.step(), Step::Sleep);
+        patience.restart();
+        assert_eq!(patience.step(), Step::Yield);
     }
 
     #[test]

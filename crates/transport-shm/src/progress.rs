@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use std::os::fd::AsFd;
 use weft_fabric::{Armed, Event, Register, Waited};
-use weft_sync::{Step, crowd, fence, futex};
+use weft_sync::{Step, fence, futex};
 
 use crate::address_vector::PeerState;
 use crate::attention;
@@ -340,7 +340,7 @@ impl ShmEndpoint {
                 return Waited::TimedOut;
             }
             if step == Step::Yield {
-                crowd::yield_core();
+                self.patience.give_way();
             } else {
                 slept = true;
                 self.sleep(left.map_or(SLICE, |left| left.min(SLICE)));

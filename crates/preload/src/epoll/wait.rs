@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use libc::c_int;
-use weft_sync::{Patience, Step, crowd};
+use weft_sync::{Patience, Step};
 
 use super::sets::set_of;
 use crate::route::LOOK_AGAIN_MS;
@@ -70,7 +70,7 @@ pub fn wait(
         }
         match step {
             Step::Spin => std::hint::spin_loop(),
-            Step::Yield => crowd::yield_core(),
+            Step::Yield => steps.give_way(),
             Step::Sleep => {
                 learn(epfd, steps, false);
                 if !prepare_to_sleep(epfd) {
