@@ -6,10 +6,16 @@
 //! the machine and not about one waiter, so it is kept for the whole process. On a crowded machine
 //! the thread that is waited for may be behind this one in the queue: whoever yields nearly at once
 //! lets it run, whoever spins first keeps it waiting.
+//!
+//! A program that computes is a crowd of another kind. It keeps the processor for its whole slice,
+//! some milliseconds, while the kernel puts a thread that was asleep and is woken ahead of it. Where
+//! one was met, nobody yields for a while: waiters sleep at once.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys;
 
@@ -20,19 +26,32 @@ const LONG: Duration = Duration::from_micros(2);
 /// A yield that takes so many times as long as the quickest one let somebody else run.
 const TIMES_LONGER: u32 = 3;
 
+/// A yield that takes this long met a program that computes; ends of connections that answer each
+/// other keep a processor for some microseconds.
+const SLICE: Duration = Duration::from_micros(400);
+/// How long nobody yields after one was met. The yield that finds out whether it is still there
+/// costs a slice, so each that finds it there doubles the time, up to the most.
+const NO_YIELDS_NS: u64 = 200_000_000;
+const NO_YIELDS_MOST_NS: u64 = 16 * NO_YIELDS_NS;
+
 /// What this process found out. Threads may overwrite each other's findings, which are the same in
 /// the long run.
 static CROWD: Crowd = Crowd::new();
 
 /// Gives the processor to whoever else wants it, and learns whether somebody did. Returns how long
 /// this thread was away.
-#[allow(clippy::disallowed_methods, reason = "the yield is measured; no protocol depends on it")]
 pub fn yield_core() -> Duration {
-    let start = Instant::now();
+    let start = now_ns();
     rustix::thread::sched_yield();
-    let took = start.elapsed();
-    CROWD.note(took, switched);
+    let end = now_ns();
+    let took = Duration::from_nanos(end.saturating_sub(start));
+    CROWD.note(end, took, switched);
     took
+}
+
+fn now_ns() -> u64 {
+    let now = Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Somebody else ran in place of this thread since this was asked the last time.
@@ -51,17 +70,33 @@ pub fn is_crowded() -> bool {
     CROWD.is_there()
 }
 
+/// True while a yield would probably cost a slice: a waiter had better sleep.
+#[inline]
+#[must_use]
+pub fn is_computing() -> bool {
+    CROWD.is_computing(now_ns)
+}
+
 #[derive(Debug)]
 struct Crowd {
     /// Quick yields still to come before the machine counts as free.
     left: AtomicU32,
     /// The quickest yield so far.
     quickest_ns: AtomicU32,
+    /// Nobody yields before this moment.
+    no_yields_until_ns: AtomicU64,
+    /// How long that was.
+    no_yields_ns: AtomicU64,
 }
 
 impl Crowd {
     const fn new() -> Self {
-        Self { left: AtomicU32::new(0), quickest_ns: AtomicU32::new(u32::MAX) }
+        Self {
+            left: AtomicU32::new(0),
+            quickest_ns: AtomicU32::new(u32::MAX),
+            no_yields_until_ns: AtomicU64::new(0),
+            no_yields_ns: AtomicU64::new(0),
+        }
     }
 
     #[inline]
@@ -69,7 +104,14 @@ impl Crowd {
         self.left.load(Ordering::Relaxed) != 0
     }
 
-    fn note(&self, took: Duration, switched: impl FnOnce() -> bool) {
+    #[inline]
+    fn is_computing(&self, now_ns: impl FnOnce() -> u64) -> bool {
+        let until = self.no_yields_until_ns.load(Ordering::Relaxed);
+        until != 0 && now_ns() < until
+    }
+
+    /// A yield took so long and ended now.
+    fn note(&self, now_ns: u64, took: Duration, switched: impl FnOnce() -> bool) {
         let took_ns = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX);
         let quickest = self.quickest_ns.load(Ordering::Relaxed).min(took_ns);
         self.quickest_ns.store(quickest, Ordering::Relaxed);
@@ -77,9 +119,26 @@ impl Crowd {
         let long = took >= LONG || took_ns > quickest.saturating_mul(TIMES_LONGER);
         if long && switched() {
             self.left.store(QUICK_YIELDS, Ordering::Relaxed);
+            if took >= SLICE {
+                self.met_computing(now_ns);
+                return;
+            }
         } else if left > 0 {
             self.left.store(left - 1, Ordering::Relaxed);
         }
+        self.no_yields_ns.store(0, Ordering::Relaxed);
+        self.no_yields_until_ns.store(0, Ordering::Relaxed);
+    }
+
+    fn met_computing(&self, now_ns: u64) {
+        if self.is_computing(|| now_ns) {
+            // Another thread met it at the same time.
+            return;
+        }
+        let former = self.no_yields_ns.load(Ordering::Relaxed);
+        let period = (former * 2).clamp(NO_YIELDS_NS, NO_YIELDS_MOST_NS);
+        self.no_yields_ns.store(period, Ordering::Relaxed);
+        self.no_yields_until_ns.store(now_ns + period, Ordering::Relaxed);
     }
 }
 
@@ -87,19 +146,43 @@ impl Crowd {
 mod tests {
     use super::*;
 
+    const QUICK: Duration = Duration::from_nanos(600);
+
     #[test]
     fn a_long_yield_makes_a_crowd_and_quick_ones_end_it() {
         let crowd = Crowd::new();
-        crowd.note(Duration::from_nanos(600), || unreachable!("it was quick"));
-        crowd.note(Duration::from_micros(5), || false);
+        crowd.note(1, QUICK, || unreachable!("it was quick"));
+        crowd.note(2, Duration::from_micros(5), || false);
         assert!(!crowd.is_there(), "nobody ran meanwhile");
-        crowd.note(Duration::from_micros(5), || true);
+        crowd.note(3, Duration::from_micros(5), || true);
         for _ in 0..QUICK_YIELDS {
             assert!(crowd.is_there());
-            crowd.note(Duration::from_nanos(600), || unreachable!("it was quick"));
+            crowd.note(4, QUICK, || unreachable!("it was quick"));
         }
         assert!(!crowd.is_there());
-        crowd.note(Duration::from_nanos(1900), || true);
+        crowd.note(5, Duration::from_nanos(1900), || true);
         assert!(crowd.is_there());
+        assert!(!crowd.is_computing(|| 6));
+    }
+
+    #[test]
+    fn a_slice_given_away_ends_yields_for_a_while() {
+        let crowd = Crowd::new();
+        crowd.note(10, SLICE, || false);
+        assert!(!crowd.is_computing(|| 11), "a hypervisor took it");
+        crowd.note(20, SLICE, || true);
+        assert!(crowd.is_computing(|| 20 + NO_YIELDS_NS - 1));
+        assert!(!crowd.is_computing(|| 20 + NO_YIELDS_NS));
+        crowd.note(30, SLICE, || true);
+        assert!(!crowd.is_computing(|| 20 + NO_YIELDS_NS), "two threads met it once");
+        let mut now = 20 + NO_YIELDS_NS;
+        for period in [2, 4, 8, 16, 16].map(|times| times * NO_YIELDS_NS) {
+            crowd.note(now, SLICE, || true);
+            now += period;
+            assert!(crowd.is_computing(|| now - 1));
+            assert!(!crowd.is_computing(|| now));
+        }
+        crowd.note(now, Duration::from_micros(50), || true);
+        assert!(!crowd.is_computing(|| now), "they answer each other");
     }
 }

@@ -6,9 +6,9 @@
 //! long gaps between messages goes to sleep nearly at once. While others want the processors
 //! ([`crate::crowd`]), spins are a sixteenth.
 //!
-//! A yield beside a program that computes lasts as long as the kernel lets that one run, some
-//! milliseconds, while a sleeper is woken ahead of it. So what a wait gives away in yields has an
-//! end in time, too.
+//! Beside a program that computes ([`crowd::is_computing`]) a waiter does not yield at all. And what
+//! the yields of one wait give away has an end in time: nobody looks at the kernel meanwhile, which
+//! tells of a peer's death.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ impl Patience {
             return Step::Spin;
         }
         let yields_max = self.yields_max * self.share / Self::SHARE_MAX;
-        if self.yields < yields_max && self.given < GIVEN_MAX {
+        if self.yields < yields_max && self.given < GIVEN_MAX && !crowd::is_computing() {
             self.yields += 1;
             return Step::Yield;
         }
