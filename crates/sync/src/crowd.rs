@@ -26,13 +26,18 @@ const LONG: Duration = Duration::from_micros(2);
 /// A yield that takes so many times as long as the quickest one let somebody else run.
 const TIMES_LONGER: u32 = 3;
 
-/// A yield that takes this long met a program that computes; ends of connections that answer each
-/// other keep a processor for some microseconds.
-const SLICE: Duration = Duration::from_micros(400);
-/// How long nobody yields after one was met. The yield that finds out whether it is still there
-/// costs a slice, so each that finds it there doubles the time, up to the most.
-const NO_YIELDS_NS: u64 = 200_000_000;
-const NO_YIELDS_MOST_NS: u64 = 16 * NO_YIELDS_NS;
+/// A yield that takes this long met a program that computes: no slice of Linux is shorter. Ends of
+/// connections that answer each other keep a processor for some microseconds.
+const SLICE: Duration = Duration::from_micros(700);
+/// Now and then something else runs for as long. So many slices in a window of time are no chance.
+const WINDOW_NS: u64 = 20_000_000;
+const LOST_NS: u64 = 8_000_000;
+/// How long nobody yields then. The yields that find out whether it is still there cost their
+/// slices, so finding it there doubles the time, up to the most.
+const NO_YIELDS_NS: u64 = 100_000_000;
+const NO_YIELDS_MOST_NS: u64 = 32 * NO_YIELDS_NS;
+/// After this time without one the next is a new one.
+const FORGOTTEN_NS: u64 = 1_000_000_000;
 
 /// What this process found out. Threads may overwrite each other's findings, which are the same in
 /// the long run.
@@ -83,6 +88,9 @@ struct Crowd {
     left: AtomicU32,
     /// The quickest yield so far.
     quickest_ns: AtomicU32,
+    /// When the window of slices given away began, and what they took.
+    window_ns: AtomicU64,
+    lost_ns: AtomicU64,
     /// Nobody yields before this moment.
     no_yields_until_ns: AtomicU64,
     /// How long that was.
@@ -94,6 +102,8 @@ impl Crowd {
         Self {
             left: AtomicU32::new(0),
             quickest_ns: AtomicU32::new(u32::MAX),
+            window_ns: AtomicU64::new(0),
+            lost_ns: AtomicU64::new(0),
             no_yields_until_ns: AtomicU64::new(0),
             no_yields_ns: AtomicU64::new(0),
         }
@@ -120,23 +130,36 @@ impl Crowd {
         if long && switched() {
             self.left.store(QUICK_YIELDS, Ordering::Relaxed);
             if took >= SLICE {
-                self.met_computing(now_ns);
-                return;
+                self.gave_slice(now_ns, u64::from(took_ns));
             }
         } else if left > 0 {
             self.left.store(left - 1, Ordering::Relaxed);
         }
-        self.no_yields_ns.store(0, Ordering::Relaxed);
-        self.no_yields_until_ns.store(0, Ordering::Relaxed);
     }
 
-    fn met_computing(&self, now_ns: u64) {
+    fn gave_slice(&self, now_ns: u64, took_ns: u64) {
         if self.is_computing(|| now_ns) {
             // Another thread met it at the same time.
             return;
         }
-        let former = self.no_yields_ns.load(Ordering::Relaxed);
-        let period = (former * 2).clamp(NO_YIELDS_NS, NO_YIELDS_MOST_NS);
+        let mut lost = took_ns;
+        if now_ns.saturating_sub(self.window_ns.load(Ordering::Relaxed)) < WINDOW_NS {
+            lost += self.lost_ns.load(Ordering::Relaxed);
+        } else {
+            self.window_ns.store(now_ns.saturating_sub(took_ns), Ordering::Relaxed);
+        }
+        self.lost_ns.store(lost, Ordering::Relaxed);
+        if lost < LOST_NS {
+            return;
+        }
+        let former = self.no_yields_until_ns.load(Ordering::Relaxed);
+        let period = if now_ns.saturating_sub(former) < FORGOTTEN_NS {
+            self.no_yields_ns.load(Ordering::Relaxed) * 2
+        } else {
+            0
+        };
+        let period = period.clamp(NO_YIELDS_NS, NO_YIELDS_MOST_NS);
+        self.lost_ns.store(0, Ordering::Relaxed);
         self.no_yields_ns.store(period, Ordering::Relaxed);
         self.no_yields_until_ns.store(now_ns + period, Ordering::Relaxed);
     }
@@ -165,24 +188,39 @@ mod tests {
         assert!(!crowd.is_computing(|| 6));
     }
 
+    const LONG_SLICE: Duration = Duration::from_millis(2);
+
+    /// One slice after the other is given away, a quick yield between them; when that began and
+    /// ended yields.
+    fn meet(crowd: &Crowd, mut now_ns: u64) -> u64 {
+        for _ in 0..4 {
+            assert!(!crowd.is_computing(|| now_ns));
+            now_ns += 2_000_000;
+            crowd.note(now_ns, LONG_SLICE, || true);
+            crowd.note(now_ns, QUICK, || unreachable!("it was quick"));
+        }
+        now_ns
+    }
+
     #[test]
-    fn a_slice_given_away_ends_yields_for_a_while() {
+    fn slices_given_away_end_yields_for_a_while() {
         let crowd = Crowd::new();
-        crowd.note(10, SLICE, || false);
-        assert!(!crowd.is_computing(|| 11), "a hypervisor took it");
-        crowd.note(20, SLICE, || true);
-        assert!(crowd.is_computing(|| 20 + NO_YIELDS_NS - 1));
-        assert!(!crowd.is_computing(|| 20 + NO_YIELDS_NS));
-        crowd.note(30, SLICE, || true);
-        assert!(!crowd.is_computing(|| 20 + NO_YIELDS_NS), "two threads met it once");
-        let mut now = 20 + NO_YIELDS_NS;
-        for period in [2, 4, 8, 16, 16].map(|times| times * NO_YIELDS_NS) {
-            crowd.note(now, SLICE, || true);
+        for now_ns in 0..10 {
+            crowd.note(now_ns * 2_000_000, LONG_SLICE, || false);
+            assert!(!crowd.is_computing(|| now_ns), "a hypervisor took them");
+            crowd.note(now_ns * WINDOW_NS, LONG_SLICE, || true);
+            assert!(!crowd.is_computing(|| now_ns), "it was one");
+        }
+        let mut now = 10 * FORGOTTEN_NS;
+        for period in [1, 2, 4, 8, 16, 32, 32].map(|times| times * NO_YIELDS_NS) {
+            now = meet(&crowd, now);
+            // Another thread meets it at the same time.
+            crowd.note(now, LONG_SLICE, || true);
             now += period;
             assert!(crowd.is_computing(|| now - 1));
             assert!(!crowd.is_computing(|| now));
         }
-        crowd.note(now, Duration::from_micros(50), || true);
-        assert!(!crowd.is_computing(|| now), "they answer each other");
+        now = meet(&crowd, now + FORGOTTEN_NS);
+        assert!(!crowd.is_computing(|| now + NO_YIELDS_NS), "another one");
     }
 }
