@@ -105,6 +105,8 @@ pub struct Local {
     pub registered: AtomicU32,
     /// How patient waits are, percent.
     pub share: AtomicU32,
+    /// Finds in a row after which the connection counts as awake; 0 when it does.
+    pub finds_left: AtomicU32,
     /// When the kernel's socket was last looked at by a writer, ticks.
     pub checked: AtomicU64,
     /// Since when the lane is full and nothing was taken from it, ticks; 0 when it is not.
@@ -235,6 +237,7 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     shared.inode.store(0, Ordering::Relaxed);
     connection.local.registered.store(0, Ordering::Relaxed);
     connection.local.share.store(0, Ordering::Relaxed);
+    connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);
     shared.phase.store(phase::FRESH, Ordering::Release);
     Some(connection)

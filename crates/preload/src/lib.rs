@@ -37,6 +37,7 @@ mod poll;
 mod process;
 mod real;
 mod route;
+mod settling;
 mod signals;
 mod standing;
 mod stats;

@@ -13,6 +13,7 @@ use weft_sync::{Patience, Step};
 use crate::arena::{Connection, flag, phase};
 use crate::bells::Owed;
 use crate::route::LOOK_AGAIN_MS;
+use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
 use crate::{connection, epoll, process, sys};
@@ -126,6 +127,7 @@ fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
     if entry.events & (READS | POLLRDHUP) != 0 {
         match readable {
             Some(true) => {
+                connection.found_awake();
                 ready |= entry.events & READS;
                 if end.ended {
                     ready |= entry.events & POLLRDHUP;
@@ -236,22 +238,21 @@ struct ArmedOne {
 impl Armed {
     fn new(fds: &[pollfd]) -> Self {
         let mut connections = Vec::new();
+        let mut settling = Settling::default();
         for entry in fds {
             let Some(connection) = connection::find(entry.fd) else { continue };
             let writes = entry.events & WRITES != 0;
             connection.begin_sleep(WaitFor::Data);
             let mut owed = connection.arm(WaitFor::Data);
+            settling.add(connection, WaitFor::Data);
             if writes {
                 connection.begin_sleep(WaitFor::Room);
                 owed = connection.arm(WaitFor::Room);
+                settling.add(connection, WaitFor::Room);
             }
             connections.push(ArmedOne { connection, fd: entry.fd, writes, owed });
         }
-        for armed in &connections {
-            if armed.connection.settle() {
-                break;
-            }
-        }
+        settling.settle();
         Self { connections }
     }
 

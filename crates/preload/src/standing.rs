@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::WaitFor;
 use weft_socket::{Origin, closed};
 
 use crate::arena::{Connection, flag, peer};
@@ -128,13 +128,6 @@ impl Connection {
     pub fn arm(&self, what: WaitFor) -> Owed {
         let Some(receiving) = self.receiving() else { return Owed::default() };
         receiving.lane.map_or(Owed::default(), |lane| self.arm_word(lane, what))
-    }
-
-    /// Makes what was armed count, also for other connections: the fence is of the whole machine.
-    /// False without a lane.
-    pub fn settle(&self) -> bool {
-        let Some(receiving) = self.receiving() else { return false };
-        receiving.lane.map(Lane::settle).is_some()
     }
 
     /// Stops waiting after a sleep in the kernel.

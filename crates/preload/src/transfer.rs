@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::WaitFor;
 use weft_socket::{Leave, Origin, ReadError, ReceiveSide, SendSide, WriteError};
 use weft_sync::{Patience, Step};
 use weft_transport_shm::lane::ShmLane;
@@ -23,7 +23,7 @@ use crate::arena::{Connection, flag, peer, phase};
 use crate::bells::Owed;
 use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
-use crate::{process, signals, stats, sys};
+use crate::{process, settling, signals, stats, sys};
 
 /// How a call wants its bytes.
 #[derive(Clone, Copy, Default)]
@@ -60,6 +60,7 @@ impl Connection {
 
     fn learn(&self, mut patience: Patience, hit: bool) {
         if hit {
+            self.found_awake();
             patience.hit();
         } else {
             patience.miss();
@@ -356,7 +357,7 @@ impl Connection {
         let generation = self.shared.generation.load(Ordering::Relaxed);
         self.begin_sleep(WaitFor::Data);
         let owed = self.arm(WaitFor::Data);
-        let bell = if self.settle() && self.readable(fd) == Some(true) {
+        let bell = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
             sys::Bell::Bytes
         } else {
             self.drain(fd, owed);
@@ -606,7 +607,7 @@ impl Connection {
             match sending.lane {
                 Some(lane) if sending.state.on_lane() => {
                     let owed = self.arm_word(lane, WaitFor::Room);
-                    lane.settle();
+                    settling::settle(lane, WaitFor::Room);
                     if sending.state.writable(lane) || !SendSide::is_answered(lane) {
                         return Ok(());
                     }

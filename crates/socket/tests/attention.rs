@@ -1,9 +1,12 @@
 //! The attention words, all interleavings: one sender, one or two waiters, x86's store buffers.
 //!
 //! Each thread is a list of small steps over memory with a buffer of stores for each thread; a
-//! store leaves its buffer whenever chance has it. The sleeper's fence empties all buffers, as
-//! `membarrier` does, the sender's light fence none. All states that can be reached are visited;
-//! one in which a waiter sleeps with a message there and no bell coming is a lost wake-up.
+//! store leaves its buffer whenever chance has it. The sleeper's heavy fence empties all buffers,
+//! as `membarrier` does, the sender's light fence none. Who slept before asks the sender for full
+//! fences, each of which empties the sender's buffer, and pays for its own alone once that is
+//! agreed (`weft_transport_shm::sleeper`); it may take that back whenever it is awake. All states
+//! that can be reached are visited; one in which a waiter sleeps with a message there and no bell
+//! coming is a lost wake-up.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,14 +14,25 @@ const WATCHING: u8 = 0;
 const ARMED: u8 = 1;
 const RUNG: u8 = 2;
 
-/// Memory: how many messages were published, and the attention word.
+/// Who pays for the fence, and above it how often the sender was asked to.
+const CHEAP: u8 = 0;
+const SLEPT: u8 = 1;
+const ASKED: u8 = 2;
+const AGREED: u8 = 3;
+const STATES: u8 = 3;
+const NUMBER: u8 = STATES + 1;
+
+/// Memory: how many messages were published, the attention word, and who pays.
 const PUBLISHED: usize = 0;
 const WORD: usize = 1;
+const PAYS: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum At {
     // The sender.
     Publish,
+    ReadPays,
+    FullFence,
     ReadWord,
     Claim,
     Ring,
@@ -26,10 +40,14 @@ enum At {
     Read,
     Arm,
     Settle,
+    Ask,
+    HeavyFence,
+    Agree,
     Look,
     Drain,
     Sleep,
     StopWaiting,
+    TakeBack,
     Over,
 }
 
@@ -46,11 +64,21 @@ struct Rules {
     disarm_for_all: bool,
     /// Bells that are owed are taken before the look instead of after it.
     drain_before_look: bool,
+    /// The sender reads who pays before it publishes.
+    reads_pays_first: bool,
+    /// It is agreed before the heavy fence.
+    agree_at_once: bool,
+    /// The sender can be asked to pay.
+    adaptive: bool,
+    /// Who pays at first.
+    pays: u8,
+    /// How often that may be taken back in all.
+    take_backs: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct State {
-    memory: [u8; 2],
+    memory: [u8; 3],
     /// Stores under way: (place, value), thread 0 is the sender.
     buffers: Vec<VecDeque<(usize, u8)>>,
     at: Vec<At>,
@@ -64,14 +92,17 @@ struct State {
     /// What was owed in all when each waiter armed.
     owed_before: Vec<u8>,
     sleepers: u8,
+    /// What each thread read or wrote of who pays.
+    pays: Vec<u8>,
+    take_backs: u8,
 }
 
 impl State {
     fn new(rules: Rules) -> Self {
         let mut at = vec![At::Read; rules.waiters + 1];
-        at[0] = At::Publish;
+        at[0] = if rules.reads_pays_first { At::ReadPays } else { At::Publish };
         Self {
-            memory: [0, WATCHING],
+            memory: [0, WATCHING, rules.pays],
             buffers: vec![VecDeque::new(); rules.waiters + 1],
             at,
             sent: 0,
@@ -82,6 +113,8 @@ impl State {
             drained: 0,
             owed_before: vec![0; rules.waiters + 1],
             sleepers: 0,
+            pays: vec![CHEAP; rules.waiters + 1],
+            take_backs: rules.take_backs,
         }
     }
 
@@ -107,10 +140,14 @@ impl State {
     }
 
     fn exchange(&mut self, thread: usize, from: u8, to: u8) -> bool {
+        self.exchange_at(WORD, thread, from, to)
+    }
+
+    fn exchange_at(&mut self, place: usize, thread: usize, from: u8, to: u8) -> bool {
         self.flush(thread);
-        let fits = self.memory[WORD] == from;
+        let fits = self.memory[place] == from;
         if fits {
-            self.memory[WORD] = to;
+            self.memory[place] = to;
         }
         fits
     }
@@ -142,6 +179,28 @@ impl State {
             At::Publish => {
                 self.sent += 1;
                 self.store(0, PUBLISHED, self.sent);
+                if !rules.adaptive {
+                    At::ReadWord
+                } else if !rules.reads_pays_first {
+                    At::ReadPays
+                } else if matches!(self.pays[0] & STATES, ASKED | AGREED) {
+                    At::FullFence
+                } else {
+                    At::ReadWord
+                }
+            }
+            At::ReadPays => {
+                self.pays[0] = self.load(0, PAYS);
+                if rules.reads_pays_first {
+                    At::Publish
+                } else if matches!(self.pays[0] & STATES, ASKED | AGREED) {
+                    At::FullFence
+                } else {
+                    At::ReadWord
+                }
+            }
+            At::FullFence => {
+                self.flush(0);
                 At::ReadWord
             }
             At::ReadWord if self.load(0, WORD) == ARMED => At::Claim,
@@ -155,7 +214,11 @@ impl State {
     }
 
     fn next_message(&self, rules: Rules) -> At {
-        if self.sent == rules.messages { At::Over } else { At::Publish }
+        match (self.sent == rules.messages, rules.reads_pays_first) {
+            (true, _) => At::Over,
+            (false, true) => At::ReadPays,
+            (false, false) => At::Publish,
+        }
     }
 
     /// One step of a waiter; a lock is held in each of those that take or arm.
@@ -184,9 +247,42 @@ impl State {
                 }
                 if rules.without_settle { At::Look } else { At::Settle }
             }
+            At::Settle if !rules.adaptive => self.heavy_fence(rules),
             At::Settle => {
-                (0..self.buffers.len()).for_each(|thread| self.flush(thread));
-                if rules.without_look { At::Drain } else { At::Look }
+                self.flush(thread);
+                self.pays[thread] = self.load(thread, PAYS);
+                match self.pays[thread] & STATES {
+                    AGREED => after_fence(rules),
+                    ASKED => At::HeavyFence,
+                    _ => At::Ask,
+                }
+            }
+            At::Ask => {
+                let word = self.pays[thread];
+                let next = match word & STATES {
+                    CHEAP => word & !STATES | SLEPT,
+                    _ => (word & !STATES).wrapping_add(NUMBER) | ASKED,
+                };
+                let asked = self.exchange_at(PAYS, thread, word, next);
+                self.pays[thread] = if asked { next } else { CHEAP };
+                if rules.agree_at_once { At::Agree } else { At::HeavyFence }
+            }
+            At::HeavyFence if rules.agree_at_once => self.heavy_fence(rules),
+            At::HeavyFence => {
+                self.heavy_fence(rules);
+                At::Agree
+            }
+            At::Agree => {
+                let word = std::mem::take(&mut self.pays[thread]);
+                if word & STATES == ASKED {
+                    self.exchange_at(PAYS, thread, word, word & !STATES | AGREED);
+                }
+                if rules.agree_at_once { At::HeavyFence } else { after_fence(rules) }
+            }
+            At::TakeBack => {
+                let word = std::mem::take(&mut self.pays[thread]);
+                self.exchange_at(PAYS, thread, word, word & !STATES | CHEAP);
+                At::Read
             }
             At::Look if there => At::StopWaiting,
             At::Look => At::Drain,
@@ -206,6 +302,11 @@ impl State {
             }
             other => other,
         };
+    }
+
+    fn heavy_fence(&mut self, rules: Rules) -> At {
+        (0..self.buffers.len()).for_each(|thread| self.flush(thread));
+        after_fence(rules)
     }
 
     fn can_step(&self, thread: usize) -> bool {
@@ -233,6 +334,14 @@ impl State {
                 }
                 next.push(state);
             }
+            let pays = self.load(thread, PAYS);
+            if self.at[thread] == At::Read && pays & STATES != CHEAP && self.take_backs > 0 {
+                let mut state = self.clone();
+                state.take_backs -= 1;
+                state.pays[thread] = pays;
+                state.at[thread] = At::TakeBack;
+                next.push(state);
+            }
         }
         next
     }
@@ -241,6 +350,10 @@ impl State {
     fn is_lost(&self) -> bool {
         self.at.contains(&At::Sleep) && self.memory[PUBLISHED] > self.taken
     }
+}
+
+fn after_fence(rules: Rules) -> At {
+    if rules.without_look { At::Drain } else { At::Look }
 }
 
 /// How many states there are, and one in which a wake-up was lost.
@@ -282,6 +395,39 @@ fn what_is_left_out_is_missed() {
     // Two, the first of whom takes the bell away from the second.
     let two = Rules { waiters: 2, messages: 2, leave_after: 1, ..Rules::default() };
     assert!(explore(Rules { disarm_for_all: true, ..two }).1.is_some());
+}
+
+#[test]
+fn who_pays_for_the_fence_is_known_to_both() {
+    let adaptive = Rules { adaptive: true, ..Rules::default() };
+    let mut all = 0;
+    for (pays, waiters, messages, take_backs) in [
+        (CHEAP, 1, 3, 2),
+        (SLEPT, 1, 3, 2),
+        (AGREED, 1, 3, 2),
+        (CHEAP, 2, 1, 1),
+        (SLEPT, 2, 2, 1),
+        (AGREED, 2, 2, 1),
+        (SLEPT, 3, 1, 1),
+    ] {
+        let rules = Rules { pays, waiters, messages, take_backs, ..adaptive };
+        let (states, lost) = explore(rules);
+        println!("{pays}: {waiters} waiters, {messages} messages: {states} states");
+        assert_eq!(lost, None);
+        all += states;
+    }
+    assert!(all > 1000, "{all} states are no exploration");
+}
+
+#[test]
+fn what_is_agreed_too_early_is_missed() {
+    let adaptive = Rules { adaptive: true, pays: SLEPT, waiters: 1, ..Rules::default() };
+    let one = Rules { messages: 2, take_backs: 1, ..adaptive };
+    assert!(explore(Rules { reads_pays_first: true, ..one }).1.is_some());
+    // The one who asks takes one of two messages and leaves; the other relied on it.
+    let two = Rules { waiters: 2, leave_after: 1, take_backs: 0, ..one };
+    assert_eq!(explore(two).1, None);
+    assert!(explore(Rules { agree_at_once: true, ..two }).1.is_some());
 }
 
 /// A waiter that takes some of what is there and leaves has not taken the bell that wakes another.

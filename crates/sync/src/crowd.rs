@@ -8,8 +8,8 @@
 //! lets it run, whoever spins first keeps it waiting.
 //!
 //! A program that computes is a crowd of another kind. It keeps the processor for its whole slice,
-//! some milliseconds, while the kernel puts a thread that was asleep and is woken ahead of it. Where
-//! one was met, nobody yields for a while: waiters sleep at once.
+//! some milliseconds, while the kernel puts a thread that was asleep and is woken ahead of it.
+//! Where one was met, nobody yields for a while: waiters sleep at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -6,9 +6,9 @@
 //! long gaps between messages goes to sleep nearly at once. While others want the processors
 //! ([`crate::crowd`]), spins are a sixteenth.
 //!
-//! Beside a program that computes ([`crowd::is_computing`]) a waiter does not yield at all. And what
-//! the yields of one wait give away has an end in time: nobody looks at the kernel meanwhile, which
-//! tells of a peer's death.
+//! Beside a program that computes ([`crowd::is_computing`]) a waiter does not yield at all. And
+//! what the yields of one wait give away has an end in time: nobody looks at the kernel meanwhile,
+//! which tells of a peer's death.
 
 use std::time::Duration;
 

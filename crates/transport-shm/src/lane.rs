@@ -28,6 +28,7 @@ use weft_memory::{CopyMode, Segment, SegmentError};
 use weft_sync::fence;
 
 use crate::ring::{Ring, SLOT_BYTES};
+use crate::sleeper::{Asking, Sleeper};
 use crate::slot::{Direction, DirectionWords};
 
 /// Sizes of a lane, the same in both directions.
@@ -78,7 +79,7 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
@@ -93,12 +94,12 @@ struct Block {
     taken: AtomicU64,
     sink_taken: AtomicU64,
     data_attention: AtomicU32,
-    receiver_fences: AtomicU32,
+    receiver_sleeps: Sleeper,
     messages_read: AtomicU64,
     receiver_pad: [AtomicU64; 4],
     // Written by the sender.
     room_attention: AtomicU32,
-    sender_fences: AtomicU32,
+    sender_sleeps: Sleeper,
     sender_pad: [AtomicU64; 7],
     // Written by the sender, rarely.
     words: [AtomicU64; WORDS],
@@ -185,10 +186,11 @@ impl ShmLane {
         let (sends, receives) = (direction(side), direction(1 - side));
         let sinks = Sinks { sends: layout.sink_start(side), receives: layout.sink_start(1 - side) };
         let mut lane = Self { segment, layout, sends, receives, sinks, copy, full_fences: false };
-        let fences = u32::from(!fence::register());
-        lane.outgoing().sender_fences.store(fences, Ordering::Relaxed);
-        lane.incoming().receiver_fences.store(fences, Ordering::Relaxed);
-        lane.full_fences = fences != 0;
+        let has_heavy_fence = fence::register();
+        for what in [WaitFor::Data, WaitFor::Room] {
+            lane.own_sleeper(what).initialise(has_heavy_fence);
+        }
+        lane.full_fences = !has_heavy_fence;
         lane
     }
 
@@ -246,13 +248,39 @@ impl ShmLane {
         }
     }
 
-    /// Whether the peer can rely on light fences of this end being cheap.
-    fn peer_needs_fences(&self, what: WaitFor) -> bool {
-        let flag = match what {
-            WaitFor::Data => &self.outgoing().receiver_fences,
-            WaitFor::Room => &self.incoming().sender_fences,
-        };
-        flag.load(Ordering::Relaxed) != 0
+    #[inline]
+    fn own_sleeper(&self, what: WaitFor) -> &Sleeper {
+        match what {
+            WaitFor::Data => &self.incoming().receiver_sleeps,
+            WaitFor::Room => &self.outgoing().sender_sleeps,
+        }
+    }
+
+    #[inline]
+    fn peer_sleeper(&self, what: WaitFor) -> &Sleeper {
+        match what {
+            WaitFor::Data => &self.outgoing().receiver_sleeps,
+            WaitFor::Room => &self.incoming().sender_sleeps,
+        }
+    }
+
+    /// [`Lane::settle`] for a caller that armed `what` and is about to look and sleep, cheaper for
+    /// one that sleeps often. When it returns some, [`fence::heavy`] and [`ShmLane::slept`] follow,
+    /// one fence for any number of lanes.
+    #[must_use]
+    pub fn sleeps(&self, what: WaitFor) -> Option<Asking> {
+        self.own_sleeper(what).fence_of_owner()
+    }
+
+    /// After the heavy fence that [`ShmLane::sleeps`] asked for.
+    pub fn slept(&self, what: WaitFor, asking: Asking) {
+        self.own_sleeper(what).agree(asking);
+    }
+
+    /// This end waited for `what` and found it without a sleep.
+    #[inline]
+    pub fn found_awake(&self, what: WaitFor) {
+        self.own_sleeper(what).found_awake();
     }
 
     /// The ranges of the sink at `start` that `length` bytes at `position` occupy: one, or two
@@ -401,7 +429,7 @@ impl Lane for ShmLane {
 
     #[inline]
     fn is_awaited(&self, what: WaitFor) -> bool {
-        fence::light(self.full_fences || self.peer_needs_fences(what));
+        self.peer_sleeper(what).fence_of_other(self.full_fences);
         self.peer_attention(what).load(Ordering::Relaxed) == Attention::Armed as u32
     }
 

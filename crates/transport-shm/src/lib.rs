@@ -70,6 +70,8 @@ pub mod ring;
 #[cfg(not(loom))]
 mod rma;
 #[cfg(not(loom))]
+pub mod sleeper;
+#[cfg(not(loom))]
 mod slot;
 #[cfg(not(loom))]
 mod sys;

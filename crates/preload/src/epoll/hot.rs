@@ -8,6 +8,7 @@ use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
 use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::{self, flag};
+use crate::settling::Settling;
 use crate::sys;
 
 /// Looks at a hot connection without finding anything before it is armed and left to the kernel.
@@ -28,7 +29,7 @@ impl Set {
         let Some(connection) = arena::at(registration.place) else { return };
         let owed = registration.arm(connection);
         let writes = registration.events & OUT != 0;
-        connection.settle();
+        registration.settle(connection);
         if compute(registration, connection, false) == 0 {
             agree(epfd, registration, index);
             connection.drain(registration.fd, owed);
@@ -84,6 +85,7 @@ impl Set {
             unsure |= !registration.kernel_edge;
             if ready != 0 {
                 registration.idle = 0;
+                connection.found_awake();
                 events[found] = libc::epoll_event { events: ready, u64: registration.data };
                 found += 1;
             } else {
@@ -115,7 +117,7 @@ impl Set {
     /// there is such a one.
     pub(super) fn rest(&mut self, epfd: RawFd, indices: &[u32]) -> bool {
         let mut armed = Vec::with_capacity(indices.len());
-        let mut last = None;
+        let mut settling = Settling::default();
         for index in indices {
             let Some(registration) = self.get(*index) else { continue };
             registration.idle = 0;
@@ -126,12 +128,12 @@ impl Set {
             let writes = registration.events & OUT != 0;
             armed.push((*index, connection, registration.arm(connection)));
             self.room |= writes;
-            last = Some(connection);
+            settling.add(connection, WaitFor::Data);
+            if writes {
+                settling.add(connection, WaitFor::Room);
+            }
         }
-        // One fence is for all of them.
-        if let Some(connection) = last {
-            connection.settle();
-        }
+        settling.settle();
         let mut ready = false;
         for (index, connection, owed) in armed {
             let Some(registration) = self.get(index) else { continue };

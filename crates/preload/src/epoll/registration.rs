@@ -69,6 +69,14 @@ impl Registration {
         if self.events & OUT == 0 { owed } else { connection.arm(WaitFor::Room) }
     }
 
+    /// Makes that count.
+    pub(super) fn settle(&self, connection: Connection) {
+        connection.settle(WaitFor::Data);
+        if self.events & OUT != 0 {
+            connection.settle(WaitFor::Room);
+        }
+    }
+
     /// The program changed it.
     pub(super) fn change(&mut self, wanted: libc::epoll_event) {
         self.events = wanted.events;

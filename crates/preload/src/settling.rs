@@ -1,0 +1,87 @@
+//! The fence between arming and the last look before a sleep: one for all that a thread is about to
+//! sleep for, and none of the whole machine where peers agreed to pay for it
+//! (`weft_transport_shm::sleeper`).
+
+use std::sync::atomic::Ordering;
+
+use weft_fabric::WaitFor;
+use weft_sync::fence;
+use weft_transport_shm::lane::ShmLane;
+use weft_transport_shm::sleeper::Asking;
+
+use crate::arena::Connection;
+
+/// Finds in a row without a sleep after which a connection counts as awake again.
+const FINDS: u32 = 8;
+
+/// Makes arming `what` of a lane count; one more look must follow.
+pub fn settle(lane: &ShmLane, what: WaitFor) {
+    if let Some(asking) = lane.sleeps(what) {
+        fence::heavy();
+        lane.slept(what, asking);
+    }
+}
+
+/// Several connections that were armed.
+#[derive(Default)]
+pub struct Settling(Vec<(Connection, WaitFor, Asking)>);
+
+impl Settling {
+    /// One of them.
+    pub fn add(&mut self, connection: Connection, what: WaitFor) {
+        connection.local.finds_left.store(FINDS, Ordering::Relaxed);
+        if let Some(receiving) = connection.receiving()
+            && let Some(lane) = receiving.lane
+            && let Some(asking) = lane.sleeps(what)
+        {
+            self.0.push((connection, what, asking));
+        }
+    }
+
+    /// Makes arming them count; one more look at each must follow.
+    pub fn settle(self) {
+        if self.0.is_empty() {
+            return;
+        }
+        fence::heavy();
+        for (connection, what, asking) in self.0 {
+            if let Some(receiving) = connection.receiving()
+                && let Some(lane) = receiving.lane
+            {
+                lane.slept(what, asking);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Makes arming `what` count; one more look must follow. False without a lane.
+    pub fn settle(&self, what: WaitFor) -> bool {
+        self.local.finds_left.store(FINDS, Ordering::Relaxed);
+        let Some(receiving) = self.receiving() else { return false };
+        let Some(lane) = receiving.lane else { return false };
+        settle(lane, what);
+        true
+    }
+
+    /// Something was found while looking at the connection.
+    #[inline]
+    pub fn found_awake(&self) {
+        let left = self.local.finds_left.load(Ordering::Relaxed);
+        if left > 0 {
+            self.count_find(left);
+        }
+    }
+
+    #[cold]
+    fn count_find(&self, left: u32) {
+        self.local.finds_left.store(left - 1, Ordering::Relaxed);
+        if left == 1
+            && let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+        {
+            lane.found_awake(WaitFor::Data);
+            lane.found_awake(WaitFor::Room);
+        }
+    }
+}
