@@ -3,6 +3,7 @@
 import atexit
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -201,7 +202,8 @@ def memcached(way: Way) -> float:
         at = str(place) if way.unix else f"127.0.0.1:{place}"
         gets = 100_000
         printed = client(way.client([slap, "-s", at, "-t", "get", "-e", str(gets)]))
-    return gets / float(printed.split("Time:")[1].split()[0])
+    keys, seconds = re.search(r"Time to +get +(\d+) keys by.*threads: +([\d.]+)", printed).groups()
+    return int(keys) / float(seconds)
 
 
 POSTGRESQL = """

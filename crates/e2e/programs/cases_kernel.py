@@ -210,6 +210,55 @@ class completions_of_zero_copy:
         t.sync()
 
 
+def low_water(t, c):
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 100)
+    t.sync()
+    t.say("with ten", select.select([c], [], [], 0.2)[0] == [c])
+    t.sync()
+    t.say("with a hundred", select.select([c], [], [], 5)[0] == [c], len(c.recv(1000)))
+    t.sync()
+    # A read waits for as much, but an end is one.
+    t.say(len(c.recv(1000)), len(c.recv(1000)))
+
+
+def low_water_writer(t, s):
+    t.sync()
+    s.sendall(bytes(10))
+    t.sync()
+    s.sendall(bytes(90))
+    t.sync()
+    s.sendall(bytes(50))
+    time.sleep(0.1)
+    s.sendall(bytes(50))
+    time.sleep(0.1)
+    s.shutdown(socket.SHUT_WR)
+
+
+@case
+class low_water_mark:
+    def server(t):
+        low_water(t, t.accept())
+
+    def client(t):
+        low_water_writer(t, t.connect())
+
+
+@case
+class low_water_mark_in_use:
+    def server(t):
+        c = t.accept()
+        for _ in range(20):
+            c.sendall(exactly(c, 10))
+        low_water(t, c)
+
+    def client(t):
+        s = t.connect()
+        for _ in range(20):
+            s.sendall(bytes(10))
+            exactly(s, 10)
+        low_water_writer(t, s)
+
+
 PASSED = """
 import os, socket, sys
 ours = socket.socket(fileno=int(sys.argv[1]))

@@ -99,13 +99,15 @@ fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
 /// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
 /// somebody who does not read.
 fn leaves(name: &str) -> bool {
-    const NAMES: [&str; 23] = [
+    const NAMES: [&str; 25] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
         "both_write_by_poll_before_they_read",
         "bytes_that_wait_to_be_read",
         "completions_of_zero_copy",
+        "low_water_mark",
+        "low_water_mark_in_use",
         "edges_across_a_crossing",
         "end_comes_after_all_data",
         "epoll_edge_of_writing",

@@ -48,6 +48,8 @@ pub mod flag {
     pub const RESET_REPORTED: u32 = 16;
     /// Bytes went out after the peer had closed in order: what follows is a broken pipe.
     pub const SENT_TO_NOBODY: u32 = 32;
+    /// SO_RCVLOWAT is above 1: reads that may wait do so in the kernel, which knows for how much.
+    pub const LOW_WATER: u32 = 64;
 }
 
 /// What the kernel said about the peer.

@@ -134,6 +134,15 @@ impl Connection {
         })
     }
 
+    /// True when all that is read comes over TCP from here on.
+    pub fn reads_tcp(&self, fd: RawFd) -> bool {
+        self.receiving().is_some_and(|receiving| {
+            receiving.lane.is_none_or(|lane| {
+                self.origin(fd, receiving.state, lane) == Origin::Tcp { at_most: None }
+            })
+        })
+    }
+
     /// True when its sending direction went back to TCP for good.
     pub fn is_back_for_good(&self) -> bool {
         self.sending().is_some_and(|sending| sending.state.is_back_for_good())

@@ -167,6 +167,18 @@ pub fn wait_for_bell(fd: RawFd) -> Bell {
     }
 }
 
+/// Waits as a blocking `recv` of `count` bytes does, with SO_RCVLOWAT, and takes none.
+pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
+    let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
+    let arguments = [fd.word(), 0, count.word(), flags.word(), 0, 0];
+    // SAFETY: with MSG_TRUNC TCP counts and writes nothing.
+    let result = unsafe { raw(libc::SYS_recvfrom, arguments) };
+    i32::try_from(-result).map_or(Ok(()), |errno| match errno {
+        1.. => Err(Errno::from_raw_os_error(errno)),
+        _ => Ok(()),
+    })
+}
+
 /// Bells taken by one call at most.
 const BELLS_MAX: usize = 16;
 

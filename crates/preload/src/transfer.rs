@@ -79,6 +79,11 @@ impl Connection {
         let mut patience = self.patience();
         let mut waited = false;
         let watch = Watch::new();
+        let mut short = None;
+        if self.has(flag::LOW_WATER) && self.blocks(how) && wanted > 0 && self.reads_tcp(fd) {
+            // When it ends without enough, what is there is read all the same.
+            short = sys::wait_for_bytes(fd, wanted).err();
+        }
         loop {
             let on_tcp = self.decide(fd, 0) != phase::LANED;
             match self.try_receive(fd, targets, total, how) {
@@ -112,6 +117,9 @@ impl Connection {
             }
             if !self.blocks(how) || total > 0 && !how.wait_all {
                 return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
+            }
+            if let Some(errno) = short {
+                return if total > 0 { Ok(total) } else { Err(errno) };
             }
             if watch.saw_interruption() {
                 return if total > 0 { Ok(total) } else { Err(Errno::INTR) };

@@ -127,7 +127,9 @@ impl Crowd {
         self.quickest_ns.store(quickest, Ordering::Relaxed);
         let left = self.left.load(Ordering::Relaxed);
         let long = took >= LONG || took_ns > quickest.saturating_mul(TIMES_LONGER);
-        if long && switched() {
+        // Asking the kernel is another call: while the answer is known, a slice alone is worth it.
+        let is_known = left > QUICK_YIELDS / 2 && took < SLICE;
+        if long && !is_known && switched() {
             self.left.store(QUICK_YIELDS, Ordering::Relaxed);
             if took >= SLICE {
                 self.gave_slice(now_ns, u64::from(took_ns));
@@ -181,6 +183,15 @@ mod tests {
         for _ in 0..QUICK_YIELDS {
             assert!(crowd.is_there());
             crowd.note(4, QUICK, || unreachable!("it was quick"));
+        }
+        assert!(!crowd.is_there());
+        crowd.note(5, Duration::from_micros(5), || true);
+        for _ in 0..QUICK_YIELDS / 2 {
+            crowd.note(5, Duration::from_micros(5), || unreachable!("it is known"));
+        }
+        crowd.note(5, Duration::from_micros(5), || true);
+        for _ in 0..QUICK_YIELDS {
+            crowd.note(5, QUICK, || unreachable!("it was quick"));
         }
         assert!(!crowd.is_there());
         crowd.note(5, Duration::from_nanos(1900), || true);

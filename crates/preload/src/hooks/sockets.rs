@@ -227,6 +227,18 @@ pub(super) unsafe extern "C" fn setsockopt(
     let result = real!(setsockopt as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
         (fd, level, name, value, length),
         else as_int(kernel!(SYS_setsockopt, fd, level, name, value, length)));
+    if result == 0
+        && level == libc::SOL_SOCKET
+        && name == libc::SO_RCVLOWAT
+        && length as usize >= size_of::<c_int>()
+        // SAFETY: the kernel just read a number there.
+        && unsafe { value.cast::<c_int>().read_unaligned() } > 1
+        && let Some(connection) = find(fd)
+    {
+        // The kernel knows how to wait for so much; the peer follows with what it sends next.
+        connection.set(flag::LOW_WATER, true);
+        connection.sends_by_kernel(fd);
+    }
     let sizes = [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
     if result == 0
         && level == libc::SOL_SOCKET
