@@ -75,7 +75,8 @@ fn compare(name: &str) -> Outcome {
                 ));
             } else if how == How::Warm && !on_tcp(name) {
                 let statistics = ended.statistics();
-                if !on_fabric(&statistics, leaves(name)) {
+                let most = statistics.fabric.connections > statistics.tcp.connections;
+                if !on_fabric(&statistics, leaves(name)) && !(most && is_held_by_two(name)) {
                     wrong
                         .push(format!("{how:?}, the {side} was not all on fabric: {statistics:?}"));
                 }
@@ -94,6 +95,12 @@ fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
     statistics.fabric.connections > 0
         && statistics.tcp.connections <= statistics.fabric.connections / 50
         && (leaves || statistics.tcp.sent + statistics.tcp.received < 500)
+}
+
+/// Cases whose connections are held by two processes at first: one moves only when one of them has
+/// closed it, which may be after all was said.
+fn is_held_by_two(name: &str) -> bool {
+    name == "server_forks_for_each_connection"
 }
 
 /// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
