@@ -188,7 +188,7 @@ impl ShmLane {
         let mut lane = Self { segment, layout, sends, receives, sinks, copy, full_fences: false };
         let has_heavy_fence = fence::register();
         for what in [WaitFor::Data, WaitFor::Room] {
-            lane.own_sleeper(what).initialise(has_heavy_fence);
+            lane.own_sleeper(what).open(has_heavy_fence);
         }
         lane.full_fences = !has_heavy_fence;
         lane

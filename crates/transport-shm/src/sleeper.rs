@@ -45,9 +45,12 @@ const NUMBER: u32 = STATES + 1;
 pub struct Sleeper(AtomicU32);
 
 impl Sleeper {
-    /// Before the other end can see it.
-    pub fn initialise(&self, has_heavy_fence: bool) {
-        self.0.store(if has_heavy_fence { CHEAP } else { ALWAYS }, Ordering::Relaxed);
+    /// When a process opens its end, which others may have open already: what they agreed on and
+    /// the number of their asking stay. Fresh memory is cheap.
+    pub fn open(&self, has_heavy_fence: bool) {
+        if !has_heavy_fence {
+            self.0.store(ALWAYS, Ordering::Relaxed);
+        }
     }
 
     /// The fence of an end that published and may have to wake the owner of this word.
@@ -130,6 +133,8 @@ mod tests {
         assert!(sleep(&sleeper) && sleep(&sleeper));
         assert_eq!(state(&sleeper), AGREED);
         assert!(!sleep(&sleeper));
+        sleeper.open(true);
+        assert_eq!(state(&sleeper), AGREED, "others of this end rely on it");
         sleeper.found_awake();
         assert!(sleep(&sleeper));
     }
@@ -151,7 +156,7 @@ mod tests {
     #[test]
     fn without_a_heavy_fence_both_pay_for_ever() {
         let sleeper = Sleeper(AtomicU32::new(SLEPT));
-        sleeper.initialise(false);
+        sleeper.open(false);
         assert!(!sleep(&sleeper));
         sleeper.found_awake();
         assert_eq!(state(&sleeper), ALWAYS);
