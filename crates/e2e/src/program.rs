@@ -71,3 +71,21 @@ pub fn python() -> Result<PathBuf, Skip> {
 pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
 }
+
+/// One of our C programs, compiled into `directory` with `options`.
+///
+/// # Errors
+/// [`Skip`] when there is no compiler or it cannot do that here.
+///
+/// # Panics
+/// When the compiler does not start.
+pub fn compiled(name: &str, options: &[&str], directory: &Path) -> Result<PathBuf, Skip> {
+    let binary = directory.join(Path::new(name).file_stem().expect("a source file"));
+    let mut compiler = Command::new(find("gcc")?);
+    compiler.args(options).arg("-o").arg(&binary).arg(script(name));
+    let output = compiler.output().expect("gcc starts");
+    if !output.status.success() {
+        return Err(Skip(format!("gcc: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    Ok(binary)
+}

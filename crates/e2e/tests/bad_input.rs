@@ -243,16 +243,7 @@ fn no_file_may_grow() -> Outcome {
 
 /// Compiles the static client; `None` in the place of what is missing.
 fn static_client(node: &Node) -> Result<PathBuf, Skip> {
-    let gcc = program::find("gcc")?;
-    let binary = node.directory().join("static_client");
-    let mut command = Command::new(gcc);
-    command.args(["-static", "-O1", "-o"]).arg(&binary).arg(program::script("static_client.c"));
-    let output = command.output().expect("gcc starts");
-    if output.status.success() {
-        Ok(binary)
-    } else {
-        Err(Skip("gcc cannot link statically here".into()))
-    }
+    program::compiled("static_client.c", &["-static", "-O1"], node.directory())
 }
 
 fn foreign(node: &Node, binary: &std::path::Path) {

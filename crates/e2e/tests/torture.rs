@@ -7,7 +7,7 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use weft_e2e::{Case, Node, Outcome, Skip, as_usual, program, suite};
+use weft_e2e::{Case, Node, Outcome, as_usual, program, suite};
 
 const PAIRS: &str = "4";
 /// The program notices itself when it stands still.
@@ -23,13 +23,8 @@ fn main() -> ExitCode {
 
 fn torture(under_weft: bool, surroundings: impl Fn(&mut Command)) -> Outcome {
     let node = Node::new();
-    let binary = node.directory().join("torture");
-    let mut compiler = Command::new(program::find("gcc")?);
-    compiler.args(["-O1", "-pthread", "-o"]).arg(&binary).arg(program::script("torture.c"));
-    let output = compiler.output().expect("gcc starts");
-    if !output.status.success() {
-        return Err(Skip(format!("gcc: {}", String::from_utf8_lossy(&output.stderr))));
-    }
+    let options = ["-O1", "-pthread"];
+    let binary = program::compiled("torture.c", &options, node.directory())?;
     let kilobytes = std::env::var("WEFT_E2E_TORTURE_KB").unwrap_or_else(|_| "1500".into());
     let mut on_fabric = 0;
     for seed in seeds() {

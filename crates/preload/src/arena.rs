@@ -50,6 +50,10 @@ pub mod flag {
     pub const SENT_TO_NOBODY: u32 = 32;
     /// SO_RCVLOWAT is above 1: reads that may wait do so in the kernel, which knows for how much.
     pub const LOW_WATER: u32 = 64;
+    /// The program set TCP_NODELAY, whatever the kernel's socket has while bells ring on it.
+    pub const NO_DELAY: u32 = 128;
+    /// The same of TCP_CORK.
+    pub const CORKED: u32 = 256;
 }
 
 /// What the kernel said about the peer.

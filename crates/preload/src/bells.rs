@@ -8,12 +8,13 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use libc::c_int;
 use rustix::event::PollFlags;
 use weft_fabric::{Lane, WaitFor};
 use weft_socket::{Origin, ReceiveSide, SendSide};
 use weft_transport_shm::lane::ShmLane;
 
-use crate::arena::{Connection, peer};
+use crate::arena::{Connection, flag, peer, phase};
 use crate::sys;
 
 /// Bells that nobody waited for any more at some moment, in all, and the time they are of: a
@@ -42,7 +43,40 @@ impl Owed {
     }
 }
 
+/// Options of TCP that hold small segments back, and what the program wants of them.
+const DELAYS: [(c_int, u32); 2] =
+    [(libc::TCP_NODELAY, flag::NO_DELAY), (libc::TCP_CORK, flag::CORKED)];
+
 impl Connection {
+    /// Bells are sent at once from here on: the kernel would hold a second one back until the first
+    /// is acknowledged, 40 ms later, or while it is corked. What the program had set is remembered.
+    pub fn ring_at_once(&self, fd: RawFd) {
+        for (option, wish) in DELAYS {
+            let set = sys::tcp_option(fd, option).unwrap_or(false);
+            self.set(wish, set);
+            if set != (option == libc::TCP_NODELAY) {
+                sys::set_tcp_option(fd, option, !set);
+            }
+        }
+    }
+
+    /// No bells ring any more: the kernel's socket gets what the program has set.
+    pub fn rings_no_more(&self, fd: RawFd) {
+        for (option, wish) in DELAYS {
+            if self.has(wish) != (option == libc::TCP_NODELAY) {
+                sys::set_tcp_option(fd, option, self.has(wish));
+            }
+        }
+    }
+
+    /// What the program wants of an option, where the kernel is not to know.
+    pub fn wish(&self, level: c_int, option: c_int) -> Option<u32> {
+        if level != libc::IPPROTO_TCP || self.phase() != phase::LANED {
+            return None;
+        }
+        DELAYS.iter().find(|(name, _)| *name == option).map(|(_, wish)| *wish)
+    }
+
     /// Rings the peer, with the sending direction locked.
     pub fn ring(&self, fd: RawFd, sending: &mut SendSide) {
         sending.begin_tcp();

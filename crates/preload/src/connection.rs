@@ -211,6 +211,7 @@ impl Connection {
         }
         if decided == phase::LANED {
             self.fix_buffers(fd);
+            self.ring_at_once(fd);
             epoll::moved(*self);
         }
         decided
@@ -478,7 +479,10 @@ impl Connection {
         match bell {
             sys::Bell::End => self.shared.peer.store(peer::ENDED, Ordering::Release),
             sys::Bell::Failed(_) => self.shared.peer.store(peer::RESET, Ordering::Release),
-            sys::Bell::Bytes | sys::Bell::Nothing | sys::Bell::Interrupted => {}
+            sys::Bell::Bytes
+            | sys::Bell::Nothing
+            | sys::Bell::Interrupted
+            | sys::Bell::Cancelled => {}
         }
     }
 

@@ -15,6 +15,7 @@
 //! | `standing` | what a connection is ready for, how it ended, who waits for it |
 //! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
 //! | `handover` | what survives exec |
+//! | `signals`, `cancel` | handlers and cancellations that end a call |
 //! | `control` | the channel to the node daemon |
 //!
 //! # Rules
@@ -26,6 +27,7 @@
 
 mod arena;
 mod bells;
+mod cancel;
 mod connection;
 mod control;
 mod epoll;

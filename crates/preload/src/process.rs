@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use weft_options::Options;
 use weft_socket::Limits;
 
-use crate::{arena, control, epoll, handover, log, real, stats, table};
+use crate::{arena, cancel, control, epoll, handover, log, real, stats, table};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -73,6 +73,7 @@ static CONSTRUCTOR: extern "C" fn() = start;
 
 extern "C" fn start() {
     set_pid();
+    abort_on_panic();
     real::resolve_all();
     // The environment is read once, here: later the program may change it in another thread.
     let pairs: Vec<(String, String)> = std::env::vars_os()
@@ -106,6 +107,15 @@ extern "C" fn start() {
         }
         READY.store(true, Ordering::Release);
     }
+}
+
+/// Hooks let the C library unwind through them, but a panic must never reach the program.
+fn abort_on_panic() {
+    let former = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        former(info);
+        std::process::abort();
+    }));
 }
 
 #[used]
@@ -157,6 +167,7 @@ extern "C" fn after_fork() {
 
 extern "C" fn in_forked_child() {
     set_pid();
+    cancel::forked();
     after_fork();
     arena::forked();
     control::forked();

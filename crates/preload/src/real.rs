@@ -45,7 +45,7 @@ macro_rules! real {
         if address.is_null() {
             $fallback
         } else {
-            let function: unsafe extern "C" fn($($argument),*) -> $result =
+            let function: unsafe extern "C-unwind" fn($($argument),*) -> $result =
                 // SAFETY: the address was looked up under this name, whose C prototype this is.
                 unsafe { std::mem::transmute(address) };
             // SAFETY: the arguments are passed on as they came from the program.
@@ -82,6 +82,7 @@ declare! {
     dup dup2 dup3 fcntl fcntl64 ioctl setsockopt getsockopt fdopen vdprintf __vdprintf_chk
     poll ppoll select pselect epoll_create epoll_create1 epoll_ctl
     epoll_wait epoll_pwait epoll_pwait2
+    pthread_cancel
     open open64 openat openat64 creat pipe pipe2 socket socketpair eventfd
     _exit _Exit execve execvpe fork syscall
     sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt

@@ -187,6 +187,7 @@ impl Connection {
                 return false;
             }
         }
+        self.rings_no_more(fd);
         self.shared.phase.store(phase::DECLINED, Ordering::Release);
         epoll::forget(*self);
         self.drop_lane();

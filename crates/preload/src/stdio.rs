@@ -6,17 +6,18 @@
 use std::os::fd::RawFd;
 
 use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t};
+use rustix::io::Errno;
 
 use crate::connection::{closing, find};
-use crate::sys;
 use crate::transfer::How;
+use crate::{cancel, sys};
 
 #[repr(C)]
 struct Functions {
-    read: extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
-    write: extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: Option<extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
-    close: extern "C" fn(*mut c_void) -> c_int,
+    read: extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    seek: Option<extern "C-unwind" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
+    close: extern "C-unwind" fn(*mut c_void) -> c_int,
 }
 
 unsafe extern "C" {
@@ -72,7 +73,15 @@ fn descriptor(cookie: *mut c_void) -> RawFd {
     RawFd::try_from(cookie.addr()).unwrap_or(-1)
 }
 
-extern "C" fn read(cookie: *mut c_void, buffer: *mut c_char, length: size_t) -> ssize_t {
+fn failed(errno: Errno) {
+    if errno == Errno::CANCELED {
+        cancel::act();
+    }
+    sys::set_errno(errno.raw_os_error());
+}
+
+extern "C-unwind" fn read(cookie: *mut c_void, buffer: *mut c_char, length: size_t) -> ssize_t {
+    cancel::point();
     let fd = descriptor(cookie);
     let Some(connection) = find(fd) else {
         sys::set_errno(libc::EBADF);
@@ -83,13 +92,14 @@ extern "C" fn read(cookie: *mut c_void, buffer: *mut c_char, length: size_t) -> 
     match connection.receive(fd, &mut [part], How::default()) {
         Ok(bytes) => isize::try_from(bytes).unwrap_or(isize::MAX),
         Err(errno) => {
-            sys::set_errno(errno.raw_os_error());
+            failed(errno);
             -1
         }
     }
 }
 
-extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: size_t) -> ssize_t {
+extern "C-unwind" fn write(cookie: *mut c_void, buffer: *const c_char, length: size_t) -> ssize_t {
+    cancel::point();
     let fd = descriptor(cookie);
     let Some(connection) = find(fd) else {
         sys::set_errno(libc::EBADF);
@@ -100,14 +110,14 @@ extern "C" fn write(cookie: *mut c_void, buffer: *const c_char, length: size_t) 
     match connection.send(fd, &[part], How::default()) {
         Ok(bytes) => isize::try_from(bytes).unwrap_or(isize::MAX),
         Err(errno) => {
-            sys::set_errno(errno.raw_os_error());
+            failed(errno);
             // fopencookie's convention: a failed write wrote nothing.
             0
         }
     }
 }
 
-extern "C" fn close(cookie: *mut c_void) -> c_int {
+extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     let fd = descriptor(cookie);
     closing(fd);
     // SAFETY: closing a number the stream owned; the raw call touches no memory.

@@ -1,11 +1,14 @@
 //! System calls that the hooks make themselves, never through a symbol that is hooked.
 
+use std::cell::Cell;
 use std::os::fd::{BorrowedFd, RawFd};
 
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
+
+use crate::{cancel, process};
 
 /// The six-argument system call.
 ///
@@ -133,6 +136,59 @@ pub fn ring(fd: RawFd) -> bool {
     rustix::net::send(borrow(fd), &[0], flags).is_ok()
 }
 
+/// The calling thread's number in the kernel.
+pub fn task() -> u32 {
+    thread_local! {
+        /// The process that asked, and the answer.
+        static KNOWN: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    }
+    let process = process::pid();
+    let (asked, mut task) = KNOWN.get();
+    if asked != process {
+        task = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        KNOWN.set((process, task));
+    }
+    task
+}
+
+/// Sends a signal to a thread of this process.
+pub fn signal_task(task: u32, signal: c_int) {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: the call takes three numbers; a thread that is gone is an error.
+    unsafe { raw(libc::SYS_tgkill, [process.word(), task.word(), signal.word(), 0, 0, 0]) };
+}
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Default)]
+struct KernelAction {
+    handler: usize,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+/// Takes SA_RESTART from a signal's action, which `sigaction` of the C library does not do for its
+/// own signals. `None` when the kernel refuses, false when no handler is there.
+pub fn stop_restarting(signal: c_int) -> Option<bool> {
+    const MASK_BYTES: usize = 8;
+    let mut action = KernelAction::default();
+    let former = &raw mut action;
+    let ask = [signal.word(), 0, former.word(), MASK_BYTES, 0, 0];
+    // SAFETY: the kernel writes its structure, which has this layout on the machines above.
+    if unsafe { raw(libc::SYS_rt_sigaction, ask) } < 0 {
+        return None;
+    }
+    if action.handler == libc::SIG_DFL || action.handler == libc::SIG_IGN {
+        return Some(false);
+    }
+    action.flags &= !libc::c_ulong::from(libc::SA_RESTART.unsigned_abs());
+    let changed = &raw const action;
+    let set = [signal.word(), changed.word(), 0, MASK_BYTES, 0, 0];
+    // SAFETY: the kernel's own action with one flag less.
+    (unsafe { raw(libc::SYS_rt_sigaction, set) } >= 0).then_some(true)
+}
+
 /// O_NONBLOCK, as the kernel has it.
 pub fn is_nonblocking(fd: RawFd) -> bool {
     rustix::fs::fcntl_getfl(borrow(fd))
@@ -152,18 +208,25 @@ pub enum Bell {
     Nothing,
     /// A signal handler ran that does not restart system calls.
     Interrupted,
+    /// The thread was cancelled, see [`cancel`].
+    Cancelled,
 }
 
 /// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout and
 /// its restart after signals.
 pub fn wait_for_bell(fd: RawFd) -> Bell {
     let mut byte = [0u8; 1];
-    match rustix::net::recv(borrow(fd), &mut byte, RecvFlags::PEEK) {
-        Ok((0, _)) => Bell::End,
-        Ok(_) => Bell::Bytes,
-        Err(Errno::AGAIN) => Bell::Nothing,
-        Err(Errno::INTR) => Bell::Interrupted,
-        Err(errno) => Bell::Failed(errno),
+    loop {
+        let woken = cancel::sleeping(|| rustix::net::recv(borrow(fd), &mut byte, RecvFlags::PEEK));
+        return match woken {
+            None => continue,
+            Some(Ok((0, _))) => Bell::End,
+            Some(Ok(_)) => Bell::Bytes,
+            Some(Err(Errno::AGAIN)) => Bell::Nothing,
+            Some(Err(Errno::INTR)) => Bell::Interrupted,
+            Some(Err(Errno::CANCELED)) => Bell::Cancelled,
+            Some(Err(errno)) => Bell::Failed(errno),
+        };
     }
 }
 
@@ -171,12 +234,19 @@ pub fn wait_for_bell(fd: RawFd) -> Bell {
 pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
     let arguments = [fd.word(), 0, count.word(), flags.word(), 0, 0];
-    // SAFETY: with MSG_TRUNC TCP counts and writes nothing.
-    let result = unsafe { raw(libc::SYS_recvfrom, arguments) };
-    i32::try_from(-result).map_or(Ok(()), |errno| match errno {
-        1.. => Err(Errno::from_raw_os_error(errno)),
-        _ => Ok(()),
-    })
+    loop {
+        let woken = cancel::sleeping(|| {
+            // SAFETY: with MSG_TRUNC TCP counts and writes nothing.
+            let result = unsafe { raw(libc::SYS_recvfrom, arguments) };
+            i32::try_from(-result).map_or(Ok(()), |errno| match errno {
+                1.. => Err(Errno::from_raw_os_error(errno)),
+                _ => Ok(()),
+            })
+        });
+        if let Some(result) = woken {
+            return result;
+        }
+    }
 }
 
 /// Bells taken by one call at most.
@@ -217,8 +287,34 @@ pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollF
         Timespec { tv_sec: milliseconds / 1000, tv_nsec: (milliseconds % 1000) * 1_000_000 };
     let descriptor = borrow(fd);
     let mut one = [PollFd::new(&descriptor, events)];
-    rustix::event::poll(&mut one, Some(&timeout))?;
+    if milliseconds == 0 {
+        rustix::event::poll(&mut one, Some(&timeout))?;
+    } else {
+        cancel::sleeping(|| rustix::event::poll(&mut one, Some(&timeout))).transpose()?;
+    }
     Ok(one[0].revents())
+}
+
+/// Whether an option of TCP that is on or off is on.
+pub fn tcp_option(fd: RawFd, option: c_int) -> Option<bool> {
+    let mut value: c_int = 0;
+    let mut length = 4u32;
+    let (pointer, size) = (&raw mut value, &raw mut length);
+    let words =
+        [fd.word(), libc::IPPROTO_TCP.word(), option.word(), pointer.word(), size.word(), 0];
+    // SAFETY: the kernel writes at most `length` bytes of the int, and the length.
+    let result = unsafe { raw(libc::SYS_getsockopt, words) };
+    (result == 0).then_some(value != 0)
+}
+
+/// Sets it.
+pub fn set_tcp_option(fd: RawFd, option: c_int, on: bool) {
+    let value = c_int::from(on);
+    let pointer = &raw const value;
+    let words =
+        [fd.word(), libc::IPPROTO_TCP.word(), option.word(), pointer.word(), 4u32.word(), 0];
+    // SAFETY: the kernel reads one int there.
+    unsafe { raw(libc::SYS_setsockopt, words) };
 }
 
 /// Bytes that the kernel's TCP sent and received on a connection (`TCP_INFO`).

@@ -11,7 +11,7 @@ macro_rules! aliases {
     => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $alias($($argument: $type),*) -> $result {
+            unsafe extern "C-unwind" fn $alias($($argument: $type),*) -> $result {
                 // SAFETY: another name of the same.
                 unsafe { $module::$name($($argument),*) }
             }
@@ -41,7 +41,7 @@ aliases! {
 
 /// sockatmark asks the kernel inside the C library; a lane's bytes lie before any mark.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     let mut mark: c_int = 0;
     let pointer: *mut c_int = &raw mut mark;
     // SAFETY: the call writes one int.

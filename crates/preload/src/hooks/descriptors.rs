@@ -21,7 +21,7 @@ fn note_closing(fd: c_int) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if fd >= 0 && control::is_channel(fd) && process::is_itself() {
         // As if it had been closed: programs that close what they do not know go on.
         return 0;
@@ -31,7 +31,11 @@ pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn close_range(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_int {
     const CLOEXEC: c_int = 4;
     if flags & CLOEXEC == 0 && process::is_itself() {
         for (fd, _) in table::walk(first, last) {
@@ -43,7 +47,7 @@ pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn closefrom(first: c_int) {
+pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     let start = first.max(0).unsigned_abs();
     if process::is_itself() {
         for (fd, _) in table::walk(start, u32::MAX - 1) {
@@ -56,7 +60,7 @@ pub(super) unsafe extern "C" fn closefrom(first: c_int) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn dup(old: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     let new = real!(dup as fn(c_int) -> c_int, (old), else as_int(kernel!(SYS_dup, old)));
     note_copy(old, new);
     new
@@ -83,7 +87,7 @@ fn before_copy_onto(old: c_int, new: c_int) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     before_copy_onto(old, new);
     let result = real!(dup2 as fn(c_int, c_int) -> c_int, (old, new),
         else as_int(kernel!(SYS_dup3, old, new, 0)));
@@ -92,7 +96,7 @@ pub(super) unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     before_copy_onto(old, new);
     let result = real!(dup3 as fn(c_int, c_int, c_int) -> c_int, (old, new, flags),
         else as_int(kernel!(SYS_dup3, old, new, flags)));
@@ -114,7 +118,7 @@ fn note_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+pub(super) unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let result = real!(fcntl as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
         else as_int(kernel!(SYS_fcntl, fd, command, argument)));
     note_fcntl(fd, command, argument, result);
@@ -122,7 +126,11 @@ pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+pub(super) unsafe extern "C-unwind" fn fcntl64(
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+) -> c_int {
     let result = real!(fcntl64 as fn(c_int, c_int, usize) -> c_int, (fd, command, argument),
         else as_int(kernel!(SYS_fcntl, fd, command, argument)));
     note_fcntl(fd, command, argument, result);
@@ -131,7 +139,7 @@ pub(super) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usi
 
 /// Standard streams read and write inside the C library, where no hook sees them.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
+pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     if let Some(connection) = find(fd)
         && connection.decide_for_kernel(fd) == phase::LANED
     {
@@ -147,7 +155,7 @@ macro_rules! makes_descriptor {
     ($($name:ident($($argument:ident: $type:ty),*) $fallback:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
                 let fd = real!($name as fn($($type),*) -> c_int, ($($argument),*),
                     else as_int($fallback));
                 made(fd);
@@ -183,13 +191,13 @@ fn made_set(epfd: RawFd) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     made_set(real!(epoll_create as fn(c_int) -> c_int, (size),
         else as_int(kernel!(SYS_epoll_create1, if size > 0 { 0 } else { -1 }))))
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     made_set(real!(epoll_create1 as fn(c_int) -> c_int, (flags),
         else as_int(kernel!(SYS_epoll_create1, flags))))
 }
@@ -208,7 +216,7 @@ unsafe fn made_two(pair: *const RawFd, result: c_int) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn pipe(pair: *mut c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn pipe(pair: *mut c_int) -> c_int {
     let result = real!(pipe as fn(*mut c_int) -> c_int, (pair),
         else as_int(kernel!(SYS_pipe2, pair, 0)));
     // SAFETY: pipe(2) wrote two ints.
@@ -217,7 +225,7 @@ pub(super) unsafe extern "C" fn pipe(pair: *mut c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
     let result = real!(pipe2 as fn(*mut c_int, c_int) -> c_int, (pair, flags),
         else as_int(kernel!(SYS_pipe2, pair, flags)));
     // SAFETY: pipe2(2) wrote two ints.
@@ -226,7 +234,7 @@ pub(super) unsafe extern "C" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn socketpair(
+pub(super) unsafe extern "C-unwind" fn socketpair(
     domain: c_int,
     kind: c_int,
     protocol: c_int,
@@ -244,7 +252,7 @@ macro_rules! ends_process {
     ($($name:ident)*) => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name(status: c_int) -> ! {
+            unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
                 if process::ready() && process::is_itself() {
                     crate::connection::close_all();
                 }

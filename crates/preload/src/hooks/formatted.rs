@@ -46,7 +46,11 @@ unsafe fn write_text(fd: c_int, text: *mut c_char, length: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: Arguments) -> c_int {
+unsafe extern "C-unwind" fn vdprintf(
+    fd: c_int,
+    format: *const c_char,
+    arguments: Arguments,
+) -> c_int {
     let ours = || {
         let mut text = std::ptr::null_mut();
         // SAFETY: the program's format and arguments, as vdprintf(3) demands.
@@ -62,7 +66,7 @@ unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: Argum
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __vdprintf_chk(
+unsafe extern "C-unwind" fn __vdprintf_chk(
     fd: c_int,
     level: c_int,
     format: *const c_char,
@@ -88,7 +92,7 @@ macro_rules! variadic {
     ($name:ident, $named:literal, $target:ident, $list:literal) => {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
+        unsafe extern "C-unwind" fn $name() {
             // The area of registers at 0 (six of 8 bytes, then eight of 16), the list behind it at
             // 176; the return address is at 216, and what came on the stack behind that.
             core::arch::naked_asm!(

@@ -1,8 +1,8 @@
 //! The C functions that this library stands before, by what they are for.
 //!
 //! Each looks whether the descriptor is one of ours and otherwise calls the next library. None may
-//! panic: `extern "C"` functions abort the program on a panic, so invariants that hold them are
-//! checked, not assumed.
+//! panic, which aborts the program: invariants that hold them are checked, not assumed. All let the
+//! C library unwind through them ("C-unwind"), which is how it ends cancelled threads.
 
 mod aliases;
 mod descriptors;
@@ -19,12 +19,17 @@ mod vectors;
 use libc::c_int;
 use rustix::io::Errno;
 
-use crate::sys;
+use crate::{cancel, sys};
 
 /// What a C function returns for a result of ours.
 fn returned(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(bytes) => isize::try_from(bytes).unwrap_or(isize::MAX),
+        Err(Errno::CANCELED) => {
+            cancel::act();
+            sys::set_errno(libc::EINTR);
+            -1
+        }
         Err(errno) => {
             sys::set_errno(errno.raw_os_error());
             -1

@@ -52,7 +52,7 @@ unsafe fn with_handover(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn execve(
+pub(super) unsafe extern "C-unwind" fn execve(
     path: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn execve(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn execv(
+pub(super) unsafe extern "C-unwind" fn execv(
     path: *const c_char,
     arguments: *const *const c_char,
 ) -> c_int {
@@ -80,7 +80,7 @@ pub(super) unsafe extern "C" fn execv(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn execvpe(
+pub(super) unsafe extern "C-unwind" fn execvpe(
     file: *const c_char,
     arguments: *const *const c_char,
     environment: *const *const c_char,
@@ -99,7 +99,7 @@ pub(super) unsafe extern "C" fn execvpe(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn execvp(
+pub(super) unsafe extern "C-unwind" fn execvp(
     file: *const c_char,
     arguments: *const *const c_char,
 ) -> c_int {
@@ -110,7 +110,7 @@ pub(super) unsafe extern "C" fn execvp(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn fork() -> libc::pid_t {
+pub(super) unsafe extern "C-unwind" fn fork() -> libc::pid_t {
     let child = real!(fork as fn() -> libc::pid_t, (),
         else as_int(kernel!(SYS_fork)));
     if child < 0 && process::ready() {

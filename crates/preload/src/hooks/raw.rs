@@ -12,7 +12,7 @@ use crate::real::real;
 use crate::{process, sys};
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn syscall(
+unsafe extern "C-unwind" fn syscall(
     number: c_long,
     first: usize,
     second: usize,

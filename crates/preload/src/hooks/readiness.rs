@@ -7,7 +7,7 @@ use super::{as_int, kernel};
 use crate::connection::find;
 use crate::poll::Selection;
 use crate::real::real;
-use crate::{epoll, poll, sys};
+use crate::{cancel, epoll, poll, sys};
 
 const MASK_BYTES: usize = 8;
 
@@ -37,7 +37,18 @@ fn kernel_poll(fds: &mut [pollfd], timeout: c_int, mask: *const sigset_t) -> c_i
         tv_nsec: i64::from(timeout) % 1000 * 1_000_000,
     };
     let time: *const timespec = if timeout < 0 { std::ptr::null() } else { &raw const time };
-    as_int(kernel!(SYS_ppoll, fds.as_mut_ptr(), fds.len(), time, mask, MASK_BYTES))
+    let mut call =
+        || as_int(kernel!(SYS_ppoll, fds.as_mut_ptr(), fds.len(), time, mask, MASK_BYTES));
+    if timeout == 0 { call() } else { cancel::asleep(&mut call) }
+}
+
+/// The calling thread ends here if it was cancelled while it waited.
+fn ended(result: c_int) -> c_int {
+    if result < 0 && sys::errno() == libc::ECANCELED {
+        cancel::act();
+        sys::set_errno(libc::EINTR);
+    }
+    result
 }
 
 /// # Safety
@@ -51,20 +62,25 @@ unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn poll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+) -> c_int {
+    cancel::point();
     // SAFETY: the program's promise to poll(2).
     let entries = unsafe { list(fds, count) };
     if poll::concerns(entries) {
-        return poll::wait(entries, timeout, &mut |fds, timeout| {
+        return ended(poll::wait(entries, timeout, &mut |fds, timeout| {
             kernel_poll(fds, timeout, std::ptr::null())
-        });
+        }));
     }
     real!(poll as fn(*mut pollfd, nfds_t, c_int) -> c_int, (fds, count, timeout),
         else kernel_poll(entries, timeout, std::ptr::null()))
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __poll_chk(
+pub(super) unsafe extern "C-unwind" fn __poll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
@@ -75,18 +91,20 @@ pub(super) unsafe extern "C" fn __poll_chk(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn ppoll(
+pub(super) unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    cancel::point();
     // SAFETY: the program's promise to ppoll(2).
     let entries = unsafe { list(fds, count) };
     if poll::concerns(entries) {
         // SAFETY: as above.
         let timeout = unsafe { of_timespec(time) };
-        return poll::wait(entries, timeout, &mut |fds, timeout| kernel_poll(fds, timeout, mask));
+        let mut kernel = |fds: &mut [pollfd], timeout| kernel_poll(fds, timeout, mask);
+        return ended(poll::wait(entries, timeout, &mut kernel));
     }
     real!(ppoll as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
         (fds, count, time, mask),
@@ -94,7 +112,7 @@ pub(super) unsafe extern "C" fn ppoll(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __ppoll_chk(
+pub(super) unsafe extern "C-unwind" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     time: *const timespec,
@@ -138,13 +156,14 @@ unsafe fn select_ours(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn select(
+pub(super) unsafe extern "C-unwind" fn select(
     count: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
     exceptions: *mut fd_set,
     time: *mut timeval,
 ) -> c_int {
+    cancel::point();
     let timeout = if time.is_null() {
         -1
     } else {
@@ -155,7 +174,8 @@ pub(super) unsafe extern "C" fn select(
     let before = sys::now_ns();
     let sets = [reads, writes, exceptions];
     // SAFETY: the program's promise to select(2).
-    if let Some(result) = unsafe { select_ours(count, sets, timeout, std::ptr::null()) } {
+    if let Some(result) = unsafe { select_ours(count, sets, timeout, std::ptr::null()) }.map(ended)
+    {
         if !time.is_null() {
             // Linux leaves what remains of the time.
             let left = (u64::from(timeout.unsigned_abs()) * 1_000_000)
@@ -172,7 +192,7 @@ pub(super) unsafe extern "C" fn select(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn pselect(
+pub(super) unsafe extern "C-unwind" fn pselect(
     count: c_int,
     reads: *mut fd_set,
     writes: *mut fd_set,
@@ -180,11 +200,12 @@ pub(super) unsafe extern "C" fn pselect(
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    cancel::point();
     // SAFETY: the program's pointer or null.
     let timeout = unsafe { of_timespec(time) };
     let sets = [reads, writes, exceptions];
     // SAFETY: the program's promise to pselect(2).
-    if let Some(result) = unsafe { select_ours(count, sets, timeout, mask) } {
+    if let Some(result) = unsafe { select_ours(count, sets, timeout, mask) }.map(ended) {
         return result;
     }
     let with_size = [mask as usize, MASK_BYTES];
@@ -196,7 +217,7 @@ pub(super) unsafe extern "C" fn pselect(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_ctl(
+pub(super) unsafe extern "C-unwind" fn epoll_ctl(
     epfd: c_int,
     operation: c_int,
     fd: c_int,
@@ -226,17 +247,20 @@ unsafe fn wait_ours(
     let length = usize::try_from(count).unwrap_or(0);
     // SAFETY: the caller's promise.
     let events = unsafe { std::slice::from_raw_parts_mut(events, length) };
-    epoll::wait(epfd, events, timeout, &mut |events, timeout| {
-        as_int(kernel!(
-            SYS_epoll_pwait,
-            epfd,
-            events.as_mut_ptr(),
-            events.len(),
-            timeout,
-            mask,
-            MASK_BYTES
-        ))
-    })
+    ended(epoll::wait(epfd, events, timeout, &mut |events, timeout| {
+        let mut call = || {
+            as_int(kernel!(
+                SYS_epoll_pwait,
+                epfd,
+                events.as_mut_ptr(),
+                events.len(),
+                timeout,
+                mask,
+                MASK_BYTES
+            ))
+        };
+        if timeout == 0 { call() } else { cancel::asleep(&mut call) }
+    }))
 }
 
 fn concerns(epfd: c_int, events: *mut epoll_event, count: c_int) -> bool {
@@ -244,12 +268,13 @@ fn concerns(epfd: c_int, events: *mut epoll_event, count: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_wait(
+pub(super) unsafe extern "C-unwind" fn epoll_wait(
     epfd: c_int,
     events: *mut epoll_event,
     count: c_int,
     timeout: c_int,
 ) -> c_int {
+    cancel::point();
     if concerns(epfd, events, count) {
         // SAFETY: the program's promise to epoll_wait(2).
         return unsafe { wait_ours(epfd, events, count, timeout, std::ptr::null()) };
@@ -260,13 +285,14 @@ pub(super) unsafe extern "C" fn epoll_wait(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_pwait(
+pub(super) unsafe extern "C-unwind" fn epoll_pwait(
     epfd: c_int,
     events: *mut epoll_event,
     count: c_int,
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    cancel::point();
     if concerns(epfd, events, count) {
         // SAFETY: the program's promise to epoll_pwait(2).
         return unsafe { wait_ours(epfd, events, count, timeout, mask) };
@@ -277,13 +303,14 @@ pub(super) unsafe extern "C" fn epoll_pwait(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn epoll_pwait2(
+pub(super) unsafe extern "C-unwind" fn epoll_pwait2(
     epfd: c_int,
     events: *mut epoll_event,
     count: c_int,
     time: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    cancel::point();
     if concerns(epfd, events, count) {
         // SAFETY: the program's pointer or null.
         let timeout = unsafe { of_timespec(time) };

@@ -1,7 +1,8 @@
-//! Installing signal handlers, in all forms that C has.
+//! Installing signal handlers, in all forms that C has, and cancelling threads.
 
 use libc::{c_int, sighandler_t};
 
+use crate::cancel;
 use crate::real::real;
 use crate::signals;
 
@@ -20,7 +21,7 @@ fn real_action(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sigaction(
+unsafe extern "C-unwind" fn sigaction(
     signal: c_int,
     action: *const libc::sigaction,
     former: *mut libc::sigaction,
@@ -33,7 +34,7 @@ unsafe extern "C" fn sigaction(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __sigaction(
+unsafe extern "C-unwind" fn __sigaction(
     signal: c_int,
     action: *const libc::sigaction,
     former: *mut libc::sigaction,
@@ -59,7 +60,10 @@ macro_rules! installers {
     ($($name:ident)*) => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+            unsafe extern "C-unwind" fn $name(
+                signal: c_int,
+                handler: sighandler_t,
+            ) -> sighandler_t {
                 install(signal, || {
                     real!($name as fn(c_int, sighandler_t) -> sighandler_t,
                     (signal, handler), else {
@@ -75,13 +79,23 @@ macro_rules! installers {
 installers! { signal bsd_signal ssignal sysv_signal __sysv_signal sigset }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
+unsafe extern "C-unwind" fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int {
     let result = real!(siginterrupt as fn(c_int, c_int) -> c_int, (signal, interrupts), else {
         crate::sys::set_errno(libc::EAGAIN);
         -1
     });
     if result == 0 {
         signals::adopt(signal, |action, former| real_action(signal, action, former));
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_cancel(thread: libc::pthread_t) -> c_int {
+    let result = real!(pthread_cancel as fn(libc::pthread_t) -> c_int, (thread),
+        else libc::ENOSYS);
+    if result == 0 {
+        cancel::wake(thread);
     }
     result
 }

@@ -23,7 +23,7 @@ fn is_tcp(fd: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let result = real!(listen as fn(c_int, c_int) -> c_int, (fd, backlog),
         else as_int(kernel!(SYS_listen, fd, backlog)));
     if result == 0 && process::ready() {
@@ -71,7 +71,7 @@ fn accepted(listener: c_int, fd: c_int, nonblocking: bool) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn accept(
+pub(super) unsafe extern "C-unwind" fn accept(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
@@ -83,7 +83,7 @@ pub(super) unsafe extern "C" fn accept(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn accept4(
+pub(super) unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
@@ -97,7 +97,7 @@ pub(super) unsafe extern "C" fn accept4(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn connect(
+pub(super) unsafe extern "C-unwind" fn connect(
     fd: c_int,
     address: *const sockaddr,
     length: socklen_t,
@@ -137,7 +137,7 @@ pub(super) fn track_unconnected(fd: c_int) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
         connection.stay_unless_moved(TcpReason::ShortLived);
         if connection.decide_if_asked(fd) == phase::LANED {
@@ -184,7 +184,11 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(super) unsafe extern "C-unwind" fn socket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     let fd = real!(socket as fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol),
         else as_int(kernel!(SYS_socket, domain, kind, protocol)));
     made(fd);
@@ -192,7 +196,7 @@ pub(super) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_i
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn getpeername(
+pub(super) unsafe extern "C-unwind" fn getpeername(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
@@ -208,7 +212,7 @@ pub(super) unsafe extern "C" fn getpeername(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn setsockopt(
+pub(super) unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -223,6 +227,16 @@ pub(super) unsafe extern "C" fn setsockopt(
         // Its completions would never come; programs that ask then copy.
         sys::set_errno(libc::ENOTSUP);
         return -1;
+    }
+    if let Some(connection) = find(fd)
+        && let Some(wish) = connection.wish(level, name)
+        && !value.is_null()
+        && length as usize >= size_of::<c_int>()
+    {
+        // SAFETY: the program's promise to setsockopt(2).
+        let on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+        connection.set(wish, on);
+        return 0;
     }
     let result = real!(setsockopt as fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
         (fd, level, name, value, length),
@@ -252,7 +266,7 @@ pub(super) unsafe extern "C" fn setsockopt(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn getsockopt(
+pub(super) unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -274,11 +288,24 @@ pub(super) unsafe extern "C" fn getsockopt(
         // SAFETY: the kernel just wrote an int there.
         unsafe { value.cast::<c_int>().write_unaligned(error) };
     }
+    if result == 0
+        && let Some(connection) = find(fd)
+        && let Some(wish) = connection.wish(level, name)
+        // SAFETY: the kernel just wrote a length there.
+        && unsafe { *length } as usize == size_of::<c_int>()
+    {
+        // SAFETY: the kernel just wrote an int there.
+        unsafe { value.cast::<c_int>().write_unaligned(c_int::from(connection.has(wish))) };
+    }
     result
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+pub(super) unsafe extern "C-unwind" fn ioctl(
+    fd: c_int,
+    request: c_ulong,
+    argument: *mut c_void,
+) -> c_int {
     if let Some(connection) = find(fd) {
         if request == libc::FIONREAD
             && !argument.is_null()

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::{kernel, returned};
 use crate::arena::{Connection, phase};
+use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
 use crate::sys;
@@ -19,7 +20,7 @@ use crate::transfer::How;
 const PIPE_BYTES: usize = 4096;
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn splice(
+pub(super) unsafe extern "C-unwind" fn splice(
     input: c_int,
     input_offset: *mut off_t,
     output: c_int,
@@ -27,6 +28,7 @@ pub(super) unsafe extern "C" fn splice(
     length: size_t,
     flags: c_uint,
 ) -> ssize_t {
+    cancel::point();
     let offsets = !input_offset.is_null() || !output_offset.is_null();
     if let Some(connection) = find(input)
         && !offsets

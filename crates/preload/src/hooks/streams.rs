@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
 use crate::arena::Connection;
+use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
 use crate::sys;
@@ -55,13 +56,18 @@ fn how(flags: c_int) -> Option<How> {
 }
 
 /// MSG_TRUNC on TCP: the bytes are taken and dropped.
-fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> ssize_t {
+fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> Result<usize, Errno> {
     let mut waste = vec![0u8; length.min(1 << 16)];
-    returned(connection.receive(fd, &mut [&mut waste], how))
+    connection.receive(fd, &mut [&mut waste], how)
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
+pub(super) unsafe extern "C-unwind" fn read(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: size_t,
+) -> ssize_t {
+    cancel::point();
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to read(2).
         let part = unsafe { target(buffer, length) };
@@ -72,7 +78,7 @@ pub(super) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, length: siz
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __read_chk(
+pub(super) unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -92,7 +98,12 @@ fn check_room(length: size_t, room: size_t) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+pub(super) unsafe extern "C-unwind" fn write(
+    fd: c_int,
+    buffer: *const c_void,
+    length: size_t,
+) -> ssize_t {
+    cancel::point();
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to write(2).
         let part = unsafe { source(buffer, length) };
@@ -103,7 +114,7 @@ pub(super) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: 
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn recvfrom(
+pub(super) unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -111,6 +122,7 @@ pub(super) unsafe extern "C" fn recvfrom(
     address: *mut sockaddr,
     address_length: *mut socklen_t,
 ) -> ssize_t {
+    cancel::point();
     if let Some(connection) = find(fd) {
         let truncates = flags & libc::MSG_TRUNC != 0;
         if let Some(how) = how(flags & !libc::MSG_TRUNC) {
@@ -119,7 +131,7 @@ pub(super) unsafe extern "C" fn recvfrom(
                 unsafe { *address_length = 0 };
             }
             if truncates {
-                return discard(connection, fd, length, how);
+                return returned(discard(connection, fd, length, how));
             }
             // SAFETY: the program's promise to recvfrom(2).
             let part = unsafe { target(buffer, length) };
@@ -133,7 +145,7 @@ pub(super) unsafe extern "C" fn recvfrom(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn recv(
+pub(super) unsafe extern "C-unwind" fn recv(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -149,7 +161,7 @@ pub(super) unsafe extern "C" fn recv(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __recv_chk(
+pub(super) unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -162,7 +174,7 @@ pub(super) unsafe extern "C" fn __recv_chk(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn __recvfrom_chk(
+pub(super) unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
     length: size_t,
@@ -185,12 +197,13 @@ fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn send(
+pub(super) unsafe extern "C-unwind" fn send(
     fd: c_int,
     buffer: *const c_void,
     length: size_t,
     flags: c_int,
 ) -> ssize_t {
+    cancel::point();
     if let Some(connection) = find(fd)
         && let Some(how) = how_to_send(connection, fd, flags)
     {
@@ -212,7 +225,7 @@ fn stay_before_fastopen(fd: c_int, flags: c_int) {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn sendto(
+pub(super) unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     buffer: *const c_void,
     length: size_t,
@@ -220,6 +233,7 @@ pub(super) unsafe extern "C" fn sendto(
     address: *const sockaddr,
     address_length: socklen_t,
 ) -> ssize_t {
+    cancel::point();
     if find(fd).is_some() && flags & libc::MSG_FASTOPEN == 0 {
         // SAFETY: a connected stream ignores the address.
         return unsafe { send(fd, buffer, length, flags) };
@@ -232,7 +246,12 @@ pub(super) unsafe extern "C" fn sendto(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C-unwind" fn recvmsg(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
+    cancel::point();
     if let Some(connection) = find(fd)
         && let Some(how) = how(flags)
         && !message.is_null()
@@ -242,27 +261,30 @@ pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         header.msg_namelen = 0;
         header.msg_controllen = 0;
         header.msg_flags = 0;
+        let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to recvmsg(2).
-        return unsafe { receive_vector(connection, fd, header.msg_iov, header.msg_iovlen, how) };
+        return returned(unsafe { receive_vector(connection, fd, parts, count, how) });
     }
     real!(recvmsg as fn(c_int, *mut msghdr, c_int) -> ssize_t, (fd, message, flags),
         else kernel!(SYS_recvmsg, fd, message, flags))
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn sendmsg(
+pub(super) unsafe extern "C-unwind" fn sendmsg(
     fd: c_int,
     message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
+    cancel::point();
     if let Some(connection) = find(fd)
         && let Some(how) = how_to_send(connection, fd, flags)
         && !message.is_null()
     {
         // SAFETY: the program's message, which sendmsg(2) would read.
         let header = unsafe { &*message };
+        let (parts, count) = (header.msg_iov, header.msg_iovlen);
         // SAFETY: the program's promise to sendmsg(2).
-        return unsafe { send_vector(connection, fd, header.msg_iov, header.msg_iovlen, how) };
+        return returned(unsafe { send_vector(connection, fd, parts, count, how) });
     }
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
@@ -309,7 +331,7 @@ unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn recvmmsg(
+pub(super) unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: u32,
@@ -341,7 +363,7 @@ pub(super) unsafe extern "C" fn recvmmsg(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn sendmmsg(
+pub(super) unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: u32,
@@ -365,12 +387,13 @@ pub(super) unsafe extern "C" fn sendmmsg(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn sendfile(
+pub(super) unsafe extern "C-unwind" fn sendfile(
     out: c_int,
     input: c_int,
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
+    cancel::point();
     if let Some(connection) = find(out) {
         // SAFETY: the program's promise to sendfile(2).
         return returned(unsafe { send_file(connection, out, input, offset, count) });
@@ -380,7 +403,7 @@ pub(super) unsafe extern "C" fn sendfile(
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn sendfile64(
+pub(super) unsafe extern "C-unwind" fn sendfile64(
     out: c_int,
     input: c_int,
     offset: *mut off_t,

@@ -1,10 +1,12 @@
 //! Reading and writing vectors: readv, writev and their relatives.
 
 use libc::{c_int, iovec, off_t, ssize_t};
+use rustix::io::Errno;
 
 use super::streams::{source, target};
 use super::{kernel, returned};
 use crate::arena::Connection;
+use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
 use crate::transfer::How;
@@ -24,7 +26,7 @@ pub(super) unsafe fn receive_vector(
     vector: *const iovec,
     count: usize,
     how: How,
-) -> ssize_t {
+) -> Result<usize, Errno> {
     let mut few: [&mut [u8]; PARTS] = std::array::from_fn(|_| -> &mut [u8] { &mut [] });
     let mut many = Vec::new();
     let parts = if count <= PARTS {
@@ -39,7 +41,7 @@ pub(super) unsafe fn receive_vector(
         // SAFETY: as above.
         *part = unsafe { target(entry.iov_base, entry.iov_len) };
     }
-    returned(connection.receive(fd, parts, how))
+    connection.receive(fd, parts, how)
 }
 
 /// Writes the parts of a vector.
@@ -52,7 +54,7 @@ pub(super) unsafe fn send_vector(
     vector: *const iovec,
     count: usize,
     how: How,
-) -> ssize_t {
+) -> Result<usize, Errno> {
     let mut few: [&[u8]; PARTS] = [&[]; PARTS];
     let mut many = Vec::new();
     let parts = if count <= PARTS {
@@ -67,7 +69,7 @@ pub(super) unsafe fn send_vector(
         // SAFETY: as above.
         *part = unsafe { source(entry.iov_base, entry.iov_len) };
     }
-    returned(connection.send(fd, parts, how))
+    connection.send(fd, parts, how)
 }
 
 /// The connection behind `fd` and the length of the vector, where the kernel is not to answer.
@@ -83,20 +85,32 @@ fn how(offset: off_t, flags: c_int) -> Option<How> {
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C-unwind" fn readv(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    cancel::point();
     if let Some((connection, count)) = ours(fd, count) {
         // SAFETY: the program's promise to readv(2).
-        return unsafe { receive_vector(connection, fd, vector, count, How::default()) };
+        let result = unsafe { receive_vector(connection, fd, vector, count, How::default()) };
+        return returned(result);
     }
     real!(readv as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
         else kernel!(SYS_readv, fd, vector, count))
 }
 
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C-unwind" fn writev(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    cancel::point();
     if let Some((connection, count)) = ours(fd, count) {
         // SAFETY: the program's promise to writev(2).
-        return unsafe { send_vector(connection, fd, vector, count, How::default()) };
+        let result = unsafe { send_vector(connection, fd, vector, count, How::default()) };
+        return returned(result);
     }
     real!(writev as fn(c_int, *const iovec, c_int) -> ssize_t, (fd, vector, count),
         else kernel!(SYS_writev, fd, vector, count))
@@ -107,18 +121,19 @@ macro_rules! with_flags {
     ($($name:ident $name64:ident $call:ident $number:ident;)*) => {
         $(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name(
+            unsafe extern "C-unwind" fn $name(
                 fd: c_int,
                 vector: *const iovec,
                 count: c_int,
                 offset: off_t,
                 flags: c_int,
             ) -> ssize_t {
+                cancel::point();
                 if let Some(how) = how(offset, flags)
                     && let Some((connection, count)) = ours(fd, count)
                 {
                     // SAFETY: the program's promise to the call of this name.
-                    return unsafe { $call(connection, fd, vector, count, how) };
+                    return returned(unsafe { $call(connection, fd, vector, count, how) });
                 }
                 real!($name as fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t,
                     (fd, vector, count, offset, flags),
@@ -126,7 +141,7 @@ macro_rules! with_flags {
             }
 
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name64(
+            unsafe extern "C-unwind" fn $name64(
                 fd: c_int,
                 vector: *const iovec,
                 count: c_int,

@@ -1,0 +1,35 @@
+//! Bells are never held back by Nagle's algorithm or a cork, while programs are told what they set.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use weft_e2e::{Case, Node, Outcome, as_usual, program, suite};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// What the program is told of TCP_NODELAY and TCP_CORK.
+const TOLD: [&str; 5] = ["0 0", "1 0", "0 1", "1 0", "0 0"];
+
+fn main() -> ExitCode {
+    suite::main(vec![
+        Case::new("plain_tcp", || held_back(false, |_| {})),
+        Case::new("as_users_have_it", || held_back(true, as_usual)),
+        Case::new("on_the_fabric_from_the_first_call", || held_back(true, |_| {})),
+    ])
+}
+
+fn held_back(under_weft: bool, surroundings: impl Fn(&mut Command)) -> Outcome {
+    let node = Node::new();
+    let mut command = node.program(under_weft, &program::python()?);
+    surroundings(&mut command);
+    command.arg(program::script("held_back.py"));
+    let ended = node.start(command).wait(LIMIT).success();
+    let mut expected = String::new();
+    for told in TOLD {
+        let kernel = if under_weft { "1 0" } else { told };
+        expected += &format!("told {told}, kernel {kernel}\n");
+    }
+    expected += "told 0 0, kernel 0 0\nread b'y'\nall of them\n";
+    assert_eq!(ended.stdout, expected, "{}", ended.report());
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Reading and writing a tracked connection, blocking or not.
+
+mod receive;
+mod send;
+mod tcp;
+
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use weft_fabric::Lane;
+use weft_sync::Patience;
+use weft_transport_shm::lane::ShmLane;
+
+use crate::arena::{Connection, flag};
+use crate::{process, sys};
+
+/// How a call wants its bytes.
+#[derive(Clone, Copy, Default)]
+pub struct How {
+    /// Leave them there.
+    pub peek: bool,
+    /// Do not wait.
+    pub dont_wait: bool,
+    /// Wait for all of them.
+    pub wait_all: bool,
+    /// No SIGPIPE.
+    pub no_signal: bool,
+}
+
+/// What a direction can do right now.
+enum Attempt {
+    Moved(usize),
+    /// The last bytes before the direction moves between TCP and the lane; what follows may be
+    /// there already.
+    MovedTheLast(usize),
+    /// Something changed: try again at once.
+    Again,
+    End,
+    WouldBlock,
+    Failed(Errno),
+}
+
+impl Connection {
+    fn patience(&self) -> Patience {
+        let settings = process::settings();
+        let share = self.local.share.load(Ordering::Relaxed);
+        Patience::new(settings.spins, settings.yields).with_share(share)
+    }
+
+    fn learn(&self, mut patience: Patience, hit: bool) {
+        if hit {
+            self.found_awake();
+            patience.hit();
+        } else {
+            patience.miss();
+        }
+        self.local.share.store(patience.share(), Ordering::Relaxed);
+    }
+
+    fn blocks(&self, how: How) -> bool {
+        !how.dont_wait && !self.has(flag::NONBLOCKING)
+    }
+
+    /// A reset is told once, by the kernel or by a lane, whoever knew of it first; `after` is what
+    /// is told from then on.
+    fn told_once(&self, attempt: Attempt, after: Attempt) -> Attempt {
+        if !matches!(attempt, Attempt::Failed(Errno::CONNRESET)) {
+            return attempt;
+        }
+        self.heard(sys::Bell::Failed(Errno::CONNRESET));
+        let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
+        if former & flag::RESET_REPORTED == 0 { attempt } else { after }
+    }
+
+    /// ECONNRESET, the first time.
+    fn report_reset(&self) -> Attempt {
+        let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
+        if former & flag::RESET_REPORTED == 0 {
+            Attempt::Failed(Errno::CONNRESET)
+        } else {
+            Attempt::End
+        }
+    }
+}
+
+/// Bytes that go through a lane before a peer that sleeps is woken for them.
+fn piece(lane: &ShmLane) -> usize {
+    usize::try_from(lane.sink_bytes() / 4).unwrap_or(usize::MAX).max(1)
+}

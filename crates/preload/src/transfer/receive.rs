@@ -1,0 +1,342 @@
+//! Reading.
+//!
+//! A reader that finds nothing looks a little longer, then arms its attention word, looks once
+//! more and sleeps in the kernel's own `recv` on the shadow socket (with MSG_PEEK): so timeouts,
+//! signals, the peer's end and its death are the kernel's. The peer wakes it with one byte.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use weft_fabric::WaitFor;
+use weft_socket::{Origin, ReadError, ReceiveSide};
+use weft_sync::Step;
+use weft_transport_shm::lane::ShmLane;
+use weft_wire::stats::{BYTES_FABRIC_RECEIVED, BYTES_TCP_RECEIVED};
+
+use super::tcp::receive_tcp;
+use super::{Attempt, How, piece};
+use crate::arena::{Connection, flag, peer, phase};
+use crate::signals::Watch;
+use crate::{stats, sys};
+
+impl Connection {
+    /// Reads into `targets` one after the other; 0 is the end.
+    pub fn receive(&self, fd: RawFd, targets: &mut [&mut [u8]], how: How) -> Result<usize, Errno> {
+        let wanted: usize = targets.iter().map(|target| target.len()).sum();
+        let mut total = 0;
+        let mut patience = self.patience();
+        let mut waited = false;
+        let watch = Watch::new();
+        let mut short = None;
+        if self.has(flag::LOW_WATER) && self.blocks(how) && wanted > 0 && self.reads_tcp(fd) {
+            // When it ends without enough, what is there is read all the same.
+            short = sys::wait_for_bytes(fd, wanted).err();
+            if short == Some(Errno::CANCELED) {
+                return Err(Errno::CANCELED);
+            }
+        }
+        loop {
+            let on_tcp = self.decide(fd, 0) != phase::LANED;
+            match self.try_receive(fd, targets, total, how) {
+                Attempt::Moved(bytes) => {
+                    total += bytes;
+                    if waited {
+                        self.learn(patience, true);
+                        waited = false;
+                    }
+                    if !how.wait_all || how.peek || total == wanted {
+                        return Ok(total);
+                    }
+                    patience.restart();
+                    continue;
+                }
+                // A short read says that there is no more: edges rely on that.
+                Attempt::MovedTheLast(bytes) => {
+                    total += bytes;
+                    if how.peek || total == wanted {
+                        return Ok(total);
+                    }
+                    patience.restart();
+                    continue;
+                }
+                Attempt::Again => continue,
+                Attempt::End => return Ok(total),
+                Attempt::Failed(_) if total > 0 => return Ok(total),
+                Attempt::Failed(errno) => return Err(errno),
+                Attempt::WouldBlock if wanted == 0 => return Ok(0),
+                Attempt::WouldBlock => {}
+            }
+            if !self.blocks(how) || total > 0 && !how.wait_all {
+                return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
+            }
+            if let Some(errno) = short {
+                return if total > 0 { Ok(total) } else { Err(errno) };
+            }
+            if watch.saw_interruption() {
+                return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
+            }
+            waited = !on_tcp;
+            // On TCP alone the kernel waits, as without weft.
+            match if on_tcp { Step::Sleep } else { patience.step() } {
+                Step::Spin => std::hint::spin_loop(),
+                Step::Yield => patience.give_way(),
+                Step::Sleep => {
+                    if waited {
+                        self.learn(patience, false);
+                        patience = self.patience();
+                        waited = false;
+                    }
+                    match self.sleep_for_data(fd, watch) {
+                        Ok(()) => {}
+                        // The thread ends, and nobody learns how far it came.
+                        Err(Errno::CANCELED) => return Err(Errno::CANCELED),
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(errno) => return Err(errno),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves what is there into the part of `targets` behind the first `skip` bytes.
+    fn try_receive(&self, fd: RawFd, targets: &mut [&mut [u8]], skip: usize, how: How) -> Attempt {
+        let Some(receiving) = self.receiving() else { return Attempt::Failed(Errno::AGAIN) };
+        let mut room = false;
+        let attempt = match receiving.lane {
+            Some(lane) => match self.origin(fd, receiving.state, lane) {
+                Origin::Lane => {
+                    self.read_lane(fd, receiving.state, lane, targets, skip, how, &mut room)
+                }
+                Origin::Tcp { at_most } => {
+                    let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
+                    self.read_tcp_beside_lane(fd, receiving.state, lane, targets, skip, limit, how)
+                }
+                // Bells that did not arrive yet, unless the connection ended.
+                Origin::Bells(_) | Origin::Back => {
+                    match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
+                        Attempt::Moved(_) => Attempt::Again,
+                        other => other,
+                    }
+                }
+            },
+            // Its lane is gone with the daemon that would have to pass it.
+            None if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
+            None => match self
+                .told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
+            {
+                Attempt::Moved(bytes) if !how.peek => {
+                    receiving.state.took_tcp(bytes);
+                    self.moved_over_tcp(bytes);
+                    stats::add(BYTES_TCP_RECEIVED, bytes as u64);
+                    Attempt::Moved(bytes)
+                }
+                other => other,
+            },
+        };
+        drop(receiving);
+        if room {
+            self.ring_for_room(fd);
+        }
+        attempt
+    }
+
+    /// Reads what lies on TCP in front of a boundary, if there is one.
+    #[allow(clippy::too_many_arguments, reason = "one call's buffers, and where to read")]
+    fn read_tcp_beside_lane(
+        &self,
+        fd: RawFd,
+        state: &mut ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+        skip: usize,
+        limit: usize,
+        how: How,
+    ) -> Attempt {
+        // Looked at first: what the peer rang since belongs to others, and is behind the data.
+        match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End) {
+            Attempt::Moved(bytes) => match state.data_of(lane, bytes) {
+                // Nothing but bells: the switch was posted before they were sent.
+                0 => Attempt::Again,
+                data if how.peek => Attempt::Moved(data),
+                data => self.take_tcp(fd, state, lane, targets, skip, data),
+            },
+            // The peer may have switched, spoken and closed since the look: what it posted before
+            // its end is visible with it.
+            Attempt::End | Attempt::Failed(_) if self.origin(fd, state, lane) == Origin::Lane => {
+                self.heard(sys::Bell::End);
+                Attempt::Again
+            }
+            other => other,
+        }
+    }
+
+    /// Takes `data` bytes that were looked at before.
+    fn take_tcp(
+        &self,
+        fd: RawFd,
+        state: &mut ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+        skip: usize,
+        data: usize,
+    ) -> Attempt {
+        state.begin_tcp();
+        let attempt = receive_tcp(fd, targets, skip, data, false);
+        state.took_tcp(if let Attempt::Moved(bytes) = attempt { bytes } else { 0 });
+        let Attempt::Moved(bytes) = attempt else { return attempt };
+        stats::add(BYTES_TCP_RECEIVED, bytes as u64);
+        if self.origin(fd, state, lane) == Origin::Lane {
+            return Attempt::MovedTheLast(bytes);
+        }
+        attempt
+    }
+
+    #[inline]
+    #[allow(clippy::too_many_arguments, reason = "one call's buffers, and where to read")]
+    fn read_lane(
+        &self,
+        fd: RawFd,
+        state: &mut ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+        skip: usize,
+        how: How,
+        room: &mut bool,
+    ) -> Attempt {
+        if how.peek && targets.len() > 1 {
+            return self.peek_lane(fd, state, lane, targets);
+        }
+        let mut total = 0;
+        let mut short = false;
+        let mut left = skip;
+        for target in targets.iter_mut() {
+            let begin = left.min(target.len());
+            left -= begin;
+            let part = &mut target[begin..];
+            if part.is_empty() {
+                continue;
+            }
+            // A peer that sleeps until there is room goes on while this end reads what is left.
+            let piece = if how.peek { part.len() } else { piece(lane) };
+            for part in part.chunks_mut(piece) {
+                if std::mem::take(room) {
+                    self.ring_for_room(fd);
+                }
+                let wanted = part.len();
+                match state.read(lane, part, how.peek) {
+                    Ok(reading) => {
+                        total += reading.bytes;
+                        *room |= reading.room;
+                        short = reading.bytes < wanted;
+                    }
+                    Err(_) if total > 0 => short = true,
+                    Err(error) => return self.lane_is_empty(fd, state, lane, error),
+                }
+                if short {
+                    break;
+                }
+            }
+            if short {
+                break;
+            }
+        }
+        if !how.peek {
+            stats::add(BYTES_FABRIC_RECEIVED, total as u64);
+            self.count();
+        }
+        if short && state.origin(lane) == Origin::Back {
+            // A read stops at an urgent byte.
+            let on_tcp = matches!(self.origin(fd, state, lane), Origin::Tcp { .. });
+            if on_tcp && !sys::is_at_mark(fd) {
+                return Attempt::MovedTheLast(total);
+            }
+        }
+        Attempt::Moved(total)
+    }
+
+    /// Looks at what is on the lane with a vector: each look starts at the head, so that it takes
+    /// one for all parts.
+    fn peek_lane(
+        &self,
+        fd: RawFd,
+        state: &mut ReceiveSide,
+        lane: &ShmLane,
+        targets: &mut [&mut [u8]],
+    ) -> Attempt {
+        let wanted = targets.iter().map(|target| target.len()).sum();
+        let there = usize::try_from(state.available(lane)).unwrap_or(usize::MAX);
+        // At least one byte, so that an end is found.
+        let mut seen = vec![0; there.max(1).min(wanted)];
+        match state.read(lane, &mut seen, true) {
+            Ok(reading) => {
+                let mut rest = &seen[..reading.bytes];
+                for target in targets {
+                    let (part, behind) = rest.split_at(target.len().min(rest.len()));
+                    target[..part.len()].copy_from_slice(part);
+                    rest = behind;
+                }
+                Attempt::Moved(reading.bytes)
+            }
+            Err(error) => self.lane_is_empty(fd, state, lane, error),
+        }
+    }
+
+    /// Nothing on the lane: is that for now, or the end?
+    fn lane_is_empty(
+        &self,
+        fd: RawFd,
+        state: &ReceiveSide,
+        lane: &ShmLane,
+        error: ReadError,
+    ) -> Attempt {
+        self.follow(fd, lane);
+        if self.has(flag::READING_SHUT) {
+            return Attempt::End;
+        }
+        match error {
+            ReadError::Ended => Attempt::End,
+            ReadError::Reset => self.report_reset(),
+            ReadError::Back => Attempt::Again,
+            ReadError::Empty => match self.peer() {
+                peer::ALIVE => Attempt::WouldBlock,
+                // What the peer sent before it ended may have come after we looked.
+                _ if state.readable(lane) => Attempt::Again,
+                _ => self.peer_is_dead(lane),
+            },
+        }
+    }
+
+    /// The kernel says the peer is gone, and it did not say goodbye: it was killed. As TCP has it,
+    /// that is an end, unless something we sent was never read.
+    fn peer_is_dead(&self, lane: &ShmLane) -> Attempt {
+        let unread = self.sending().is_some_and(|sending| sending.state.unread_by_peer(lane));
+        if unread { self.report_reset() } else { Attempt::End }
+    }
+
+    /// Sleeps until there may be something to read, as long as SO_RCVTIMEO and signals allow.
+    fn sleep_for_data(&self, fd: RawFd, watch: Watch) -> Result<(), Errno> {
+        let generation = self.shared.generation.load(Ordering::Relaxed);
+        self.begin_sleep(WaitFor::Data);
+        let owed = self.arm(WaitFor::Data);
+        let bell = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
+            sys::Bell::Bytes
+        } else {
+            self.drain(fd, owed);
+            if watch.saw_interruption() { sys::Bell::Interrupted } else { sys::wait_for_bell(fd) }
+        };
+        if self.shared.generation.load(Ordering::Relaxed) != generation {
+            // Closed by another thread meanwhile; the number may be another connection by now.
+            return Err(Errno::BADF);
+        }
+        self.heard(bell);
+        self.end_sleep(WaitFor::Data);
+        self.stop_waiting(WaitFor::Data);
+        match bell {
+            sys::Bell::Interrupted => Err(Errno::INTR),
+            sys::Bell::Cancelled => Err(Errno::CANCELED),
+            sys::Bell::Nothing => Err(Errno::AGAIN),
+            sys::Bell::Bytes | sys::Bell::End | sys::Bell::Failed(_) => Ok(()),
+        }
+    }
+}

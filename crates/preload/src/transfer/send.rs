@@ -1,0 +1,343 @@
+//! Writing.
+//!
+//! A writer that finds no room looks a little longer, then arms its attention word, looks once more
+//! and sleeps on the shadow socket until the peer rings, in slices: a lane that stays full is left
+//! for TCP.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use weft_fabric::WaitFor;
+use weft_socket::{Leave, SendSide, WriteError};
+use weft_sync::Step;
+use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
+
+use super::tcp::send_tcp;
+use super::{Attempt, How, piece};
+use crate::arena::{Connection, flag, peer, phase};
+use crate::bells::Owed;
+use crate::route::LOOK_AGAIN_MS;
+use crate::signals::Watch;
+use crate::{process, settling, signals, stats, sys};
+
+impl Connection {
+    /// Writes `parts`, all of them when it may block.
+    pub fn send(&self, fd: RawFd, parts: &[&[u8]], how: How) -> Result<usize, Errno> {
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        let mut total = 0;
+        let mut patience = self.patience();
+        let mut waited = false;
+        let watch = Watch::new();
+        let mut deadline = None;
+        let mut rest: Vec<&[u8]>;
+        let mut left: &[&[u8]] = parts;
+        loop {
+            let on_tcp = self.decide(fd, wanted - total) != phase::LANED;
+            match self.try_send(fd, left) {
+                Attempt::Moved(bytes) | Attempt::MovedTheLast(bytes) => {
+                    total += bytes;
+                    if waited {
+                        self.learn(patience, true);
+                        waited = false;
+                    }
+                    if total >= wanted {
+                        return Ok(total);
+                    }
+                    rest = behind(parts, total);
+                    left = &rest;
+                    patience.restart();
+                    continue;
+                }
+                Attempt::Again => continue,
+                Attempt::End | Attempt::Failed(_) if total > 0 => return Ok(total),
+                Attempt::End => return Err(broken_pipe(how)),
+                Attempt::Failed(Errno::PIPE) => return Err(broken_pipe(how)),
+                Attempt::Failed(errno) => return Err(errno),
+                Attempt::WouldBlock => {}
+            }
+            if !self.blocks(how) {
+                self.set(flag::WRITE_BLOCKED, true);
+                return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
+            }
+            if watch.saw_interruption() {
+                return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
+            }
+            waited = !on_tcp;
+            // On TCP alone the kernel waits, as without weft.
+            match if on_tcp { Step::Sleep } else { patience.step() } {
+                Step::Spin => std::hint::spin_loop(),
+                Step::Yield => patience.give_way(),
+                Step::Sleep => {
+                    if waited {
+                        self.learn(patience, false);
+                        patience = self.patience();
+                        waited = false;
+                    }
+                    match self.sleep_for_room(fd, &mut deadline) {
+                        // Handlers that restart; others are seen above.
+                        Ok(()) | Err(Errno::INTR) => {}
+                        Err(Errno::CANCELED) => return Err(Errno::CANCELED),
+                        Err(_) if total > 0 => return Ok(total),
+                        Err(errno) => return Err(errno),
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_send(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
+        let Some(sending) = self.sending() else { return Attempt::Failed(Errno::AGAIN) };
+        let Some(lane) = sending.lane else {
+            if sending.state.on_lane() {
+                return Attempt::Failed(Errno::CONNRESET);
+            }
+            let attempt = match front(parts, self.piece()) {
+                Some(front) => self.write_tcp(fd, sending.state, &front),
+                None => self.write_tcp(fd, sending.state, parts),
+            };
+            if let Attempt::Moved(bytes) = attempt {
+                self.moved_over_tcp(bytes);
+            }
+            return attempt;
+        };
+        if sending.state.is_called_back(lane) {
+            self.leave(fd, sending.state, lane, Leave::ForGood);
+        }
+        if !sending.state.switch(lane, self.side()) {
+            return self.write_tcp(fd, sending.state, parts);
+        }
+        if self.looks_dead(fd) {
+            // As TCP has it: what was never read makes a reset, else the peer's kernel answers
+            // what comes next with one.
+            // The kernel's own reset is about what went over TCP, unless it was a bell.
+            let over_tcp = sending.state.totals().1 == 0 && self.peer() == peer::RESET;
+            let unread = over_tcp || sending.state.unread_by_peer(lane);
+            let resets = unread && !self.has(flag::SENT_TO_NOBODY);
+            return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };
+        }
+        // A peer that sleeps reads the first piece while this end writes the next one.
+        let front = front(parts, piece(lane));
+        let parts = front.as_deref().unwrap_or(parts);
+        match sending.state.write(lane, parts, process::settings().limits) {
+            Ok(written) => {
+                if written.ring {
+                    self.ring(fd, sending.state);
+                }
+                drop(sending);
+                stats::add(BYTES_FABRIC_SENT, written.bytes as u64);
+                self.count();
+                self.is_not_stuck();
+                Attempt::Moved(written.bytes)
+            }
+            Err(WriteError::Full) if self.peer() != peer::ALIVE => self.lane_is_broken(),
+            Err(WriteError::Full) if self.leaves_when_full(fd, sending.state, lane) => {
+                Attempt::Again
+            }
+            Err(WriteError::Full) => Attempt::WouldBlock,
+            Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
+            Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
+            Err(WriteError::Reset) => self.lane_is_broken(),
+        }
+    }
+
+    /// Bytes written to TCP at once: as long as a lane may come, a large write goes in pieces, so
+    /// that it can move in the middle.
+    fn piece(&self) -> usize {
+        match self.phase() {
+            phase::DECLINED => usize::MAX,
+            _ => usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX).max(4096),
+        }
+    }
+
+    /// Writes to TCP, with the sending direction locked.
+    fn write_tcp(&self, fd: RawFd, sending: &mut SendSide, parts: &[&[u8]]) -> Attempt {
+        sending.begin_tcp();
+        let attempt = self.told_once(send_tcp(fd, parts), Attempt::Failed(Errno::PIPE));
+        let bytes = if let Attempt::Moved(bytes) = attempt { bytes } else { 0 };
+        sending.wrote_tcp(bytes);
+        stats::add(BYTES_TCP_SENT, bytes as u64);
+        attempt
+    }
+
+    /// The peer closed in order, or was killed when it had read everything. On TCP the next bytes
+    /// still go out, and the reset that answers them breaks the pipe: a byte on the kernel's socket
+    /// fetches that reset for all who look there.
+    #[cold]
+    fn send_to_nobody(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
+        /// A segment of the loopback device; the reset is there before a second one.
+        const BYTES_MAX: usize = 65_483;
+        if self.has(flag::SENT_TO_NOBODY) {
+            self.set(flag::RESET_REPORTED, true);
+            return Attempt::End;
+        }
+        let bytes = parts.iter().map(|part| part.len()).sum::<usize>().min(BYTES_MAX);
+        if bytes > 0 {
+            self.set(flag::SENT_TO_NOBODY, true);
+            sys::ring(fd);
+        }
+        Attempt::Moved(bytes)
+    }
+
+    /// The peer is gone with what we sent: a reset once, then a broken pipe.
+    fn lane_is_broken(&self) -> Attempt {
+        match self.report_reset() {
+            Attempt::Failed(errno) => Attempt::Failed(errno),
+            _ => Attempt::Failed(Errno::PIPE),
+        }
+    }
+
+    /// The peer was killed. A writer that never waits would not notice: it asks the kernel now and
+    /// then.
+    #[inline]
+    fn looks_dead(&self, fd: RawFd) -> bool {
+        /// About 10 ms of processor ticks.
+        const EVERY: u64 = 25_000_000;
+        let now = sys::ticks();
+        let early = now.wrapping_sub(self.local.checked.load(Ordering::Relaxed)) < EVERY;
+        if early && self.peer() == peer::ALIVE {
+            return false;
+        }
+        self.local.checked.store(now, Ordering::Relaxed);
+        self.is_dead(fd)
+    }
+
+    #[cold]
+    fn is_dead(&self, fd: RawFd) -> bool {
+        let events = PollFlags::RDHUP;
+        match sys::poll_one(fd, events, 0) {
+            Ok(seen) if seen.intersects(PollFlags::ERR | PollFlags::HUP) => {
+                self.heard(sys::Bell::Failed(Errno::CONNRESET));
+                !self.peer_said_goodbye()
+            }
+            // After the own shutdown for reading the kernel says so about this side.
+            Ok(seen) if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) => {
+                self.heard(sys::Bell::End);
+                // Closed in order is for the stream to tell; without a word it was killed.
+                self.peer() != peer::ALIVE && !self.peer_said_goodbye()
+            }
+            _ => false,
+        }
+    }
+
+    fn peer_said_goodbye(&self) -> bool {
+        // The caller holds the sending lock, under which the lane stays.
+        let lane = self.local.lane.load(Ordering::Acquire);
+        // SAFETY: see above; the pointer is a leaked box.
+        !lane.is_null() && weft_socket::ReceiveSide::peer_closed(unsafe { &*lane }).is_some()
+    }
+
+    /// Sleeps until there may be room, as long as SO_SNDTIMEO and signals allow.
+    ///
+    /// The bell for room and the bell for data are the same byte: when unread data keeps one in
+    /// the kernel's socket, this waits in short slices instead.
+    fn sleep_for_room(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+        self.begin_sleep(WaitFor::Room);
+        let slept = self.sleep_for_room_counted(fd, deadline);
+        self.end_sleep(WaitFor::Room);
+        self.stop_waiting(WaitFor::Room);
+        slept
+    }
+
+    fn sleep_for_room_counted(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+        let armed = {
+            let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
+            match sending.lane {
+                Some(lane) if sending.state.on_lane() => {
+                    let owed = self.arm_word(lane, WaitFor::Room);
+                    settling::settle(lane, WaitFor::Room);
+                    if sending.state.writable(lane) || !SendSide::is_answered(lane) {
+                        return Ok(());
+                    }
+                    Some(owed)
+                }
+                _ => None,
+            }
+        };
+        let limit_ms = send_timeout_ms(fd).map(|limit| time_left_ms(limit, deadline));
+        let slept = if let Some(owed) = armed {
+            self.sleep_until_bell(fd, owed, limit_ms)
+        } else {
+            // On TCP the kernel knows when there is room.
+            let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
+            sys::poll_one(fd, PollFlags::OUT, wait).map(|_| ())
+        };
+        match slept {
+            Ok(()) if limit_ms == Some(0) => Err(Errno::AGAIN),
+            Ok(()) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Waits for a bell, at most a slice; those that were owed at arming are taken first.
+    fn sleep_until_bell(&self, fd: RawFd, owed: Owed, limit_ms: Option<i64>) -> Result<(), Errno> {
+        let slice = limit_ms.map_or(LOOK_AGAIN_MS, |limit| limit.min(LOOK_AGAIN_MS));
+        let data_waits = self.receiving().is_some_and(|receiving| {
+            receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
+        });
+        if !data_waits {
+            self.drain(fd, owed);
+            let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
+            if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
+                self.heard(sys::Bell::Failed(Errno::CONNRESET));
+            } else if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) {
+                self.heard(sys::Bell::End);
+            }
+            return Ok(());
+        }
+        let seen = sys::poll_one(fd, PollFlags::RDHUP, 1)?;
+        if !seen.is_empty() && !self.has(flag::READING_SHUT) {
+            self.heard(sys::Bell::End);
+        }
+        Ok(())
+    }
+}
+
+/// The first `most` bytes of `parts`; `None` when that is all of them.
+fn front<'a>(parts: &[&'a [u8]], most: usize) -> Option<Vec<&'a [u8]>> {
+    let mut left = most;
+    for (index, part) in parts.iter().enumerate() {
+        if part.len() > left {
+            let mut front = parts[..index].to_vec();
+            front.push(&part[..left]);
+            return Some(front);
+        }
+        left -= part.len();
+    }
+    None
+}
+
+/// What is behind the first `skip` bytes of `parts`.
+fn behind<'a>(parts: &[&'a [u8]], mut skip: usize) -> Vec<&'a [u8]> {
+    let mut rest = Vec::with_capacity(parts.len());
+    for part in parts {
+        let cut = skip.min(part.len());
+        skip -= cut;
+        if cut < part.len() {
+            rest.push(&part[cut..]);
+        }
+    }
+    rest
+}
+
+fn broken_pipe(how: How) -> Errno {
+    if !how.no_signal {
+        signals::raise_pipe();
+    }
+    Errno::PIPE
+}
+
+/// What is left of `limit`, which begins to run at the first call.
+fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
+    let now = sys::now_ns();
+    let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;
+    let end = *deadline.get_or_insert(now + limit_ns);
+    i64::try_from(end.saturating_sub(now).div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+fn send_timeout_ms(fd: RawFd) -> Option<i64> {
+    use rustix::net::sockopt::{Timeout, socket_timeout};
+    let time = socket_timeout(sys::borrow(fd), Timeout::Send).ok()??;
+    i64::try_from(time.as_millis()).ok()
+}

@@ -1,0 +1,56 @@
+//! The kernel's own calls, for what goes over TCP.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::RawFd;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::Attempt;
+use crate::sys;
+
+/// Parts of a vector that one call of the kernel is given.
+const PARTS_MAX: usize = 64;
+
+pub(super) fn receive_tcp(
+    fd: RawFd,
+    targets: &mut [&mut [u8]],
+    skip: usize,
+    limit: usize,
+    peek: bool,
+) -> Attempt {
+    let (mut before, mut room) = (skip, limit);
+    let mut parts: Vec<IoSliceMut<'_>> = Vec::with_capacity(targets.len().min(PARTS_MAX));
+    for target in targets.iter_mut() {
+        let begin = before.min(target.len());
+        before -= begin;
+        let end = target.len().min(begin.saturating_add(room));
+        room -= end - begin;
+        if begin < end && parts.len() < PARTS_MAX {
+            parts.push(IoSliceMut::new(&mut target[begin..end]));
+        }
+    }
+    if parts.is_empty() {
+        return Attempt::WouldBlock;
+    }
+    let mut flags = RecvFlags::DONTWAIT;
+    flags.set(RecvFlags::PEEK, peek);
+    let mut beside = rustix::net::RecvAncillaryBuffer::new(&mut []);
+    match rustix::net::recvmsg(sys::borrow(fd), &mut parts, &mut beside, flags) {
+        Ok(received) if received.bytes == 0 => Attempt::End,
+        Ok(received) => Attempt::Moved(received.bytes),
+        Err(Errno::AGAIN) => Attempt::WouldBlock,
+        Err(errno) => Attempt::Failed(errno),
+    }
+}
+
+pub(super) fn send_tcp(fd: RawFd, parts: &[&[u8]]) -> Attempt {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let slices: Vec<_> = parts.iter().take(PARTS_MAX).map(|part| IoSlice::new(part)).collect();
+    let mut beside = rustix::net::SendAncillaryBuffer::new(&mut []);
+    match rustix::net::sendmsg(sys::borrow(fd), &slices, &mut beside, flags) {
+        Ok(bytes) => Attempt::Moved(bytes),
+        Err(Errno::AGAIN) => Attempt::WouldBlock,
+        Err(errno) => Attempt::Failed(errno),
+    }
+}
