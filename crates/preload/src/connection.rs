@@ -109,14 +109,15 @@ impl Connection {
         }
     }
 
-    /// It has done so much over TCP that a lane pays. The end that connected asks later, since the
-    /// other one makes the lane: it finds it there and need not wait.
+    /// It has done so much over TCP that a lane pays. The end that accepted asks later: it makes
+    /// the lane, for a peer that is there.
     fn is_due(&self, pending: usize) -> bool {
         let settings = process::settings();
         let (calls, bytes) = (settings.switch_calls, settings.switch_bytes);
         let (calls, bytes, pending) = match self.side() {
-            Side::Accepted => (calls, bytes, pending as u64),
-            Side::Connected => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
+            Side::Connected => (calls, bytes, pending as u64),
+            Side::Accepted if calls == 0 => (0, 0, 0),
+            Side::Accepted => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
         };
         let much = self.shared.calls.load(Ordering::Relaxed) >= calls
             || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes;
@@ -130,12 +131,13 @@ impl Connection {
         all > self.local.fds.load(Ordering::Relaxed)
     }
 
-    /// While an offer is pending the answer is looked for less and less often, since that costs a
-    /// system call.
+    /// While an offer is pending the answer is looked for at first, then less and less often, since
+    /// that costs a system call.
     fn looks_again(&self) -> bool {
-        const EVERY: u32 = 64;
+        const EVERY: u32 = 32;
         let calls = self.shared.calls.load(Ordering::Relaxed);
-        calls.is_power_of_two() || calls.is_multiple_of(EVERY)
+        let early = calls < process::settings().switch_calls.saturating_mul(4);
+        early || calls.is_power_of_two() || calls.is_multiple_of(EVERY)
     }
 
     /// Counts what a call moved over TCP.
@@ -192,7 +194,7 @@ impl Connection {
         }
         let decided = match from {
             phase::FRESH => self.ask(fd),
-            phase::PENDING => self.ask_again(),
+            phase::PENDING => self.ask_again(fd),
             other => other,
         };
         if decided != phase::DECLINED {
@@ -262,7 +264,17 @@ impl Connection {
         self.shared.inode.store(inode, Ordering::Relaxed);
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
         let asked = match self.side() {
-            Side::Accepted => self.ask_accepted(fd),
+            Side::Accepted if process::settings().switch_calls > 0 => {
+                match control::expect(self.token(), fd) {
+                    control::Answer::Wanted => self.make_lane(fd),
+                    control::Answer::Refused(reason) => Err(reason),
+                    control::Answer::Matched(_) | control::Answer::Pending { .. } => {
+                        Ok(phase::PENDING)
+                    }
+                }
+            }
+            // From the first call on: the other end may wait for the lane in its own.
+            Side::Accepted => self.make_lane(fd),
             Side::Connected => self.ask_connected(fd),
         };
         match asked {
@@ -274,7 +286,7 @@ impl Connection {
         }
     }
 
-    fn ask_accepted(&self, fd: RawFd) -> Result<u32, TcpReason> {
+    fn make_lane(&self, fd: RawFd) -> Result<u32, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
             slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
@@ -311,6 +323,7 @@ impl Connection {
         match control::offer_connected(self.token(), fd) {
             control::Answer::Matched(memory) => self.attach(&memory),
             control::Answer::Refused(reason) => Err(reason),
+            control::Answer::Wanted => Err(TcpReason::Other),
             control::Answer::Pending { listening: false } => {
                 control::withdraw(self.token());
                 Err(TcpReason::PeerNotWeft)
@@ -326,6 +339,7 @@ impl Connection {
                 loop {
                     match control::matched(self.token()) {
                         control::Offered::Matched(memory) => return self.attach(&memory),
+                        control::Offered::Wanted => return Err(TcpReason::Other),
                         control::Offered::Lost(reason) => return Err(reason),
                         control::Offered::Pending => {}
                     }
@@ -340,9 +354,12 @@ impl Connection {
         }
     }
 
-    fn ask_again(&self) -> u32 {
+    fn ask_again(&self, fd: RawFd) -> u32 {
         let attached = match control::matched(self.token()) {
             control::Offered::Matched(memory) => self.attach(&memory),
+            // Others may hold it since it was offered.
+            control::Offered::Wanted if self.is_shared() => Ok(phase::FRESH),
+            control::Offered::Wanted => self.make_lane(fd),
             control::Offered::Lost(reason) => Err(reason),
             control::Offered::Pending => Ok(phase::PENDING),
         };
@@ -431,9 +448,26 @@ impl Connection {
         if last_here {
             epoll::closed(*self);
             self.drop_lane();
+            if !last {
+                self.leave_pending();
+            }
         }
         if last {
             arena::free(*self);
+        }
+    }
+
+    /// Others hold the connection, and nobody here any more who could look for the answer to an
+    /// offer: they offer it themselves.
+    fn leave_pending(&self) {
+        let fresh = self.shared.phase.compare_exchange(
+            phase::PENDING,
+            phase::FRESH,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if fresh.is_ok() {
+            control::withdraw(self.token());
         }
     }
 
@@ -443,7 +477,10 @@ impl Connection {
             phase::FRESH => stats::stays_on_tcp(TcpReason::ShortLived),
             phase::PENDING => {
                 control::withdraw(self.token());
-                stats::stays_on_tcp(TcpReason::ShortLived);
+                stats::stays_on_tcp(match self.side() {
+                    Side::Accepted => TcpReason::PeerNotWeft,
+                    Side::Connected => TcpReason::ShortLived,
+                });
             }
             phase::LANED => {
                 self.say_goodbye(fd);
@@ -606,6 +643,8 @@ pub fn close_all() {
             table::set(fd, Entry::None);
             if connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
                 connection.end(fd);
+            } else {
+                connection.leave_pending();
             }
         }
     }

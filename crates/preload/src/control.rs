@@ -35,6 +35,8 @@ struct State {
     retry_at_ns: u64,
     copy: CopyMode,
     answers: Vec<(u64, OwnedFd)>,
+    /// Offers of accepting ends whose other end waits for a lane.
+    wanted: Vec<u64>,
     /// Offers that the daemon at the other end of the channel knows of and has not answered.
     pending: Vec<u64>,
     /// Offers whose daemon is gone, until their connections ask.
@@ -55,6 +57,7 @@ impl State {
             retry_at_ns: 0,
             copy: CopyMode::NonTemporal,
             answers: Vec::new(),
+            wanted: Vec::new(),
             pending: Vec::new(),
             lost: Vec::new(),
             told: false,
@@ -62,10 +65,12 @@ impl State {
     }
 }
 
-/// What the daemon said to an offer of a connecting end.
+/// What the daemon said to an offer.
 pub enum Answer {
     /// The lane's memory.
     Matched(OwnedFd),
+    /// The other end waits for the lane that this one is to make.
+    Wanted,
     /// The other end has not come; `listening` when it may.
     Pending {
         /// A program under weft listens there.
@@ -90,6 +95,7 @@ pub fn forked() {
     if let Some(mut state) = STATE.lock() {
         drop_channel(&mut state);
         state.answers.clear();
+        state.wanted.clear();
         state.lost.clear();
         state.retry_at_ns = 0;
     }
@@ -116,6 +122,13 @@ pub fn offer_accepted(token: u64, socket: RawFd, lane: BorrowedFd<'_>) -> Result
     sent.map_err(|errno| lost(&mut state, errno))
 }
 
+/// Says that the accepting end of a connection is under weft, and asks to be told when the other
+/// end is there ([`Offered::Wanted`]).
+pub fn expect(token: u64, socket: RawFd) -> Answer {
+    let offer = Control::Offer { token, end: End::Accepted, descriptor: socket.unsigned_abs() };
+    ask(token, &offer, socket)
+}
+
 /// Offers the connecting end and waits for the daemon's answer.
 pub fn offer_connected(token: u64, socket: RawFd) -> Answer {
     let offer = Control::Offer { token, end: End::Connected, descriptor: socket.unsigned_abs() };
@@ -126,7 +139,7 @@ pub fn offer_connected(token: u64, socket: RawFd) -> Answer {
 pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
     match ask(token, &Control::Join { token }, socket) {
         Answer::Matched(memory) => Some(memory),
-        Answer::Pending { .. } | Answer::Refused(_) => None,
+        Answer::Wanted | Answer::Pending { .. } | Answer::Refused(_) => None,
     }
 }
 
@@ -175,6 +188,14 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
                 _ => None,
             }
         }
+        Ok(Control::Wanted { token: answered }) if answered == token => Some(Answer::Wanted),
+        Ok(Control::Wanted { token: wanted }) => {
+            // Whoever is pending is told; the place of one that is not is not taken.
+            if state.pending.contains(&wanted) && !state.wanted.contains(&wanted) {
+                state.wanted.push(wanted);
+            }
+            None
+        }
         Ok(Control::Pending { token: answered, listening }) if answered == token => {
             state.pending.push(token);
             Some(Answer::Pending { listening })
@@ -195,6 +216,8 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
 pub enum Offered {
     /// The other end has come; the lane's memory.
     Matched(OwnedFd),
+    /// The other end has come, and waits for the lane.
+    Wanted,
     /// It has not come yet.
     Pending,
     /// The daemon that knew of the offer is gone.
@@ -221,10 +244,18 @@ pub fn matched(token: u64) -> Offered {
                 break;
             }
         };
-        if let Some(Answer::Matched(memory)) = sort(&mut state, packet, token) {
-            state.pending.retain(|pending| *pending != token);
-            return Offered::Matched(memory);
-        }
+        let answer = match sort(&mut state, packet, token) {
+            Some(Answer::Matched(memory)) => Offered::Matched(memory),
+            Some(Answer::Wanted) => Offered::Wanted,
+            Some(Answer::Pending { .. } | Answer::Refused(_)) | None => continue,
+        };
+        state.pending.retain(|pending| *pending != token);
+        return answer;
+    }
+    if let Some(place) = state.wanted.iter().position(|wanted| *wanted == token) {
+        state.wanted.swap_remove(place);
+        state.pending.retain(|pending| *pending != token);
+        return Offered::Wanted;
     }
     // What a forked child inherited is pending for its parent, and in neither list here.
     match state.lost.iter().position(|lost| *lost == token) {
@@ -243,6 +274,7 @@ pub fn withdraw(token: u64) {
         let _ = channel.send(&Control::Withdraw { token }.emit(), &[]);
     }
     state.answers.retain(|(answered, _)| *answered != token);
+    state.wanted.retain(|wanted| *wanted != token);
     state.pending.retain(|pending| *pending != token);
     state.lost.retain(|lost| *lost != token);
 }
@@ -366,7 +398,8 @@ fn lost(state: &mut State, errno: Errno) -> TcpReason {
 fn drop_channel(state: &mut State) {
     CHANNEL_FD.store(-1, std::sync::atomic::Ordering::Relaxed);
     let Some(Held { channel, inode }) = state.channel.take() else { return };
-    let State { pending, lost, .. } = state;
+    let State { pending, lost, wanted, .. } = state;
+    wanted.clear();
     lost.append(pending);
     let ours = rustix::fs::fstat(&channel).is_ok_and(|status| status.st_ino == inode);
     let number = channel.into_socket().into_raw_fd();

@@ -3,7 +3,8 @@
 //! Each program that will do a connection's input and output through weft offers its end: the
 //! addresses as the kernel told the daemon (from the descriptor that the program showed, so nobody
 //! can claim a connection that is not his), mirrored at the other end. The accepting end brings
-//! the memory of the lane; when both are there, the connecting end gets it.
+//! the memory of the lane, at once or when it hears that the other end is there; when both are, the
+//! connecting end gets it.
 //!
 //! # Invariants
 //! - An end is offered once; a newer offer for the same end replaces the older, which can only be
@@ -70,6 +71,17 @@ pub struct Offerer<P> {
     pub token: u64,
 }
 
+/// How an end is offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offer<M> {
+    /// It accepted, and brings the memory of a lane.
+    Accepted(M),
+    /// It accepted, and makes a lane when the other end is there.
+    Expecting,
+    /// It connected.
+    Connected,
+}
+
 /// What came of an offer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome<P, M> {
@@ -81,6 +93,11 @@ pub enum Outcome<P, M> {
         accepted: Offerer<P>,
         /// What the accepting end brought.
         memory: M,
+    },
+    /// Both are there, and `accepted` is to offer a lane.
+    Wanted {
+        /// The end that accepted.
+        accepted: Offerer<P>,
     },
     /// The other end has not come.
     Waiting {
@@ -96,7 +113,7 @@ pub enum Outcome<P, M> {
 
 struct Waiting<P, M> {
     offerer: Offerer<P>,
-    memory: Option<M>,
+    offer: Offer<M>,
 }
 
 /// A connection that both ends agreed on.
@@ -147,8 +164,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         }
     }
 
-    /// An end is offered: `memory` by the accepting end, `None` by the connecting one.
-    pub fn offer(&mut self, offerer: Offerer<P>, tuple: Tuple, memory: Option<M>) -> Outcome<P, M> {
+    /// An end is offered.
+    pub fn offer(&mut self, offerer: Offerer<P>, tuple: Tuple, offer: Offer<M>) -> Outcome<P, M> {
         self.withdraw(offerer);
         if let Some(stale) = self.waiting.remove(&tuple) {
             self.tuples.remove(&stale.offerer);
@@ -159,32 +176,46 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
                 self.part(stale);
             }
         }
-        let fits = self.waiting.get(&other).is_some_and(|w| w.memory.is_some() != memory.is_some());
-        if fits && let Some(found) = self.waiting.remove(&other) {
-            self.tuples.remove(&found.offerer);
-            return self.pair(offerer, tuple, memory, found);
+        let found = self.waiting.get(&other);
+        let mut wanted = None;
+        match (&offer, found.map(|found| (&found.offer, found.offerer))) {
+            (Offer::Accepted(memory), Some((Offer::Connected, connected))) => {
+                return self.pair(offerer, connected, tuple, memory.clone());
+            }
+            (Offer::Connected, Some((Offer::Accepted(memory), accepted))) => {
+                let memory = memory.clone();
+                return self.pair(accepted, offerer, other, memory);
+            }
+            (Offer::Expecting, Some((Offer::Connected, _))) => wanted = Some(offerer),
+            (Offer::Connected, Some((Offer::Expecting, accepted))) => wanted = Some(accepted),
+            _ => {}
         }
         if self.waiting.len() + self.pairs.len() >= self.limits.connections_max {
             return Outcome::Full { maximum: self.limits.connections_max };
         }
-        let listening = memory.is_none() && self.is_listening(tuple.namespace, tuple.remote);
+        let connects = matches!(offer, Offer::Connected);
+        let listening = connects && self.is_listening(tuple.namespace, tuple.remote);
         self.tuples.insert(offerer, tuple);
-        self.waiting.insert(tuple, Waiting { offerer, memory });
-        Outcome::Waiting { listening }
+        self.waiting.insert(tuple, Waiting { offerer, offer });
+        match wanted {
+            Some(accepted) => Outcome::Wanted { accepted },
+            None => Outcome::Waiting { listening },
+        }
     }
 
+    /// Both ends are there; `tuple` is as the accepting one sees it.
     fn pair(
         &mut self,
-        offerer: Offerer<P>,
+        accepted: Offerer<P>,
+        connected: Offerer<P>,
         tuple: Tuple,
-        memory: Option<M>,
-        found: Waiting<P, M>,
+        memory: M,
     ) -> Outcome<P, M> {
-        let (accepted, connected, tuple, memory) = match (memory, found.memory) {
-            (Some(memory), _) => (offerer, found.offerer, tuple, memory),
-            (None, Some(memory)) => (found.offerer, offerer, tuple.mirrored(), memory),
-            (None, None) => unreachable!("one of a pair brings memory: checked by the caller"),
-        };
+        for end in [tuple, tuple.mirrored()] {
+            if let Some(found) = self.waiting.remove(&end) {
+                self.tuples.remove(&found.offerer);
+            }
+        }
         let pair = Pair { accepted, connected, tuple, memory: memory.clone(), gone: [false; 2] };
         self.pairs.insert(accepted, pair);
         self.paired.insert(tuple, accepted);
@@ -204,7 +235,10 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
     #[must_use]
     pub fn memory_of(&self, tuple: Tuple) -> Option<M> {
         if let Some(waiting) = self.waiting.get(&tuple) {
-            return waiting.memory.clone();
+            return match &waiting.offer {
+                Offer::Accepted(memory) => Some(memory.clone()),
+                Offer::Expecting | Offer::Connected => None,
+            };
         }
         let accepted = self.paired.get(&tuple).or_else(|| self.paired.get(&tuple.mirrored()))?;
         self.pairs.get(accepted).map(|pair| pair.memory.clone())
@@ -350,11 +384,11 @@ mod tests {
         for accepted_first in [true, false] {
             let mut maker = Maker::new(TableLimits::default());
             let last = if accepted_first {
-                maker.offer(by(1), server(), Some("lane"));
-                maker.offer(by(2), server().mirrored(), None)
+                maker.offer(by(1), server(), Offer::Accepted("lane"));
+                maker.offer(by(2), server().mirrored(), Offer::Connected)
             } else {
-                maker.offer(by(2), server().mirrored(), None);
-                maker.offer(by(1), server(), Some("lane"))
+                maker.offer(by(2), server().mirrored(), Offer::Connected);
+                maker.offer(by(1), server(), Offer::Accepted("lane"))
             };
             let expected = Outcome::Matched { connected: by(2), accepted: by(1), memory: "lane" };
             assert_eq!(last, expected);
@@ -365,27 +399,55 @@ mod tests {
     }
 
     #[test]
+    fn an_end_that_expects_the_other_is_told_whoever_comes_first() {
+        for expecting_first in [true, false] {
+            let mut maker = Maker::new(TableLimits::default());
+            let mut offers = [
+                (by(1), server(), Offer::Expecting),
+                (by(2), server().mirrored(), Offer::Connected),
+            ];
+            if !expecting_first {
+                offers.reverse();
+            }
+            let [(one, at, offer), (other, there, answer)] = offers;
+            assert_eq!(maker.offer(one, at, offer), Outcome::Waiting { listening: false });
+            assert_eq!(maker.offer(other, there, answer), Outcome::Wanted { accepted: by(1) });
+            assert_eq!((maker.waiting(), maker.memory_of(server())), (2, None));
+            let outcome = maker.offer(by(1), server(), Offer::Accepted("lane"));
+            let expected = Outcome::Matched { connected: by(2), accepted: by(1), memory: "lane" };
+            assert_eq!(outcome, expected);
+            assert_eq!((maker.waiting(), maker.pairs().count()), (0, 1));
+        }
+    }
+
+    #[test]
     fn ipv4_in_ipv6_meets_ipv4() {
         let mut maker = Maker::new(TableLimits::default());
         let dual = tuple("[::ffff:127.0.0.1]:80", "[::ffff:127.0.0.1]:5000");
-        maker.offer(by(1), dual, Some("lane"));
-        assert!(matches!(maker.offer(by(2), server().mirrored(), None), Outcome::Matched { .. }));
+        maker.offer(by(1), dual, Offer::Accepted("lane"));
+        assert!(matches!(
+            maker.offer(by(2), server().mirrored(), Offer::Connected),
+            Outcome::Matched { .. }
+        ));
     }
 
     #[test]
     fn another_namespace_is_another_network() {
         let mut maker = Maker::new(TableLimits::default());
-        maker.offer(by(1), server(), Some("lane"));
+        maker.offer(by(1), server(), Offer::Accepted("lane"));
         let elsewhere = Tuple { namespace: 2, ..server().mirrored() };
-        assert_eq!(maker.offer(by(2), elsewhere, None), Outcome::Waiting { listening: false });
+        assert_eq!(
+            maker.offer(by(2), elsewhere, Offer::Connected),
+            Outcome::Waiting { listening: false }
+        );
     }
 
     #[test]
     fn two_connecting_ends_do_not_match() {
         let mut maker = Maker::new(TableLimits::default());
-        maker.offer(by(1), server(), None);
+        maker.offer(by(1), server(), Offer::Connected);
         assert_eq!(
-            maker.offer(by(2), server().mirrored(), None),
+            maker.offer(by(2), server().mirrored(), Offer::Connected),
             Outcome::Waiting { listening: false }
         );
     }
@@ -393,9 +455,9 @@ mod tests {
     #[test]
     fn a_leftover_is_replaced_by_the_next_connection_with_its_addresses() {
         let mut maker = Maker::new(TableLimits::default());
-        maker.offer(by(1), server(), Some("old"));
-        maker.offer(by(3), server(), Some("new"));
-        let outcome = maker.offer(by(2), server().mirrored(), None);
+        maker.offer(by(1), server(), Offer::Accepted("old"));
+        maker.offer(by(3), server(), Offer::Accepted("new"));
+        let outcome = maker.offer(by(2), server().mirrored(), Offer::Connected);
         assert_eq!(outcome, Outcome::Matched { connected: by(2), accepted: by(3), memory: "new" });
     }
 
@@ -404,7 +466,7 @@ mod tests {
         let mut maker = Maker::new(TableLimits::default());
         maker.listen(by(1), 1, "[::]:80".parse().expect("an address"));
         assert_eq!(
-            maker.offer(by(2), server().mirrored(), None),
+            maker.offer(by(2), server().mirrored(), Offer::Connected),
             Outcome::Waiting { listening: true }
         );
         maker.withdraw(by(1));
@@ -418,9 +480,9 @@ mod tests {
     fn whoever_holds_an_end_gets_its_memory() {
         let mut maker = Maker::new(TableLimits::default());
         assert_eq!(maker.memory_of(server()), None);
-        maker.offer(by(1), server(), Some("lane"));
+        maker.offer(by(1), server(), Offer::Accepted("lane"));
         assert_eq!(maker.memory_of(server()), Some("lane"));
-        maker.offer(by(2), server().mirrored(), None);
+        maker.offer(by(2), server().mirrored(), Offer::Connected);
         assert_eq!(maker.memory_of(server().mirrored()), Some("lane"));
     }
 
@@ -428,9 +490,12 @@ mod tests {
     fn a_full_table_refuses_and_a_dead_program_leaves_nothing() {
         let limits = TableLimits { connections_max: 1, listeners_max: 1 };
         let mut maker = Maker::new(limits);
-        maker.offer(by(1), server(), Some("lane"));
+        maker.offer(by(1), server(), Offer::Accepted("lane"));
         let other = tuple("127.0.0.1:80", "127.0.0.1:5001");
-        assert_eq!(maker.offer(by(3), other, Some("lane")), Outcome::Full { maximum: 1 });
+        assert_eq!(
+            maker.offer(by(3), other, Offer::Accepted("lane")),
+            Outcome::Full { maximum: 1 }
+        );
         maker.process_gone(1);
         assert_eq!(maker.waiting(), 0);
     }

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use weft_socket::matchmaker::{Matchmaker, Offerer, Outcome, TableLimits, Tuple};
+use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits, Tuple};
 
 const LIMITS: TableLimits = TableLimits { connections_max: 6, listeners_max: 4 };
 
 #[derive(Clone, Debug)]
 enum Act {
-    Offer { by: Offerer<u8>, tuple: Tuple, accepts: bool },
+    Offer { by: Offerer<u8>, tuple: Tuple, how: u8 },
     Withdraw(Offerer<u8>),
     Gone(u8),
     Listen { by: Offerer<u8>, namespace: u64, address: SocketAddr },
@@ -19,7 +19,7 @@ enum Act {
 struct Waits {
     by: Offerer<u8>,
     tuple: Tuple,
-    memory: Option<u32>,
+    offer: Offer<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,23 +78,25 @@ impl Model {
         })
     }
 
-    fn offer(&mut self, by: Offerer<u8>, tuple: Tuple, memory: Option<u32>) -> Outcome<u8, u32> {
+    fn offer(&mut self, by: Offerer<u8>, tuple: Tuple, offer: Offer<u32>) -> Outcome<u8, u32> {
         self.forget(|other| other == by);
         self.waiting.retain(|waits| waits.tuple != tuple);
         self.pairs.retain(|pair| pair.tuple != tuple && pair.tuple != tuple.mirrored());
-        let other = self.waiting.iter().position(|waits| {
-            waits.tuple == tuple.mirrored() && waits.memory.is_some() != memory.is_some()
-        });
-        if let Some(other) = other {
-            let other = self.waiting.remove(other);
-            let gone = [false; 2];
-            let memory_of_pair = memory.or(other.memory).expect("one of them has it");
-            let pair = if memory.is_some() {
-                Pairs { accepted: by, connected: other.by, tuple, memory: memory_of_pair, gone }
-            } else {
+        let other = self.waiting.iter().position(|waits| waits.tuple == tuple.mirrored());
+        let there = other.map(|place| self.waiting[place].clone());
+        let gone = [false; 2];
+        let pair = match (offer, there.as_ref().map(|there| (there.offer, there.by))) {
+            (Offer::Accepted(memory), Some((Offer::Connected, connected))) => {
+                Some(Pairs { accepted: by, connected, tuple, memory, gone })
+            }
+            (Offer::Connected, Some((Offer::Accepted(memory), accepted))) => {
                 let tuple = tuple.mirrored();
-                Pairs { accepted: other.by, connected: by, tuple, memory: memory_of_pair, gone }
-            };
+                Some(Pairs { accepted, connected: by, tuple, memory, gone })
+            }
+            _ => None,
+        };
+        if let Some(pair) = pair {
+            self.waiting.remove(other.expect("it is there"));
             self.pairs.push(pair.clone());
             let Pairs { accepted, connected, memory, .. } = pair;
             return Outcome::Matched { connected, accepted, memory };
@@ -102,9 +104,16 @@ impl Model {
         if self.waiting.len() + self.pairs.len() >= LIMITS.connections_max {
             return Outcome::Full { maximum: LIMITS.connections_max };
         }
-        let listening = memory.is_none() && self.listening(tuple.namespace, tuple.remote);
-        self.waiting.push(Waits { by, tuple, memory });
-        Outcome::Waiting { listening }
+        self.waiting.push(Waits { by, tuple, offer });
+        match (offer, there.map(|there| (there.offer, there.by))) {
+            (Offer::Expecting, Some((Offer::Connected, _))) => Outcome::Wanted { accepted: by },
+            (Offer::Connected, Some((Offer::Expecting, accepted))) => Outcome::Wanted { accepted },
+            (Offer::Connected, _) => {
+                let listening = self.listening(tuple.namespace, tuple.remote);
+                Outcome::Waiting { listening }
+            }
+            _ => Outcome::Waiting { listening: false },
+        }
     }
 
     fn listen(&mut self, by: Offerer<u8>, namespace: u64, address: SocketAddr) {
@@ -131,10 +140,10 @@ fn tuple() -> impl Strategy<Value = Tuple> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let offer = (offerer(), tuple(), any::<bool>());
+    let offer = (offerer(), tuple(), 0..3_u8);
     let listen = (offerer(), 0..2_u64, address());
     prop_oneof![
-        8 => offer.prop_map(|(by, tuple, accepts)| Act::Offer { by, tuple, accepts }),
+        8 => offer.prop_map(|(by, tuple, how)| Act::Offer { by, tuple, how }),
         2 => offerer().prop_map(Act::Withdraw),
         1 => (0..3_u8).prop_map(Act::Gone),
         2 => listen.prop_map(|(mut by, namespace, address)| {
@@ -160,7 +169,8 @@ fn compare(maker: &Matchmaker<u8, u32>, model: &Model) -> Result<(), TestCaseErr
         prop_assert_eq!(maker.memory_of(pair.tuple.mirrored()), Some(pair.memory));
     }
     for waits in &model.waiting {
-        prop_assert_eq!(maker.memory_of(waits.tuple), waits.memory);
+        let memory = if let Offer::Accepted(memory) = waits.offer { Some(memory) } else { None };
+        prop_assert_eq!(maker.memory_of(waits.tuple), memory);
         prop_assert_eq!(maker.waiting_for(waits.tuple.mirrored()), Some(waits.by));
     }
     Ok(())
@@ -176,10 +186,14 @@ proptest! {
         for (number, act) in acts.into_iter().enumerate() {
             let memory = u32::try_from(number).expect("few");
             match act {
-                Act::Offer { by, tuple, accepts } => {
-                    let memory = accepts.then_some(memory);
-                    let outcome = maker.offer(by, tuple, memory);
-                    prop_assert_eq!(outcome, model.offer(by, tuple, memory));
+                Act::Offer { by, tuple, how } => {
+                    let offer = match how {
+                        0 => Offer::Accepted(memory),
+                        1 => Offer::Expecting,
+                        _ => Offer::Connected,
+                    };
+                    let outcome = maker.offer(by, tuple, offer);
+                    prop_assert_eq!(outcome, model.offer(by, tuple, offer));
                 }
                 Act::Withdraw(by) => {
                     maker.withdraw(by);

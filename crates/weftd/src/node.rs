@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_channel::{Credentials, Packet};
-use weft_socket::matchmaker::{Matchmaker, Offerer, Outcome, TableLimits};
+use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits};
 use weft_transport_shm::Doorbell;
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::control::{Control, CopyAdvice, End};
@@ -176,6 +176,7 @@ impl Node {
             Control::Welcome { .. }
             | Control::Refused { .. }
             | Control::Matched { .. }
+            | Control::Wanted { .. }
             | Control::Pending { .. }
             | Control::StatusReply
             | Control::Stopping => Verdict::Close,
@@ -210,12 +211,18 @@ impl Node {
             tracing::warn!(?offerer, reason, "offer refused");
             reply(out, offerer.process, &Control::Refused { token, reason });
         };
-        let expected = if end == End::Accepted { 2 } else { 1 };
-        if descriptors.len() != expected {
-            let given = descriptors.len();
-            return refuse(format!("{given} descriptors where {expected} were due"), out);
-        }
-        let memory = (end == End::Accepted).then(|| descriptors.pop().map(Arc::new)).flatten();
+        let offer = match (end, descriptors.len()) {
+            (End::Connected, 1) => Offer::Connected,
+            (End::Accepted, 1) => Offer::Expecting,
+            (End::Accepted, 2) => match descriptors.pop() {
+                Some(memory) => Offer::Accepted(Arc::new(memory)),
+                None => return,
+            },
+            (_, given) => {
+                let due = if end == End::Accepted { "1 or 2" } else { "1" };
+                return refuse(format!("{given} descriptors where {due} were due"), out);
+            }
+        };
         let Some(socket) = descriptors.pop() else { return };
         let tuple = match kernel::tuple_of(socket.as_fd()) {
             Ok(tuple) => tuple,
@@ -226,7 +233,8 @@ impl Node {
         drop(socket);
         self.drop_leftover(tuple);
         self.shown.insert(offerer, Shown { descriptor, inode });
-        match self.matchmaker.offer(offerer, tuple, memory) {
+        let brings_lane = matches!(offer, Offer::Accepted(_));
+        match self.matchmaker.offer(offerer, tuple, offer) {
             Outcome::Matched { connected, accepted, memory } => {
                 tracing::debug!(?connected, ?accepted, ?tuple, "matched");
                 self.shown.remove(&connected);
@@ -238,8 +246,15 @@ impl Node {
                     bell: None,
                 });
             }
-            Outcome::Waiting { listening } => {
+            Outcome::Wanted { accepted } => {
+                reply(out, accepted.process, &Control::Wanted { token: accepted.token });
                 if end == End::Connected {
+                    reply(out, offerer.process, &Control::Pending { token, listening: true });
+                }
+            }
+            // A lane that is offered has its answer in the lane.
+            Outcome::Waiting { listening } => {
+                if !brings_lane {
                     reply(out, offerer.process, &Control::Pending { token, listening });
                 }
             }

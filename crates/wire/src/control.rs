@@ -15,7 +15,7 @@ use thiserror::Error;
 /// What every message begins with.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The version both sides must speak.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Longest message, bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -59,7 +59,7 @@ pub enum InvalidMessage {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum End {
-    /// It accepted the connection; it brings the memory.
+    /// It accepted the connection; it brings the memory, at once or when it is wanted.
     Accepted = 0,
     /// It connected.
     Connected = 1,
@@ -100,7 +100,8 @@ pub enum Control {
         reason: String,
     },
     /// This program holds an end of the connection whose descriptor is beside the message, and
-    /// will do its input and output through weft. An accepting end adds the memory of the lane.
+    /// will do its input and output through weft. An accepting end adds the memory of the lane, or
+    /// waits for [`Control::Wanted`] and offers again.
     Offer {
         /// The program's number for it.
         token: u64,
@@ -111,6 +112,11 @@ pub enum Control {
     },
     /// The other end is there; the lane's memory is beside the message.
     Matched {
+        /// The offer.
+        token: u64,
+    },
+    /// The other end is there, and waits for the lane that this one is to make.
+    Wanted {
         /// The offer.
         token: u64,
     },
@@ -162,6 +168,7 @@ mod kind {
     pub const STOP: u16 = 11;
     pub const STOPPING: u16 = 12;
     pub const JOIN: u16 = 13;
+    pub const WANTED: u16 = 14;
 }
 
 /// Longest name a program may give.
@@ -237,6 +244,7 @@ impl Control {
             kind::WITHDRAW => reader.u64().map(|token| Self::Withdraw { token }),
             kind::LISTENING => reader.u64().map(|token| Self::Listening { token }),
             kind::JOIN => reader.u64().map(|token| Self::Join { token }),
+            kind::WANTED => reader.u64().map(|token| Self::Wanted { token }),
             kind::STATUS => Some(Self::Status),
             kind::STATUS_REPLY => Some(Self::StatusReply),
             kind::STOP => Some(Self::Stop),
@@ -295,6 +303,10 @@ impl Control {
             Self::Join { token } => {
                 body.extend_from_slice(&token.to_le_bytes());
                 kind::JOIN
+            }
+            Self::Wanted { token } => {
+                body.extend_from_slice(&token.to_le_bytes());
+                kind::WANTED
             }
             Self::Status => kind::STATUS,
             Self::StatusReply => kind::STATUS_REPLY,
@@ -397,6 +409,7 @@ mod tests {
             (any::<u64>(), any::<bool>())
                 .prop_map(|(token, listening)| Control::Pending { token, listening }),
             any::<u64>().prop_map(|token| Control::Withdraw { token }),
+            any::<u64>().prop_map(|token| Control::Wanted { token }),
             any::<u64>().prop_map(|token| Control::Listening { token }),
             any::<u64>().prop_map(|token| Control::Join { token }),
             Just(Control::Status),
@@ -434,6 +447,6 @@ mod tests {
 
     #[test]
     fn a_status_request_is_these_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x01\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x02\x00\x09\x00");
     }
 }

@@ -19,6 +19,18 @@ pub(super) fn receive_tcp(
     limit: usize,
     peek: bool,
 ) -> Attempt {
+    let mut flags = RecvFlags::DONTWAIT;
+    flags.set(RecvFlags::PEEK, peek);
+    if let [target] = targets {
+        // The kernel is quicker with one part than with a vector of one.
+        let begin = skip.min(target.len());
+        let end = target.len().min(begin.saturating_add(limit));
+        if begin == end {
+            return Attempt::WouldBlock;
+        }
+        let received = rustix::net::recv(sys::borrow(fd), &mut target[begin..end], flags);
+        return received_tcp(received.map(|(bytes, _)| bytes));
+    }
     let (mut before, mut room) = (skip, limit);
     let mut parts: Vec<IoSliceMut<'_>> = Vec::with_capacity(targets.len().min(PARTS_MAX));
     for target in targets.iter_mut() {
@@ -33,12 +45,15 @@ pub(super) fn receive_tcp(
     if parts.is_empty() {
         return Attempt::WouldBlock;
     }
-    let mut flags = RecvFlags::DONTWAIT;
-    flags.set(RecvFlags::PEEK, peek);
     let mut beside = rustix::net::RecvAncillaryBuffer::new(&mut []);
-    match rustix::net::recvmsg(sys::borrow(fd), &mut parts, &mut beside, flags) {
-        Ok(received) if received.bytes == 0 => Attempt::End,
-        Ok(received) => Attempt::Moved(received.bytes),
+    let received = rustix::net::recvmsg(sys::borrow(fd), &mut parts, &mut beside, flags);
+    received_tcp(received.map(|received| received.bytes))
+}
+
+fn received_tcp(result: Result<usize, Errno>) -> Attempt {
+    match result {
+        Ok(0) => Attempt::End,
+        Ok(bytes) => Attempt::Moved(bytes),
         Err(Errno::AGAIN) => Attempt::WouldBlock,
         Err(errno) => Attempt::Failed(errno),
     }
@@ -46,9 +61,14 @@ pub(super) fn receive_tcp(
 
 pub(super) fn send_tcp(fd: RawFd, parts: &[&[u8]]) -> Attempt {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let slices: Vec<_> = parts.iter().take(PARTS_MAX).map(|part| IoSlice::new(part)).collect();
-    let mut beside = rustix::net::SendAncillaryBuffer::new(&mut []);
-    match rustix::net::sendmsg(sys::borrow(fd), &slices, &mut beside, flags) {
+    let sent = if let [part] = parts {
+        rustix::net::send(sys::borrow(fd), part, flags)
+    } else {
+        let slices: Vec<_> = parts.iter().take(PARTS_MAX).map(|part| IoSlice::new(part)).collect();
+        let mut beside = rustix::net::SendAncillaryBuffer::new(&mut []);
+        rustix::net::sendmsg(sys::borrow(fd), &slices, &mut beside, flags)
+    };
+    match sent {
         Ok(bytes) => Attempt::Moved(bytes),
         Err(Errno::AGAIN) => Attempt::WouldBlock,
         Err(errno) => Attempt::Failed(errno),
