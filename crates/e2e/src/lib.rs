@@ -27,7 +27,7 @@ pub mod program;
 pub mod statistics;
 pub mod suite;
 
-pub use node::{Node, Under, as_usual};
+pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};
 pub use statistics::Statistics;
 pub use suite::{Case, Outcome, Skip};

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use crate::process::Running;
 use crate::program;
+use crate::suite::{Case, Outcome};
 
 /// Which side of a connection runs under weft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -205,6 +206,16 @@ impl Default for Node {
 /// `WEFT_E2E_AS_USUAL` set every test does, and those fail that want all on the fabric.
 pub fn as_usual(command: &mut Command) {
     command.env_remove(SWITCH_CALLS).env_remove(SWITCH_WAIT);
+}
+
+/// A case on plain TCP, one under weft as users have it, and one on the fabric from the first call
+/// on. `run` is told whether it is under weft, and what to do with the commands that it starts.
+pub fn three_ways(run: fn(bool, fn(&mut Command)) -> Outcome) -> Vec<Case> {
+    vec![
+        Case::new("plain_tcp", move || run(false, |_| {})),
+        Case::new("as_users_have_it", move || run(true, as_usual)),
+        Case::new("on_the_fabric_from_the_first_call", move || run(true, |_| {})),
+    ]
 }
 
 const SWITCH_CALLS: &str = "WEFT_SOCKET_SWITCH_CALLS";

@@ -4,19 +4,15 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use weft_e2e::{Case, Node, Outcome, as_usual, program, suite};
+use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    suite::main(vec![
-        Case::new("plain_tcp", || cancelled(false, |_| {})),
-        Case::new("as_users_have_it", || cancelled(true, as_usual)),
-        Case::new("on_the_fabric_from_the_first_call", || cancelled(true, |_| {})),
-    ])
+    suite::main(three_ways(cancelled))
 }
 
-fn cancelled(under_weft: bool, surroundings: impl Fn(&mut Command)) -> Outcome {
+fn cancelled(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     let node = Node::new();
     let options = ["-O1", "-pthread"];
     let binary = program::compiled("cancelled.c", &options, node.directory())?;

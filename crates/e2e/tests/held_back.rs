@@ -4,21 +4,17 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use weft_e2e::{Case, Node, Outcome, as_usual, program, suite};
+use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// What the program is told of TCP_NODELAY and TCP_CORK.
 const TOLD: [&str; 5] = ["0 0", "1 0", "0 1", "1 0", "0 0"];
 
 fn main() -> ExitCode {
-    suite::main(vec![
-        Case::new("plain_tcp", || held_back(false, |_| {})),
-        Case::new("as_users_have_it", || held_back(true, as_usual)),
-        Case::new("on_the_fabric_from_the_first_call", || held_back(true, |_| {})),
-    ])
+    suite::main(three_ways(held_back))
 }
 
-fn held_back(under_weft: bool, surroundings: impl Fn(&mut Command)) -> Outcome {
+fn held_back(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     let node = Node::new();
     let mut command = node.program(under_weft, &program::python()?);
     surroundings(&mut command);

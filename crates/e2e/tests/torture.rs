@@ -7,21 +7,17 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use weft_e2e::{Case, Node, Outcome, as_usual, program, suite};
+use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 const PAIRS: &str = "4";
 /// The program notices itself when it stands still.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
-    suite::main(vec![
-        Case::new("plain_tcp", || torture(false, |_| {})),
-        Case::new("as_users_have_it", || torture(true, as_usual)),
-        Case::new("on_the_fabric_from_the_first_call", || torture(true, |_| {})),
-    ])
+    suite::main(three_ways(torture))
 }
 
-fn torture(under_weft: bool, surroundings: impl Fn(&mut Command)) -> Outcome {
+fn torture(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     let node = Node::new();
     let options = ["-O1", "-pthread"];
     let binary = program::compiled("torture.c", &options, node.directory())?;

@@ -70,6 +70,8 @@ pub mod peer {
 #[repr(C, align(64))]
 pub struct Shared {
     pub phase: AtomicU32,
+    /// The thread that decides, while the phase says that one does.
+    pub decider: AtomicU32,
     pub generation: AtomicU32,
     /// Descriptors that refer to it, in all processes.
     pub refs: AtomicU32,

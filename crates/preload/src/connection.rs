@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, RawFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::PollFlags;
 use weft_fabric::{Lane, WaitFor};
@@ -18,6 +18,9 @@ use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, CONNECTIONS_FABRIC, T
 use crate::arena::{self, Connection, flag, peer, phase};
 use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, stats, sys};
+
+/// One more than the place of the connection that this process waits for in the kernel, 0 for none.
+static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
 
 /// A direction that is locked, with the lane if this process has it.
 pub struct Locked<'a, S> {
@@ -102,8 +105,8 @@ impl Connection {
     pub fn decide(&self, fd: RawFd, pending: usize) -> u32 {
         match self.phase() {
             phase::LANED if self.local.lane.load(Ordering::Relaxed).is_null() => self.join(fd),
-            phase::FRESH if !self.is_due(pending) => phase::FRESH,
-            phase::PENDING if !self.looks_again() => phase::PENDING,
+            phase::FRESH if !self.is_due(pending) || self.is_in_kernel() => phase::FRESH,
+            phase::PENDING if !self.looks_again() || self.is_in_kernel() => phase::PENDING,
             phase::FRESH | phase::DECIDING | phase::PENDING => self.decide_slowly(fd),
             decided => decided,
         }
@@ -126,7 +129,7 @@ impl Connection {
 
     /// Other processes hold it, too. Whoever of them brought a lane could end, and with it the way
     /// for others to map it: it moves when one process is left.
-    fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         let all = self.shared.refs.load(Ordering::Relaxed);
         all > self.local.fds.load(Ordering::Relaxed)
     }
@@ -138,6 +141,22 @@ impl Connection {
         let calls = self.shared.calls.load(Ordering::Relaxed);
         let early = calls < process::settings().switch_calls.saturating_mul(4);
         early || calls.is_power_of_two() || calls.is_multiple_of(EVERY)
+    }
+
+    /// The one thread of this process is about to wait for data in the kernel, where it takes what
+    /// comes: until it is out again, a handler that interrupts it must not move the connection.
+    /// Returns what [`Connection::out_of_kernel`] takes.
+    pub fn stay_while_in_kernel(&self) -> u32 {
+        IN_KERNEL.swap(self.place + 1, Ordering::Relaxed)
+    }
+
+    /// It is out.
+    pub fn out_of_kernel(former: u32) {
+        IN_KERNEL.store(former, Ordering::Relaxed);
+    }
+
+    fn is_in_kernel(&self) -> bool {
+        IN_KERNEL.load(Ordering::Relaxed) == self.place + 1
     }
 
     /// Counts what a call moved over TCP.
@@ -160,6 +179,8 @@ impl Connection {
         loop {
             self.stay_unless_moved(TcpReason::RawUse);
             match self.decide(fd, 0) {
+                // A handler that interrupted the asking cannot wait for its end.
+                waits @ (phase::FRESH | phase::PENDING) if self.is_deciding() => return waits,
                 // Another thread was asking, and no answer has come yet.
                 phase::FRESH | phase::PENDING => {}
                 decided => return decided,
@@ -192,6 +213,7 @@ impl Connection {
         if !claimed {
             return self.wait_for_decision();
         }
+        self.shared.decider.store(sys::task(), Ordering::Relaxed);
         let decided = match from {
             phase::FRESH => self.ask(fd),
             phase::PENDING => self.ask_again(fd),
@@ -229,13 +251,25 @@ impl Connection {
         }
     }
 
-    /// Another thread is asking; that takes as long as the daemon's answer at most.
+    /// The calling thread is asking: this is a handler that interrupted it.
+    fn is_deciding(&self) -> bool {
+        let decider = self.shared.decider.load(Ordering::Relaxed);
+        self.phase() == phase::DECIDING && decider == sys::task()
+    }
+
+    /// Another thread is asking; that takes about as long as the daemon's answer. When it takes
+    /// longer, or this is a handler that interrupted the asking, the call goes over TCP.
     fn wait_for_decision(&self) -> u32 {
+        const WAIT_NS: u64 = 20_000_000;
         let start = sys::now_ns();
         loop {
             match self.phase() {
-                phase::DECIDING if sys::now_ns() - start < 1_000_000_000 => {
+                phase::DECIDING if self.is_deciding() => return phase::PENDING,
+                phase::DECIDING if sys::now_ns() - start < WAIT_NS => {
                     rustix::thread::sched_yield();
+                }
+                phase::DECIDING if sys::is_alive(self.shared.decider.load(Ordering::Relaxed)) => {
+                    return phase::PENDING;
                 }
                 // The process that asked died: whoever comes next is on TCP.
                 phase::DECIDING => {

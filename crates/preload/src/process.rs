@@ -2,8 +2,9 @@
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use libc::c_char;
 use weft_options::Options;
 use weft_socket::Limits;
 
@@ -11,6 +12,8 @@ use crate::{arena, cancel, control, epoll, handover, log, real, stats, table};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
+/// `__libc_single_threaded`, since 2.32.
+static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// The options that the data path uses.
@@ -33,6 +36,14 @@ pub struct Settings {
 #[inline]
 pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed)
+}
+
+/// True when the C library knows that this process has one thread; false where it cannot tell.
+#[inline]
+pub fn is_single_threaded() -> bool {
+    let place = SINGLE_THREADED.load(Ordering::Relaxed);
+    // SAFETY: null or the C library's variable, which lives as long as the process.
+    !place.is_null() && unsafe { place.read_volatile() } != 0
 }
 
 /// True when the kernel says that this is the process the library knows: false in a child of
@@ -75,6 +86,9 @@ extern "C" fn start() {
     set_pid();
     abort_on_panic();
     real::resolve_all();
+    // SAFETY: the name is a C string.
+    let single = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(single.cast(), Ordering::Relaxed);
     // The environment is read once, here: later the program may change it in another thread.
     let pairs: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

@@ -151,6 +151,14 @@ pub fn task() -> u32 {
     task
 }
 
+/// Whether a thread of any process is there; one whose number means nothing yet counts as such.
+pub fn is_alive(task: u32) -> bool {
+    let Some(task) = i32::try_from(task).ok().and_then(rustix::process::Pid::from_raw) else {
+        return true;
+    };
+    rustix::process::test_kill_process(task) != Err(Errno::SRCH)
+}
+
 /// Sends a signal to a thread of this process.
 pub fn signal_task(task: u32, signal: c_int) {
     let process = rustix::process::getpid().as_raw_nonzero().get();

@@ -14,11 +14,11 @@ use weft_sync::Step;
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::{BYTES_FABRIC_RECEIVED, BYTES_TCP_RECEIVED};
 
-use super::tcp::receive_tcp;
+use super::tcp::{receive_tcp, wait_and_receive};
 use super::{Attempt, How, piece};
 use crate::arena::{Connection, flag, peer, phase};
 use crate::signals::Watch;
-use crate::{stats, sys};
+use crate::{cancel, process, stats, sys};
 
 impl Connection {
     /// Reads into `targets` one after the other; 0 is the end.
@@ -35,6 +35,9 @@ impl Connection {
             if short == Some(Errno::CANCELED) {
                 return Err(Errno::CANCELED);
             }
+        }
+        if let Some(result) = self.receive_as_without_weft(fd, targets, wanted, how) {
+            return result;
         }
         loop {
             let on_tcp = self.decide(fd, 0) != phase::LANED;
@@ -97,6 +100,39 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// One call of the kernel, where the connection cannot move while the caller waits, which takes
+    /// bells for data: no other thread or process could move it, and no handler may.
+    fn receive_as_without_weft(
+        &self,
+        fd: RawFd,
+        targets: &mut [&mut [u8]],
+        wanted: usize,
+        how: How,
+    ) -> Option<Result<usize, Errno>> {
+        let waits = self.blocks(how) && !how.peek && !how.wait_all && wanted > 0;
+        if !waits || !process::is_single_threaded() {
+            return None;
+        }
+        let undecided = matches!(self.decide(fd, 0), phase::FRESH | phase::PENDING);
+        if !undecided || self.is_shared() {
+            return None;
+        }
+        let former = self.stay_while_in_kernel();
+        let result = loop {
+            if let Some(result) = cancel::sleeping(|| wait_and_receive(fd, targets)) {
+                break result;
+            }
+        };
+        Self::out_of_kernel(former);
+        if let (Ok(bytes @ 1..), Some(receiving)) = (result, self.receiving()) {
+            receiving.state.begin_tcp();
+            receiving.state.took_tcp(bytes);
+            self.moved_over_tcp(bytes);
+            stats::add(BYTES_TCP_RECEIVED, bytes as u64);
+        }
+        Some(result)
     }
 
     /// Moves what is there into the part of `targets` behind the first `skip` bytes.

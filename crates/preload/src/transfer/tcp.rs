@@ -50,6 +50,19 @@ pub(super) fn receive_tcp(
     received_tcp(received.map(|received| received.bytes))
 }
 
+/// Waits as the program's own call does.
+pub(super) fn wait_and_receive(fd: RawFd, targets: &mut [&mut [u8]]) -> Result<usize, Errno> {
+    let flags = RecvFlags::empty();
+    if let [target] = targets {
+        return rustix::net::recv(sys::borrow(fd), &mut target[..], flags).map(|(bytes, _)| bytes);
+    }
+    let parts = targets.iter_mut().take(PARTS_MAX);
+    let mut parts: Vec<IoSliceMut<'_>> = parts.map(|target| IoSliceMut::new(target)).collect();
+    let mut beside = rustix::net::RecvAncillaryBuffer::new(&mut []);
+    let received = rustix::net::recvmsg(sys::borrow(fd), &mut parts, &mut beside, flags)?;
+    Ok(received.bytes)
+}
+
 fn received_tcp(result: Result<usize, Errno>) -> Attempt {
     match result {
         Ok(0) => Attempt::End,

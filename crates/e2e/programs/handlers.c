@@ -1,0 +1,88 @@
+/*
+ * A signal handler writes on a connection that its thread is waiting for: the thread sleeps in
+ * recv, the handler sends the question whose answer ends the recv. The other process answers.
+ *
+ * The first questions go over TCP and the later ones, under weft, over the fabric, so that the
+ * connection moves somewhere in between.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { QUESTIONS = 400 };
+
+static int connection = -1;
+static volatile sig_atomic_t asked, answered;
+
+static void fail(const char *what)
+{
+    printf("FAILED: %s, %d asked, %d answered\n", what, (int)asked, (int)answered);
+    exit(1);
+}
+
+static void ask(int signal)
+{
+    (void)signal;
+    /* One at a time, so that an answer that is lost is missed. */
+    if (asked == answered && asked < QUESTIONS) {
+        unsigned char question = (unsigned char)asked++;
+        if (write(connection, &question, 1) != 1)
+            asked--;
+    }
+}
+
+static void answer(int socket)
+{
+    unsigned char byte;
+    while (recv(socket, &byte, 1, 0) == 1) {
+        byte ^= 0x55;
+        if (send(socket, &byte, 1, 0) != 1)
+            exit(1);
+    }
+    exit(0);
+}
+
+int main(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, sizeof address) || listen(listener, 1))
+        fail("listen");
+    getsockname(listener, (struct sockaddr *)&address, &length);
+    if (fork() == 0) {
+        int accepted = accept(listener, NULL, NULL);
+        close(listener);
+        answer(accepted);
+    }
+    close(listener);
+    connection = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(connection, (struct sockaddr *)&address, sizeof address))
+        fail("connect");
+    struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval often = {{0, 1000}, {0, 1000}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    while (answered < QUESTIONS) {
+        unsigned char byte;
+        if (recv(connection, &byte, 1, 0) != 1)
+            fail("recv");
+        if (byte != (unsigned char)((unsigned char)answered ^ 0x55))
+            fail("another byte than the answer");
+        answered++;
+    }
+    signal(SIGALRM, SIG_IGN);
+    close(connection);
+    int status;
+    if (wait(&status) < 0 || status != 0)
+        fail("the other process");
+    printf("all %d answered\n", QUESTIONS);
+    return 0;
+}
