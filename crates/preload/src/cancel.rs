@@ -155,7 +155,10 @@ impl Place {
         let (thread, task) = (this_thread(), sys::task());
         let start = task as usize % SLEEPS;
         let free = (0..SLEEPS).map(|step| &ASLEEP[(start + step) % SLEEPS]).find(|place| {
-            place.thread.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            let taken =
+                place.thread.compare_exchange(0, thread, Ordering::SeqCst, Ordering::Relaxed);
+            // A handler may have jumped out of an earlier sleep.
+            taken.map_or_else(|holder| holder == thread, |_| true)
         });
         if let Some(place) = free {
             place.task.store(task, Ordering::Relaxed);

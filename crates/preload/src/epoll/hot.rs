@@ -16,6 +16,9 @@ const LOOKS_MAX: u32 = 512;
 /// With many of them each has fewer, so that looking costs no more than asking the kernel would.
 const LOOKS_OF_ALL: u32 = 4096;
 const LOOKS_MIN: u32 = 8;
+/// So many are looked at for as long as nothing else is to be done: whoever only waits loses no
+/// time by it, and their peers need not ring.
+const WATCHED_MAX: u32 = 64;
 
 impl Set {
     /// A registration is new or changed: it is looked at next, or, when a thread sleeps in the
@@ -72,6 +75,7 @@ impl Set {
         let mut cold = Vec::new();
         let count = u32::try_from(self.hot.len()).unwrap_or(u32::MAX);
         let looks_max = (LOOKS_OF_ALL / count.max(1)).clamp(LOOKS_MIN, LOOKS_MAX);
+        let counts = u32::from(self.busy || count > WATCHED_MAX);
         for place in 0..self.hot.len() {
             // Begins elsewhere each time, so that nobody starves when the buffer is small.
             let index = self.hot[(place + self.looks as usize) % self.hot.len()];
@@ -89,7 +93,7 @@ impl Set {
                 events[found] = libc::epoll_event { events: ready, u64: registration.data };
                 found += 1;
             } else {
-                registration.idle += 1;
+                registration.idle += counts;
                 if registration.idle > looks_max {
                     cold.push(index);
                 }
@@ -98,6 +102,7 @@ impl Set {
         if !cold.is_empty() {
             self.rest(epfd, &cold);
         }
+        self.busy = found > 0;
         (found, unsure)
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Set {
     /// That of the last registration.
     generation: u32,
     pub(super) hot: Vec<u32>,
+    /// The last look found something.
+    pub(super) busy: bool,
     pub(super) looks: u32,
     pub(super) share: u32,
     pub(super) descriptors: u32,
