@@ -491,9 +491,12 @@ impl Connection {
         }
     }
 
-    /// Others hold the connection, and nobody here any more who could look for the answer to an
-    /// offer: they offer it themselves.
+    /// Others hold the connection, and nobody here any more who could look for the answer to the
+    /// offer of this process: they offer it themselves.
     fn leave_pending(&self) {
+        if !control::is_pending(self.token()) {
+            return;
+        }
         let fresh = self.shared.phase.compare_exchange(
             phase::PENDING,
             phase::FRESH,

@@ -96,6 +96,7 @@ pub fn forked() {
         drop_channel(&mut state);
         state.answers.clear();
         state.wanted.clear();
+        state.pending.clear();
         state.lost.clear();
         state.retry_at_ns = 0;
     }
@@ -265,6 +266,11 @@ pub fn matched(token: u64) -> Offered {
         }
         None => Offered::Pending,
     }
+}
+
+/// True when this process offered it and looks after the answer.
+pub fn is_pending(token: u64) -> bool {
+    STATE.lock().is_some_and(|state| state.pending.contains(&token))
 }
 
 /// The connection is closed or stays on TCP; said once, answered never.
