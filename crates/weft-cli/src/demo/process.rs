@@ -148,11 +148,15 @@ mod tests {
 
     #[test]
     fn a_listener_is_seen_and_a_free_port_is_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("bound").port();
-        assert!(is_listening(port));
-        drop(listener);
-        assert!(!is_listening(port));
+        let is_free_afterwards = || {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let port = listener.local_addr().expect("bound").port();
+            assert!(is_listening(port));
+            drop(listener);
+            !is_listening(port)
+        };
+        // Another program may get the port at once, but not each time.
+        assert!((0..5).any(|_| is_free_afterwards()));
     }
 
     #[test]
