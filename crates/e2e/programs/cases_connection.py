@@ -143,7 +143,7 @@ class linger_zero_resets:
         s = t.connect()
         t.sync()
         t.sync()
-        time.sleep(0.05)
+        until(s, select.POLLHUP)
         t.attempt("recv", s.recv, 10)
         t.attempt("send", s.send, b"x")
 
@@ -311,7 +311,7 @@ class writing_to_a_peer_that_closed:
         t.say(polled(s))
         # It goes out, and is answered with a reset.
         t.attempt("first", s.send, b"into the void")
-        time.sleep(0.05)
+        until(s, select.POLLHUP)
         t.say(polled(s))
         t.attempt("nothing", s.send, b"")
         t.attempt("second", s.send, b"x")
@@ -343,9 +343,9 @@ class writing_to_a_peer_that_was_killed:
             s = t.connect()
             s.sendall(b"0123456789")
             t.sync()
-            time.sleep(0.05)
+            until(s, select.POLLRDHUP)
             t.attempt("first", s.send, b"x")
-            time.sleep(0.05)
+            until(s, select.POLLHUP)
             t.attempt("second", s.send, b"x")
             t.attempt("third", s.send, b"x")
             t.attempt("recv", s.recv, 1)
@@ -371,6 +371,13 @@ class writing_much_to_a_peer_that_closed:
         t.sync()
 
 
+def until(connection, events):
+    """Waits for what the peer's kernel must tell, however busy the machine is."""
+    poll = select.poll()
+    poll.register(connection, events)
+    poll.poll(5000)
+
+
 def polled(connection):
     """What poll says of everything, now."""
     poll = select.poll()
@@ -393,7 +400,7 @@ class reset_as_options_and_shutdown_tell_it:
             s.sendall(b"never read")
             t.sync()
             t.sync()
-            time.sleep(0.05)
+            until(s, select.POLLHUP)
             t.attempt("peer", s.getpeername)
             t.say(polled(s))
             if first == "recv":

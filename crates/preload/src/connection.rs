@@ -1,4 +1,4 @@
-//! A tracked TCP connection: how it begins, moves to a lane and ends.
+//! A tracked TCP connection: how it begins and moves to a lane.
 //!
 //! # Locks
 //! Each direction has one, in memory that forked processes share. The lane is used under either;
@@ -13,7 +13,7 @@ use weft_fabric::{Lane, WaitFor};
 use weft_socket::{Leave, ReceiveSide, SendSide, Side};
 use weft_sync::lock::{Holder, SharedGuard};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, CONNECTIONS_FABRIC, TcpReason};
+use weft_wire::stats::{CONNECTIONS_FABRIC, TcpReason};
 
 use crate::arena::{self, Connection, flag, peer, phase};
 use crate::table::{self, Entry};
@@ -79,7 +79,8 @@ impl Connection {
         }
     }
 
-    fn token(&self) -> u64 {
+    /// The number the daemon knows it by.
+    pub fn token(&self) -> u64 {
         self.shared.token.load(Ordering::Relaxed)
     }
 
@@ -472,82 +473,6 @@ impl Connection {
         self.local.fds.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Descriptor `fd`, still open, is about to be closed.
-    pub fn release(&self, fd: RawFd) {
-        let last = self.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
-        let last_here = self.local.fds.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last {
-            self.end(fd);
-        }
-        if last_here {
-            epoll::closed(*self);
-            self.drop_lane();
-            if !last {
-                self.leave_pending();
-            }
-        }
-        if last {
-            arena::free(*self);
-        }
-    }
-
-    /// Others hold the connection, and nobody here any more who could look for the answer to the
-    /// offer of this process: they offer it themselves.
-    fn leave_pending(&self) {
-        if !control::is_pending(self.token()) {
-            return;
-        }
-        let fresh = self.shared.phase.compare_exchange(
-            phase::PENDING,
-            phase::FRESH,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if fresh.is_ok() {
-            control::withdraw(self.token());
-        }
-    }
-
-    /// The last descriptor is closed: tells the peer how.
-    fn end(&self, fd: RawFd) {
-        match self.phase() {
-            phase::FRESH => stats::stays_on_tcp(TcpReason::ShortLived),
-            phase::PENDING => {
-                control::withdraw(self.token());
-                stats::stays_on_tcp(match self.side() {
-                    Side::Accepted => TcpReason::PeerNotWeft,
-                    Side::Connected => TcpReason::ShortLived,
-                });
-            }
-            phase::LANED => {
-                self.say_goodbye(fd);
-                control::withdraw(self.token());
-                if !self.has(flag::COUNTED) {
-                    stats::stays_on_tcp(self.why_not_used());
-                }
-            }
-            phase::DECLINED => self.count_kernel_bytes(fd),
-            _ => {}
-        }
-    }
-
-    /// Adds what went over TCP after the hooks stopped looking.
-    fn count_kernel_bytes(&self, fd: RawFd) {
-        let Some((sent, received)) = sys::tcp_bytes(fd) else { return };
-        let counted_sent = self.sending().map_or(0, |sending| sending.state.totals().0);
-        let counted = self.receiving().map_or(0, |receiving| receiving.state.totals().0);
-        stats::add(BYTES_TCP_SENT, sent.saturating_sub(counted_sent));
-        stats::add(BYTES_TCP_RECEIVED, received.saturating_sub(counted));
-    }
-
-    /// Why nothing went over a lane that was there.
-    fn why_not_used(&self) -> TcpReason {
-        let attached = self.sending().is_some_and(|sending| {
-            sending.lane.is_some_and(|lane| SendSide::peer_attached(lane, self.side()))
-        });
-        if attached { TcpReason::ShortLived } else { TcpReason::PeerNotWeft }
-    }
-
     /// Remembers what the kernel's socket said of the peer.
     pub fn heard(&self, bell: sys::Bell) {
         match bell {
@@ -597,6 +522,7 @@ pub fn made(fd: RawFd) {
 /// The descriptor of `entry` was closed without our seeing it.
 fn drop_entry(entry: Entry) {
     match entry {
+        Entry::Connection(_) if process::is_ending() => {}
         Entry::Connection(place) => {
             let Some(connection) = arena::at(place) else { return };
             let last = connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -668,22 +594,6 @@ pub fn copied(old: RawFd, new: RawFd) {
             table::set(new, entry);
         }
         Entry::None => made(new),
-    }
-}
-
-/// The process ends: every connection that is only ours says goodbye, and others lose our share.
-pub fn close_all() {
-    for (fd, entry) in table::walk(0, u32::MAX) {
-        if let Entry::Connection(place) = entry
-            && let Some(connection) = arena::at(place)
-        {
-            table::set(fd, Entry::None);
-            if connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
-                connection.end(fd);
-            } else {
-                connection.leave_pending();
-            }
-        }
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `hooks` | the C functions that programs call |
 //! | `table` | what each descriptor number stands for |
 //! | `arena` | connections, in memory that forked processes share |
-//! | `connection` | how a connection begins, moves to a lane, ends |
+//! | `connection`, `ending` | how a connection begins, moves to a lane, ends |
 //! | `route`, `bells` | directions that move between TCP and the lane; who is woken, and how |
 //! | `transfer` | reading and writing, blocking or not |
 //! | `standing` | what a connection is ready for, how it ended, who waits for it |
@@ -30,6 +30,7 @@ mod bells;
 mod cancel;
 mod connection;
 mod control;
+mod ending;
 mod epoll;
 mod guard;
 mod handover;

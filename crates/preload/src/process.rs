@@ -8,10 +8,11 @@ use libc::c_char;
 use weft_options::Options;
 use weft_socket::Limits;
 
-use crate::{arena, cancel, control, epoll, handover, log, real, stats, table};
+use crate::{arena, cancel, control, ending, epoll, handover, log, real, stats, table};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
+static ENDING: AtomicBool = AtomicBool::new(false);
 /// `__libc_single_threaded`, since 2.32.
 static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -44,6 +45,19 @@ pub fn is_single_threaded() -> bool {
     let place = SINGLE_THREADED.load(Ordering::Relaxed);
     // SAFETY: null or the C library's variable, which lives as long as the process.
     !place.is_null() && unsafe { place.read_volatile() } != 0
+}
+
+/// True when no other thread runs: one that does may use connections until the last instruction.
+fn is_alone() -> bool {
+    /// The directory, its parent, and one for each thread.
+    const LINKS: u64 = 3;
+    is_single_threaded()
+        || rustix::fs::stat("/proc/self/task").is_ok_and(|status| status.st_nlink == LINKS)
+}
+
+/// True while the process ends and other threads of it go on.
+pub fn is_ending() -> bool {
+    ENDING.load(Ordering::SeqCst)
 }
 
 /// True when the kernel says that this is the process the library knows: false in a child of
@@ -137,8 +151,13 @@ fn abort_on_panic() {
 static DESTRUCTOR: extern "C" fn() = finish;
 
 extern "C" fn finish() {
-    if ready() && is_itself() {
-        crate::connection::close_all();
+    end();
+}
+
+/// The process is about to end in order. Other threads may say the same meanwhile.
+pub fn end() {
+    if ready() && is_itself() && (is_alone() || !ENDING.swap(true, Ordering::SeqCst)) {
+        ending::close_all();
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
-use weft_socket::{Leave, Origin, ReceiveSide, SendSide, closed};
+use weft_socket::{Leave, Origin, ReceiveSide, SendSide};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, phase};
@@ -193,27 +193,4 @@ impl Connection {
         self.drop_lane();
         true
     }
-
-    /// Ends the sending direction of a lane for good, as close does.
-    pub fn say_goodbye(&self, fd: RawFd) {
-        let aborts = self.has_lane_data(fd) || lingers_not(fd);
-        let on_lane = self.sending().is_some_and(|sending| {
-            let Some(lane) = sending.lane else { return false };
-            let on_lane = sending.state.switch(lane, self.side());
-            let how = if aborts { closed::RESET } else { closed::ORDERLY };
-            if sending.state.close(lane, how) {
-                self.ring(fd, sending.state);
-            }
-            on_lane
-        });
-        if !lingers_not(fd) {
-            self.drain_before_close(fd, on_lane);
-        }
-    }
-}
-
-/// SO_LINGER with time 0: close is an abort.
-fn lingers_not(fd: RawFd) -> bool {
-    let linger = rustix::net::sockopt::socket_linger(sys::borrow(fd));
-    matches!(linger, Ok(Some(time)) if time.is_zero())
 }

@@ -4,7 +4,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use weft_fabric::WaitFor;
-use weft_socket::{Origin, closed};
+use weft_socket::{Origin, ReceiveSide, closed};
+use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag, peer};
 use crate::bells::Owed;
@@ -67,12 +68,12 @@ impl Connection {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
         let Some(lane) = receiving.lane else { return none };
-        let reset = match weft_socket::ReceiveSide::peer_closed(lane) {
+        let reset = match ReceiveSide::peer_closed(lane) {
             Some(closed::RESET) => true,
             Some(_) => false,
-            None => self.peer() == peer::RESET,
+            None => self.was_reset_by_kernel(lane),
         };
-        let goodbye = weft_socket::ReceiveSide::peer_closed(lane).is_some();
+        let goodbye = ReceiveSide::peer_closed(lane).is_some();
         let killed = !goodbye && self.peer() != peer::ALIVE;
         let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let on_lane = self.origin(fd, receiving.state, lane) == Origin::Lane;
@@ -94,10 +95,15 @@ impl Connection {
         }
     }
 
+    /// The kernel told a reset, and not because of bells alone.
+    pub fn was_reset_by_kernel(&self, lane: &ShmLane) -> bool {
+        self.peer() == peer::RESET && !ReceiveSide::peer_ends(lane)
+    }
+
     /// The peer aborted it on the lane.
     pub fn was_reset(&self) -> bool {
         let Some(receiving) = self.receiving() else { return false };
-        let closed = receiving.lane.and_then(weft_socket::ReceiveSide::peer_closed);
+        let closed = receiving.lane.and_then(ReceiveSide::peer_closed);
         closed == Some(closed::RESET)
     }
 
@@ -108,7 +114,11 @@ impl Connection {
             let broken_pipe = self.has(flag::SENT_TO_NOBODY);
             return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
         }
-        self.has(flag::RESET_REPORTED).then_some(0)
+        // What the kernel knows is of bells: one that was rung at a process that is gone, say.
+        let bells_alone = self
+            .receiving()
+            .is_some_and(|receiving| receiving.lane.is_some_and(ReceiveSide::peer_ends));
+        (bells_alone || self.has(flag::RESET_REPORTED)).then_some(0)
     }
 
     /// Counts a thread that is about to sleep, before it looks for a lane.

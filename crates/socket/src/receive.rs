@@ -2,7 +2,7 @@
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
 
-use crate::route::{Inward, Origin, PeerRoute, word};
+use crate::route::{Inward, Origin, PeerRoute, presence, word};
 use crate::stream::{ReadError, Reading, closed, tag};
 
 /// Where the reader stands.
@@ -261,6 +261,12 @@ impl ReceiveSide {
             0 => None,
             value => Some(value & closed::MASK),
         }
+    }
+
+    /// True when the peer's process said that it ends: a reset by its kernel may come from bells
+    /// alone ([`crate::SendSide::end_with_process`]).
+    pub fn peer_ends<L: Lane>(lane: &L) -> bool {
+        lane.posted(word::PRESENCE) & presence::ENDING != 0
     }
 
     /// True when a read would not be [`ReadError::Empty`].

@@ -14,8 +14,8 @@ use weft_fabric::Lane;
 
 /// Control words.
 pub(crate) mod word {
-    /// 1 when the end has the lane.
-    pub const ATTACHED: usize = 0;
+    /// Bits of [`super::presence`].
+    pub const PRESENCE: usize = 0;
     /// Bytes that the end's receive buffer holds, 0 when its program did not fix that.
     pub const RECEIVE_BUFFER: usize = 1;
     /// `(messages sent + 1) << 2 | how`.
@@ -30,6 +30,14 @@ pub(crate) mod word {
     pub const TO_TCP_POSITION: usize = 6;
     /// Crossings of the other direction that this end, its reader, has made.
     pub const PASSED: usize = 7;
+}
+
+/// What an end says of itself.
+pub(crate) mod presence {
+    /// It has the lane.
+    pub const ATTACHED: u64 = 1;
+    /// Its process ends.
+    pub const ENDING: u64 = 2;
 }
 
 /// How long an end leaves the lane for.

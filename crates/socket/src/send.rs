@@ -2,7 +2,7 @@
 
 use weft_fabric::{Lane, SendCursor, WaitFor};
 
-use crate::route::{Leave, Outward, PeerRoute, word};
+use crate::route::{Leave, Outward, PeerRoute, presence, word};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
 /// The sending direction of an end.
@@ -27,14 +27,22 @@ impl SendSide {
     /// ([`SendSide::shut`]).
     pub fn attach<L: Lane>(lane: &L) {
         lane.arm(WaitFor::Data);
-        lane.post(word::ATTACHED, 1);
+        lane.post(word::PRESENCE, presence::ATTACHED);
         lane.settle();
     }
 
     /// True when the peer has the lane, so that data sent there will be read.
     #[inline]
     pub fn peer_attached<L: Lane>(lane: &L, side: Side) -> bool {
-        side == Side::Connected || lane.posted(word::ATTACHED) == 1
+        side == Side::Connected || lane.posted(word::PRESENCE) & presence::ATTACHED != 0
+    }
+
+    /// Tells the peer that this process ends, while threads of it may still use both directions:
+    /// the kernel is about to close the socket, with a reset if a bell lies there unread, which
+    /// then means nothing. What ended before the last instruction is in the lane.
+    pub fn end_with_process<L: Lane>(lane: &L, side: Side) {
+        let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
+        lane.post(word::PRESENCE, attached | presence::ENDING);
     }
 
     /// Moves this direction to the lane if the peer has it and follows; true when it is there.

@@ -253,9 +253,7 @@ macro_rules! ends_process {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
-                if process::ready() && process::is_itself() {
-                    crate::connection::close_all();
-                }
+                process::end();
                 real!($name as fn(c_int) -> (), (status), else ());
                 loop {
                     kernel!(SYS_exit_group, status);

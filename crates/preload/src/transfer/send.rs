@@ -112,7 +112,7 @@ impl Connection {
             // As TCP has it: what was never read makes a reset, else the peer's kernel answers
             // what comes next with one.
             // The kernel's own reset is about what went over TCP, unless it was a bell.
-            let over_tcp = sending.state.totals().1 == 0 && self.peer() == peer::RESET;
+            let over_tcp = sending.state.totals().1 == 0 && self.was_reset_by_kernel(lane);
             let unread = over_tcp || sending.state.unread_by_peer(lane);
             let resets = unread && !self.has(flag::SENT_TO_NOBODY);
             return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };

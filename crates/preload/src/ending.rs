@@ -1,0 +1,156 @@
+//! How a connection ends: its last descriptor is closed, or the process that holds it ends.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use weft_socket::{Origin, SendSide, Side, closed};
+use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
+
+use crate::arena::{self, Connection, flag, phase};
+use crate::table::{self, Entry};
+use crate::{control, epoll, process, stats, sys};
+
+impl Connection {
+    /// Descriptor `fd`, still open, is about to be closed.
+    pub fn release(&self, fd: RawFd) {
+        if process::is_ending() {
+            // Its share was given back with all others.
+            return;
+        }
+        let last = self.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
+        let last_here = self.local.fds.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last {
+            self.end(fd);
+        }
+        if last_here {
+            epoll::closed(*self);
+            self.drop_lane();
+            if !last {
+                self.leave_pending();
+            }
+        }
+        if last {
+            arena::free(*self);
+        }
+    }
+
+    /// Others hold the connection, and nobody here any more who could look for the answer to the
+    /// offer of this process: they offer it themselves.
+    fn leave_pending(&self) {
+        if !control::is_pending(self.token()) {
+            return;
+        }
+        let fresh = self.shared.phase.compare_exchange(
+            phase::PENDING,
+            phase::FRESH,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if fresh.is_ok() {
+            control::withdraw(self.token());
+        }
+    }
+
+    /// The last descriptor is closed: tells the peer how.
+    fn end(&self, fd: RawFd) {
+        match self.phase() {
+            phase::FRESH => stats::stays_on_tcp(TcpReason::ShortLived),
+            phase::PENDING => {
+                control::withdraw(self.token());
+                stats::stays_on_tcp(match self.side() {
+                    Side::Accepted => TcpReason::PeerNotWeft,
+                    Side::Connected => TcpReason::ShortLived,
+                });
+            }
+            phase::LANED => {
+                if process::is_ending() {
+                    self.announce_end(fd);
+                } else {
+                    self.say_goodbye(fd);
+                    control::withdraw(self.token());
+                }
+                if !self.has(flag::COUNTED) {
+                    stats::stays_on_tcp(self.why_not_used());
+                }
+            }
+            phase::DECLINED => self.count_kernel_bytes(fd),
+            _ => {}
+        }
+    }
+
+    /// Adds what went over TCP after the hooks stopped looking.
+    fn count_kernel_bytes(&self, fd: RawFd) {
+        let Some((sent, received)) = sys::tcp_bytes(fd) else { return };
+        let counted_sent = self.sending().map_or(0, |sending| sending.state.totals().0);
+        let counted = self.receiving().map_or(0, |receiving| receiving.state.totals().0);
+        stats::add(BYTES_TCP_SENT, sent.saturating_sub(counted_sent));
+        stats::add(BYTES_TCP_RECEIVED, received.saturating_sub(counted));
+    }
+
+    /// Why nothing went over a lane that was there.
+    fn why_not_used(&self) -> TcpReason {
+        let attached = self.sending().is_some_and(|sending| {
+            sending.lane.is_some_and(|lane| SendSide::peer_attached(lane, self.side()))
+        });
+        if attached { TcpReason::ShortLived } else { TcpReason::PeerNotWeft }
+    }
+
+    /// Ends the sending direction of a lane for good, as close does.
+    fn say_goodbye(&self, fd: RawFd) {
+        let aborts = self.has_lane_data(fd) || lingers_not(fd);
+        let on_lane = self.sending().is_some_and(|sending| {
+            let Some(lane) = sending.lane else { return false };
+            let on_lane = sending.state.switch(lane, self.side());
+            let how = if aborts { closed::RESET } else { closed::ORDERLY };
+            if sending.state.close(lane, how) {
+                self.ring(fd, sending.state);
+            }
+            on_lane
+        });
+        if !lingers_not(fd) {
+            self.drain_before_close(fd, on_lane);
+        }
+    }
+
+    /// The process ends, and the kernel closes the socket when its last thread is gone. A reset
+    /// because of a bell that lies there unread is to mean nothing to the peer; one because of
+    /// data, or of SO_LINGER, does.
+    fn announce_end(&self, fd: RawFd) {
+        if lingers_not(fd) {
+            return;
+        }
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+            && self.origin(fd, receiving.state, lane) == Origin::Lane
+        {
+            SendSide::end_with_process(lane, self.side());
+        }
+    }
+}
+
+/// The process ends: every connection that is only ours says so, and others lose our share.
+///
+/// Where other threads go on, nothing that they can see may change: a peer that was told of a close
+/// would close, too, and they would learn of that, which on TCP cannot be.
+pub fn close_all() {
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        if let Entry::Connection(place) = entry
+            && let Some(connection) = arena::at(place)
+        {
+            if !process::is_ending() {
+                table::set(fd, Entry::None);
+            }
+            if connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+                connection.end(fd);
+            } else {
+                connection.leave_pending();
+            }
+        }
+    }
+}
+
+/// SO_LINGER with time 0: close is an abort.
+fn lingers_not(fd: RawFd) -> bool {
+    let linger = rustix::net::sockopt::socket_linger(sys::borrow(fd));
+    matches!(linger, Ok(Some(time)) if time.is_zero())
+}
