@@ -472,6 +472,37 @@ class registered_level_triggered_and_then_connected:
 
 
 @case
+class edge_of_reading_beside_one_of_writing:
+    """Usually the connection moves amid this, with bytes unread on TCP: an edge for them comes."""
+
+    def server(t):
+        c = t.accept(warm=False)
+        t.say(exactly(c, 6))
+        c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(20):
+            c.sendall(b"0123456789")
+        t.sync()
+        t.say(until_end(c))
+
+    def client(t):
+        s = socket.socket()
+        s.setblocking(False)
+        waits = select.epoll()
+        waits.register(s, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+        t.say(s.connect_ex(tuple(t.hear())) in (0, errno.EINPROGRESS))
+        select.select([], [s], [], 5)
+        for _ in range(6):
+            s.send(b"p")
+        t.sync()
+        received = s.recv(10)
+        t.say([event for _, event in waits.poll(5)])
+        while len(received) < 200:
+            received += s.recv(200)
+        t.say(received == b"0123456789" * 20)
+        s.close()
+
+
+@case
 class registered_and_then_connected_by_sendto:
     server = after_registration_served
 

@@ -1,8 +1,8 @@
 /* Random calls on TCP connections, checked against a model: what was sent, byte by byte.
  *
- * usage: torture SEED KILOBYTES PAIRS
+ * usage: torture SEED KILOBYTES PAIRS [together]
  *
- * Each pair is one connection between two processes. Each end has a thread that writes and one
+ * Each pair is one connection between two processes, or with "together" inside this one. Each end has a thread that writes and one
  * that reads, each with a descriptor of its own; every call, flag, size, wait and pause is drawn
  * from the seed. What must hold, on kernel TCP and on anything that claims to be it:
  *
@@ -55,6 +55,8 @@ struct side {
 };
 
 static uint64_t seed;
+/* Both ends of all connections are in this process. */
+static int together;
 
 static _Noreturn void fail(struct side *side, const char *what, long value) {
     static const char *const ways[] = {"poll", "select", "epoll"};
@@ -348,6 +350,11 @@ static void *run(void *argument) {
     }
     if (side->writes && shutdown(side->fd, SHUT_WR) < 0) fail(side, "shutdown", 0);
     close(side->fd);
+    close(side->epoll);
+    close(side->pipe[0]);
+    close(side->pipe[1]);
+    free(side->buffer);
+    free(side->expected);
     return NULL;
 }
 
@@ -368,7 +375,7 @@ static void one_end(int fd, struct stream *streams, int pair, int end, uint64_t 
         side->number = number;
         side->fd = dup(fd);
         side->writes = writes;
-        side->forks = character % 3 == 0;
+        side->forks = character % 3 == 0 && !together;
         side->leaves = character / 3 % 4 == 0;
     }
     close(fd);
@@ -384,9 +391,47 @@ static void one_end(int fd, struct stream *streams, int pair, int end, uint64_t 
     for (int index = 0; index < 2; index++) pthread_join(threads[index], NULL);
 }
 
+/* An end and who plays it: a child, or a thread. */
+struct end {
+    int fd, pair, number;
+    struct stream *streams;
+    uint64_t bytes;
+};
+
+static atomic_int ended;
+
+static void *end_in_thread(void *argument) {
+    struct end *end = argument;
+    one_end(end->fd, end->streams, end->pair, end->number, end->bytes);
+    free(end);
+    ended++;
+    return NULL;
+}
+
+static void play(struct end end) {
+    pthread_t thread;
+    struct end *own = malloc(sizeof end);
+    *own = end;
+    if (pthread_create(&thread, NULL, end_in_thread, own) != 0 || pthread_detach(thread) != 0) exit(3);
+}
+
+/* How many of the ends are over since the last call; -1 when one failed. */
+static int ends_over(void) {
+    if (together) return atomic_exchange(&ended, 0);
+    int status, over = 0;
+    while (waitpid(-1, &status, WNOHANG) > 0) {
+        over++;
+        if (status == 0) continue;
+        fprintf(stderr, "torture: seed %lu: a process ended with status %x\n", (unsigned long)seed, status);
+        return -1;
+    }
+    return over;
+}
+
 int main(int count, char **words) {
-    if (count != 4) {
-        fprintf(stderr, "usage: torture SEED KILOBYTES PAIRS\n");
+    together = count == 5 && strcmp(words[4], "together") == 0;
+    if (count != 4 + together) {
+        fprintf(stderr, "usage: torture SEED KILOBYTES PAIRS [together]\n");
         return 2;
     }
     seed = strtoull(words[1], NULL, 0);
@@ -404,14 +449,22 @@ int main(int count, char **words) {
         return 3;
     }
     for (int pair = 0; pair < pairs; pair++) {
-        if (fork() == 0) {
+        if (together || fork() == 0) {
             int fd = socket(AF_INET, SOCK_STREAM, 0);
             if (connect(fd, (void *)&address, length) < 0) _exit(4);
-            one_end(fd, streams, pair, 0, bytes);
-            exit(0);
+            if (together) {
+                play((struct end){fd, pair, 0, streams, bytes});
+            } else {
+                one_end(fd, streams, pair, 0, bytes);
+                exit(0);
+            }
         }
         /* One after the other, so that both know which pair they are. */
         int fd = accept(listener, NULL, NULL);
+        if (together) {
+            play((struct end){fd, pair, 1, streams, bytes});
+            continue;
+        }
         if (fork() == 0) {
             one_end(fd, streams, pair, 1, bytes);
             exit(0);
@@ -420,17 +473,13 @@ int main(int count, char **words) {
     }
     unsigned long before = 0, still = 0;
     for (int left = 2 * pairs; left > 0;) {
-        int status;
-        pid_t child = waitpid(-1, &status, WNOHANG);
-        if (child > 0) {
-            left--;
-            if (status != 0) {
-                fprintf(stderr, "torture: seed %lu: a process ended with status %x\n", (unsigned long)seed, status);
-                kill(0, SIGTERM);
-                return 1;
-            }
-            continue;
+        int over = ends_over();
+        if (over < 0) {
+            kill(0, SIGTERM);
+            return 1;
         }
+        left -= over;
+        if (left == 0) break;
         usleep(20000);
         unsigned long now = 0;
         for (int number = 0; number < 2 * pairs; number++) now += streams[number].sent + streams[number].received;

@@ -158,12 +158,13 @@ impl Set {
         ready
     }
 
-    /// Turns what the kernel reported into what the program is told.
+    /// Turns what the kernel reported into what the program is told. What is about a connection
+    /// that a look found already, in `found`, is added there.
     pub(super) fn translate(
         &mut self,
         epfd: RawFd,
         mut event: libc::epoll_event,
-        found: &[libc::epoll_event],
+        found: &mut [libc::epoll_event],
     ) -> Option<libc::epoll_event> {
         let Some((index, generation)) = parse_tag(event.u64) else { return Some(event) };
         let registration = self.get(index)?;
@@ -203,12 +204,16 @@ impl Set {
             }
         }
         self.warm(index);
-        // It may have been found by a direct look already.
-        let told = found.iter().any(|other| {
+        if ready == 0 {
+            return None;
+        }
+        // Found ready to be written to, say, with bytes to read on TCP: an edge comes once.
+        let told = found.iter_mut().find(|other| {
             let other_data = other.u64;
             other_data == data
         });
-        if ready == 0 || told {
+        if let Some(told) = told {
+            told.events |= ready;
             return None;
         }
         event.events = ready;

@@ -153,7 +153,7 @@ fn finish(
     let mut kept = found;
     for index in found..found + count {
         let event = events[index];
-        if let Some(event) = set.translate(epfd, event, &events[..found]) {
+        if let Some(event) = set.translate(epfd, event, &mut events[..found]) {
             events[kept] = event;
             kept += 1;
         }
