@@ -16,10 +16,7 @@ def fix(connection, name):
 @case
 class small_buffers_hold_little:
     def server(t):
-        listener = t.listen()
-        # Connections inherit it.
-        fix(listener, socket.SO_RCVBUF)
-        c = t.accept(listener)
+        c = t.accept(receive_buffer=SMALL)
         count = t.hear()
         t.say(exactly(c, count) == pattern(65_536)[:count])
         t.sync()
@@ -40,9 +37,7 @@ class small_buffers_hold_little:
 @case
 class small_buffers_and_a_writer_that_does_not_wait:
     def server(t):
-        listener = t.listen()
-        fix(listener, socket.SO_RCVBUF)
-        c = t.accept(listener, warm=False)
+        c = t.accept(warm=False, receive_buffer=SMALL)
         t.sync()
         t.say(len(until_end(c)))
 

@@ -64,9 +64,12 @@ class Side:
         heard = self.hear()
         assert heard == "sync", heard
 
-    def listen(self, host="127.0.0.1", family=socket.AF_INET, backlog=128, reuse=False):
+    def listen(self, host="127.0.0.1", family=socket.AF_INET, backlog=128, receive_buffer=None):
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer:
+            # Connections inherit it, if they come later.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         listener.bind((host, 0))
         listener.listen(backlog)
         self.tell([host, listener.getsockname()[1]])
