@@ -2,7 +2,8 @@
  *
  * usage: torture SEED KILOBYTES PAIRS [together]
  *
- * Each pair is one connection between two processes, or with "together" inside this one. Each end has a thread that writes and one
+ * Each pair is one connection between two processes, or with "together" inside this one, without
+ * children and signals. Each end has a thread that writes and one
  * that reads, each with a descriptor of its own; every call, flag, size, wait and pause is drawn
  * from the seed. What must hold, on kernel TCP and on anything that claims to be it:
  *
@@ -361,7 +362,7 @@ static void *run(void *argument) {
 static void tick(int number) { (void)number; }
 
 /* Both directions of one end. */
-static void one_end(int fd, struct stream *streams, int pair, int end, uint64_t bytes) {
+static void one_end(int fd, struct stream *streams, int pair, int end) {
     pthread_t threads[2];
     struct side sides[2];
     uint64_t character = mix(seed * 977 + (uint64_t)pair);
@@ -371,7 +372,6 @@ static void one_end(int fd, struct stream *streams, int pair, int end, uint64_t 
         memset(side, 0, sizeof *side);
         side->random = mix(seed + (uint64_t)(4 * pair + 2 * end + writes));
         side->stream = &streams[number];
-        side->stream->total = bytes;
         side->number = number;
         side->fd = dup(fd);
         side->writes = writes;
@@ -379,7 +379,7 @@ static void one_end(int fd, struct stream *streams, int pair, int end, uint64_t 
         side->leaves = character / 3 % 4 == 0;
     }
     close(fd);
-    if (character / 12 % 3 == 0) {
+    if (character / 12 % 3 == 0 && !together) {
         struct sigaction action = {.sa_handler = tick, .sa_flags = character / 36 % 2 ? SA_RESTART : 0};
         struct itimerval timer = {{0, 3000}, {0, 3000}};
         sigaction(SIGALRM, &action, NULL);
@@ -395,14 +395,13 @@ static void one_end(int fd, struct stream *streams, int pair, int end, uint64_t 
 struct end {
     int fd, pair, number;
     struct stream *streams;
-    uint64_t bytes;
 };
 
 static atomic_int ended;
 
 static void *end_in_thread(void *argument) {
     struct end *end = argument;
-    one_end(end->fd, end->streams, end->pair, end->number, end->bytes);
+    one_end(end->fd, end->streams, end->pair, end->number);
     free(end);
     ended++;
     return NULL;
@@ -448,25 +447,26 @@ int main(int count, char **words) {
         perror("torture");
         return 3;
     }
+    for (int number = 0; number < 2 * pairs; number++) streams[number].total = bytes;
     for (int pair = 0; pair < pairs; pair++) {
         if (together || fork() == 0) {
             int fd = socket(AF_INET, SOCK_STREAM, 0);
             if (connect(fd, (void *)&address, length) < 0) _exit(4);
             if (together) {
-                play((struct end){fd, pair, 0, streams, bytes});
+                play((struct end){fd, pair, 0, streams});
             } else {
-                one_end(fd, streams, pair, 0, bytes);
+                one_end(fd, streams, pair, 0);
                 exit(0);
             }
         }
         /* One after the other, so that both know which pair they are. */
         int fd = accept(listener, NULL, NULL);
         if (together) {
-            play((struct end){fd, pair, 1, streams, bytes});
+            play((struct end){fd, pair, 1, streams});
             continue;
         }
         if (fork() == 0) {
-            one_end(fd, streams, pair, 1, bytes);
+            one_end(fd, streams, pair, 1);
             exit(0);
         }
         close(fd);
