@@ -11,6 +11,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -18,6 +19,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::time::{ClockId, clock_gettime};
 use weft_wire::control::{BYTES_MAX, DESCRIPTORS_MAX};
 
 /// One end of a channel.
@@ -133,27 +135,28 @@ impl Channel {
         Ok(Some(Packet { bytes, descriptors, descriptors_lost }))
     }
 
-    /// Takes a packet, waiting at most `milliseconds` for it.
+    /// Takes a packet, waiting at most `milliseconds` for it, however many signals come meanwhile.
     ///
     /// # Errors
     /// `TIMEDOUT` when none came, others as [`Channel::receive`].
     pub fn receive_within(&self, milliseconds: u32) -> Result<Option<Packet>, Errno> {
-        match self.receive() {
-            Err(Errno::AGAIN) => {}
-            other => return other,
-        }
-        let timeout = Timespec {
-            tv_sec: i64::from(milliseconds / 1000),
-            tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
-        };
-        let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
-        match poll(&mut waiting, Some(&timeout)) {
-            Ok(0) => Err(Errno::TIMEDOUT),
-            Ok(_) | Err(Errno::INTR) => match self.receive() {
-                Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
-                other => other,
-            },
-            Err(errno) => Err(errno),
+        let limit = Duration::from_millis(u64::from(milliseconds));
+        let start = clock_gettime(ClockId::Monotonic);
+        loop {
+            match self.receive() {
+                Err(Errno::AGAIN) => {}
+                other => return other,
+            }
+            let passed = (clock_gettime(ClockId::Monotonic) - start).try_into().unwrap_or(limit);
+            let left = limit.saturating_sub(passed);
+            if left.is_zero() {
+                return Err(Errno::TIMEDOUT);
+            }
+            let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut waiting, Timespec::try_from(left).ok().as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
         }
     }
 

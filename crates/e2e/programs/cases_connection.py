@@ -355,6 +355,35 @@ class writing_to_a_peer_that_was_killed:
 
 
 @case
+class killed_after_it_had_read_everything:
+    """It slept until the last of it came: what woke it must not look like something unread."""
+
+    def server(t):
+        listener = t.listen()
+        pid = os.fork()
+        if pid == 0:
+            c = t.accept(listener)
+            for _ in range(5):
+                exactly(c, 10)
+            os.kill(os.getpid(), signal.SIGKILL)
+        listener.close()
+        os.waitpid(pid, 0)
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        for _ in range(5):
+            time.sleep(0.03)
+            s.sendall(b"0123456789")
+        t.sync()
+        until(s, select.POLLRDHUP)
+        t.say(polled(s))
+        t.say(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        t.attempt("recv", s.recv, 1)
+        t.say(polled(s))
+
+
+@case
 class writing_much_to_a_peer_that_closed:
     def server(t):
         c = t.accept()

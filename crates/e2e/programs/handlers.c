@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { QUESTIONS = 400 };
@@ -36,6 +37,11 @@ static void ask(int signal)
         if (write(connection, &question, 1) != 1)
             asked--;
     }
+}
+
+static void does_nothing(int signal)
+{
+    (void)signal;
 }
 
 static void answer(int socket)
@@ -68,6 +74,14 @@ int main(void)
         fail("connect");
     struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, NULL);
+    /* Beside it one that does nothing, in the handler, too: whatever waits is interrupted. */
+    struct sigaction nothing = {.sa_handler = does_nothing, .sa_flags = SA_RESTART};
+    sigaction(SIGUSR1, &nothing, NULL);
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct itimerspec oftener = {{0, 700000}, {0, 700000}};
+    timer_t timer;
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &oftener, NULL))
+        fail("timer");
     struct itimerval often = {{0, 1000}, {0, 1000}};
     setitimer(ITIMER_REAL, &often, NULL);
     while (answered < QUESTIONS) {

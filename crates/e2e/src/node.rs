@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -98,6 +99,14 @@ impl Node {
     /// When it was not started by [`Node::start_daemon`].
     pub fn kill_daemon(&mut self) {
         drop(self.daemon.take().expect("a daemon runs"));
+    }
+
+    /// Sends the daemon a signal.
+    ///
+    /// # Panics
+    /// When it was not started by [`Node::start_daemon`].
+    pub fn signal_daemon(&self, signal: Signal) {
+        self.daemon.as_ref().expect("a daemon runs").signal(signal);
     }
 
     /// The test's directory.

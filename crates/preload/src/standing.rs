@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use weft_fabric::WaitFor;
-use weft_socket::{Origin, ReceiveSide, closed};
+use weft_socket::{Origin, ReceiveSide, SendSide, closed};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag, peer};
@@ -68,13 +68,9 @@ impl Connection {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
         let Some(lane) = receiving.lane else { return none };
-        let reset = match ReceiveSide::peer_closed(lane) {
-            Some(closed::RESET) => true,
-            Some(_) => false,
-            None => self.was_reset_by_kernel(lane),
-        };
-        let goodbye = ReceiveSide::peer_closed(lane).is_some();
-        let killed = !goodbye && self.peer() != peer::ALIVE;
+        let goodbye = ReceiveSide::peer_closed(lane);
+        let reset = goodbye == Some(closed::RESET);
+        let killed = goodbye.is_none() && self.peer() != peer::ALIVE;
         let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let on_lane = self.origin(fd, receiving.state, lane) == Origin::Lane;
         if !on_lane && !reset && !killed && !told {
@@ -82,12 +78,12 @@ impl Connection {
         }
         let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != peer::ALIVE;
         drop(receiving);
-        let (shut, unread) = self.sending().map_or((false, false), |sending| {
-            let unread =
-                killed && sending.lane.is_some_and(|lane| sending.state.unread_by_peer(lane));
-            (sending.state.is_shut(), unread)
+        let (shut, lost) = self.sending().map_or((false, false), |sending| {
+            let lost =
+                killed && sending.lane.is_some_and(|l| self.lost_something(sending.state, l));
+            (sending.state.is_shut(), lost)
         });
-        let broken = reset || unread || told;
+        let broken = reset || lost || told;
         HangUp {
             ended,
             hung_up: broken || ended && shut,
@@ -95,9 +91,9 @@ impl Connection {
         }
     }
 
-    /// The kernel told a reset, and not because of bells alone.
-    pub fn was_reset_by_kernel(&self, lane: &ShmLane) -> bool {
-        self.peer() == peer::RESET && !ReceiveSide::peer_ends(lane)
+    /// The peer, which is gone without a word, left something unread: on TCP that is a reset.
+    pub fn lost_something(&self, sending: &mut SendSide, lane: &ShmLane) -> bool {
+        self.peer() == peer::RESET && !rings_alone(sending, lane) || sending.unread_by_peer(lane)
     }
 
     /// The peer aborted it on the lane.
@@ -114,10 +110,11 @@ impl Connection {
             let broken_pipe = self.has(flag::SENT_TO_NOBODY);
             return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
         }
-        // What the kernel knows is of bells: one that was rung at a process that is gone, say.
-        let bells_alone = self
-            .receiving()
-            .is_some_and(|receiving| receiving.lane.is_some_and(ReceiveSide::peer_ends));
+        // What the kernel knows then is of bells: one rung at a process that is gone, say.
+        let bells_alone = self.peer() != peer::ALIVE
+            && self.sending().is_some_and(|sending| {
+                sending.lane.is_some_and(|lane| rings_alone(sending.state, lane))
+            });
         (bells_alone || self.has(flag::RESET_REPORTED)).then_some(0)
     }
 
@@ -175,4 +172,11 @@ impl Connection {
         // What was answered before may count the end and the death as one each.
         Some(receiving.state.arrived(lane, from.saturating_sub(2)) + gone)
     }
+}
+
+/// What the kernel's socket says of the peer is about bells: one that lies there unread when its
+/// process ends makes a reset. Nothing else goes there behind bytes that went over the lane, and
+/// nothing else did where the peer says so.
+fn rings_alone(sending: &SendSide, lane: &ShmLane) -> bool {
+    ReceiveSide::peer_ends(lane) || sending.on_lane() && sending.totals().1 > 0
 }

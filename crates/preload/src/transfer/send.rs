@@ -111,10 +111,8 @@ impl Connection {
         if self.looks_dead(fd) {
             // As TCP has it: what was never read makes a reset, else the peer's kernel answers
             // what comes next with one.
-            // The kernel's own reset is about what went over TCP, unless it was a bell.
-            let over_tcp = sending.state.totals().1 == 0 && self.was_reset_by_kernel(lane);
-            let unread = over_tcp || sending.state.unread_by_peer(lane);
-            let resets = unread && !self.has(flag::SENT_TO_NOBODY);
+            let lost = self.lost_something(sending.state, lane);
+            let resets = lost && !self.has(flag::SENT_TO_NOBODY);
             return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };
         }
         // A peer that sleeps reads the first piece while this end writes the next one.
