@@ -7,7 +7,7 @@
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
@@ -115,6 +115,8 @@ pub struct Local {
     pub share: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
     pub finds_left: AtomicU32,
+    /// A wait in the kernel ended with bytes: bells, or not.
+    pub woken_by_bytes: AtomicBool,
     /// When the kernel's socket was last looked at by a writer, ticks.
     pub checked: AtomicU64,
     /// Since when the lane is full and nothing was taken from it, ticks; 0 when it is not.

@@ -4,18 +4,23 @@
 //! boundary between the lane and TCP knows how many there were. A thread never takes the bell of
 //! another: those that came, or will, for threads that gave up waiting are *owed*, and only so many
 //! are taken out of the socket.
+//!
+//! Other bytes have no place there. Somebody without weft who holds the peer's socket may write
+//! some all the same, and nobody could tell where in the stream they belong: the connection is then
+//! reset. They are found when a wait in the kernel ended with bytes and nothing came of it.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::c_int;
 use rustix::event::PollFlags;
-use weft_fabric::{Lane, WaitFor};
+use rustix::io::Errno;
+use weft_fabric::{Attention, Lane, WaitFor};
 use weft_socket::{Origin, ReceiveSide, SendSide};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag, peer, phase};
-use crate::sys;
+use crate::{log, sys};
 
 /// Bells that nobody waited for any more at some moment, in all, and the time they are of: a
 /// direction that went back to TCP begins a new one.
@@ -98,7 +103,8 @@ impl Connection {
     }
 
     /// Counts a bell that came, or will, and that nobody waits for any more, when `taken` finds
-    /// that a word was rung.
+    /// that a word was rung. The receiving direction is locked, so that no bell is seen in between
+    /// which neither its word nor the count accounts for.
     fn owe_if(&self, taken: impl FnOnce() -> bool) {
         let time = self.owed().time();
         if taken() {
@@ -116,6 +122,42 @@ impl Connection {
         self.shared.owed.store(self.owed().next_time().0, Ordering::Relaxed);
     }
 
+    /// Bells that lie in the kernel's socket, or 0 when there is something else: the connection is
+    /// broken then.
+    fn look_for_bells(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> usize {
+        let mut bytes = [0; sys::BELLS_MAX];
+        // Looked at first: data that came meanwhile is behind a boundary that is posted by then,
+        // and whoever rang a bell had claimed it.
+        let seen = sys::look_for_bells(fd, &mut bytes);
+        let bells = state.bells_of(lane, seen);
+        let more = state.on_lane() && bells > self.bells_due(lane);
+        if more || bytes[..bells].iter().any(|byte| *byte != sys::BELL) {
+            log::warn_user!(
+                "a connection is reset: its other end wrote bytes past weft, which a program does \
+                 that uses the socket without it"
+            );
+            state.break_off();
+            self.heard(sys::Bell::Failed(Errno::CONNRESET));
+            return 0;
+        }
+        bells
+    }
+
+    /// True when something else than bells lies in the kernel's socket.
+    pub fn has_strays(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> bool {
+        self.look_for_bells(fd, state, lane);
+        state.is_broken()
+    }
+
+    /// As many bells as may lie there: those owed, and those of the words that are rung.
+    fn bells_due(&self, lane: &ShmLane) -> usize {
+        let words = [WaitFor::Data, WaitFor::Room];
+        let rung = words.iter().filter(|what| lane.attention(**what) == Attention::Rung).count();
+        let drained = self.shared.drained.load(Ordering::Relaxed);
+        let owed = self.owed().count().wrapping_sub(drained).cast_signed();
+        usize::try_from(owed).unwrap_or(0) + rung
+    }
+
     /// Takes up to `most` bells out of the kernel's socket and returns how many there were.
     pub fn take_bells(
         &self,
@@ -124,8 +166,7 @@ impl Connection {
         lane: &ShmLane,
         most: usize,
     ) -> usize {
-        // Looked at first: data that came meanwhile is behind a boundary that is posted by then.
-        let bells = state.bells_of(lane, sys::look_for_bells(fd, most));
+        let bells = self.look_for_bells(fd, state, lane).min(most);
         if bells == 0 {
             return 0;
         }
@@ -135,29 +176,45 @@ impl Connection {
         taken
     }
 
+    /// The kernel says that bytes lie in its socket, which are to be bells.
+    pub fn woken_by_bytes(&self) {
+        self.local.woken_by_bytes.store(true, Ordering::Relaxed);
+    }
+
     /// Takes bells out of the kernel's socket that were owed when a thread armed, once it found
     /// nothing: by then their data is taken. Bells that were owed since may be the only ones that
-    /// wake somebody else.
-    pub fn drain(&self, fd: RawFd, owed: Owed) {
-        if owed.count() == self.shared.drained.load(Ordering::Relaxed) {
-            return;
+    /// wake somebody else. False when the connection was found broken, so that there is something
+    /// to tell.
+    #[must_use]
+    pub fn drain(&self, fd: RawFd, owed: Owed) -> bool {
+        let mut in_vain = self.local.woken_by_bytes.swap(false, Ordering::Relaxed);
+        if !in_vain && owed.count() == self.shared.drained.load(Ordering::Relaxed) {
+            return true;
         }
-        let Some(receiving) = self.receiving() else { return };
-        let Some(lane) = receiving.lane else { return };
+        let Some(receiving) = self.receiving() else { return true };
+        let Some(lane) = receiving.lane else { return true };
         // Only there are all bytes bells.
         if self.origin(fd, receiving.state, lane) != Origin::Lane {
-            return;
+            return true;
         }
-        while owed.time() == self.owed().time() {
+        loop {
             let drained = self.shared.drained.load(Ordering::Relaxed);
             let left = owed.count().wrapping_sub(drained).cast_signed();
-            let Ok(left @ 1..) = usize::try_from(left) else { return };
+            let left = usize::try_from(left).unwrap_or(0);
+            if left == 0 || owed.time() != self.owed().time() {
+                break;
+            }
+            in_vain = false;
             let taken = self.take_bells(fd, receiving.state, lane, left);
             self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
             if taken == 0 {
-                return;
+                break;
             }
         }
+        if in_vain {
+            return !self.has_strays(fd, receiving.state, lane);
+        }
+        !receiving.state.is_broken()
     }
 
     /// Takes every bell out of the kernel's socket before it is closed: with bytes unread the
@@ -202,8 +259,8 @@ impl Connection {
         self.owed().count().wrapping_sub(drained).cast_signed() <= 0
     }
 
-    /// Arms `what`. Never by way of watching, since others may rely on the word being armed.
-    /// Returns the bells that nobody waits for any more by then.
+    /// Arms `what`, with the receiving direction locked. Never by way of watching, since others may
+    /// rely on the word being armed. Returns the bells that nobody waits for any more by then.
     pub fn arm_word(&self, lane: &ShmLane, what: WaitFor) -> Owed {
         self.owe_if(|| lane.rearm(what));
         lane.arm(what);

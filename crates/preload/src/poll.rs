@@ -80,8 +80,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
             Step::Sleep => {
                 let armed = Armed::new(fds);
                 let mut result = 0;
-                if look(fds).0 == 0 {
-                    armed.drain();
+                if look(fds).0 == 0 && armed.drain() {
                     let mut left = time_left(deadline, timeout);
                     if armed.waits_for_room() && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left)) {
                         left = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(left);
@@ -214,6 +213,9 @@ fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
     } else if copy.revents & POLLRDHUP != 0 && !connection.has(flag::READING_SHUT) {
         connection.heard(sys::Bell::End);
     }
+    if copy.revents & POLLIN != 0 {
+        connection.woken_by_bytes();
+    }
     let asked = entry.revents;
     let (ready, kernel) = compute(entry, connection);
     let kernel = kernel & asked;
@@ -261,11 +263,14 @@ impl Armed {
         self.connections.iter().any(|armed| armed.writes)
     }
 
-    /// Nothing was found after arming: bells that were owed must not wake.
-    fn drain(&self) {
+    /// Nothing was found after arming: bells that were owed must not wake. False when there is
+    /// something after all.
+    fn drain(&self) -> bool {
+        let mut nothing = true;
         for armed in &self.connections {
-            armed.connection.drain(armed.fd, armed.owed);
+            nothing &= armed.connection.drain(armed.fd, armed.owed);
         }
+        nothing
     }
 }
 

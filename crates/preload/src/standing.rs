@@ -72,6 +72,7 @@ impl Connection {
         let reset = goodbye == Some(closed::RESET);
         let killed = goodbye.is_none() && self.peer() != peer::ALIVE;
         let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
+        let broken = receiving.state.is_broken();
         let on_lane = self.origin(fd, receiving.state, lane) == Origin::Lane;
         if !on_lane && !reset && !killed && !told {
             return none;
@@ -83,7 +84,7 @@ impl Connection {
                 killed && sending.lane.is_some_and(|l| self.lost_something(sending.state, l));
             (sending.state.is_shut(), lost)
         });
-        let broken = reset || lost || told;
+        let broken = reset || lost || told || broken;
         HangUp {
             ended,
             hung_up: broken || ended && shut,
@@ -161,7 +162,7 @@ impl Connection {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
         // Bytes on their way come with an edge of their own.
-        on_lane && sys::look_for_bells(fd, 1) > 0
+        on_lane && sys::look_for_bells(fd, &mut [0]) > 0
     }
 
     /// How much has arrived on the lane, for edges; `None` without one.

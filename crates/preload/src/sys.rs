@@ -129,11 +129,14 @@ pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
+/// The byte that a bell is.
+pub const BELL: u8 = 0;
+
 /// Sends one byte that wakes whoever sleeps on the other end's kernel socket.
 pub fn ring(fd: RawFd) -> bool {
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
     // A peer that is gone needs no bell, and the kernel's buffer never holds more than two.
-    rustix::net::send(borrow(fd), &[0], flags).is_ok()
+    rustix::net::send(borrow(fd), &[BELL], flags).is_ok()
 }
 
 /// The calling thread's number in the kernel.
@@ -257,23 +260,21 @@ pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// Bells taken by one call at most.
-const BELLS_MAX: usize = 16;
+/// Bells looked at and taken by one call at most.
+pub const BELLS_MAX: usize = 16;
 
-/// How many bytes lie in the kernel's socket, up to `count`.
-pub fn look_for_bells(fd: RawFd, count: usize) -> usize {
-    receive_bells(fd, count, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+/// Copies what lies in the kernel's socket to the front of `bytes` and returns how many there were.
+pub fn look_for_bells(fd: RawFd, bytes: &mut [u8]) -> usize {
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    rustix::net::recv(borrow(fd), bytes, flags).map_or(0, |(seen, _)| seen)
 }
 
 /// Takes up to `count` bells out of the kernel's socket and returns how many there were.
 pub fn drain(fd: RawFd, count: usize) -> usize {
-    receive_bells(fd, count, RecvFlags::DONTWAIT)
-}
-
-fn receive_bells(fd: RawFd, count: usize, flags: RecvFlags) -> usize {
-    let mut bells = [0u8; BELLS_MAX];
+    let mut bells = [0; BELLS_MAX];
     let wanted = count.min(bells.len());
-    rustix::net::recv(borrow(fd), &mut bells[..wanted], flags).map_or(0, |(taken, _)| taken)
+    rustix::net::recv(borrow(fd), &mut bells[..wanted], RecvFlags::DONTWAIT)
+        .map_or(0, |(taken, _)| taken)
 }
 
 /// True when the next byte of the kernel's socket is behind an urgent one (`SIOCATMARK`).

@@ -211,9 +211,16 @@ impl ReceiveSide {
         self.unrung_messages += 1;
     }
 
-    fn break_off(&mut self) -> ReadError {
+    /// What the peer did makes no sense: nothing can be read any more.
+    pub fn break_off(&mut self) -> ReadError {
         self.broken = true;
         ReadError::Reset
+    }
+
+    /// True after [`ReceiveSide::break_off`], by whatever the peer wrote.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Whether the peer waits for room and is to be rung: when a good part came free, or when

@@ -33,9 +33,10 @@ impl Set {
         let owed = registration.arm(connection);
         let writes = registration.events & OUT != 0;
         registration.settle(connection);
-        if compute(registration, connection, false) == 0 {
+        let nothing = compute(registration, connection, false) == 0
+            && connection.drain(registration.fd, owed);
+        if nothing {
             agree(epfd, registration, index);
-            connection.drain(registration.fd, owed);
             self.room |= writes;
         } else {
             // The kernel's socket is always writable: asking for that wakes the sleeper.
@@ -142,10 +143,11 @@ impl Set {
         let mut ready = false;
         for (index, connection, owed) in armed {
             let Some(registration) = self.get(index) else { continue };
-            if compute(registration, connection, false) == 0 {
+            let nothing = compute(registration, connection, false) == 0
+                && connection.drain(registration.fd, owed);
+            if nothing {
                 agree(epfd, registration, index);
                 registration.hot = false;
-                connection.drain(registration.fd, owed);
             } else {
                 connection.woken(WaitFor::Data);
                 connection.woken(WaitFor::Room);
@@ -185,6 +187,9 @@ impl Set {
             connection.heard(sys::Bell::Failed(rustix::io::Errno::CONNRESET));
         } else if kernel & RDHUP != 0 && !connection.has(flag::READING_SHUT) {
             connection.heard(sys::Bell::End);
+        }
+        if kernel & IN != 0 {
+            connection.woken_by_bytes();
         }
         connection.woken(WaitFor::Data);
         connection.woken(WaitFor::Room);

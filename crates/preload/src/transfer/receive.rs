@@ -322,7 +322,7 @@ impl Connection {
     fn lane_is_empty(
         &self,
         fd: RawFd,
-        state: &ReceiveSide,
+        state: &mut ReceiveSide,
         lane: &ShmLane,
         error: ReadError,
     ) -> Attempt {
@@ -338,6 +338,7 @@ impl Connection {
                 peer::ALIVE => Attempt::WouldBlock,
                 // What the peer sent before it ended may have come after we looked.
                 _ if state.readable(lane) => Attempt::Again,
+                _ if self.has_strays(fd, state, lane) => self.report_reset(),
                 _ => self.peer_is_dead(lane),
             },
         }
@@ -357,9 +358,12 @@ impl Connection {
         let owed = self.arm(WaitFor::Data);
         let bell = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
             sys::Bell::Bytes
+        } else if !self.drain(fd, owed) {
+            sys::Bell::Failed(Errno::CONNRESET)
+        } else if watch.saw_interruption() {
+            sys::Bell::Interrupted
         } else {
-            self.drain(fd, owed);
-            if watch.saw_interruption() { sys::Bell::Interrupted } else { sys::wait_for_bell(fd) }
+            self.wait_for_bell(fd)
         };
         if self.shared.generation.load(Ordering::Relaxed) != generation {
             // Closed by another thread meanwhile; the number may be another connection by now.
@@ -374,5 +378,13 @@ impl Connection {
             sys::Bell::Nothing => Err(Errno::AGAIN),
             sys::Bell::Bytes | sys::Bell::End | sys::Bell::Failed(_) => Ok(()),
         }
+    }
+
+    fn wait_for_bell(&self, fd: RawFd) -> sys::Bell {
+        let bell = sys::wait_for_bell(fd);
+        if bell == sys::Bell::Bytes {
+            self.woken_by_bytes();
+        }
+        bell
     }
 }

@@ -239,11 +239,11 @@ impl Connection {
     }
 
     fn sleep_for_room_counted(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+        let owed = self.arm(WaitFor::Room);
         let armed = {
             let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
             match sending.lane {
                 Some(lane) if sending.state.on_lane() => {
-                    let owed = self.arm_word(lane, WaitFor::Room);
                     settling::settle(lane, WaitFor::Room);
                     if sending.state.writable(lane) || !SendSide::is_answered(lane) {
                         return Ok(());
@@ -275,8 +275,13 @@ impl Connection {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
         if !data_waits {
-            self.drain(fd, owed);
+            if !self.drain(fd, owed) {
+                return Ok(());
+            }
             let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
+            if seen.contains(PollFlags::IN) {
+                self.woken_by_bytes();
+            }
             if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
                 self.heard(sys::Bell::Failed(Errno::CONNRESET));
             } else if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) {

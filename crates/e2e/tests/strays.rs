@@ -1,0 +1,28 @@
+//! Bytes that are written past the library beside the fabric: the connection is reset, and nobody
+//! spins.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use weft_e2e::{Node, Outcome, program, suite, three_ways};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const SAID: &str = "a connection is reset: its other end wrote bytes past weft";
+
+fn main() -> ExitCode {
+    // On plain TCP there is nothing to be past of.
+    suite::main(three_ways(strays).split_off(1))
+}
+
+fn strays(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
+    let node = Node::new();
+    let binary = program::compiled("strays.c", &["-O1"], node.directory())?;
+    let mut command = node.program(under_weft, &binary);
+    surroundings(&mut command);
+    let ended = node.start(command).wait(LIMIT).success();
+    assert!(ended.stdout.ends_with("60 connections were reset\n"), "{}", ended.report());
+    let said = ended.stderr.matches(SAID).count();
+    assert!(said >= 60, "said {said} times: {}", ended.report());
+    Ok(())
+}
