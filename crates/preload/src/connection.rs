@@ -597,6 +597,24 @@ pub fn copied(old: RawFd, new: RawFd) {
     }
 }
 
+/// Moves the connections whose answer from the daemon has come.
+pub fn move_answered() {
+    let answered = control::answered();
+    if answered.is_empty() {
+        return;
+    }
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        if let Entry::Connection(place) = entry
+            && let Some(connection) = arena::at(place)
+            && connection.phase() == phase::PENDING
+            && answered.contains(&connection.token())
+            && !connection.is_in_kernel()
+        {
+            connection.decide_slowly(fd);
+        }
+    }
+}
+
 /// The connection behind `fd`, if it is one that may be on the fabric.
 #[inline]
 pub fn find(fd: RawFd) -> Option<Connection> {

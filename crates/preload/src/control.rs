@@ -232,19 +232,7 @@ pub fn matched(token: u64) -> Offered {
         state.pending.retain(|pending| *pending != token);
         return Offered::Matched(state.answers.swap_remove(place).1);
     }
-    while let Some(channel) = checked(&mut state) {
-        let packet = match channel.receive() {
-            Ok(Some(packet)) => packet,
-            Err(Errno::AGAIN) => break,
-            Ok(None) => {
-                lost(&mut state, Errno::PIPE);
-                break;
-            }
-            Err(errno) => {
-                lost(&mut state, errno);
-                break;
-            }
-        };
+    while let Some(packet) = next_packet(&mut state) {
         let answer = match sort(&mut state, packet, token) {
             Some(Answer::Matched(memory)) => Offered::Matched(memory),
             Some(Answer::Wanted) => Offered::Wanted,
@@ -266,6 +254,34 @@ pub fn matched(token: u64) -> Offered {
         }
         None => Offered::Pending,
     }
+}
+
+/// The next packet that lies in the channel.
+fn next_packet(state: &mut State) -> Option<Packet> {
+    let errno = match checked(state)?.receive() {
+        Ok(Some(packet)) => return Some(packet),
+        Ok(None) => Errno::PIPE,
+        Err(errno) => errno,
+    };
+    if errno != Errno::AGAIN {
+        lost(state, errno);
+    }
+    None
+}
+
+/// The offers that were pending and are answered by now, for [`matched`].
+pub fn answered() -> Vec<u64> {
+    /// No token: those begin at 1.
+    const NOBODY: u64 = 0;
+    let Some(mut state) = STATE.lock() else { return Vec::new() };
+    if state.pending.is_empty() {
+        return Vec::new();
+    }
+    while let Some(packet) = next_packet(&mut state) {
+        sort(&mut state, packet, NOBODY);
+    }
+    let with_memory = state.answers.iter().map(|(answered, _)| *answered);
+    with_memory.chain(state.wanted.iter().copied()).collect()
 }
 
 /// True when this process offered it and looks after the answer.

@@ -8,7 +8,7 @@ use libc::c_char;
 use weft_options::Options;
 use weft_socket::Limits;
 
-use crate::{arena, cancel, control, ending, epoll, handover, log, real, stats, table};
+use crate::{arena, cancel, connection, control, ending, epoll, handover, log, real, stats, table};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -167,6 +167,8 @@ fn set_pid() {
 }
 
 extern "C" fn before_fork() {
+    // With others they could move no more.
+    connection::move_answered();
     arena::lock().take();
     control::lock().take();
     epoll::before_fork();

@@ -1,0 +1,64 @@
+"""A server that forks when its client has just asked for the fabric, and goes on in both processes."""
+
+import os
+import socket
+import sys
+import time
+
+FIRST, MORE, LATE, SIZE = 20, 6, 200, 1000
+
+
+def receive(connection, size):
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            sys.exit(f"an end after {len(data)} bytes")
+        data += part
+    return data
+
+
+def block(number):
+    return bytes([number % 256]) * SIZE
+
+
+def serve(connection):
+    # Asks for the fabric long before the client does, and looks for the answer seldom by the end.
+    for _ in range(FIRST):
+        receive(connection, 1)
+    connection.sendall(b"y")
+    # The client asks meanwhile, and nobody here looks.
+    time.sleep(0.2)
+    child = os.fork()
+    # As in rsync one of the two writes and the other reads, and both hold the connection to the end.
+    if child == 0:
+        receive(connection, MORE)
+        for number in range(LATE):
+            if receive(connection, SIZE) != block(number):
+                os._exit(2)
+        os._exit(0)
+    for number in range(LATE):
+        connection.sendall(block(number))
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit("the child read something else")
+
+
+listener = socket.create_server(("127.0.0.1", 0))
+server = os.fork()
+if server == 0:
+    serve(listener.accept()[0])
+    os._exit(0)
+connection = socket.create_connection(listener.getsockname())
+listener.close()
+connection.sendall(b"x" * FIRST)
+receive(connection, 1)
+for _ in range(MORE):
+    connection.sendall(b"z")
+for number in range(LATE):
+    connection.sendall(block(number))
+    if receive(connection, SIZE) != block(number):
+        sys.exit("the client read something else")
+connection.close()
+if os.waitpid(server, 0)[1] != 0:
+    sys.exit("the server did not end well")
+print("all of them")
