@@ -211,7 +211,8 @@ class completions_of_zero_copy:
 
 
 def low_water(t, c):
-    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 100)
+    if c.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1:
+        c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 100)
     t.sync()
     t.say("with ten", select.select([c], [], [], 0.2)[0] == [c])
     t.sync()
@@ -257,6 +258,20 @@ class low_water_mark_in_use:
             s.sendall(bytes(10))
             exactly(s, 10)
         low_water_writer(t, s)
+
+
+@case
+class low_water_mark_of_a_listener:
+    def server(t):
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 100)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        t.tell([*listener.getsockname()])
+        low_water(t, t.accept(listener, warm=False))
+
+    def client(t):
+        low_water_writer(t, t.connect(warm=False))
 
 
 PASSED = """

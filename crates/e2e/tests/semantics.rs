@@ -138,12 +138,13 @@ fn leaves(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, altogether or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 17] = [
+    const NAMES: [&str; 18] = [
         "stdin_and_stdout_of_a_program",
         "stdout_of_a_program_in_the_client",
         "started_by_posix_spawn",
         "replaced_by_exec",
         "passed_to_another_process",
+        "low_water_mark_of_a_listener",
         // Nothing is said before the client closes, or while nobody accepted.
         "closed_before_accept",
         "small_buffers_and_a_writer_that_does_not_wait",

@@ -503,7 +503,14 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool) {
         return;
     }
     match arena::allocate(side, nonblocking) {
-        Some(connection) => drop_entry(table::set(fd, Entry::Connection(connection.place))),
+        Some(connection) => {
+            drop_entry(table::set(fd, Entry::Connection(connection.place)));
+            // Set before it was connected, or by its listener. Only the kernel waits for so much.
+            let low_water = sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+            if low_water.is_some_and(|bytes| bytes > 1) {
+                connection.decline(TcpReason::RawUse);
+            }
+        }
         None => {
             drop_entry(table::set(fd, Entry::None));
             stats::stays_on_tcp(TcpReason::LimitReached);

@@ -305,6 +305,10 @@ pub fn withdraw(token: u64) {
 /// let go of the descriptor: a listener that is closed at once must not live on in a packet.
 pub fn listening(token: u64, socket: RawFd) {
     ask(token, &Control::Listening { token }, socket);
+    if let Some(mut state) = STATE.lock() {
+        // No answer comes after this one.
+        state.pending.retain(|pending| *pending != token);
+    }
 }
 
 /// The channel if it is open and still ours.

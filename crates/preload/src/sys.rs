@@ -304,16 +304,20 @@ pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollF
     Ok(one[0].revents())
 }
 
-/// Whether an option of TCP that is on or off is on.
-pub fn tcp_option(fd: RawFd, option: c_int) -> Option<bool> {
+/// The number that an option of a socket has.
+pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut length = 4u32;
     let (pointer, size) = (&raw mut value, &raw mut length);
-    let words =
-        [fd.word(), libc::IPPROTO_TCP.word(), option.word(), pointer.word(), size.word(), 0];
+    let words = [fd.word(), level.word(), option.word(), pointer.word(), size.word(), 0];
     // SAFETY: the kernel writes at most `length` bytes of the int, and the length.
     let result = unsafe { raw(libc::SYS_getsockopt, words) };
-    (result == 0).then_some(value != 0)
+    (result == 0).then_some(value)
+}
+
+/// Whether an option of TCP that is on or off is on.
+pub fn tcp_option(fd: RawFd, option: c_int) -> Option<bool> {
+    socket_option(fd, libc::IPPROTO_TCP, option).map(|value| value != 0)
 }
 
 /// Sets it.
@@ -358,16 +362,8 @@ pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
 pub fn fixed_buffers(fd: RawFd) -> (u64, u64) {
     const SEND: c_int = 1;
     const RECEIVE: c_int = 2;
-    let mut locks: c_int = 0;
-    let mut length = 4u32;
-    let pointer = &raw mut locks;
-    let size = &raw mut length;
-    let (level, name) = (libc::SOL_SOCKET.word(), libc::SO_BUF_LOCK.word());
-    // SAFETY: the kernel writes at most `length` bytes of the int, and the length.
-    let result = unsafe {
-        raw(libc::SYS_getsockopt, [fd.word(), level, name, pointer.word(), size.word(), 0])
-    };
-    if result < 0 || locks == 0 {
+    let locks = socket_option(fd, libc::SOL_SOCKET, libc::SO_BUF_LOCK).unwrap_or(0);
+    if locks == 0 {
         return (0, 0);
     }
     let fixed = |lock: c_int, size: rustix::io::Result<usize>| {
