@@ -125,6 +125,9 @@ impl Connection {
     /// Bells that lie in the kernel's socket, or 0 when there is something else: the connection is
     /// broken then.
     fn look_for_bells(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> usize {
+        if state.is_broken() {
+            return 0;
+        }
         let mut bytes = [0; sys::BELLS_MAX];
         // Looked at first: data that came meanwhile is behind a boundary that is posted by then,
         // and whoever rang a bell had claimed it.
