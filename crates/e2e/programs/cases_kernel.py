@@ -75,6 +75,26 @@ def both_write_by_epoll_before_they_read(t, c):
 
 
 @case
+class writer_whose_peer_has_ended_over_tcp:
+    def server(t):
+        c = t.accept()
+        c.sendall(pattern(1_500_000))
+        c.shutdown(socket.SHUT_WR)
+        t.sync()
+        t.sync()
+        time.sleep(0.3)
+        t.say(exactly(c, 1_000_000) == pattern(1_000_000), until_end(c))
+
+    def client(t):
+        s = t.connect()
+        t.sync()
+        t.say(until_end(s) == pattern(1_500_000))
+        t.sync()
+        s.sendall(pattern(1_000_000))
+        s.close()
+
+
+@case
 class reader_pauses_again_and_again:
     def server(t):
         c = t.accept()

@@ -106,7 +106,7 @@ fn is_held_by_two(name: &str) -> bool {
 /// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
 /// somebody who does not read.
 fn leaves(name: &str) -> bool {
-    const NAMES: [&str; 25] = [
+    const NAMES: [&str; 26] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -132,6 +132,7 @@ fn leaves(name: &str) -> bool {
         "time_limit_of_writing",
         "urgent_byte_in_use",
         "waiting_costs_no_processor",
+        "writer_whose_peer_has_ended_over_tcp",
     ];
     NAMES.contains(&name)
 }

@@ -48,7 +48,7 @@ impl Connection {
         if !sending.state.switch(lane, self.side()) {
             return None;
         }
-        if self.peer() != peer::ALIVE || sending.state.writable(lane) {
+        if self.is_gone(lane) || sending.state.writable(lane) {
             return Some(true);
         }
         (!self.leaves_when_full(fd, sending.state, lane)).then_some(false)
@@ -89,6 +89,16 @@ impl Connection {
             ended,
             hung_up: broken || ended && shut,
             failed: broken && !self.has(flag::RESET_REPORTED),
+        }
+    }
+
+    /// The peer makes no room any more, as far as the kernel said. One that ended its direction over
+    /// TCP may read on, and since it has no bells this end goes to TCP where it finds no room.
+    pub fn is_gone(&self, lane: &ShmLane) -> bool {
+        match self.peer() {
+            peer::ALIVE => false,
+            peer::ENDED => !ReceiveSide::ended_on_tcp(lane),
+            _ => true,
         }
     }
 

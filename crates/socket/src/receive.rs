@@ -270,6 +270,12 @@ impl ReceiveSide {
         }
     }
 
+    /// The peer ended its direction while that was on TCP, so the kernel's socket tells that end and
+    /// nothing more of the peer.
+    pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
+        PeerRoute::ended_on_tcp(lane)
+    }
+
     /// True when the peer's process said that it ends: a reset by its kernel may come from bells
     /// alone ([`crate::SendSide::end_with_process`]).
     pub fn peer_ends<L: Lane>(lane: &L) -> bool {

@@ -129,7 +129,7 @@ impl Connection {
                 self.is_not_stuck();
                 Attempt::Moved(written.bytes)
             }
-            Err(WriteError::Full) if self.peer() != peer::ALIVE => self.lane_is_broken(),
+            Err(WriteError::Full) if self.is_gone(lane) => self.lane_is_broken(),
             Err(WriteError::Full) if self.leaves_when_full(fd, sending.state, lane) => {
                 Attempt::Again
             }
