@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace").to_owned()
 }
 
-/// The cases of the semantics suite: the names behind `@case` and `@same`.
+/// The cases of the semantics suite: the names behind a decorator.
 fn cases() -> Vec<String> {
     let mut names = Vec::new();
     let directory = root().join("crates/e2e/programs");
@@ -19,7 +19,7 @@ fn cases() -> Vec<String> {
         let text = fs::read_to_string(&path).expect("text");
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
-            if line != "@case" && line != "@same" {
+            if !line.starts_with('@') {
                 continue;
             }
             let defined = lines.next().unwrap_or_default();

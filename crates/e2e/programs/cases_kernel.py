@@ -14,7 +14,7 @@ import termios
 import threading
 import time
 
-from semantics import case, exactly, pattern, until_end
+from semantics import case, exactly, pattern, until_end, without_weft
 
 SO_ZEROCOPY, MSG_ZEROCOPY, SO_EE_ORIGIN_ZEROCOPY = 60, 0x4000000, 5
 SIOCATMARK = 0x8905
@@ -305,10 +305,6 @@ c.sendall(b"from another program")
 c.shutdown(socket.SHUT_WR)
 print("heard", c.recv(100), flush=True)
 """
-
-
-def without_weft():
-    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
 @case

@@ -1,11 +1,9 @@
-"""Threads, signals, fork, exec and passed descriptors."""
+"""Threads, signals, fork and passed descriptors."""
 
 import ctypes
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -507,92 +505,6 @@ class signal_storm_loses_no_byte:
 
 
 @case
-class stdin_and_stdout_of_a_program:
-    def server(t):
-        c = t.accept(warm=False)
-        child = subprocess.Popen(["cat"], stdin=c, stdout=c)
-        c.close()
-        t.say(child.wait())
-
-    def client(t):
-        s = t.connect(warm=False)
-        s.sendall(pattern(3_000))
-        t.say(exactly(s, 3_000) == pattern(3_000))
-        s.sendall(b"last")
-        s.shutdown(socket.SHUT_WR)
-        t.say(until_end(s))
-
-
-@case
-class stdout_of_a_program_in_the_client:
-    def server(t):
-        c = t.accept(warm=False)
-        t.say(until_end(c))
-
-    def client(t):
-        s = t.connect(warm=False)
-        program = [sys.executable, "-c", "print('from the program')"]
-        t.say(subprocess.run(program, stdout=s).returncode)
-        s.close()
-
-
-@case
-class started_by_posix_spawn:
-    def server(t):
-        c = t.accept(warm=False)
-        actions = [(os.POSIX_SPAWN_DUP2, c.fileno(), 0), (os.POSIX_SPAWN_DUP2, c.fileno(), 1)]
-        pid = os.posix_spawnp("cat", ["cat"], dict(os.environ), file_actions=actions)
-        c.close()
-        t.say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-    def client(t):
-        s = t.connect(warm=False)
-        s.sendall(b"spawned")
-        s.shutdown(socket.SHUT_WR)
-        t.say(until_end(s))
-
-
-@case
-class replaced_by_exec:
-    def server(t):
-        c = t.accept(warm=False)
-        pid = os.fork()
-        if pid == 0:
-            os.dup2(c.fileno(), 0)
-            os.dup2(c.fileno(), 1)
-            os.execvp("cat", ["cat"])
-        c.close()
-        t.say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-    def client(t):
-        s = t.connect(warm=False)
-        s.sendall(b"replaced")
-        s.shutdown(socket.SHUT_WR)
-        t.say(until_end(s))
-
-
-@case
-class programs_are_started_beside_a_connection:
-    def server(t):
-        c = t.accept()
-        for _ in range(10):
-            c.sendall(exactly(c, 100)[::-1])
-            subprocess.run(["true"], check=True)
-        t.say(until_end(c))
-
-    def client(t):
-        s = t.connect()
-        right = 0
-        for turn in range(10):
-            s.sendall(pattern(100, turn))
-            t_out = subprocess.run(["echo", "x"], capture_output=True, check=True).stdout
-            right += exactly(s, 100) == pattern(100, turn)[::-1] and t_out == b"x\n"
-        t.say(right)
-        os.system("exit 0")
-        s.close()
-
-
-@case
 class passed_to_another_process:
     def server(t):
         ours, theirs = socket.socketpair()
@@ -637,20 +549,3 @@ class streams_of_the_c_library:
         stream.write(b"end\n")
         stream.flush()
         t.say(stream.read())
-
-
-@case
-class program_on_a_connection_in_use:
-    def server(t):
-        c = t.accept()
-        child = subprocess.Popen(["cat"], stdin=c, stdout=c)
-        c.close()
-        t.say(child.wait())
-
-    def client(t):
-        s = t.connect()
-        s.sendall(pattern(3_000))
-        t.say(exactly(s, 3_000) == pattern(3_000))
-        s.sendall(b"last")
-        s.shutdown(socket.SHUT_WR)
-        t.say(until_end(s))

@@ -11,6 +11,7 @@ a connection exchanges some bytes first, so that it is on the fabric when the ca
 import errno
 import json
 import signal
+import os
 import socket
 import sys
 import time
@@ -129,6 +130,11 @@ def exactly(connection, count):
     return b"".join(parts)
 
 
+def without_weft():
+    """The environment of programs that are not to be preloaded."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
 def until_end(connection):
     parts = []
     while part := connection.recv(1 << 16):
@@ -159,8 +165,8 @@ def fill(connection):
 
 def main():
     # The cases are in files beside this one.
-    modules = "stream", "connection", "readiness", "process", "buffers", "calls", "kernel"
-    for module in modules:
+    modules = "stream connection readiness process programs buffers calls kernel"
+    for module in modules.split():
         __import__(f"cases_{module}")
     if sys.argv[1] == "list":
         print("\n".join(CASES))

@@ -106,12 +106,13 @@ fn is_held_by_two(name: &str) -> bool {
 /// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
 /// somebody who does not read.
 fn leaves(name: &str) -> bool {
-    const NAMES: [&str; 26] = [
+    const NAMES: [&str; 28] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
         "both_write_by_poll_before_they_read",
         "bytes_that_wait_to_be_read",
+        "child_of_vfork_in_use_without_weft",
         "completions_of_zero_copy",
         "low_water_mark",
         "low_water_mark_in_use",
@@ -127,6 +128,7 @@ fn leaves(name: &str) -> bool {
         "passed_with_bytes_unread",
         "reader_pauses_again_and_again",
         "signal_for_an_urgent_byte",
+        "spawned_in_use_without_weft",
         "spliced_into_a_connection",
         "spliced_out_of_a_connection",
         "time_limit_of_writing",

@@ -9,7 +9,8 @@
 //! A program that cannot be preloaded (static, setuid) inherits bare TCP sockets, so its
 //! connections go back to TCP before.
 //!
-//! The child of vfork calls this too: it must change nothing in its parent's memory but counts.
+//! The child of vfork calls this too, in its parent's memory, where the table of descriptors is its
+//! parent's. A program that is started by `posix_spawn` is prepared for by its parent.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -27,12 +28,24 @@ use crate::{log, sys};
 pub const VARIABLE: &str = "WEFT_HANDOVER";
 const VARIABLE_START: &[u8] = b"WEFT_HANDOVER=";
 
-/// One inherited descriptor: its number and inode, and its place in the arenas.
-const ENTRY_BYTES: usize = 24;
+/// One inherited descriptor: its number and inode, its place in the arenas, and whether the new
+/// program holds it besides another.
+const ENTRY_BYTES: usize = 32;
 /// Descriptors handed over at most.
 const ENTRIES_MAX: usize = 65_536;
 
-/// An exec in preparation; dropped when the exec failed.
+/// Who becomes the new program.
+#[derive(Clone, Copy)]
+pub enum Start<'a> {
+    /// This process.
+    Exec,
+    /// The child of vfork that is running in this process's memory.
+    Vfork,
+    /// A child that `posix_spawn` makes, in which descriptors are copied as in these pairs.
+    Spawn(&'a [(RawFd, RawFd)]),
+}
+
+/// The start of a program in preparation; dropped when that failed.
 pub struct Handover {
     /// The environment for the new program.
     environment: Vec<*const c_char>,
@@ -40,19 +53,27 @@ pub struct Handover {
     opened: Vec<OwnedFd>,
     /// Connections that exec closes, whose counts went down.
     closed: Vec<u32>,
-    /// Connections that the new program of a child of vfork holds besides its parent.
+    /// Connections that the new program holds besides this one.
     shared: Vec<u32>,
 }
 
 impl Handover {
-    /// Prepares an exec with `environment`; `None` when nothing is to be handed over.
+    /// Prepares the start of a program with `environment`; `None` when there is nothing to hand
+    /// over.
     ///
     /// The program is the one at `path`, where that is known.
     ///
     /// # Safety
     /// `environment` is null or a null-terminated array of C strings.
-    pub unsafe fn prepare(path: Option<&Path>, environment: *const *const c_char) -> Option<Self> {
-        let (mut entries, closed) = inherited();
+    pub unsafe fn prepare(
+        start: Start<'_>,
+        path: Option<&Path>,
+        environment: *const *const c_char,
+    ) -> Option<Self> {
+        let (mut entries, closed) = match start {
+            Start::Spawn(copies) => (spawned(copies), Vec::new()),
+            Start::Exec | Start::Vfork => inherited(matches!(start, Start::Exec)),
+        };
         if entries.is_empty() && closed.is_empty() {
             return None;
         }
@@ -62,17 +83,17 @@ impl Handover {
             // SAFETY: entries are C strings: the caller's promise.
             unsafe { CStr::from_ptr(*entry) }.to_bytes().starts_with(b"LD_PRELOAD=")
         });
-        let itself = crate::process::is_itself();
         let sees =
             preloads && path.is_none_or(|path| weft_program::linkage(path).obstacle().is_none());
         if !sees {
-            entries.retain(|entry| !itself || !goes_back(entry));
+            entries.retain(|entry| !goes_back(entry));
             if !entries.is_empty() {
                 log::warn_user!("a program without weft inherits connections on the fabric");
             }
         }
+        let stays = !matches!(start, Start::Exec);
         let mut opened = Vec::new();
-        let variable = match write_list(&entries, &mut opened) {
+        let variable = match write_list(&entries, stays, &mut opened) {
             Some(list) if sees => format!("{VARIABLE}={list}"),
             _ => format!("{VARIABLE}="),
         };
@@ -91,8 +112,7 @@ impl Handover {
                 connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        let shared: Vec<u32> =
-            entries.iter().filter(|_| !itself).map(|entry| entry.place).collect();
+        let shared: Vec<u32> = entries.iter().filter(|_| stays).map(|entry| entry.place).collect();
         for place in &shared {
             if let Some(connection) = arena::at(*place) {
                 connection.shared.refs.fetch_add(1, Ordering::AcqRel);
@@ -104,6 +124,12 @@ impl Handover {
     /// The environment for the new program.
     pub fn environment(&self) -> *const *const c_char {
         self.environment.as_ptr()
+    }
+
+    /// The program was started, and holds what it inherited until it ends.
+    pub fn started(mut self) {
+        self.shared.clear();
+        self.closed.clear();
     }
 }
 
@@ -141,18 +167,21 @@ unsafe fn list(environment: *const *const c_char) -> Vec<*const c_char> {
     entries
 }
 
+#[derive(Clone, Copy)]
 struct Inherited {
+    /// Its number in the new program.
     fd: RawFd,
+    /// Its number here.
+    source: RawFd,
     inode: u64,
     place: u32,
 }
 
 /// What exec keeps and what it closes, as the kernel sees the descriptors: in a child of vfork
 /// the table is its parent's.
-fn inherited() -> (Vec<Inherited>, Vec<u32>) {
+fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
     let mut keeps = Vec::new();
     let mut closes = Vec::new();
-    let itself = crate::process::is_itself();
     let mut known = Vec::new();
     for (fd, entry) in table::walk(0, u32::MAX) {
         let Entry::Connection(place) = entry else { continue };
@@ -172,7 +201,7 @@ fn inherited() -> (Vec<Inherited>, Vec<u32>) {
         }
         let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::empty());
         if !flags.contains(FdFlags::CLOEXEC) {
-            keeps.push(Inherited { fd, inode, place });
+            keeps.push(Inherited { fd, source: fd, inode, place });
         } else if itself {
             closes.push(place);
         }
@@ -185,7 +214,7 @@ fn inherited() -> (Vec<Inherited>, Vec<u32>) {
             if let Some((inode, place)) = found
                 && keeps.iter().all(|kept| kept.fd != fd)
             {
-                keeps.push(Inherited { fd, inode, place });
+                keeps.push(Inherited { fd, source: fd, inode, place });
             }
         }
     }
@@ -193,9 +222,40 @@ fn inherited() -> (Vec<Inherited>, Vec<u32>) {
     (keeps, closes)
 }
 
+/// What a child of `posix_spawn` finds on the fabric: what exec keeps, and what is copied for it.
+/// Connections that did not move yet stay on TCP, where such a child can use them.
+fn spawned(copies: &[(RawFd, RawFd)]) -> Vec<Inherited> {
+    let kept = table::walk(0, u32::MAX).filter_map(|(fd, entry)| {
+        let Entry::Connection(place) = entry else { return None };
+        let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).ok()?;
+        (!flags.contains(FdFlags::CLOEXEC)).then_some(Inherited { fd, source: fd, inode: 0, place })
+    });
+    let mut found: Vec<Inherited> = kept.collect();
+    for (source, fd) in copies {
+        // A copy of a copy is possible; what the number was before is closed.
+        let copied = found.iter().find(|kept| kept.fd == *source).copied();
+        let tracked = || match table::get(*source) {
+            Entry::Connection(place) => {
+                Some(Inherited { fd: *fd, source: *source, inode: 0, place })
+            }
+            _ => None,
+        };
+        let copied = copied.or_else(tracked);
+        found.retain(|kept| kept.fd != *fd);
+        found.extend(copied.map(|copied| Inherited { fd: *fd, ..copied }));
+    }
+    found.truncate(ENTRIES_MAX);
+    found.retain_mut(|kept| {
+        let Some(connection) = arena::at(kept.place) else { return false };
+        kept.inode = connection.shared.inode.load(Ordering::Relaxed);
+        connection.decide_for_kernel(kept.source) == phase::LANED
+    });
+    found
+}
+
 /// True when the connection left its lane.
 fn goes_back(entry: &Inherited) -> bool {
-    arena::at(entry.place).is_some_and(|connection| connection.goes_back_for_good(entry.fd))
+    arena::at(entry.place).is_some_and(|connection| connection.goes_back_for_good(entry.source))
 }
 
 fn inode(fd: RawFd) -> Option<u64> {
@@ -203,7 +263,7 @@ fn inode(fd: RawFd) -> Option<u64> {
 }
 
 /// Writes the list and opens what goes with it; returns `list,arena:number,…` as text.
-fn write_list(entries: &[Inherited], opened: &mut Vec<OwnedFd>) -> Option<String> {
+fn write_list(entries: &[Inherited], stays: bool, opened: &mut Vec<OwnedFd>) -> Option<String> {
     if entries.is_empty() {
         return None;
     }
@@ -212,6 +272,7 @@ fn write_list(entries: &[Inherited], opened: &mut Vec<OwnedFd>) -> Option<String
         bytes.extend_from_slice(&u64::from(entry.fd.unsigned_abs()).to_ne_bytes());
         bytes.extend_from_slice(&entry.inode.to_ne_bytes());
         bytes.extend_from_slice(&u64::from(entry.place).to_ne_bytes());
+        bytes.extend_from_slice(&u64::from(stays).to_ne_bytes());
     }
     let file = rustix::fs::memfd_create("weft-handover", rustix::fs::MemfdFlags::empty()).ok()?;
     if rustix::io::pwrite(&file, &bytes, 0) != Ok(bytes.len()) {
@@ -254,6 +315,10 @@ pub fn take_over(text: &str) {
         };
         let Some(connection) = arena::at(place) else { continue };
         if fd < 0 || inode(fd) != Some(word(1)) || connection.phase() != phase::LANED {
+            if word(3) != 0 {
+                // Its share was counted in advance.
+                connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+            }
             continue;
         }
         connection.local.fds.fetch_add(1, Ordering::Relaxed);

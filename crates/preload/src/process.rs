@@ -8,7 +8,9 @@ use libc::c_char;
 use weft_options::Options;
 use weft_socket::Limits;
 
-use crate::{arena, cancel, connection, control, ending, epoll, handover, log, real, stats, table};
+use crate::{
+    arena, cancel, connection, control, ending, epoll, handover, hooks, log, real, stats, table,
+};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -169,6 +171,7 @@ fn set_pid() {
 extern "C" fn before_fork() {
     // With others they could move no more.
     connection::move_answered();
+    hooks::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
     epoll::before_fork();
@@ -198,6 +201,7 @@ extern "C" fn after_fork() {
     epoll::after_fork();
     control::lock().give_back();
     arena::lock().give_back();
+    hooks::started_programs().iter().for_each(|lock| lock.give_back());
 }
 
 extern "C" fn in_forked_child() {

@@ -92,8 +92,8 @@ impl Connection {
         }
     }
 
-    /// The peer makes no room any more, as far as the kernel said. One that ended its direction over
-    /// TCP may read on, and since it has no bells this end goes to TCP where it finds no room.
+    /// The peer makes no room any more, as far as the kernel said. One that ended its direction
+    /// over TCP may read on, and since it has no bells this end goes to TCP where it finds no room.
     pub fn is_gone(&self, lane: &ShmLane) -> bool {
         match self.peer() {
             peer::ALIVE => false,

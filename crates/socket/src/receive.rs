@@ -270,8 +270,8 @@ impl ReceiveSide {
         }
     }
 
-    /// The peer ended its direction while that was on TCP, so the kernel's socket tells that end and
-    /// nothing more of the peer.
+    /// The peer ended its direction while that was on TCP, so the kernel's socket tells that end
+    /// and nothing more of the peer.
     pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
         PeerRoute::ended_on_tcp(lane)
     }

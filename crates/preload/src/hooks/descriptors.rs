@@ -10,6 +10,7 @@ use crate::connection::{closing, copied, find, made};
 use crate::real::real;
 use crate::table::{self, Entry};
 use crate::{control, epoll, process, sys};
+use weft_wire::stats::TcpReason;
 
 /// Takes note of a close, unless this is a child of vfork, whose memory is its parent's.
 fn note_closing(fd: c_int) {
@@ -78,10 +79,14 @@ fn before_copy_onto(old: c_int, new: c_int) {
     if old >= 0 && new >= 0 && valid {
         note_closing(new);
         if new <= 2
-            && process::is_itself()
             && let Some(connection) = find(old)
         {
-            connection.becomes_standard_stream(old);
+            if process::is_itself() {
+                connection.becomes_standard_stream(old);
+            } else {
+                // A program that a child of vfork becomes uses it, and nobody sees.
+                connection.stay_unless_moved(TcpReason::RawUse);
+            }
         }
     }
 }

@@ -10,8 +10,10 @@ mod formatted;
 mod programs;
 mod raw;
 mod readiness;
+mod shell;
 mod signals;
 mod sockets;
+mod spawn;
 mod splice;
 mod streams;
 mod vectors;
@@ -19,7 +21,14 @@ mod vectors;
 use libc::c_int;
 use rustix::io::Errno;
 
+use crate::guard::ForkLock;
 use crate::{cancel, sys};
+
+/// The locks of the hooks that start programs, for fork.
+pub fn started_programs() -> [&'static dyn ForkLock; 3] {
+    let [streams, waiting] = shell::locks();
+    [spawn::lock(), streams, waiting]
+}
 
 /// What a C function returns for a result of ours.
 fn returned(result: Result<usize, Errno>) -> isize {

@@ -1,17 +1,16 @@
 //! exec in its forms that a library can stand before, and fork.
 //!
-//! `execl` and its kin, `system`, `popen` and `posix_spawn` call the C library's own exec inside;
-//! what they start inherits connections that it would have to be told of, see `handover`.
+//! What is started inherits connections that it has to be told of, see `handover`.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libc::{c_char, c_int};
 use weft_program::Lookup;
 
 use super::{as_int, kernel};
-use crate::handover::Handover;
+use crate::handover::{Handover, Start};
 use crate::process;
 use crate::real::real;
 
@@ -19,13 +18,32 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
+/// The C library's environment.
+pub(super) fn environment() -> *const *const c_char {
+    // SAFETY: the variable is the C library's, and read as every program reads it.
+    unsafe { environ }
+}
+
 /// The program's name, where there is one.
 ///
 /// # Safety
 /// `name` is null or a C string.
-unsafe fn name<'a>(name: *const c_char) -> Option<&'a OsStr> {
+pub(super) unsafe fn name<'a>(name: *const c_char) -> Option<&'a OsStr> {
     // SAFETY: the caller's promise.
     (!name.is_null()).then(|| OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
+}
+
+/// Where the program called `file` lies, if it does.
+///
+/// # Safety
+/// `file` is null or a C string.
+pub(super) unsafe fn found(file: *const c_char) -> Option<PathBuf> {
+    // SAFETY: the caller's promise.
+    let name = unsafe { name(file) }?;
+    match weft_program::find(name, std::env::var_os("PATH").as_deref()) {
+        Lookup::Found(path) => Some(path),
+        _ => None,
+    }
 }
 
 /// # Safety
@@ -38,8 +56,9 @@ unsafe fn with_handover(
     if !process::ready() {
         return exec(environment);
     }
+    let start = if process::is_itself() { Start::Exec } else { Start::Vfork };
     // SAFETY: the caller's promise.
-    match unsafe { Handover::prepare(path, environment) } {
+    match unsafe { Handover::prepare(start, path, environment) } {
         Some(handover) => {
             let result = exec(handover.environment());
             let errno = crate::sys::errno();
@@ -73,10 +92,8 @@ pub(super) unsafe extern "C-unwind" fn execv(
     path: *const c_char,
     arguments: *const *const c_char,
 ) -> c_int {
-    // SAFETY: the C library's own environment.
-    let environment = unsafe { environ };
     // SAFETY: execv is execve with the program's environment.
-    unsafe { execve(path, arguments, environment) }
+    unsafe { execve(path, arguments, environment()) }
 }
 
 #[unsafe(no_mangle)]
@@ -91,11 +108,9 @@ pub(super) unsafe extern "C-unwind" fn execvpe(
             else as_int(kernel!(SYS_execve, file, arguments, environment)))
     };
     // SAFETY: the program's promise to execvpe(3).
-    let found = unsafe { name(file) }
-        .map(|name| weft_program::find(name, std::env::var_os("PATH").as_deref()));
-    let path = if let Some(Lookup::Found(path)) = &found { Some(path.as_path()) } else { None };
+    let path = unsafe { found(file) };
     // SAFETY: as above.
-    unsafe { with_handover(path, environment, exec) }
+    unsafe { with_handover(path.as_deref(), environment, exec) }
 }
 
 #[unsafe(no_mangle)]
@@ -103,10 +118,8 @@ pub(super) unsafe extern "C-unwind" fn execvp(
     file: *const c_char,
     arguments: *const *const c_char,
 ) -> c_int {
-    // SAFETY: the C library's own environment.
-    let environment = unsafe { environ };
     // SAFETY: execvp is execvpe with the program's environment.
-    unsafe { execvpe(file, arguments, environment) }
+    unsafe { execvpe(file, arguments, environment()) }
 }
 
 #[unsafe(no_mangle)]

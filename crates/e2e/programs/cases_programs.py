@@ -1,0 +1,201 @@
+"""Programs that are started beside a connection, or on it."""
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+
+from semantics import case, exactly, pattern, until_end, without_weft
+
+
+@case
+class stdin_and_stdout_of_a_program:
+    def server(t):
+        c = t.accept(warm=False)
+        child = subprocess.Popen(["cat"], stdin=c, stdout=c)
+        c.close()
+        t.say(child.wait())
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.sendall(pattern(3_000))
+        t.say(exactly(s, 3_000) == pattern(3_000))
+        s.sendall(b"last")
+        s.shutdown(socket.SHUT_WR)
+        t.say(until_end(s))
+
+
+@case
+class stdout_of_a_program_in_the_client:
+    def server(t):
+        c = t.accept(warm=False)
+        t.say(until_end(c))
+
+    def client(t):
+        s = t.connect(warm=False)
+        program = [sys.executable, "-c", "print('from the program')"]
+        t.say(subprocess.run(program, stdout=s).returncode)
+        s.close()
+
+
+@case
+class started_by_posix_spawn:
+    def server(t):
+        c = t.accept(warm=False)
+        actions = [(os.POSIX_SPAWN_DUP2, c.fileno(), 0), (os.POSIX_SPAWN_DUP2, c.fileno(), 1)]
+        pid = os.posix_spawnp("cat", ["cat"], dict(os.environ), file_actions=actions)
+        c.close()
+        t.say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.sendall(b"spawned")
+        s.shutdown(socket.SHUT_WR)
+        t.say(until_end(s))
+
+
+@case
+class replaced_by_exec:
+    def server(t):
+        c = t.accept(warm=False)
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(c.fileno(), 0)
+            os.dup2(c.fileno(), 1)
+            os.execvp("cat", ["cat"])
+        c.close()
+        t.say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.sendall(b"replaced")
+        s.shutdown(socket.SHUT_WR)
+        t.say(until_end(s))
+
+
+def through_cat(start):
+    """What a server's child gets on its standard streams, after some words of the server's own."""
+
+    class Case:
+        def server(t):
+            c = t.accept()
+            c.sendall(exactly(c, 5)[::-1])
+            status = start(c)
+            c.close()
+            t.say(status())
+
+        def client(t):
+            s = t.connect()
+            s.sendall(b"first")
+            t.say(exactly(s, 5))
+            s.sendall(pattern(300_000))
+            s.shutdown(socket.SHUT_WR)
+            t.say(until_end(s) == pattern(300_000))
+
+    Case.__name__ = start.__name__
+    return case(Case)
+
+
+def spawned(c, environment):
+    actions = [(os.POSIX_SPAWN_DUP2, c.fileno(), 0), (os.POSIX_SPAWN_DUP2, 0, 1)]
+    pid = os.posix_spawnp("cat", ["cat"], environment, file_actions=actions)
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def popened(c, environment):
+    # A child of vfork.
+    return subprocess.Popen(["cat"], stdin=c, stdout=c, env=environment).wait
+
+
+@through_cat
+def spawned_in_use(c):
+    return spawned(c, os.environ)
+
+
+@through_cat
+def spawned_in_use_without_weft(c):
+    return spawned(c, without_weft())
+
+
+@through_cat
+def child_of_vfork_in_use(c):
+    return popened(c, os.environ)
+
+
+@through_cat
+def child_of_vfork_in_use_without_weft(c):
+    return popened(c, without_weft())
+
+
+@case
+class shells_use_an_inherited_connection:
+    LIBC = ctypes.CDLL(None)
+
+    def server(t):
+        c = t.accept()
+        c.sendall(exactly(c, 5)[::-1])
+        os.set_inheritable(c.fileno(), True)
+        n, libc = c.fileno(), shells_use_an_inherited_connection.LIBC
+        t.say(libc.system(b"head -c 10 <&%d | tr a-z A-Z >&%d; exit 3" % (n, n)) >> 8)
+        libc.popen.restype = ctypes.c_void_p
+        stream = ctypes.c_void_p(libc.popen(b"cat >&%d" % n, b"w"))
+        libc.fputs(b"written to a shell", stream)
+        t.say(libc.pclose(stream))
+        stream = ctypes.c_void_p(libc.popen(b"head -c 5 <&%d; exit 4" % n, b"r"))
+        line = ctypes.create_string_buffer(100)
+        libc.fgets(line, 100, stream)
+        t.say(line.value, libc.pclose(stream) >> 8)
+        # Its children are gone, and it goes on.
+        t.sync()
+        c.sendall(exactly(c, 4)[::-1])
+        c.close()
+
+    def client(t):
+        s = t.connect()
+        s.sendall(b"first")
+        t.say(exactly(s, 5))
+        s.sendall(b"some words")
+        t.say(exactly(s, 10), exactly(s, 18))
+        s.sendall(b"fifth")
+        t.sync()
+        s.sendall(b"last")
+        t.say(until_end(s))
+
+
+@case
+class programs_are_started_beside_a_connection:
+    def server(t):
+        c = t.accept()
+        for _ in range(10):
+            c.sendall(exactly(c, 100)[::-1])
+            subprocess.run(["true"], check=True)
+        t.say(until_end(c))
+
+    def client(t):
+        s = t.connect()
+        right = 0
+        for turn in range(10):
+            s.sendall(pattern(100, turn))
+            t_out = subprocess.run(["echo", "x"], capture_output=True, check=True).stdout
+            right += exactly(s, 100) == pattern(100, turn)[::-1] and t_out == b"x\n"
+        t.say(right)
+        os.system("exit 0")
+        s.close()
+
+
+@case
+class program_on_a_connection_in_use:
+    def server(t):
+        c = t.accept()
+        child = subprocess.Popen(["cat"], stdin=c, stdout=c)
+        c.close()
+        t.say(child.wait())
+
+    def client(t):
+        s = t.connect()
+        s.sendall(pattern(3_000))
+        t.say(exactly(s, 3_000) == pattern(3_000))
+        s.sendall(b"last")
+        s.shutdown(socket.SHUT_WR)
+        t.say(until_end(s))
