@@ -439,29 +439,45 @@ class bytes_that_wait_to_be_read:
         t.sync()
 
 
-@case
-class passed_with_bytes_unread:
-    def server(t):
-        c = t.accept()
-        t.sync()
-        # So that both ends are through: what was sent lies unread here.
-        time.sleep(0.1)
-        ours, theirs = socket.socketpair()
-        try:
-            socket.send_fds(ours, [b"x"], [c.fileno()])
-            passed = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
-        except OSError as error:
-            # A lane's bytes cannot be passed on; the connection goes on where it was.
-            assert error.errno == errno.EOPNOTSUPP, error
-            passed = c
-        t.say(exactly(passed, 6))
-        passed.sendall(b"answer")
-        t.sync()
+def unread_when_passed(sent, read):
+    """`sent` bytes came, of which `read` were read, when the descriptor is passed on."""
 
-    def client(t):
-        s = t.connect()
-        s.sendall(b"unread")
-        t.sync()
-        t.say(exactly(s, 6))
-        s.sendall(b"more")
-        t.sync()
+    class Case:
+        def server(t):
+            c = t.accept()
+            t.sync()
+            # So that both ends are through: what was sent lies unread here.
+            time.sleep(0.1)
+            t.say(exactly(c, read) == pattern(sent)[:read])
+            ours, theirs = socket.socketpair()
+            t.attempt("passed", socket.send_fds, ours, [b"x"], [c.fileno()])
+            passed = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+            t.say(exactly(passed, sent - read) == pattern(sent)[read:])
+            passed.sendall(b"answer")
+            t.say(exactly(passed, 4))
+            t.sync()
+
+        def client(t):
+            s = t.connect()
+            s.sendall(pattern(sent))
+            t.sync()
+            t.say(exactly(s, 6))
+            s.sendall(b"more")
+            t.sync()
+
+    return Case
+
+
+@case
+class passed_with_bytes_unread(unread_when_passed(6, 0)):
+    pass
+
+
+@case
+class passed_amid_a_message(unread_when_passed(100, 33)):
+    pass
+
+
+@case
+class passed_with_much_unread(unread_when_passed(230_000, 5_001)):
+    pass

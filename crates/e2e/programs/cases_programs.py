@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 from semantics import case, exactly, pattern, until_end, without_weft
 
@@ -72,6 +73,29 @@ class replaced_by_exec:
         s.sendall(b"replaced")
         s.shutdown(socket.SHUT_WR)
         t.say(until_end(s))
+
+
+@case
+class program_without_weft_finds_what_was_not_read:
+    def server(t):
+        c = t.accept()
+        t.say(exactly(c, 5))
+        t.sync()
+        time.sleep(0.1)
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(c.fileno(), 0)
+            os.dup2(c.fileno(), 1)
+            os.execvpe("cat", ["cat"], without_weft())
+        c.close()
+        t.say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    def client(t):
+        s = t.connect()
+        s.sendall(b"first" + pattern(50_000))
+        s.shutdown(socket.SHUT_WR)
+        t.sync()
+        t.say(until_end(s) == pattern(50_000))
 
 
 def through_cat(start):

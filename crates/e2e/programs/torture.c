@@ -254,6 +254,30 @@ static ssize_t read_once(struct side *side, size_t length, int *waits, int *unse
     }
 }
 
+/* Passes the descriptor to this process itself, with whatever lies unread behind it. One whose peer
+ * does not look at it, since it is over, say, may be refused. */
+static void pass_on(struct side *side) {
+    char space[CMSG_SPACE(sizeof(int))] = {0}, byte = 'x';
+    struct iovec part = {&byte, 1};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    struct cmsghdr *message = CMSG_FIRSTHDR(&header);
+    *message = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(message), &side->fd, sizeof(int));
+    int ways[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ways) < 0) fail(side, "socketpair", 0);
+    ssize_t sent;
+    while ((sent = sendmsg(ways[0], &header, 0)) < 0 && errno == EINTR) {}
+    if (sent < 0 && errno != EOPNOTSUPP) fail(side, "passing", sent);
+    if (sent == 1) {
+        while ((sent = recvmsg(ways[1], &header, 0)) < 0 && errno == EINTR) {}
+        if (sent != 1 || !(message = CMSG_FIRSTHDR(&header))) fail(side, "taking what was passed", sent);
+        close(side->fd);
+        memcpy(&side->fd, CMSG_DATA(message), sizeof(int));
+    }
+    close(ways[0]);
+    close(ways[1]);
+}
+
 /* One call and what must hold around it; 0 when the direction is over. */
 static int step(struct side *side) {
     struct stream *stream = side->stream;
@@ -269,6 +293,7 @@ static int step(struct side *side) {
         close(side->fd);
         side->fd = copy;
     }
+    if (side->leaves && pick(side, 100) == 0) pass_on(side);
     size_t length = size_of_call(side);
     int waits, unseen = 0;
     if (side->writes) {

@@ -106,7 +106,7 @@ fn is_held_by_two(name: &str) -> bool {
 /// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
 /// somebody who does not read.
 fn leaves(name: &str) -> bool {
-    const NAMES: [&str; 28] = [
+    const NAMES: [&str; 31] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -125,7 +125,10 @@ fn leaves(name: &str) -> bool {
         "non_blocking_read_and_full_write",
         "passed_in_use_by_a_peer_in_epoll",
         "passed_in_use_to_a_program_without_weft",
+        "passed_amid_a_message",
         "passed_with_bytes_unread",
+        "passed_with_much_unread",
+        "program_without_weft_finds_what_was_not_read",
         "reader_pauses_again_and_again",
         "signal_for_an_urgent_byte",
         "spawned_in_use_without_weft",

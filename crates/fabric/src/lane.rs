@@ -89,7 +89,7 @@ pub trait Lane {
     /// Payload of a message, bytes: that of a VELO slot.
     const MESSAGE_BYTES: usize = 120;
     /// Control words an end has.
-    const WORDS: usize = 8;
+    const WORDS: usize = 12;
 
     /// Messages the peer's mailbox holds.
     fn mailbox_depth(&self) -> u64;
@@ -147,6 +147,18 @@ pub trait Lane {
 
     /// Takes `length` bytes out of the own sink and gives their room back to the peer.
     fn release(&self, cursor: &mut ReceiveCursor, length: u64);
+
+    /// A message that was sent and that the peer did not take, looked up again with its payload;
+    /// `None` where that cannot be.
+    fn look_back(&self, _message: u64, _payload: &mut [u8; 120]) -> Option<Slot> {
+        None
+    }
+
+    /// Copies bytes that were put, from `position` on, and that the peer did not take; false where
+    /// that cannot be.
+    fn view_back(&self, _position: u64, _target: &mut [u8]) -> bool {
+        false
+    }
 
     /// Writes one of the peer's control words; everything sent before is visible to whoever sees
     /// the value.

@@ -192,8 +192,11 @@ impl Connection {
     /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
     /// that did nothing yet stays on TCP, and others send there from now on.
     pub fn becomes_standard_stream(&self, fd: RawFd) {
-        if self.decide_for_kernel(fd) == phase::LANED
-            && let Some(sending) = self.sending()
+        if self.decide_for_kernel(fd) != phase::LANED {
+            return;
+        }
+        self.recall(fd);
+        if let Some(sending) = self.sending()
             && let Some(lane) = sending.lane
         {
             self.leave(fd, sending.state, lane, Leave::ForGood);
@@ -625,7 +628,12 @@ pub fn move_answered() {
 /// The connection behind `fd`, if it is one that may be on the fabric.
 #[inline]
 pub fn find(fd: RawFd) -> Option<Connection> {
+    tracked(fd).filter(|connection| connection.phase() != phase::DECLINED)
+}
+
+/// The connection behind `fd`, also one that stays on TCP.
+#[inline]
+pub fn tracked(fd: RawFd) -> Option<Connection> {
     let Entry::Connection(place) = table::get(fd) else { return None };
-    let connection = arena::at(place)?;
-    (connection.phase() != phase::DECLINED).then_some(connection)
+    arena::at(place)
 }

@@ -21,6 +21,8 @@ impl Connection {
         let last_here = self.local.fds.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
             self.end(fd);
+        } else {
+            epoll::closing(fd, *self);
         }
         if last_here {
             epoll::closed(*self);

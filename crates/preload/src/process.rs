@@ -209,6 +209,7 @@ extern "C" fn in_forked_child() {
     cancel::forked();
     after_fork();
     arena::forked();
+    epoll::forked();
     control::forked();
 }
 

@@ -5,11 +5,14 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown};
 use weft_socket::{Leave, Origin, ReceiveSide, SendSide};
 use weft_transport_shm::lane::ShmLane;
+use weft_wire::stats::BYTES_TCP_SENT;
 
-use crate::arena::{Connection, phase};
-use crate::{epoll, log, sys};
+use crate::arena::{Connection, flag, peer, phase};
+use crate::{epoll, log, stats, sys};
 
 /// A lane that is full for so long, while the peer takes nothing, is left for TCP, ticks (about
 /// 100 ms): the kernel holds some megabytes more, and programs exist that count on that. Shorter,
@@ -24,6 +27,9 @@ impl Connection {
     /// Where the next bytes come from, after everything that is due there was done.
     #[inline]
     pub fn origin(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> Origin {
+        if self.peer() != peer::ALIVE {
+            state.recall_is_void(lane);
+        }
         match state.origin(lane) {
             Origin::Back | Origin::Bells(_) => self.come_back(fd, state, lane),
             origin => origin,
@@ -61,10 +67,42 @@ impl Connection {
         if ring {
             self.ring(fd, sending);
         }
-        sending.go_back(lane);
+        let unread = sending.go_back(lane);
+        if !unread.is_empty() {
+            self.send_again(fd, sending, &unread);
+        }
+        if how == Leave::ForGood && sending.is_shut() {
+            // The peer's kernel knew nothing of an end that was told on the lane.
+            let _ = rustix::net::shutdown(sys::borrow(fd), Shutdown::Write);
+        }
         self.local.full_since.store(0, Ordering::Relaxed);
         log::debug!("connection {} sends over TCP again, {how:?}", self.place);
         true
+    }
+
+    /// Sends over TCP what the peer did not read on the lane. Its kernel holds more than a lane
+    /// does; where that is not so, or it dies, the connection is reset.
+    fn send_again(&self, fd: RawFd, sending: &mut SendSide, unread: &[u8]) {
+        let mut left = unread;
+        let start = sys::now_ns();
+        while !left.is_empty() {
+            sending.begin_tcp();
+            let sent =
+                rustix::net::send(sys::borrow(fd), left, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            sending.wrote_tcp(*sent.as_ref().unwrap_or(&0));
+            match sent {
+                Ok(bytes) => left = &left[bytes..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if sys::now_ns() - start < FOLLOW_NS => {
+                    let _ = sys::poll_one(fd, PollFlags::OUT, 10);
+                }
+                Err(_) => {
+                    self.heard(sys::Bell::Failed(Errno::CONNRESET));
+                    return;
+                }
+            }
+        }
+        stats::add(BYTES_TCP_SENT, unread.len() as u64);
     }
 
     /// The lane is full: takes the sending direction, which is locked, back to TCP if waiting has
@@ -148,41 +186,61 @@ impl Connection {
         self.sending().is_some_and(|sending| sending.state.is_back_for_good())
     }
 
+    /// What lies unread on the lane, or will, is to come over TCP; this end leaves for good next.
+    pub fn recall(&self, fd: RawFd) {
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+            && self.origin(fd, receiving.state, lane) == Origin::Lane
+        {
+            receiving.state.recall(lane);
+        }
+    }
+
     /// Takes both directions back to TCP for good, so that others can use the kernel's socket:
     /// whoever it is passed to, or a program without weft that this process becomes. The peer has
     /// to follow, which it does when it next looks at the connection.
     ///
-    /// False when it did not in time, or when data that it sent before lies unread on the lane: the
-    /// connection then goes on as it was, with this end sending over TCP.
+    /// What lies unread on the lane the peer then sends again over TCP.
+    ///
+    /// False when it did not in time, or cannot send again: the connection then goes on, with this
+    /// end sending over TCP.
     pub fn goes_back_for_good(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != phase::LANED {
             return true;
         }
+        self.recall(fd);
         if !self.sends_by_kernel(fd) {
             return false;
         }
         let start = sys::now_ns();
+        let mut looked_at_end = false;
         loop {
             {
                 let Some(receiving) = self.receiving() else { return false };
                 let Some(lane) = receiving.lane else { return false };
+                // Asked first: a peer that says so has posted its last boundary by then.
+                let called = SendSide::is_called(lane);
                 match self.origin(fd, receiving.state, lane) {
                     Origin::Lane if receiving.state.has_data(lane) => return false,
                     // Whoever comes to the lane now sees that there is nobody any more.
                     Origin::Tcp { at_most: None }
-                        if SendSide::is_called(lane)
-                            || !SendSide::peer_attached(lane, self.side()) =>
+                        if called || !SendSide::peer_attached(lane, self.side()) =>
                     {
                         break;
                     }
                     _ => {}
                 }
             }
-            // Nothing but its end comes from a peer that is gone.
+            // Nothing but its end comes from a peer that is gone, nor what it sent before. One that
+            // follows may end its direction on the way. Both show in one more look.
             let seen = sys::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
-            if !seen.is_empty() {
+            if !seen.is_empty() && !self.has(flag::READING_SHUT) {
+                self.heard(sys::Bell::End);
+            }
+            if !seen.is_empty() && looked_at_end {
                 break;
             }
+            looked_at_end = !seen.is_empty();
             if sys::now_ns() - start > FOLLOW_NS {
                 return false;
             }

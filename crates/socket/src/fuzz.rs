@@ -121,6 +121,17 @@ impl Lane for Script<'_> {
         cursor.bytes = cursor.bytes.wrapping_add(length);
     }
 
+    fn look_back(&self, _message: u64, payload: &mut [u8; 120]) -> Option<Slot> {
+        let slot = self.peek(&ReceiveCursor::default()).ok()??;
+        self.read(&ReceiveCursor::default(), 0, &mut payload[..usize::from(slot.length)]);
+        Some(slot)
+    }
+
+    fn view_back(&self, _position: u64, target: &mut [u8]) -> bool {
+        assert!(target.len() as u64 <= SINK_BYTES, "a view beyond the sink");
+        self.byte() & 7 != 0
+    }
+
     fn post(&self, _word: usize, _value: u64) {}
 
     fn posted(&self, _word: usize) -> u64 {
@@ -185,8 +196,14 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
         3 => {
             send.shut(lane, side);
         }
-        4 if send.leave(lane, side, Leave::ForNow).is_some() => send.go_back(lane),
         4 => {
+            let how = if size.is_multiple_of(2) { Leave::ForNow } else { Leave::ForGood };
+            if send.leave(lane, side, how).is_some() {
+                let most = SINK_BYTES + DEPTH * Script::MESSAGE_BYTES as u64;
+                assert!(send.go_back(lane).len() as u64 <= most, "more than a lane holds");
+            }
+        }
+        5 => {
             send.rings_for_room(lane, side);
         }
         _ if send.switch(lane, side) => {
@@ -217,6 +234,9 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
         2 => {
             receive.readable(lane);
             receive.ended(lane);
+            if size == 7 {
+                receive.recall(lane);
+            }
         }
         _ => match receive.origin(lane) {
             Origin::Lane => {

@@ -2,7 +2,7 @@
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
 
-use crate::route::{Inward, Origin, PeerRoute, presence, word};
+use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
 use crate::stream::{ReadError, Reading, closed, tag};
 
 /// Where the reader stands.
@@ -28,6 +28,7 @@ pub struct ReceiveSide {
     unrung_bytes: u64,
     unrung_messages: u64,
     broken: bool,
+    recalls: bool,
 }
 
 impl ReceiveSide {
@@ -41,8 +42,44 @@ impl ReceiveSide {
         if self.is_at_return(lane) { Origin::Back } else { Origin::Lane }
     }
 
+    /// Reads no more from the lane: what is there unread is to come over TCP, when the peer follows
+    /// this end there. Called before this end leaves for good. Until the peer has answered nothing
+    /// is there to read; one that left before it knew does not answer, and the lane is read on.
+    pub fn recall<L: Lane>(&mut self, lane: &L) {
+        if self.broken || self.recalls || !self.route.on_lane() || self.route.has_boundary(lane) {
+            return;
+        }
+        let Position { cursor, slot_offset, chunk_left } = self.position;
+        let (messages, bytes) = (cursor.messages, cursor.bytes);
+        Recall { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
+        self.recalls = true;
+    }
+
+    /// The peer is gone, so that nobody answers who did not: the lane is read on.
+    pub fn recall_is_void<L: Lane>(&mut self, lane: &L) {
+        self.recalls &= self.route.has_boundary(lane);
+    }
+
+    /// What is on the lane is not to be read.
+    #[inline]
+    fn is_recalling<L: Lane>(&self, lane: &L) -> bool {
+        self.recalls && self.route.on_lane() && self.is_answered_or_may_be(lane)
+    }
+
+    #[cold]
+    fn is_answered_or_may_be<L: Lane>(&self, lane: &L) -> bool {
+        if self.route.has_boundary(lane) {
+            return lane.posted(word::RECALLED) != 0;
+        }
+        // Whoever closed follows no more; who ended its own direction alone does.
+        matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
+    }
+
     /// Everything before a boundary to TCP was read.
     fn is_at_return<L: Lane>(&self, lane: &L) -> bool {
+        if self.is_recalling(lane) {
+            return self.route.has_boundary(lane);
+        }
         !self.broken
             && self.position.chunk_left == 0
             && self.route.is_at_return(lane, self.position.cursor.messages)
@@ -54,6 +91,14 @@ impl ReceiveSide {
         // Rung is done with. Before the peer learns that it may come again, and ring again.
         lane.rearm(WaitFor::Data);
         lane.rearm(WaitFor::Room);
+        if self.is_recalling(lane) {
+            self.position.slot_offset = 0;
+            self.position.chunk_left = 0;
+        } else if self.recalls {
+            // Before the peer may come to the lane again.
+            Recall::withdraw(lane);
+            self.recalls = false;
+        }
         self.route.cross_to_tcp(lane);
     }
 
@@ -105,6 +150,9 @@ impl ReceiveSide {
     ) -> Result<Reading, ReadError> {
         if self.broken {
             return Err(ReadError::Reset);
+        }
+        if self.is_recalling(lane) {
+            return Err(self.why_empty(lane));
         }
         let mut walk = Walk { position: self.position, skip: 0 };
         let mut filled = 0;
@@ -237,7 +285,8 @@ impl ReceiveSide {
     }
 
     fn is_drained<L: Lane>(&self, lane: &L) -> bool {
-        self.position.chunk_left == 0 && matches!(lane.peek(&self.position.cursor), Ok(None))
+        self.is_recalling(lane)
+            || self.position.chunk_left == 0 && matches!(lane.peek(&self.position.cursor), Ok(None))
     }
 
     fn why_empty<L: Lane>(&self, lane: &L) -> ReadError {
@@ -258,7 +307,10 @@ impl ReceiveSide {
         let read_all =
             value != 0 && (value >> 2).saturating_sub(1) <= self.position.cursor.messages;
         // Looked at after the end: one that is behind a boundary to TCP is told there.
-        let here = read_all && self.position.chunk_left == 0 && !self.is_at_return(lane);
+        let here = read_all
+            && self.position.chunk_left == 0
+            && !self.is_recalling(lane)
+            && !self.is_at_return(lane);
         here.then_some(value & closed::MASK)
     }
 
@@ -315,6 +367,9 @@ impl ReceiveSide {
 
     /// Bytes that can be read at once (FIONREAD), as far as what the peer wrote makes sense.
     pub fn available<L: Lane>(&self, lane: &L) -> u64 {
+        if self.is_recalling(lane) {
+            return 0;
+        }
         let mut cursor = self.position.cursor;
         let mut messages = 0;
         let mut chunks = self.position.chunk_left;

@@ -30,6 +30,55 @@ pub(crate) mod word {
     pub const TO_TCP_POSITION: usize = 6;
     /// Crossings of the other direction that this end, its reader, has made.
     pub const PASSED: usize = 7;
+    /// What this end, as a reader, wants sent again over TCP: everything behind so many messages
+    pub const RECALL_MESSAGES: usize = 8;
+    /// and so many bytes of the sink,
+    pub const RECALL_BYTES: usize = 9;
+    /// in the state of [`super::Recall`]; 0 while it wants nothing.
+    pub const RECALL: usize = 10;
+    /// 1 when this end, as a writer, does so, behind the boundary to TCP that it posts next.
+    pub const RECALLED: usize = 11;
+}
+
+/// Where a reader stopped for good, so that what is behind is sent again over TCP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Recall {
+    /// Messages it has read to their end.
+    pub messages: u64,
+    /// Bytes of the sink that it has read.
+    pub bytes: u64,
+    /// Bytes it has read of the next message.
+    pub offset: usize,
+    /// Bytes of the sink that are left of what was announced before.
+    pub chunk_left: u64,
+}
+
+impl Recall {
+    const WANTED: u64 = 1 << 63;
+    const OFFSET_BITS: u32 = 8;
+
+    pub fn post<L: Lane>(self, lane: &L) {
+        lane.post(word::RECALL_MESSAGES, self.messages);
+        lane.post(word::RECALL_BYTES, self.bytes);
+        let rest = self.chunk_left << Self::OFFSET_BITS | self.offset as u64;
+        lane.post(word::RECALL, rest | Self::WANTED);
+    }
+
+    /// Nothing is wanted any more.
+    pub fn withdraw<L: Lane>(lane: &L) {
+        lane.post(word::RECALL, 0);
+    }
+
+    /// What the peer wants sent again.
+    pub fn of<L: Lane>(lane: &L) -> Option<Self> {
+        let rest = lane.posted(word::RECALL);
+        (rest & Self::WANTED != 0).then(|| Self {
+            messages: lane.posted(word::RECALL_MESSAGES),
+            bytes: lane.posted(word::RECALL_BYTES),
+            offset: usize::try_from(rest & ((1 << Self::OFFSET_BITS) - 1)).unwrap_or(0),
+            chunk_left: (rest & !Self::WANTED) >> Self::OFFSET_BITS,
+        })
+    }
 }
 
 /// What an end says of itself.
@@ -205,7 +254,7 @@ impl Inward {
     }
 
     /// True when the writer has posted a boundary that this side did not cross.
-    fn has_boundary<L: Lane>(&self, lane: &L) -> bool {
+    pub fn has_boundary<L: Lane>(&self, lane: &L) -> bool {
         PeerRoute::of(lane).crossings() > self.crossings
     }
 

@@ -2,7 +2,7 @@
 
 use weft_fabric::{Lane, SendCursor, WaitFor};
 
-use crate::route::{Leave, Outward, PeerRoute, presence, word};
+use crate::route::{Leave, Outward, PeerRoute, Recall, presence, word};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
 /// The sending direction of an end.
@@ -16,6 +16,8 @@ pub struct SendSide {
     /// Bytes that the send buffer holds, 0 when the program did not fix that.
     send_buffer: u64,
     shut: bool,
+    /// What the peer had not read was sent again over TCP.
+    recalled: bool,
 }
 
 impl SendSide {
@@ -133,11 +135,61 @@ impl SendSide {
         Some(self.on_lane() && (lane.must_ring(WaitFor::Room) || lane.must_ring(WaitFor::Data)))
     }
 
-    /// Goes on over TCP, after [`SendSide::leave`].
-    pub fn go_back<L: Lane>(&mut self, lane: &L) {
-        if self.on_lane() {
-            self.route.go_to_tcp(lane, self.cursor.messages);
+    /// Goes on over TCP, after [`SendSide::leave`]. Returns what the caller has to send there again
+    /// before anything else: a peer that stops reading the lane may want what it did not read
+    /// ([`crate::ReceiveSide::recall`]).
+    #[must_use]
+    pub fn go_back<L: Lane>(&mut self, lane: &L) -> Vec<u8> {
+        if !self.on_lane() {
+            return Vec::new();
         }
+        let recall = Recall::of(lane).filter(|_| self.route.is_for_good());
+        let unread = recall.and_then(|recall| Some((recall, self.behind(lane, recall)?)));
+        let Some((recall, bytes)) = unread else {
+            self.route.go_to_tcp(lane, self.cursor.messages);
+            return Vec::new();
+        };
+        self.recalled = true;
+        lane.post(word::RECALLED, 1);
+        self.route.go_to_tcp(lane, recall.messages);
+        bytes
+    }
+
+    /// What was sent behind the place that the peer names; `None` when that place makes no sense,
+    /// or the lane cannot tell.
+    fn behind<L: Lane>(&self, lane: &L, recall: Recall) -> Option<Vec<u8>> {
+        let messages = self.cursor.messages.checked_sub(recall.messages)?;
+        let mut bytes_left = self.cursor.bytes.checked_sub(recall.bytes)?;
+        if messages > lane.mailbox_depth() || bytes_left > lane.sink_bytes() {
+            return None;
+        }
+        let mut found = Vec::new();
+        let mut position = recall.bytes;
+        let mut put = |found: &mut Vec<u8>, length: u64| {
+            bytes_left = bytes_left.checked_sub(length)?;
+            let start = found.len();
+            found.resize(start + usize::try_from(length).ok()?, 0);
+            let is_there = lane.view_back(position, &mut found[start..]);
+            position = position.wrapping_add(length);
+            is_there.then_some(())
+        };
+        if recall.chunk_left > 0 {
+            put(&mut found, recall.chunk_left)?;
+        }
+        let mut offset = recall.offset;
+        for message in recall.messages..self.cursor.messages {
+            let mut payload = [0; 120];
+            let slot = lane.look_back(message, &mut payload)?;
+            let payload = payload.get(offset..usize::from(slot.length))?;
+            offset = 0;
+            match slot.tag {
+                tag::RMA_INFO => {
+                    put(&mut found, u64::from(u32::from_le_bytes(payload.try_into().ok()?)))?
+                }
+                _ => found.extend_from_slice(payload),
+            }
+        }
+        (bytes_left == 0).then_some(found)
     }
 
     /// After a read that made room: true when the caller must ring.
@@ -324,6 +376,9 @@ impl SendSide {
 
     /// True while the peer has not taken everything sent on the lane.
     pub fn unread_by_peer<L: Lane>(&mut self, lane: &L) -> bool {
+        if self.recalled {
+            return false;
+        }
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
         // Bytes of the sink come back at once.

@@ -201,7 +201,8 @@ impl Victim {
                     lane.disarm(what);
                 }
             }
-            14 if size % 64 == 1 && self.leaves(lane) => self.send.go_back(lane),
+            14 if size % 64 == 1 && self.leaves(lane) => drop(self.send.go_back(lane)),
+            14 if size % 64 == 2 => self.receive.recall(lane),
             14 if size.is_multiple_of(64) => drop(self.send.close(lane, size as u64 / 64 % 3)),
             15 if size.is_multiple_of(64) => drop(self.send.shut(lane, self.side)),
             _ => {}

@@ -80,7 +80,7 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
         send.begin_tcp();
         send.rang(1);
         assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
-        send.go_back(&client);
+        assert_eq!(send.go_back(&client), []);
         assert!(!send.switch(&client, Side::Connected), "the reader has not come back");
         send.begin_tcp();
         send.wrote_tcp(7);
@@ -114,7 +114,7 @@ fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
     assert!(!SendSide::is_answered(&server), "bells end here");
     send.begin_tcp();
     send.rang(1);
-    send.go_back(&client);
+    assert_eq!(send.go_back(&client), []);
     assert!(!SendSide::is_answered(&server));
     assert!(!send.rings_for_room(&client, Side::Connected), "it could not ring");
 }
@@ -127,11 +127,11 @@ fn an_end_that_leaves_for_good_calls_the_other_back() {
     assert!(from_server.switch(&server, Side::Accepted));
     assert!(!from_server.is_called_back(&server));
     assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
-    from_client.go_back(&client);
+    assert_eq!(from_client.go_back(&client), []);
     assert!(from_client.is_back_for_good());
     assert!(from_server.is_called_back(&server));
     assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
-    from_server.go_back(&server);
+    assert_eq!(from_server.go_back(&server), []);
     assert!(!from_server.switch(&server, Side::Accepted));
 }
 
@@ -147,4 +147,83 @@ fn who_died_between_the_kernel_and_its_count_leaves_a_direction_that_crosses_no_
     assert!(on_lane.switch(&client, Side::Connected));
     on_lane.begin_tcp();
     assert_eq!(on_lane.leave(&client, Side::Connected, Leave::ForNow), None);
+}
+
+/// Sends messages and chunks, reads `read` bytes, and leaves for good; what comes over TCP then.
+fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
+    let (server, client) = pair();
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    assert!(send.switch(&client, Side::Connected));
+    let data: Vec<u8> = (0..40_000u32).map(|number| (number % 251) as u8).collect();
+    let (mut rest, mut length) = (&data[..], 1);
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(length.min(rest.len()));
+        let written = send.write(&client, &[piece], Limits::default()).expect("room");
+        assert_eq!(written.bytes, piece.len());
+        (rest, length) = (behind, length * 3);
+    }
+    assert_eq!(receive.origin(&server), Origin::Lane);
+    if read > 0 {
+        read_all(&mut receive, &server, read);
+    }
+    let mut back = SendSide::default();
+    receive.recall(&server);
+    assert!(!receive.has_data(&server) && receive.available(&server) == 0);
+    assert_eq!(
+        receive.read(&server, &mut [0], false),
+        Err(ReadError::Empty),
+        "till it is answered"
+    );
+    assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
+    assert_eq!(back.go_back(&server), []);
+    assert!(send.is_called_back(&client));
+    assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
+    let unread = send.go_back(&client);
+    assert!(!send.unread_by_peer(&client), "it lies in the kernel now");
+    send.begin_tcp();
+    send.wrote_tcp(unread.len());
+    assert_eq!(receive.origin(&server), Origin::Back);
+    receive.come_back(&server);
+    assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
+    (unread, data[read..].to_vec())
+}
+
+#[test]
+fn what_was_not_read_on_the_lane_is_sent_again_over_tcp() {
+    for read in [0, 1, 2, 3, 4, 100, 363, 364, 1000, 1093, 5000, 9841, 20_000, 39_999, 40_000] {
+        let (unread, expected) = recalled(read);
+        assert!(unread == expected, "{read} bytes were read: {} are sent again", unread.len());
+    }
+}
+
+#[test]
+fn a_writer_that_left_before_it_was_asked_is_read_on_the_lane() {
+    let (server, client) = pair();
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    assert!(send.switch(&client, Side::Connected));
+    assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
+    assert_eq!(receive.origin(&server), Origin::Lane);
+    receive.recall(&server);
+    assert!(send.leave(&client, Side::Connected, Leave::ForNow).is_some());
+    assert_eq!(send.go_back(&client), [], "it does not know that the peer leaves for good");
+    assert_eq!(receive.origin(&server), Origin::Lane);
+    read_all(&mut receive, &server, 300);
+    assert_eq!(receive.origin(&server), Origin::Back);
+}
+
+#[test]
+fn places_that_make_no_sense_are_not_sent_from() {
+    for (messages, bytes, rest) in
+        [(9, 0, 0), (0, 1 << 40, 0), (0, 0, 200), (1, 0, 5 << 8), (0, 0, 1 << 40), (u64::MAX, 0, 0)]
+    {
+        let (server, client) = pair();
+        let mut send = SendSide::default();
+        assert!(send.switch(&client, Side::Connected));
+        assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
+        for (word, value) in [(8, messages), (9, bytes), (10, rest | 1 << 63)] {
+            server.post(word, value);
+        }
+        assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
+        assert_eq!(send.go_back(&client), [], "{messages} {bytes} {rest}");
+    }
 }

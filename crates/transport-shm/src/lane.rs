@@ -79,12 +79,12 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
 /// Control words of an end.
-const WORDS: usize = 8;
+const WORDS: usize = <ShmLane as Lane>::WORDS;
 
 /// The shared words of one direction, each group on a cache line of its writer.
 #[derive(Debug)]
@@ -295,6 +295,18 @@ impl ShmLane {
     }
 }
 
+impl ShmLane {
+    /// Copies bytes at `position` of the sink at `start`.
+    fn copy_out(&self, start: usize, position: u64, target: &mut [u8]) {
+        let [(first, length), (second, _)] = self.pieces(start, position, target.len());
+        let (head, tail) = target.split_at_mut(length);
+        self.segment.read(first, head);
+        if !tail.is_empty() {
+            self.segment.read(second, tail);
+        }
+    }
+}
+
 impl Lane for ShmLane {
     fn mailbox_depth(&self) -> u64 {
         u64::from(self.layout.slots)
@@ -363,20 +375,29 @@ impl Lane for ShmLane {
     }
 
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
-        let position = cursor.bytes.wrapping_add(skip);
-        let [(first, length), (second, _)] =
-            self.pieces(self.sinks.receives, position, target.len());
-        let (head, tail) = target.split_at_mut(length);
-        self.segment.read(first, head);
-        if !tail.is_empty() {
-            self.segment.read(second, tail);
-        }
+        self.copy_out(self.sinks.receives, cursor.bytes.wrapping_add(skip), target);
     }
 
     #[inline]
     fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
         cursor.bytes = cursor.bytes.wrapping_add(length);
         self.incoming().sink_taken.store(cursor.bytes, Ordering::Release);
+    }
+
+    fn look_back(&self, message: u64, payload: &mut [u8; 120]) -> Option<Slot> {
+        let ring = Ring::new(&self.sends);
+        let cursor = ReceiveCursor { messages: message, ..ReceiveCursor::default() };
+        let slot = ring.peek(&cursor).ok()??;
+        ring.read(&cursor, 0, &mut payload[..usize::from(slot.length)]);
+        Some(Slot::from(slot))
+    }
+
+    fn view_back(&self, position: u64, target: &mut [u8]) -> bool {
+        if target.len() > self.layout.sink_bytes as usize {
+            return false;
+        }
+        self.copy_out(self.sinks.sends, position, target);
+        true
     }
 
     fn post(&self, word: usize, value: u64) {

@@ -307,6 +307,15 @@ fn room(size: u64, sent: u64, taken: &mut u64, seen: u64, wanted: u64) -> u64 {
     free(*taken)
 }
 
+fn copy_out(sink: &[u8], position: u64, target: &mut [u8]) {
+    assert!(target.len() <= sink.len(), "a view is not longer than the sink");
+    let place = index(position % bytes_of(sink.len()));
+    let first = target.len().min(sink.len() - place);
+    let (head, tail) = target.split_at_mut(first);
+    head.copy_from_slice(&sink[place..place + first]);
+    tail.copy_from_slice(&sink[..tail.len()]);
+}
+
 impl Lane for SimLane {
     fn mailbox_depth(&self) -> u64 {
         self.shared.lock().settings.mailbox_depth
@@ -371,6 +380,18 @@ impl Lane for SimLane {
         Ok(Some(Slot { tag: slot.tag, length: slot.length }))
     }
 
+    fn look_back(&self, message: u64, payload: &mut [u8; MESSAGE_BYTES]) -> Option<Slot> {
+        // One that is on its way is nowhere to be found.
+        let shared = self.lock();
+        let slot = shared.ends[1 - self.end].slot(message);
+        let length = usize::from(slot.length);
+        if slot.sequence != message + 1 || length > MESSAGE_BYTES {
+            return None;
+        }
+        payload[..length].copy_from_slice(&slot.bytes[..length]);
+        Some(Slot { tag: slot.tag, length: slot.length })
+    }
+
     fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
         let shared = self.lock();
         let slot = shared.ends[self.end].slot(cursor.messages);
@@ -391,13 +412,17 @@ impl Lane for SimLane {
 
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
         let shared = self.lock();
-        let sink = &shared.ends[self.end].sink;
-        assert!(target.len() <= sink.len(), "a view is not longer than the sink");
-        let place = index((cursor.bytes + skip) % bytes_of(sink.len()));
-        let first = target.len().min(sink.len() - place);
-        let (head, tail) = target.split_at_mut(first);
-        head.copy_from_slice(&sink[place..place + first]);
-        tail.copy_from_slice(&sink[..tail.len()]);
+        copy_out(&shared.ends[self.end].sink, cursor.bytes + skip, target);
+    }
+
+    fn view_back(&self, position: u64, target: &mut [u8]) -> bool {
+        let shared = self.lock();
+        let sink = &shared.ends[1 - self.end].sink;
+        let fits = target.len() <= sink.len();
+        if fits {
+            copy_out(sink, position, target);
+        }
+        fits
     }
 
     fn release(&self, cursor: &mut ReceiveCursor, length: u64) {

@@ -180,6 +180,13 @@ pub fn moved(connection: Connection) {
     }
 }
 
+/// A connection that a forked process took off the fabric is about to be registered in `epfd`, or
+/// was: that is the kernel's alone.
+pub fn forget_here(epfd: RawFd, connection: Connection) {
+    drop(set_of(epfd, false));
+    forget(connection);
+}
+
 /// The connection turns out to be none: its registrations become the kernel's alone.
 pub fn forget(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
@@ -188,6 +195,9 @@ pub fn forget(connection: Connection) {
     for (epfd, entry) in table::walk(0, u32::MAX) {
         let Entry::Epoll(number) = entry else { continue };
         let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        if set.inherited {
+            continue;
+        }
         let indices: Vec<u32> = set.by_fd.values().copied().collect();
         for index in indices {
             let Some(registration) = set.get(index) else { continue };
@@ -202,6 +212,27 @@ pub fn forget(connection: Connection) {
             if !dormant {
                 kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
             }
+            set.remove(index);
+        }
+    }
+}
+
+/// Descriptor `fd` is about to be closed, while others refer to the connection: a registration that
+/// the program took out is taken out of the kernel's set, where the number would find it again when
+/// the connection gets it once more.
+pub fn closing(fd: RawFd, connection: Connection) {
+    if connection.local.registered.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (epfd, entry) in table::walk(0, u32::MAX) {
+        let Entry::Epoll(number) = entry else { continue };
+        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        if set.inherited {
+            continue;
+        }
+        let Some(index) = set.by_fd.get(&fd).copied() else { continue };
+        if set.get(index).is_some_and(|found| found.dormant && found.place == connection.place) {
+            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
             set.remove(index);
         }
     }

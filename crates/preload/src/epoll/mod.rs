@@ -21,8 +21,8 @@ mod wait;
 
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, c_int};
 
-pub use control::{closed, control, forget, moved, watched};
-pub use sets::{after_fork, before_fork, created, destroyed, is_ours, retain};
+pub use control::{closed, closing, control, forget, forget_here, moved, watched};
+pub use sets::{after_fork, before_fork, created, destroyed, forked, is_ours, retain};
 pub use wait::wait;
 
 const IN: u32 = bits(EPOLLIN);

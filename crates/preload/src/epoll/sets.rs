@@ -32,6 +32,8 @@ pub(super) struct Set {
     pub(super) room: bool,
     /// Another set, or a poll, waits for this one.
     pub(super) nested: bool,
+    /// It came by fork and this process did not use it: the kernel's side is another's.
+    pub(super) inherited: bool,
 }
 
 pub(super) type Slot = LocalLock<Set>;
@@ -61,7 +63,9 @@ pub fn created(epfd: RawFd) {
 /// The set behind `epfd`; made here for one that came by other ways than `epoll_create`.
 pub(super) fn set_of(epfd: RawFd, make: bool) -> Option<LocalGuard<'static, Set>> {
     if let Entry::Epoll(number) = table::get(epfd) {
-        return set_at(number)?.lock();
+        let mut set = set_at(number)?.lock()?;
+        set.inherited = false;
+        return Some(set);
     }
     if !make || !table::covers(epfd) {
         return None;
@@ -159,6 +163,13 @@ pub fn before_fork() {
 pub fn after_fork() {
     all_sets().for_each(ForkLock::give_back);
     FREE_SETS.give_back();
+}
+
+/// In a forked child.
+pub fn forked() {
+    for mut set in all_sets().filter_map(Slot::lock) {
+        set.inherited = true;
+    }
 }
 
 /// True when `epfd` holds connections that need more than the kernel's wait.

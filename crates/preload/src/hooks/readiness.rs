@@ -4,7 +4,7 @@ use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespe
 
 use super::sockets::track_unconnected;
 use super::{as_int, kernel};
-use crate::connection::find;
+use crate::connection::{find, tracked};
 use crate::poll::Selection;
 use crate::real::real;
 use crate::{cancel, epoll, poll, sys};
@@ -229,6 +229,9 @@ pub(super) unsafe extern "C-unwind" fn epoll_ctl(
     }
     if let Some(connection) = find(fd) {
         return epoll::control(epfd, operation, fd, event, connection);
+    }
+    if let Some(connection) = tracked(fd) {
+        epoll::forget_here(epfd, connection);
     }
     real!(epoll_ctl as fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
         (epfd, operation, fd, event),

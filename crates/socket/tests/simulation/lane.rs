@@ -64,6 +64,14 @@ impl Lane for Hooked<'_> {
         self.now().view(cursor, skip, target);
     }
 
+    fn look_back(&self, message: u64, payload: &mut [u8; 120]) -> Option<Slot> {
+        self.now().look_back(message, payload)
+    }
+
+    fn view_back(&self, position: u64, target: &mut [u8]) -> bool {
+        self.now().view_back(position, target)
+    }
+
     fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
         self.now().release(cursor, length);
     }

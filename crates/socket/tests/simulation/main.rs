@@ -71,6 +71,7 @@ fn mistakes_of_a_driver_are_found() {
         (150, Faults { close_before_bells: true, ..none }),
         (6870, Faults { one_count_of_sleepers: true, ..none }),
         (570, Faults { attach_without_arming: true, ..none }),
+        (0, Faults { send_nothing_again: true, ..none }),
     ];
     for (from, faults) in planted {
         let seed = found(faults, from);

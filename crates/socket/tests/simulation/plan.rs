@@ -23,6 +23,7 @@ pub struct Faults {
     pub keep_owed_bells: bool,
     pub bells_uncounted: bool,
     pub close_before_bells: bool,
+    pub send_nothing_again: bool,
 }
 
 /// One run.

@@ -102,6 +102,12 @@ impl Reader {
             && !send.is_back_for_good()
             && !send.is_shut()
         {
+            if world.chance(2)
+                && let Ok(mut receive) = host.receive.try_borrow_mut()
+                && world.origin(self.host, &mut receive) == Origin::Lane
+            {
+                receive.recall(&world.lane(self.host));
+            }
             world.leave(self.host, &mut send, Leave::ForGood);
         }
     }
@@ -109,6 +115,12 @@ impl Reader {
     fn attempt(&mut self, world: &World) {
         world.decide(self.host);
         let host = &world.hosts[self.host];
+        if host.has_lane.get()
+            && let Ok(mut send) = host.send.try_borrow_mut()
+            && send.is_called_back(&world.lane(self.host))
+        {
+            world.leave(self.host, &mut send, Leave::ForGood);
+        }
         let attempt = self.try_receive(world);
         if host.is_gone() {
             return;

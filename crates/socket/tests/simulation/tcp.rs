@@ -47,6 +47,13 @@ impl Pipe {
         Some(size)
     }
 
+    /// The same, without a limit.
+    pub fn send_all(&mut self, bytes: &[u8], arrives: u64) {
+        let capacity = std::mem::replace(&mut self.capacity, usize::MAX);
+        self.send(bytes, arrives);
+        self.capacity = capacity;
+    }
+
     /// A bell: there is always room for one more byte.
     pub fn ring(&mut self, arrives: u64) {
         if !self.deaf && self.end.is_none() && self.reset.is_none() {

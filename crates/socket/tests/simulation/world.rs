@@ -423,13 +423,30 @@ impl World {
             self.bell(number, send);
         }
         if !host.is_gone() {
-            send.go_back(&lane);
+            let unread = send.go_back(&lane);
+            if !self.plan.faults.send_nothing_again {
+                // A kernel holds more than a lane does.
+                self.pipes[number].borrow_mut().send_all(&unread, self.arrival());
+            }
+            send.begin_tcp();
+            send.wrote_tcp(unread.len());
+            if how == Leave::ForGood && send.is_shut() {
+                self.pipes[number].borrow_mut().finish(self.arrival());
+            }
         }
+    }
+
+    /// The sending direction of a host is on TCP again.
+    pub fn is_back(&self, number: usize) -> bool {
+        self.hosts[number].send.try_borrow().is_ok_and(|send| !send.on_lane())
     }
 
     /// Where the receiving direction stands, after everything that is due there was done.
     pub fn origin(&self, number: usize, receive: &mut ReceiveSide) -> Origin {
         let (host, lane) = (&self.hosts[number], self.lane(number));
+        if host.peer.get() != Peer::Alive {
+            receive.recall_is_void(&lane);
+        }
         loop {
             match receive.origin(&lane) {
                 Origin::Back => {

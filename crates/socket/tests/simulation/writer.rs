@@ -50,6 +50,8 @@ impl Writer {
             State::Over => Ready::Over,
             State::Nap => Ready::Soon,
             State::Choose if self.must_listen_first(world) => Ready::No,
+            // It sleeps in slices, for the case that another thread took its direction back.
+            State::Asleep if world.is_back(self.host) => Ready::Now,
             State::Asleep if !wakes => Ready::No,
             State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
             _ => Ready::Now,
