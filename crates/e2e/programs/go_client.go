@@ -1,6 +1,8 @@
 // A client whose sockets no library sees: connects, sends, and compares what comes back.
 //
 // usage: go_client PORT     against exchange.py server
+//
+//	go_client on FD    on a connection that it inherits
 package main
 
 import (
@@ -8,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 )
 
 const size = 300000
@@ -27,8 +30,17 @@ func check(err error) {
 	}
 }
 
+func open() (net.Conn, error) {
+	if os.Args[1] != "on" {
+		return net.Dial("tcp", "127.0.0.1:"+os.Args[1])
+	}
+	fd, err := strconv.Atoi(os.Args[2])
+	check(err)
+	return net.FileConn(os.NewFile(uintptr(fd), "connection"))
+}
+
 func main() {
-	connection, err := net.Dial("tcp", "127.0.0.1:"+os.Args[1])
+	connection, err := open()
 	check(err)
 	_, err = connection.Write(pattern(3))
 	check(err)

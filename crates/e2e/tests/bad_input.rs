@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         a_static_program_keeps_working,
         a_static_program_inherits_a_connection_in_use,
         a_go_program_keeps_working,
+        a_go_program_inherits_a_connection_in_use,
         an_unwritable_directory_of_the_daemon_costs_the_fabric_only,
         a_switched_off_fabric_is_tcp,
     ];
@@ -277,23 +278,41 @@ fn a_static_program_inherits_a_connection_in_use() -> Outcome {
     program::python()?;
     let node = Node::new();
     let binary = static_client(&node)?;
+    inherits(&node, &binary);
+    Ok(())
+}
+
+/// A program whose calls nobody sees becomes the client of a connection in use.
+fn inherits(node: &Node, binary: &std::path::Path) {
     let client = |words: &[&str]| {
-        let mut command = python(&node, words, &["--exec"]);
-        command.env("EXCHANGE_PROGRAM", &binary);
+        let mut command = python(node, words, &["--exec"]);
+        command.env("EXCHANGE_PROGRAM", binary);
         command
     };
-    let (server, _) = exchange(&node, |words| python(&node, words, &["--twice"]), client);
+    let (server, _) = exchange(node, |words| python(node, words, &["--twice"]), client);
     let statistics = server.statistics();
     // The first exchange went over the lane, the second over TCP again.
     assert!(statistics.fabric.received >= 200_000, "{}", server.report());
     assert!(statistics.tcp.received >= 300_000, "{}", server.report());
-    Ok(())
 }
 
 fn a_go_program_keeps_working() -> Outcome {
     program::python()?;
-    let go = program::find("go")?;
     let node = Node::new();
+    foreign(&node, &go_client(&node)?);
+    Ok(())
+}
+
+fn a_go_program_inherits_a_connection_in_use() -> Outcome {
+    program::python()?;
+    let node = Node::new();
+    inherits(&node, &go_client(&node)?);
+    Ok(())
+}
+
+/// Compiles the Go client: linked dynamically where Go can.
+fn go_client(node: &Node) -> Result<PathBuf, Skip> {
+    let go = program::find("go")?;
     let binary = node.directory().join("go_client");
     let mut command = Command::new(go);
     command
@@ -307,8 +326,7 @@ fn a_go_program_keeps_working() -> Outcome {
     if !output.status.success() {
         return Err(Skip(format!("go: {}", String::from_utf8_lossy(&output.stderr))));
     }
-    foreign(&node, &binary);
-    Ok(())
+    Ok(binary)
 }
 
 /// The daemon cannot be started: a warning, and plain TCP.

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Scripts whose interpreter is a script, as deep as the kernel follows them.
 const SCRIPT_DEPTH_MAX: usize = 4;
+/// Bytes of notes that are looked at.
+const NOTES_BYTES_MAX: u64 = 4096;
 /// Program headers that are read; ordinary programs have about a dozen.
 const HEADERS_MAX: u16 = 128;
 /// Longest `#!` line of the kernel, bytes.
@@ -99,6 +101,8 @@ pub enum Linkage {
     },
     /// With rights of its own: the linker ignores libraries that users name.
     Privileged,
+    /// As any, but it is a Go program, whose runtime makes system calls by itself.
+    Go,
 }
 
 impl Linkage {
@@ -110,6 +114,7 @@ impl Linkage {
             Self::OtherMachine => "is made for another kind of machine than weft".to_owned(),
             Self::OtherLibc { linker } => format!("is linked by {linker}, not by glibc"),
             Self::Privileged => "runs with rights of its own (setuid or capabilities)".to_owned(),
+            Self::Go => "is a Go program, which calls the kernel past every library".to_owned(),
         })
     }
 
@@ -171,7 +176,8 @@ fn is_privileged(path: &Path, file: &File) -> bool {
 
 /// Reads the ELF header and the program headers; `None` for what is no ELF file.
 fn elf_linkage(file: &File, start: &[u8]) -> Option<Linkage> {
-    const PROGRAM_INTERPRETER: u32 = 3;
+    const PROGRAM_INTERPRETER: u64 = 3;
+    const PROGRAM_NOTE: u64 = 4;
     const ELF_64_LITTLE: [u8; 2] = [2, 1];
     if !start.starts_with(b"\x7fELF") {
         return None;
@@ -185,21 +191,44 @@ fn elf_linkage(file: &File, start: &[u8]) -> Option<Linkage> {
     let table = number(start, 32, 8)?;
     let size = number(start, 54, 2)?;
     let count = number(start, 56, 2)?.min(u64::from(HEADERS_MAX));
+    let mut found = Linkage::Static;
+    let mut is_go = false;
     for place in 0..count {
         let mut header = [0_u8; 56];
         file.read_exact_at(&mut header, table.checked_add(place.checked_mul(size)?)?).ok()?;
-        if number(&header, 0, 4)? == u64::from(PROGRAM_INTERPRETER) {
-            let mut linker = vec![0_u8; usize::try_from(number(&header, 32, 8)?.min(256)).ok()?];
-            file.read_exact_at(&mut linker, number(&header, 8, 8)?).ok()?;
+        let (kind, offset, length) =
+            (number(&header, 0, 4)?, number(&header, 8, 8)?, number(&header, 32, 8)?);
+        if kind == PROGRAM_INTERPRETER {
+            let mut linker = vec![0_u8; usize::try_from(length.min(256)).ok()?];
+            file.read_exact_at(&mut linker, offset).ok()?;
             let linker = String::from_utf8_lossy(&linker).trim_end_matches('\0').to_owned();
-            return Some(if linker.contains("ld-linux") {
+            found = if linker.contains("ld-linux") {
                 Linkage::Dynamic
             } else {
                 Linkage::OtherLibc { linker }
-            });
+            };
+        }
+        if kind == PROGRAM_NOTE {
+            let mut notes = vec![0_u8; usize::try_from(length.min(NOTES_BYTES_MAX)).ok()?];
+            is_go |= file.read_exact_at(&mut notes, offset).is_ok() && names_go(&notes);
         }
     }
-    Some(Linkage::Static)
+    Some(if is_go && found == Linkage::Dynamic { Linkage::Go } else { found })
+}
+
+/// True when one of the notes is what Go's linker writes: owner `Go`, type 4, the build's name.
+fn names_go(notes: &[u8]) -> bool {
+    const TYPE: u64 = 4;
+    let aligned = |length: u64| usize::try_from(length).ok()?.checked_next_multiple_of(4);
+    let mut rest = notes;
+    let mut next = || {
+        let (name, description) = (number(rest, 0, 4)?, number(rest, 4, 4)?);
+        let is_go = number(rest, 8, 4)? == TYPE && rest.get(12..16)? == b"Go\0\0";
+        let behind = aligned(name)?.checked_add(aligned(description)?)?.checked_add(12)?;
+        rest = rest.get(behind..)?;
+        Some(is_go)
+    };
+    std::iter::from_fn(&mut next).any(|is_go| is_go)
 }
 
 /// A little-endian number of up to 8 bytes.
@@ -237,6 +266,23 @@ mod tests {
         file.extend(header);
         file.extend(linker);
         file
+    }
+
+    #[test]
+    fn notes_of_go_are_told_from_others() {
+        let note = |owner: &[u8; 4], kind: u32, description: &[u8]| {
+            let length = u32::try_from(description.len()).expect("short");
+            let mut note = [4, length, kind].map(u32::to_le_bytes).concat();
+            note.extend(owner);
+            note.extend(description);
+            note.resize(note.len().next_multiple_of(4), 0);
+            note
+        };
+        let (gnu, go) = (note(b"GNU\0", 3, b"name"), note(b"Go\0\0", 4, b"of a build"));
+        assert!(names_go(&go) && names_go(&[gnu.clone(), go.clone()].concat()));
+        assert!(!names_go(&gnu) && !names_go(&[]) && !names_go(&go[..14]));
+        assert!(!names_go(&note(b"Go\0\0", 3, b"")), "another kind");
+        assert!(!names_go(&[255; 64]), "lengths beyond all");
     }
 
     #[test]
