@@ -163,6 +163,9 @@ fn look(fds: &mut [pollfd]) -> (c_int, bool) {
     (found, unsure)
 }
 
+/// In `revents` while the kernel is asked: a connection that is on the fabric, or may come there.
+const MAY_MOVE: c_short = libc::POLLNVAL;
+
 fn has_others(fds: &[pollfd]) -> bool {
     fds.iter().any(|entry| entry.fd >= 0 && laned(entry.fd).is_none())
 }
@@ -181,10 +184,13 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
     for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
         *copy = *entry;
         copy.revents = 0;
+        if connection::find(entry.fd).is_some() {
+            entry.revents = MAY_MOVE;
+        }
         if let Some(connection) = laned(entry.fd) {
             copy.events = compute(entry, connection).1;
             // Remembered: what is asked beside is about bells.
-            entry.revents = copy.events;
+            entry.revents = copy.events | MAY_MOVE;
             // Bells wake as bytes; what is undrained and belongs to nobody must not.
             if timeout != 0 {
                 copy.events |= POLLIN | POLLRDHUP;
@@ -194,13 +200,26 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
     let timeout = if found > 0 { 0 } else { timeout };
     let result = kernel(copies, timeout);
     if result < 0 {
-        return if found > 0 { look(fds).0 } else { result };
+        let errno = sys::errno();
+        let found = if found > 0 { look(fds).0 } else { 0 };
+        fds.iter_mut().for_each(|entry| entry.revents &= !MAY_MOVE);
+        sys::set_errno(errno);
+        return if found > 0 { found } else { result };
     }
     let mut count = 0;
-    for (copy, entry) in copies.iter().zip(fds.iter_mut()) {
+    for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
         match laned(entry.fd) {
-            None => entry.revents = copy.revents,
             Some(connection) => merge(entry, *copy, connection),
+            // It left the fabric for good meanwhile: what the kernel saw may have been bells.
+            None if copy.revents != 0
+                && entry.revents & MAY_MOVE != 0
+                && connection::find(entry.fd).is_none() =>
+            {
+                *copy = pollfd { revents: 0, ..*entry };
+                kernel(std::slice::from_mut(copy), 0);
+                entry.revents = copy.revents;
+            }
+            None => entry.revents = copy.revents,
         }
         count += c_int::from(entry.revents != 0);
     }
