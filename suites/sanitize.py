@@ -31,7 +31,7 @@ COLD = {"WEFT_SOCKET_SWITCH_CALLS": "0", "WEFT_SOCKET_SWITCH_WAIT_US": "5000000"
 # operation for none. So the program's own go straight to the library's functions.
 CALLS = """accept bind close connect dup epoll_create1 epoll_ctl epoll_wait fcntl getsockname ioctl
     listen pipe poll preadv2 pwritev2 read readv recv recvfrom recvmsg select send sendfile
-    sendmmsg sendmsg sendto shutdown socket splice write writev""".split()
+    sendmmsg sendmsg sendto shutdown socket socketpair splice write writev""".split()
 DIRECT = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
