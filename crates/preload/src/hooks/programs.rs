@@ -1,6 +1,7 @@
 //! exec in its forms that a library can stand before, and fork.
 //!
-//! What is started inherits connections that it has to be told of, see `handover`.
+//! What is started inherits connections that it has to be told of, see `handover`. `execl` and its
+//! kin call the C library's own exec inside: what they start is told of none.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
