@@ -152,6 +152,98 @@ def child_of_vfork_in_use_without_weft(c):
     return popened(c, without_weft())
 
 
+def words(*values):
+    return (ctypes.c_char_p * (len(values) + 1))(*values, None)
+
+
+def execs(call):
+    """Amid a connection a child becomes a shell by a call of the C library.
+
+    What is decorated gives the call's arguments for a command and an environment.
+    """
+
+    def decorated(arguments):
+        return case(amid_a_connection(call, arguments))
+
+    return decorated
+
+
+def amid_a_connection(call, arguments):
+    class Case:
+        def server(t):
+            c = t.accept()
+            c.sendall(exactly(c, 5)[::-1])
+            n = c.fileno()
+            os.set_inheritable(n, True)
+            libc = ctypes.CDLL(None)
+            command = b"head -c 10 <&%d | tr a-z A-Z >&%d" % (n, n)
+            environment = words(*(b"%s=%s" % pair for pair in os.environb.items()))
+            pid = os.fork()
+            if pid == 0:
+                getattr(libc, call)(*arguments(command, environment))
+                os._exit(99)
+            t.say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            # Its child is gone, and it goes on.
+            t.sync()
+            c.sendall(exactly(c, 4)[::-1])
+            c.close()
+
+        def client(t):
+            s = t.connect()
+            s.sendall(b"first")
+            t.say(exactly(s, 5))
+            s.sendall(b"some words")
+            t.say(exactly(s, 10))
+            t.sync()
+            s.sendall(b"last")
+            t.say(until_end(s))
+
+    Case.__name__ = arguments.__name__
+    return Case
+
+
+@execs("execl")
+def execl_in_use(command, environment):
+    return b"/bin/sh", b"sh", b"-c", command, None
+
+
+@execs("execlp")
+def execlp_in_use(command, environment):
+    # More than registers hold, and than the library keeps without its allocator.
+    many = [b"%d" % number for number in range(300)]
+    whole = b'test "$*" = "$(seq -s " " 0 299)" && ' + command
+    return b"sh", b"sh", b"-c", whole, b"sh", *many, None
+
+
+@execs("execle")
+def execle_in_use(command, environment):
+    whole = b'test -n "$PATH" && ' + command
+    return b"/bin/sh", b"sh", b"-c", whole, None, environment
+
+
+@execs("execle")
+def execle_in_use_without_weft(command, environment):
+    path = b"PATH=" + os.environb[b"PATH"]
+    return b"/bin/sh", b"sh", b"-c", command, None, words(path)
+
+
+@execs("fexecve")
+def fexecve_in_use(command, environment):
+    program = os.open("/bin/sh", os.O_RDONLY | os.O_CLOEXEC)
+    return program, words(b"sh", b"-c", command), environment
+
+
+@execs("execveat")
+def execveat_in_use(command, environment):
+    directory = os.open("/bin", os.O_RDONLY)
+    return directory, b"sh", words(b"sh", b"-c", command), environment, 0
+
+
+@execs("syscall")
+def exec_by_number_in_use(command, environment):
+    return 59, b"/bin/sh", words(b"sh", b"-c", command), environment
+
+
 @case
 class shells_use_an_inherited_connection:
     LIBC = ctypes.CDLL(None)

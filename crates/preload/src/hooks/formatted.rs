@@ -1,12 +1,9 @@
 //! dprintf and its relatives: formatted output to a descriptor, which the C library writes inside
 //! itself, where no hook sees it.
-//!
-//! Functions with a variable list of arguments cannot be written in Rust. What the program calls is
-//! a few instructions that lay the registers out as a `va_list` of the System V ABI for x86-64
-//! (section 3.5.7) and call the function that takes one.
 
 use libc::{c_char, c_int, c_void};
 
+use super::variadic::variadic;
 use super::{kernel, returned};
 use crate::connection::find;
 use crate::real::real;
@@ -84,48 +81,6 @@ unsafe extern "C-unwind" fn __vdprintf_chk(
     }
     real!(__vdprintf_chk as fn(c_int, c_int, *const c_char, Arguments) -> c_int,
         (fd, level, format, arguments), else ours())
-}
-
-/// A function with a variable list of arguments behind `$named` of 8 bytes each: calls `$target`
-/// with the list in register `$list`.
-macro_rules! variadic {
-    ($name:ident, $named:literal, $target:ident, $list:literal) => {
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $name() {
-            // The area of registers at 0 (six of 8 bytes, then eight of 16), the list behind it at
-            // 176; the return address is at 216, and what came on the stack behind that.
-            core::arch::naked_asm!(
-                "sub rsp, 216",
-                "mov [rsp + 16], rdx",
-                "mov [rsp + 24], rcx",
-                "mov [rsp + 32], r8",
-                "mov [rsp + 40], r9",
-                "test al, al",
-                "je 2f",
-                "movaps [rsp + 48], xmm0",
-                "movaps [rsp + 64], xmm1",
-                "movaps [rsp + 80], xmm2",
-                "movaps [rsp + 96], xmm3",
-                "movaps [rsp + 112], xmm4",
-                "movaps [rsp + 128], xmm5",
-                "movaps [rsp + 144], xmm6",
-                "movaps [rsp + 160], xmm7",
-                "2:",
-                "mov dword ptr [rsp + 176], {registers}",
-                "mov dword ptr [rsp + 180], 48",
-                "lea rax, [rsp + 224]",
-                "mov [rsp + 184], rax",
-                "mov [rsp + 192], rsp",
-                concat!("lea ", $list, ", [rsp + 176]"),
-                "call {target}",
-                "add rsp, 216",
-                "ret",
-                registers = const 8 * $named,
-                target = sym $target,
-            )
-        }
-    };
 }
 
 variadic!(dprintf, 2, vdprintf, "rdx");

@@ -7,6 +7,7 @@
 mod aliases;
 mod descriptors;
 mod formatted;
+mod listed;
 mod programs;
 mod raw;
 mod readiness;
@@ -16,6 +17,7 @@ mod sockets;
 mod spawn;
 mod splice;
 mod streams;
+mod variadic;
 mod vectors;
 
 use libc::c_int;

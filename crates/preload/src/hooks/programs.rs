@@ -1,7 +1,6 @@
 //! exec in its forms that a library can stand before, and fork.
 //!
-//! What is started inherits connections that it has to be told of, see `handover`. `execl` and its
-//! kin call the C library's own exec inside: what they start is told of none.
+//! What is started inherits connections that it has to be told of, see `handover`.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -121,6 +120,51 @@ pub(super) unsafe extern "C-unwind" fn execvp(
 ) -> c_int {
     // SAFETY: execvp is execvpe with the program's environment.
     unsafe { execvpe(file, arguments, environment()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fexecve(
+    fd: c_int,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) -> c_int {
+    let exec = |environment| {
+        real!(fexecve as fn(c_int, *const *const c_char, *const *const c_char) -> c_int,
+            (fd, arguments, environment),
+            else as_int(kernel!(SYS_execveat, fd, c"".as_ptr(), arguments, environment,
+                libc::AT_EMPTY_PATH)))
+    };
+    // SAFETY: the program's promise to fexecve(3).
+    unsafe { with_handover(Some(&path_of(fd)), environment, exec) }
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+    flags: c_int,
+) -> c_int {
+    let exec = |environment| {
+        real!(execveat as fn(c_int, *const c_char, *const *const c_char, *const *const c_char,
+                c_int) -> c_int,
+            (directory, path, arguments, environment, flags),
+            else as_int(kernel!(SYS_execveat, directory, path, arguments, environment, flags)))
+    };
+    // SAFETY: the program's promise to execveat(2).
+    let found = unsafe { name(path) }.map(|name| match directory {
+        libc::AT_FDCWD => PathBuf::from(name),
+        _ if name.is_empty() => path_of(directory),
+        _ => path_of(directory).join(name),
+    });
+    // SAFETY: as above.
+    unsafe { with_handover(found.as_deref(), environment, exec) }
+}
+
+/// A path to what is open as `fd`.
+fn path_of(fd: c_int) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{fd}"))
 }
 
 #[unsafe(no_mangle)]
