@@ -280,6 +280,29 @@ class shells_use_an_inherited_connection:
 
 
 @case
+class child_of_vfork_keeps_a_connection_by_its_number:
+    def server(t):
+        c = t.accept(warm=False)
+        out, into = os.pipe()
+        n = c.fileno()
+        command = f"read go; head -c 5 <&{n} | tr a-z A-Z >&{n}"
+        child = subprocess.Popen(["sh", "-c", command], stdin=out, pass_fds=[n])
+        for _ in range(100):
+            c.sendall(exactly(c, 4)[::-1])
+        os.write(into, b"go\n")
+        t.say(child.wait())
+        c.close()
+
+    def client(t):
+        s = t.connect(warm=False)
+        for _ in range(100):
+            s.sendall(b"ping")
+            exactly(s, 4)
+        s.sendall(b"words")
+        t.say(until_end(s))
+
+
+@case
 class programs_are_started_beside_a_connection:
     def server(t):
         c = t.accept()

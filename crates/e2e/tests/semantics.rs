@@ -144,11 +144,12 @@ fn leaves(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, altogether or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 19] = [
         "stdin_and_stdout_of_a_program",
         "stdout_of_a_program_in_the_client",
         "started_by_posix_spawn",
         "replaced_by_exec",
+        "child_of_vfork_keeps_a_connection_by_its_number",
         "passed_to_another_process",
         "low_water_mark_of_a_listener",
         // Nothing is said before the client closes, or while nobody accepted.

@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use libc::c_char;
 use rustix::io::FdFlags;
+use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, phase};
 use crate::table::{self, Entry};
@@ -188,9 +189,12 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         let Some(connection) = arena::at(place) else { continue };
         if connection.phase() != phase::LANED {
             let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::CLOEXEC);
-            if itself && !flags.contains(FdFlags::CLOEXEC) {
-                // The new program may use it, where nobody sees.
+            // The new program may use it, where nobody sees.
+            if !flags.contains(FdFlags::CLOEXEC) && itself {
                 connection.decide_for_kernel(fd);
+            } else if !flags.contains(FdFlags::CLOEXEC) {
+                // The parent's number: it goes on using the connection beside its child.
+                connection.stay_unless_moved(TcpReason::RawUse);
             }
             continue;
         }

@@ -29,10 +29,13 @@ impl Connection {
         let lane = receiving.lane?;
         self.follow(fd, lane);
         loop {
-            if self.origin(fd, receiving.state, lane) != Origin::Lane {
-                return None;
-            }
             let ends = self.has(flag::READING_SHUT) || self.peer() != peer::ALIVE;
+            match self.origin(fd, receiving.state, lane) {
+                Origin::Lane => {}
+                // Bells come before the data on TCP: what the kernel sees next is one of them.
+                Origin::Bells(_) => return Some(ends),
+                Origin::Tcp { .. } | Origin::Back => return None,
+            }
             let readable = receiving.state.readable(lane);
             // Only that it goes on over TCP, since just now: there may be nothing.
             if !readable || receiving.state.origin(lane) != Origin::Back {
