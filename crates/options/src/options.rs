@@ -197,6 +197,18 @@ impl Options {
         self.setting(Id::SocketSwitchWaitUs).number
     }
 
+    /// Lanes that a process may have at a time.
+    #[must_use]
+    pub fn socket_lanes_max(&self) -> usize {
+        self.place(Id::SocketLanesMax)
+    }
+
+    /// Milliseconds without traffic after which another connection may get the lane of one.
+    #[must_use]
+    pub fn socket_rest_ms(&self) -> u64 {
+        self.setting(Id::SocketRestMs).number
+    }
+
     /// Endpoints that a node may have.
     #[must_use]
     pub fn daemon_endpoints_max(&self) -> usize {

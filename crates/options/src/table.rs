@@ -27,6 +27,10 @@ pub enum Id {
     SocketSwitchBytes,
     /// `socket.switch_wait_us`.
     SocketSwitchWaitUs,
+    /// `socket.lanes_max`.
+    SocketLanesMax,
+    /// `socket.rest_ms`.
+    SocketRestMs,
     /// `daemon.endpoints_max`.
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
@@ -210,7 +214,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 14] = [
+pub const TABLE: [Entry; 16] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -316,6 +320,25 @@ pub const TABLE: [Entry; 14] = [
                connection switches later. No memory.",
     },
     Entry {
+        id: Id::SocketLanesMax,
+        name: "socket.lanes_max",
+        kind: integer(1_536, 1, 1_048_576),
+        unit: "lanes",
+        category: Category::Sockets,
+        text: "Connections of a process that are on the fabric at a time; with as many, others \
+               stay on TCP until some rest and give theirs back. Memory: about 16 KiB each when \
+               idle, twice `socket.sink_bytes` once it was full.",
+    },
+    Entry {
+        id: Id::SocketRestMs,
+        name: "socket.rest_ms",
+        kind: integer(250, 0, 86_400_000),
+        unit: "ms",
+        category: Category::Sockets,
+        text: "How long a connection moves nothing before it may lose its place among \
+               `socket.lanes_max` to one that is in use. No memory.",
+    },
+    Entry {
         id: Id::DaemonEndpointsMax,
         name: "daemon.endpoints_max",
         kind: integer(256, 1, 256),
@@ -331,8 +354,8 @@ pub const TABLE: [Entry; 14] = [
         unit: "connections",
         category: Category::Daemon,
         text: "Direct-socket connections a node may have; further ones stay on TCP. Memory: \
-               about 1 KiB each in the daemon, and twice `socket.sink_bytes` each in the \
-               programs, 8 GiB in all by default if every one of them was filled.",
+               about 1 KiB each in the daemon; for those of the programs see \
+               `socket.lanes_max`.",
     },
     Entry {
         id: Id::DaemonSocket,

@@ -54,6 +54,10 @@ pub mod flag {
     pub const NO_DELAY: u32 = 128;
     /// The same of TCP_CORK.
     pub const CORKED: u32 = 256;
+    /// The lane is being given back.
+    pub const GIVING_BACK: u32 = 512;
+    /// It wanted a lane when the process had no more of them.
+    pub const NO_LANE: u32 = 1024;
 }
 
 /// What the kernel said about the peer.
@@ -123,6 +127,8 @@ pub struct Local {
     pub full_since: AtomicU64,
     /// What the peer had taken by then.
     pub full_taken: AtomicU64,
+    /// Bytes that it had moved over lanes, in both directions, when that was last looked at.
+    pub moved_before: AtomicU64,
 }
 
 const PLACES: usize = 1 << 16;
@@ -235,8 +241,7 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     shared.moved.store(0, Ordering::Relaxed);
     shared.owed.store(0, Ordering::Relaxed);
     shared.drained.store(0, Ordering::Relaxed);
-    let token = TOKENS.fetch_add(1, Ordering::Relaxed);
-    shared.token.store(u64::from(process::pid()) << 32 | token, Ordering::Relaxed);
+    shared.token.store(new_token(), Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.
     unsafe { *shared.receive.get() = ReceiveSide::default() };
     // SAFETY: as above.
@@ -249,8 +254,14 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     connection.local.share.store(0, Ordering::Relaxed);
     connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);
+    connection.local.moved_before.store(0, Ordering::Relaxed);
     shared.phase.store(phase::FRESH, Ordering::Release);
     Some(connection)
+}
+
+/// A number for the daemon that no other offer of this node has.
+pub fn new_token() -> u64 {
+    u64::from(process::pid()) << 32 | TOKENS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Gives the place of a connection without references back.

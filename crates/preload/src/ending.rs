@@ -56,13 +56,14 @@ impl Connection {
     /// The last descriptor is closed: tells the peer how.
     fn end(&self, fd: RawFd) {
         match self.phase() {
-            phase::FRESH => stats::stays_on_tcp(TcpReason::ShortLived),
-            phase::PENDING => {
-                control::withdraw(self.token());
-                stats::stays_on_tcp(match self.side() {
-                    Side::Accepted => TcpReason::PeerNotWeft,
-                    Side::Connected => TcpReason::ShortLived,
-                });
+            waiting @ (phase::FRESH | phase::PENDING) => {
+                if waiting == phase::PENDING {
+                    control::withdraw(self.token());
+                }
+                // It had a lane before and gave it back.
+                if !self.has(flag::COUNTED) {
+                    stats::stays_on_tcp(self.why_still_on_tcp(waiting));
+                }
             }
             phase::LANED => {
                 if process::is_ending() {
@@ -77,6 +78,14 @@ impl Connection {
             }
             phase::DECLINED => self.count_kernel_bytes(fd),
             _ => {}
+        }
+    }
+
+    fn why_still_on_tcp(&self, phase: u32) -> TcpReason {
+        match (phase, self.side()) {
+            _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
+            (phase::PENDING, Side::Accepted) => TcpReason::PeerNotWeft,
+            _ => TcpReason::ShortLived,
         }
     }
 

@@ -21,7 +21,7 @@ use libc::c_char;
 use rustix::io::FdFlags;
 use weft_wire::stats::TcpReason;
 
-use crate::arena::{self, phase};
+use crate::arena::{self, flag, phase};
 use crate::table::{self, Entry};
 use crate::{log, sys};
 
@@ -187,6 +187,9 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
     for (fd, entry) in table::walk(0, u32::MAX) {
         let Entry::Connection(place) = entry else { continue };
         let Some(connection) = arena::at(place) else { continue };
+        if itself && connection.has(flag::GIVING_BACK) {
+            connection.gives_back(fd);
+        }
         if connection.phase() != phase::LANED {
             let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::CLOEXEC);
             // The new program may use it, where nobody sees.

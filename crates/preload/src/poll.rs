@@ -16,7 +16,7 @@ use crate::route::LOOK_AGAIN_MS;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
-use crate::{connection, epoll, process, sys};
+use crate::{connection, epoll, lanes, process, sys};
 
 /// Looks at lanes alone before the kernel gets its turn, over all calls of the process.
 const LOOKS_A_TURN: u32 = 16;
@@ -43,6 +43,7 @@ pub fn concerns(fds: &[pollfd]) -> bool {
 
 /// `poll` where some descriptors are connections. `timeout` in milliseconds, -1 without end.
 pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
+    lanes::look_after();
     for entry in fds.iter() {
         if let Some(connection) = connection::find(entry.fd) {
             connection.decide(entry.fd, 0);
@@ -163,8 +164,10 @@ fn look(fds: &mut [pollfd]) -> (c_int, bool) {
     (found, unsure)
 }
 
-/// In `revents` while the kernel is asked: a connection that is on the fabric, or may come there.
+/// In `revents` while the kernel is asked: a connection that is on the fabric, or may come there,
 const MAY_MOVE: c_short = libc::POLLNVAL;
+/// and one that is there now.
+const IS_LANED: c_short = libc::POLLRDBAND;
 
 fn has_others(fds: &[pollfd]) -> bool {
     fds.iter().any(|entry| entry.fd >= 0 && laned(entry.fd).is_none())
@@ -190,7 +193,7 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
         if let Some(connection) = laned(entry.fd) {
             copy.events = compute(entry, connection).1;
             // Remembered: what is asked beside is about bells.
-            entry.revents = copy.events | MAY_MOVE;
+            entry.revents = copy.events | MAY_MOVE | IS_LANED;
             // Bells wake as bytes; what is undrained and belongs to nobody must not.
             if timeout != 0 {
                 copy.events |= POLLIN | POLLRDHUP;
@@ -202,7 +205,7 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
     if result < 0 {
         let errno = sys::errno();
         let found = if found > 0 { look(fds).0 } else { 0 };
-        fds.iter_mut().for_each(|entry| entry.revents &= !MAY_MOVE);
+        fds.iter_mut().for_each(|entry| entry.revents &= !(MAY_MOVE | IS_LANED));
         sys::set_errno(errno);
         return if found > 0 { found } else { result };
     }
@@ -210,10 +213,10 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
     for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
         match laned(entry.fd) {
             Some(connection) => merge(entry, *copy, connection),
-            // It left the fabric for good meanwhile: what the kernel saw may have been bells.
+            // It left the fabric meanwhile: what the kernel saw may have been bells.
             None if copy.revents != 0
                 && entry.revents & MAY_MOVE != 0
-                && connection::find(entry.fd).is_none() =>
+                && (entry.revents & IS_LANED != 0 || connection::find(entry.fd).is_none()) =>
             {
                 *copy = pollfd { revents: 0, ..*entry };
                 kernel(std::slice::from_mut(copy), 0);

@@ -9,7 +9,8 @@ use weft_options::Options;
 use weft_socket::Limits;
 
 use crate::{
-    arena, cancel, connection, control, ending, epoll, handover, hooks, log, real, stats, table,
+    arena, cancel, control, decision, ending, epoll, handover, hooks, lanes, log, real, stats,
+    table,
 };
 
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -33,6 +34,10 @@ pub struct Settings {
     pub switch_calls: u32,
     /// Bytes after which it does.
     pub switch_bytes: u64,
+    /// Lanes that this process may have.
+    pub lanes_max: u32,
+    /// How long a connection moves nothing before it may lose its lane to another.
+    pub rest_ns: u64,
 }
 
 /// This process, without a system call.
@@ -90,7 +95,9 @@ impl Settings {
         let yields = options.shm_yields();
         let switch_calls = u32::try_from(options.socket_switch_calls()).unwrap_or(u32::MAX);
         let switch_bytes = options.socket_switch_bytes();
-        Self { options, limits, spins, yields, switch_calls, switch_bytes }
+        let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
+        let rest_ns = options.socket_rest_ms() * 1_000_000;
+        Self { options, limits, spins, yields, switch_calls, switch_bytes, lanes_max, rest_ns }
     }
 }
 
@@ -170,11 +177,14 @@ fn set_pid() {
 
 extern "C" fn before_fork() {
     // With others they could move no more.
-    connection::move_answered();
+    decision::move_answered();
+    let [forgetting, leaving] = lanes::locks();
+    forgetting.take();
     hooks::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
     epoll::before_fork();
+    leaving.take();
     for_each_connection(|connection| {
         connection.shared.refs.fetch_add(1, Ordering::Relaxed);
     });
@@ -198,10 +208,13 @@ fn for_each_connection(act: impl Fn(arena::Connection)) {
 }
 
 extern "C" fn after_fork() {
+    let [forgetting, leaving] = lanes::locks();
+    leaving.give_back();
     epoll::after_fork();
     control::lock().give_back();
     arena::lock().give_back();
     hooks::started_programs().iter().for_each(|lock| lock.give_back());
+    forgetting.give_back();
 }
 
 extern "C" fn in_forked_child() {
@@ -211,6 +224,7 @@ extern "C" fn in_forked_child() {
     arena::forked();
     epoll::forked();
     control::forked();
+    lanes::forked();
 }
 
 /// The name of the program, for the daemon's status.

@@ -12,7 +12,7 @@ use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::BYTES_TCP_SENT;
 
 use crate::arena::{Connection, flag, peer, phase};
-use crate::{epoll, log, stats, sys};
+use crate::{epoll, lanes, log, stats, sys};
 
 /// A lane that is full for so long, while the peer takes nothing, is left for TCP, ticks (about
 /// 100 ms): the kernel holds some megabytes more, and programs exist that count on that. Shorter,
@@ -71,11 +71,14 @@ impl Connection {
         if !unread.is_empty() {
             self.send_again(fd, sending, &unread);
         }
-        if how == Leave::ForGood && sending.is_shut() {
+        if how != Leave::ForNow && sending.is_shut() {
             // The peer's kernel knew nothing of an end that was told on the lane.
             let _ = rustix::net::shutdown(sys::borrow(fd), Shutdown::Write);
         }
         self.local.full_since.store(0, Ordering::Relaxed);
+        if how == Leave::GivingBack {
+            lanes::expect_back(fd, *self);
+        }
         log::debug!("connection {} sends over TCP again, {how:?}", self.place);
         true
     }
@@ -133,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// The peer went back to TCP for good, and this end follows.
+    /// The peer went back to TCP for good, or to give the lane back, and this end follows.
     #[inline]
     pub fn follow(&self, fd: RawFd, lane: &ShmLane) {
         if SendSide::is_called(lane) {
@@ -145,9 +148,9 @@ impl Connection {
     fn follow_now(&self, fd: RawFd) {
         if let Some(sending) = self.sending()
             && let Some(lane) = sending.lane
-            && sending.state.is_called_back(lane)
+            && let Some(how) = sending.state.called_back(lane)
         {
-            self.leave(fd, sending.state, lane, Leave::ForGood);
+            self.leave(fd, sending.state, lane, how);
         }
     }
 

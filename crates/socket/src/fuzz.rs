@@ -197,7 +197,7 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
             send.shut(lane, side);
         }
         4 => {
-            let how = if size.is_multiple_of(2) { Leave::ForNow } else { Leave::ForGood };
+            let how = [Leave::ForNow, Leave::GivingBack, Leave::ForGood][size % 3];
             if send.leave(lane, side, how).is_some() {
                 let most = SINK_BYTES + DEPTH * Script::MESSAGE_BYTES as u64;
                 assert!(send.go_back(lane).len() as u64 <= most, "more than a lane holds");

@@ -102,6 +102,26 @@ impl ReceiveSide {
         self.route.cross_to_tcp(lane);
     }
 
+    /// True when the peer's direction is done with the lane, and all it sent there was read.
+    pub fn is_given_back<L: Lane>(&mut self, lane: &L) -> bool {
+        // Asked first: a peer that says so stays on TCP when it is there.
+        let peer = PeerRoute::of(lane);
+        peer.leaves_for_good()
+            && peer.is_on_tcp()
+            && !self.broken
+            && self.origin(lane) == Origin::Tcp { at_most: None }
+    }
+
+    /// Goes on over TCP without the lane, as [`crate::SendSide::begin_again`].
+    pub fn begin_again(&mut self) {
+        assert!(!self.on_lane() && !self.broken, "the lane is still in use");
+        self.position = Position::default();
+        self.unrung_bytes = 0;
+        self.unrung_messages = 0;
+        self.recalls = false;
+        self.route.begin_again();
+    }
+
     /// A call that takes bytes from TCP begins; [`ReceiveSide::took_tcp`] or
     /// [`ReceiveSide::took_bells`] ends it.
     pub fn begin_tcp(&mut self) {

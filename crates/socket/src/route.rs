@@ -94,6 +94,8 @@ pub(crate) mod presence {
 pub enum Leave {
     /// Until the reader has come back from it.
     ForNow,
+    /// The other end leaves, too, and both give the lane back. They may agree on another later.
+    GivingBack,
     /// The other end leaves, too.
     ForGood,
 }
@@ -136,8 +138,14 @@ impl PeerRoute {
         lane.posted(word::CLOSED) != 0 && Self::of(lane).is_on_tcp()
     }
 
+    /// It does not come to this lane again.
     pub const fn leaves_for_good(self) -> bool {
-        self.0 & 3 == 1 + Leave::ForGood as u64
+        self.0 & 3 > Leave::GivingBack as u64
+    }
+
+    /// It leaves to give the lane back.
+    pub const fn is_giving_back(self) -> bool {
+        self.0 & 3 == 1 + Leave::GivingBack as u64
     }
 
     /// It is on the lane and stays, or can come there for the first time.
@@ -167,8 +175,20 @@ impl Outward {
         self.crossings & 1 == 1
     }
 
+    /// It does not come to this lane again.
     pub const fn is_for_good(&self) -> bool {
-        self.leaving == 1 + Leave::ForGood as u64
+        self.leaving > Leave::GivingBack as u64
+    }
+
+    /// It left, or is about to, in a way that lasts at least as long.
+    pub const fn leaves(&self, how: Leave) -> bool {
+        self.leaving > how as u64
+    }
+
+    /// On TCP, as before there was a lane.
+    pub fn begin_again(&mut self) {
+        self.crossings = 0;
+        self.leaving = 0;
     }
 
     pub fn begin_counting(&mut self) {
@@ -251,6 +271,12 @@ impl Inward {
     pub fn count(&mut self, bytes: u64) {
         self.counting = false;
         self.taken += bytes;
+    }
+
+    /// On TCP, as before there was a lane.
+    pub fn begin_again(&mut self) {
+        self.crossings = 0;
+        self.skip_to = 0;
     }
 
     /// True when the writer has posted a boundary that this side did not cross.

@@ -76,7 +76,27 @@ impl SendSide {
     /// True when this direction was sent back to TCP for good.
     #[must_use]
     pub const fn is_back_for_good(&self) -> bool {
-        !self.on_lane() && self.route.is_for_good()
+        !self.on_lane() && self.route.leaves(Leave::ForGood)
+    }
+
+    /// True when this direction is done with the lane, and another one may come: not after its end,
+    /// which another lane would not know of.
+    #[must_use]
+    pub const fn has_given_back(&self) -> bool {
+        !self.on_lane()
+            && !self.shut
+            && self.route.is_for_good()
+            && !self.route.leaves(Leave::ForGood)
+    }
+
+    /// Goes on over TCP without the lane, which both directions of both ends are done with
+    /// ([`SendSide::has_given_back`], [`crate::ReceiveSide::is_given_back`]). What was counted of
+    /// TCP stays, so that another lane can follow.
+    pub fn begin_again(&mut self) {
+        assert!(self.has_given_back(), "the lane is still in use");
+        self.cursor = SendCursor::default();
+        self.recalled = false;
+        self.route.begin_again();
     }
 
     /// A call that sends data or a bell over TCP begins; [`SendSide::wrote_tcp`] or
@@ -108,11 +128,15 @@ impl SendSide {
         PeerRoute::of(lane).leaves_for_good()
     }
 
-    /// True when the peer left the lane for good and this end did not follow yet, whether or not
-    /// its direction was ever there: the peer waits for the answer.
+    /// How the peer left the lane, when this end did not follow yet, whether or not its direction
+    /// was ever there: the peer waits for the answer.
     #[inline]
-    pub fn is_called_back<L: Lane>(&self, lane: &L) -> bool {
-        Self::is_called(lane) && !self.route.is_for_good()
+    pub fn called_back<L: Lane>(&self, lane: &L) -> Option<Leave> {
+        let peer = PeerRoute::of(lane);
+        (peer.leaves_for_good() && !self.route.is_for_good()).then(|| match peer.is_giving_back() {
+            true => Leave::GivingBack,
+            false => Leave::ForGood,
+        })
     }
 
     /// True when the program fixed the sizes of its buffers below what the sink holds: a write is

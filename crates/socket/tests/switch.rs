@@ -125,14 +125,73 @@ fn an_end_that_leaves_for_good_calls_the_other_back() {
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     SendSide::attach(&client);
     assert!(from_server.switch(&server, Side::Accepted));
-    assert!(!from_server.is_called_back(&server));
+    assert_eq!(from_server.called_back(&server), None);
     assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
     assert_eq!(from_client.go_back(&client), []);
     assert!(from_client.is_back_for_good());
-    assert!(from_server.is_called_back(&server));
+    assert_eq!(from_server.called_back(&server), Some(Leave::ForGood));
     assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
     assert_eq!(from_server.go_back(&server), []);
     assert!(!from_server.switch(&server, Side::Accepted));
+}
+
+#[test]
+fn a_lane_that_both_ends_give_back_is_followed_by_another() {
+    let (server, client) = pair();
+    let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
+    let mut at_server = ReceiveSide::default();
+    from_client.begin_tcp();
+    from_client.wrote_tcp(2);
+    SendSide::attach(&client);
+    assert!(from_server.switch(&server, Side::Accepted));
+    assert!(from_client.switch(&client, Side::Connected));
+    from_client.write(&client, &[b"a"], Limits::default()).expect("room");
+    at_server.begin_tcp();
+    at_server.took_tcp(2);
+    assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
+    assert_eq!(from_client.go_back(&client), []);
+    assert!(from_client.has_given_back());
+    assert!(!from_client.is_back_for_good(), "only this lane is left for good");
+    assert!(!from_client.switch(&client, Side::Connected));
+    assert!(!at_server.is_given_back(&server), "there is a byte to read");
+    assert_eq!(at_server.read(&server, &mut [0; 4], false).expect("it is there").bytes, 1);
+    assert_eq!(at_server.origin(&server), Origin::Back);
+    at_server.come_back(&server);
+    assert!(at_server.is_given_back(&server));
+    assert_eq!(from_server.called_back(&server), Some(Leave::GivingBack));
+    assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
+    assert_eq!(from_server.go_back(&server), []);
+
+    from_client.begin_again();
+    from_server.begin_again();
+    at_server.begin_again();
+    let (server, client) = pair();
+    SendSide::attach(&client);
+    from_client.begin_tcp();
+    from_client.wrote_tcp(3);
+    assert!(from_client.switch(&client, Side::Connected));
+    from_client.write(&client, &[b"b"], Limits::default()).expect("room");
+    assert_eq!(at_server.origin(&server), Origin::Tcp { at_most: Some(3) });
+    at_server.begin_tcp();
+    at_server.took_tcp(3);
+    assert_eq!(at_server.origin(&server), Origin::Lane);
+    let mut byte = [0];
+    at_server.read(&server, &mut byte, false).expect("it is there");
+    assert_eq!(byte, *b"b");
+}
+
+#[test]
+fn who_ended_its_direction_keeps_the_lane() {
+    let (server, client) = pair();
+    let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
+    SendSide::attach(&client);
+    assert!(from_client.switch(&client, Side::Connected));
+    assert!(from_server.switch(&server, Side::Accepted));
+    assert!(from_server.shut(&server, Side::Accepted).is_some());
+    assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
+    assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
+    assert_eq!(from_server.go_back(&server), []);
+    assert!(!from_server.has_given_back(), "another lane would not know of the end");
 }
 
 #[test]
@@ -176,7 +235,7 @@ fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
     );
     assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
     assert_eq!(back.go_back(&server), []);
-    assert!(send.is_called_back(&client));
+    assert_eq!(send.called_back(&client), Some(Leave::ForGood));
     assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
     let unread = send.go_back(&client);
     assert!(!send.unread_by_peer(&client), "it lies in the kernel now");

@@ -145,7 +145,7 @@ impl TcpReason {
             Self::DaemonRefused => "the node daemon refused",
             Self::NotLocal => "the other end is on another host",
             Self::Disabled => "switched off (socket.enable)",
-            Self::LimitReached => "a limit was reached (daemon.connections_max)",
+            Self::LimitReached => "a limit was reached (socket.lanes_max, daemon.connections_max)",
             Self::OutOfMemory => "no memory for the connection's sinks",
             Self::OutOfDescriptors => "no file descriptors left (ulimit -n)",
             Self::RawUse => "used in a way that only the kernel serves (fdopen, splice, ...)",

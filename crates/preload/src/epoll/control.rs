@@ -20,7 +20,7 @@ pub fn control(
     event: *mut libc::epoll_event,
     connection: Connection,
 ) -> c_int {
-    let decided = connection.decide(fd, 0);
+    connection.decide(fd, 0);
     let Some(mut set) = set_of(epfd, op == libc::EPOLL_CTL_ADD) else {
         return kernel_ctl(epfd, op, fd, event);
     };
@@ -40,7 +40,8 @@ pub fn control(
         return result;
     }
     let Some(wanted) = wanted else { return kernel_ctl(epfd, op, fd, event) };
-    let laned = decided == phase::LANED;
+    // Asked with the set locked: another thread that moves the connection comes here next.
+    let laned = connection.phase() == phase::LANED;
     match (op, known) {
         (libc::EPOLL_CTL_MOD, Some(index)) => {
             let Some(registration) = set.get(index) else { return -1 };
@@ -162,6 +163,10 @@ pub fn moved(connection: Connection) {
         let Entry::Epoll(number) = entry else { continue };
         // Re-entered from this set's own wait: it finds out by itself.
         let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        // Another thread may have given the lane back since; it was here, or comes.
+        if connection.phase() != phase::LANED {
+            return;
+        }
         let indices: Vec<u32> = set.by_fd.values().copied().collect();
         for index in indices {
             let Some(registration) = set.get(index) else { continue };
@@ -175,6 +180,35 @@ pub fn moved(connection: Connection) {
                     kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
                 }
                 set.enlist(epfd, index);
+            }
+        }
+    }
+}
+
+/// The connection gave its lane back: its registrations are the kernel's for now.
+pub fn moved_back(connection: Connection) {
+    if connection.local.registered.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (epfd, entry) in table::walk(0, u32::MAX) {
+        let Entry::Epoll(number) = entry else { continue };
+        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        let indices: Vec<u32> = set.by_fd.values().copied().collect();
+        for index in indices {
+            let Some(registration) = set.get(index) else { continue };
+            if registration.place != connection.place || !registration.laned {
+                continue;
+            }
+            registration.leave_lane();
+            let (fd, dormant) = (registration.fd, registration.dormant);
+            let mut event = kernel_event(registration, index);
+            // Not changed in place: the kernel refuses that for EPOLLEXCLUSIVE.
+            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
+            if dormant {
+                set.remove(index);
+            } else {
+                kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+                set.hot.retain(|hot| *hot != index);
             }
         }
     }

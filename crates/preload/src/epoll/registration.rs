@@ -77,6 +77,18 @@ impl Registration {
         }
     }
 
+    /// The connection has no lane any more.
+    pub(super) fn leave_lane(&mut self) {
+        self.laned = false;
+        self.hot = false;
+        // Another lane counts from the beginning.
+        self.seen = 0;
+        self.kernel_edge = false;
+        self.kernel_room = false;
+        self.wants_edge = false;
+        self.wants_room = false;
+    }
+
     /// The program changed it.
     pub(super) fn change(&mut self, wanted: libc::epoll_event) {
         self.events = wanted.events;
@@ -89,10 +101,10 @@ impl Registration {
 
 /// What the kernel's set is told to watch for.
 pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epoll_event {
-    let events = if !registration.laned {
-        registration.events
-    } else if registration.spent {
+    let events = if registration.spent {
         0
+    } else if !registration.laned {
+        registration.events
     } else {
         // While the receiving direction is on TCP, the kernel's own edges and single shots count.
         let own = registration.events & (ET | ONESHOT);
@@ -142,6 +154,11 @@ pub(super) fn compute(
     }
     let wants = registration.events;
     let mut ready = 0;
+    // Counted before the look: what comes in between is not told of, and makes another edge.
+    let arrived = match wants & ET {
+        0 => 0,
+        _ => connection.arrived(registration.seen).unwrap_or(0),
+    };
     let (readable, end) = connection.read_readiness(registration.fd);
     registration.wants_edge = readable.is_some();
     if end.hung_up {
@@ -166,7 +183,7 @@ pub(super) fn compute(
         ready |= OUT;
     }
     if wants & ET != 0 {
-        ready = edge(registration, connection, ready, report);
+        ready = edge(registration, connection, ready, arrived, report);
     }
     if report && ready != 0 && wants & ONESHOT != 0 {
         registration.spent = true;
@@ -184,8 +201,13 @@ fn writes(registration: &mut Registration, connection: Connection) -> bool {
 }
 
 /// Of `ready`, what is new since it was last reported.
-fn edge(registration: &mut Registration, connection: Connection, ready: u32, report: bool) -> u32 {
-    let arrived = connection.arrived(registration.seen).unwrap_or(0);
+fn edge(
+    registration: &mut Registration,
+    connection: Connection,
+    ready: u32,
+    arrived: u64,
+    report: bool,
+) -> u32 {
     let new_data = arrived > registration.seen && ready & (IN | RDHUP | HUP) != 0;
     let room = ready & OUT != 0 && connection.has(flag::WRITE_BLOCKED);
     if !(registration.fresh && ready != 0 || new_data || room) {

@@ -8,7 +8,7 @@ use weft_sync::{Patience, Step};
 use super::sets::set_of;
 use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
-use crate::{process, sys};
+use crate::{lanes, process, sys};
 
 /// Looks at hot connections alone before the kernel's set gets its turn.
 const LOOKS_A_TURN: u32 = 8;
@@ -28,6 +28,7 @@ pub fn wait(
     let mut patience: Option<Patience> = None;
     let watch = Watch::new();
     loop {
+        lanes::look_after();
         let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
         let (found, unsure) = set.look(epfd, events);
         set.looks = set.looks.wrapping_add(1);

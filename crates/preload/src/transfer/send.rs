@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use weft_fabric::WaitFor;
-use weft_socket::{Leave, SendSide, WriteError};
+use weft_socket::{SendSide, WriteError};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
@@ -102,8 +102,8 @@ impl Connection {
             }
             return attempt;
         };
-        if sending.state.is_called_back(lane) {
-            self.leave(fd, sending.state, lane, Leave::ForGood);
+        if let Some(how) = sending.state.called_back(lane) {
+            self.leave(fd, sending.state, lane, how);
         }
         if !sending.state.switch(lane, self.side()) {
             return self.write_tcp(fd, sending.state, parts);

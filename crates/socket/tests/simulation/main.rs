@@ -8,6 +8,7 @@
 //! `WEFT_SEEDS=from..to` runs other seeds.
 
 mod lane;
+mod lanes;
 mod plan;
 mod reader;
 mod tcp;
@@ -72,6 +73,7 @@ fn mistakes_of_a_driver_are_found() {
         (6870, Faults { one_count_of_sleepers: true, ..none }),
         (570, Faults { attach_without_arming: true, ..none }),
         (0, Faults { send_nothing_again: true, ..none }),
+        (0, Faults { forget_too_early: true, ..none }),
     ];
     for (from, faults) in planted {
         let seed = found(faults, from);

@@ -24,6 +24,7 @@ pub struct Faults {
     pub bells_uncounted: bool,
     pub close_before_bells: bool,
     pub send_nothing_again: bool,
+    pub forget_too_early: bool,
 }
 
 /// One run.
@@ -47,6 +48,8 @@ pub struct Plan {
     pub leaves_every: [Option<u64>; 2],
     /// The step from which on a host leaves the lane for good.
     pub leaves_at: [Option<u64>; 2],
+    /// How often a host that has nothing on its way gives the lane back, once in so many calls.
+    pub gives_back_every: [Option<u64>; 2],
     /// (step, host, how).
     pub ending: Option<(u64, usize, Ending)>,
     pub interleave_every: u64,
@@ -77,9 +80,10 @@ impl Plan {
             [0, 1].map(|_| random.random_bool(0.4).then(|| random.random_range(2..24)));
         let leaves_at =
             [0, 1].map(|_| random.random_bool(0.1).then(|| random.random_range(0..400)));
-        Self {
+        let mut plan = Self {
             leaves_every,
             leaves_at,
+            gives_back_every: [None; 2],
             seed,
             mailbox_depth: [16, 16, 32, 256][random.random_range(0..4)],
             sink_bytes: [4096, 4096, 16_384, 1 << 16][random.random_range(0..4)],
@@ -97,6 +101,9 @@ impl Plan {
             ending,
             interleave_every: [4, 16, 64][random.random_range(0..3)],
             faults: Faults::default(),
-        }
+        };
+        plan.gives_back_every =
+            [0, 1].map(|_| random.random_bool(0.4).then(|| random.random_range(1..24)));
+        plan
     }
 }

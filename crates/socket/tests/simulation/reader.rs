@@ -71,6 +71,7 @@ impl Reader {
             State::Choose if world.plan.reads_slowly[self.host] && !world.chance(24) => {}
             State::Choose => {
                 self.leave(world);
+                world.lend(self.host);
                 self.target = vec![0; world.size().max(1)];
                 self.peek = world.chance(8);
                 self.state = State::Try;
@@ -117,9 +118,9 @@ impl Reader {
         let host = &world.hosts[self.host];
         if host.has_lane.get()
             && let Ok(mut send) = host.send.try_borrow_mut()
-            && send.is_called_back(&world.lane(self.host))
+            && let Some(how) = send.called_back(&world.lane(self.host))
         {
-            world.leave(self.host, &mut send, Leave::ForGood);
+            world.leave(self.host, &mut send, how);
         }
         let attempt = self.try_receive(world);
         if host.is_gone() {

@@ -9,10 +9,11 @@ use std::cell::{Cell, RefCell};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{Leave, Origin, ReceiveSide, SendSide, Side, closed};
+use weft_socket::{Origin, ReceiveSide, SendSide, Side, closed};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 
 use crate::lane::Hooked;
+use crate::lanes::LANES;
 use crate::plan::{Ending, Plan};
 use crate::reader::Reader;
 use crate::tcp::{Pipe, Received};
@@ -42,6 +43,10 @@ pub enum Gone {
 pub struct Host {
     pub side: Side,
     pub has_lane: Cell<bool>,
+    /// Lanes that it had before.
+    pub lanes_before: Cell<usize>,
+    /// It left the lane, or followed a peer that did, to forget it.
+    pub giving_back: Cell<bool>,
     /// A thread is about to have it.
     pub deciding: Cell<bool>,
     /// Stays on TCP for good.
@@ -67,6 +72,8 @@ impl Host {
         Self {
             side,
             has_lane: Cell::new(false),
+            lanes_before: Cell::new(0),
+            giving_back: Cell::new(false),
             deciding: Cell::new(false),
             declined: Cell::new(false),
             send: RefCell::default(),
@@ -117,7 +124,8 @@ pub struct World {
     pub pipes: [RefCell<Pipe>; 2],
     pub steps: Cell<u64>,
     sim: SimWorld,
-    lanes: [SimLane; 2],
+    /// The two ends of the lanes that the connection has one after another.
+    lanes: Vec<[SimLane; 2]>,
     threads: [RefCell<Thread>; 4],
     random: RefCell<ChaCha8Rng>,
     depth: Cell<u32>,
@@ -136,7 +144,10 @@ impl World {
             latency_ns: 0,
             jitter_ns: 0,
         };
-        let (left, right) = sim.lane(settings);
+        let lane = || {
+            let (left, right) = sim.lane(settings);
+            [left, right]
+        };
         let pipe = || RefCell::new(Pipe::new(plan.tcp_bytes));
         let reader = |host| RefCell::new(Thread::Reader(Reader::new(host)));
         let writer = |host| RefCell::new(Thread::Writer(Writer::new(host, plan.totals[host])));
@@ -144,13 +155,13 @@ impl World {
             hosts: [Host::new(Side::Accepted), Host::new(Side::Connected)],
             pipes: [pipe(), pipe()],
             steps: Cell::new(0),
-            sim,
-            lanes: [left, right],
+            lanes: (0..LANES).map(|_| lane()).collect(),
             threads: [reader(0), writer(0), reader(1), writer(1)],
             random: RefCell::new(ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed)),
             depth: Cell::new(0),
             moved_at: Cell::new(0),
             plan,
+            sim,
         }
     }
 
@@ -294,10 +305,11 @@ impl World {
         for what in [WaitFor::Data, WaitFor::Room] {
             host.owe(lane.disarm(what));
         }
-        if self.origin(number, receive) == Origin::Lane {
+        let origin = self.origin(number, receive);
+        if origin == Origin::Lane {
             self.drain(number, host.owed.get(), receive);
         }
-        host.owed.get() > host.drained.get()
+        (matches!(origin, Origin::Bells(_)) || host.owed.get() > host.drained.get())
             && self.hosts[1 - number].gone.get() != Gone::Killed
             && self.next_arrival().is_some()
     }
@@ -306,7 +318,7 @@ impl World {
     fn kill(&self, number: usize) {
         if !self.hosts[number].is_gone() {
             self.hosts[number].gone.set(Gone::Killed);
-            self.lanes[number].kill();
+            self.lanes.iter().for_each(|ends| ends[number].kill());
             self.close_socket(number, false);
         }
     }
@@ -357,35 +369,6 @@ impl World {
         assert!(fits, "host {number}: a reset (reading: {reading}): {}", self.describe());
     }
 
-    /// Called before input and output: the lane comes into place when the plan says so.
-    pub fn decide(&self, number: usize) {
-        let host = &self.hosts[number];
-        let late = self.plan.attach_at[number].is_none_or(|at| self.steps.get() < at);
-        let first = number == 1 && !self.hosts[0].has_lane.get();
-        let done = host.has_lane.get() || host.declined.get() || host.deciding.get();
-        if done || late || first {
-            return;
-        }
-        // Under the lock that whoever arms takes, so that nobody else's word is disarmed.
-        let Ok(_locked) = host.receive.try_borrow_mut() else { return };
-        host.deciding.set(true);
-        let lane = self.lane(number);
-        // Armed for threads that sleep without knowing of the lane; see below.
-        lane.arm(WaitFor::Data);
-        if host.side == Side::Connected {
-            SendSide::attach(&lane);
-        }
-        if self.plan.faults.attach_without_arming {
-            lane.disarm(WaitFor::Data);
-        }
-        host.has_lane.set(true);
-        host.deciding.set(false);
-        // Nobody sleeps: a bell that came meanwhile must be owed, or it wakes for ever.
-        if host.sleepers[0].get() == 0 {
-            self.stop_waiting(number, WaitFor::Data);
-        }
-    }
-
     /// Rings a peer that waits for the room made; false when the sending direction is locked.
     pub fn ring_for_room(&self, number: usize) -> bool {
         let host = &self.hosts[number];
@@ -415,30 +398,15 @@ impl World {
         send.rang(u64::from(!self.plan.faults.bells_uncounted));
     }
 
-    /// Takes the sending direction back to TCP, if that can be.
-    pub fn leave(&self, number: usize, send: &mut SendSide, how: Leave) {
-        let (host, lane) = (&self.hosts[number], self.lane(number));
-        let Some(ring) = send.leave(&lane, host.side, how) else { return };
-        if ring && !self.plan.faults.leave_silently {
-            self.bell(number, send);
-        }
-        if !host.is_gone() {
-            let unread = send.go_back(&lane);
-            if !self.plan.faults.send_nothing_again {
-                // A kernel holds more than a lane does.
-                self.pipes[number].borrow_mut().send_all(&unread, self.arrival());
-            }
-            send.begin_tcp();
-            send.wrote_tcp(unread.len());
-            if how == Leave::ForGood && send.is_shut() {
-                self.pipes[number].borrow_mut().finish(self.arrival());
-            }
-        }
-    }
-
     /// The sending direction of a host is on TCP again.
     pub fn is_back(&self, number: usize) -> bool {
         self.hosts[number].send.try_borrow().is_ok_and(|send| !send.on_lane())
+    }
+
+    /// The peer of a host leaves the lane, and rings no more.
+    pub fn is_left(&self, number: usize) -> bool {
+        let host = &self.hosts[number];
+        host.has_lane.get() && !SendSide::is_answered(&self.lanes[host.lanes_before.get()][number])
     }
 
     /// Where the receiving direction stands, after everything that is due there was done.
@@ -523,7 +491,8 @@ impl World {
     }
 
     pub fn lane(&self, number: usize) -> Hooked<'_> {
-        Hooked { lane: &self.lanes[number], world: self }
+        let lanes_before = self.hosts[number].lanes_before.get();
+        Hooked { lane: &self.lanes[lanes_before][number], world: self }
     }
 
     pub fn now(&self) -> u64 {

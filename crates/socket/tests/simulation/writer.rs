@@ -50,8 +50,9 @@ impl Writer {
             State::Over => Ready::Over,
             State::Nap => Ready::Soon,
             State::Choose if self.must_listen_first(world) => Ready::No,
-            // It sleeps in slices, for the case that another thread took its direction back.
-            State::Asleep if world.is_back(self.host) => Ready::Now,
+            // It sleeps in slices: another thread may have taken its direction back, or taken
+            // the bell that said that no others come.
+            State::Asleep if world.is_back(self.host) || world.is_left(self.host) => Ready::Now,
             State::Asleep if !wakes => Ready::No,
             State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
             _ => Ready::Now,
@@ -171,8 +172,10 @@ impl Writer {
         let lane = world.lane(self.host);
         let for_good = plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
         let for_now = plan.leaves_every[self.host].is_some_and(|every| world.chance(every));
-        if for_good && !send.is_back_for_good() || send.is_called_back(&lane) {
+        if for_good && !send.is_back_for_good() {
             world.leave(self.host, send, Leave::ForGood);
+        } else if let Some(how) = send.called_back(&lane) {
+            world.leave(self.host, send, how);
         } else if for_now && send.on_lane() {
             world.leave(self.host, send, Leave::ForNow);
         }
@@ -199,8 +202,12 @@ impl Writer {
 
     fn look(&mut self, world: &World) {
         let host = &world.hosts[self.host];
-        let lane = world.lane(self.host);
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
+        if !host.has_lane.get() {
+            drop(send);
+            return self.wake(world);
+        }
+        let lane = world.lane(self.host);
         lane.settle();
         if send.writable(&lane) || !SendSide::is_answered(&lane) {
             drop(send);
@@ -208,6 +215,10 @@ impl Writer {
         }
         drop(send);
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
+        if !host.has_lane.get() {
+            drop(receive);
+            return self.wake(world);
+        }
         let on_lane = world.origin(self.host, &mut receive) == Origin::Lane;
         if receive.has_data(&lane) {
             self.state = State::Nap;
@@ -222,7 +233,9 @@ impl Writer {
     fn wake(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         host.sleepers[1].set(host.sleepers[1].get() - 1);
-        world.stop_waiting(self.host, WaitFor::Room);
+        if host.has_lane.get() {
+            world.stop_waiting(self.host, WaitFor::Room);
+        }
         self.state = State::Try;
     }
 

@@ -1,0 +1,50 @@
+//! More connections than may be on the fabric at a time: they lend each other their lanes, in
+//! whichever way their programs wait.
+//!
+//! `WEFT_E2E_LENDING_SEEDS=from..to` runs other seeds.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weft_e2e::{Case, Node, Outcome, as_usual, program, suite};
+
+const CONNECTIONS: &str = "20";
+/// The program notices itself when it stands still.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn main() -> ExitCode {
+    suite::main(vec![
+        Case::new("plain_tcp", || lending(false)),
+        Case::new("as_users_have_it", || lending(true)),
+    ])
+}
+
+fn lending(under_weft: bool) -> Outcome {
+    let node = Node::new();
+    let options = ["-O1", "-pthread"];
+    let binary = program::compiled("lending.c", &options, node.directory())?;
+    for seed in seeds() {
+        let mut command = node.program(under_weft, &binary);
+        as_usual(&mut command);
+        // From one on, so that there are times when no lane can be had, and some.
+        let lanes = 1 + seed % 4;
+        command.env("WEFT_SOCKET_LANES_MAX", lanes.to_string()).env("WEFT_SOCKET_REST_MS", "0");
+        command.args([&seed.to_string(), CONNECTIONS, "1000"]);
+        let ended = node.start(command).wait(LIMIT).success();
+        assert_eq!(ended.stdout, "5000 requests on 20 connections\n", "{}", ended.report());
+        if under_weft {
+            // Both processes have as many.
+            let fabric = ended.statistics().fabric;
+            assert!(fabric.connections > 2 * lanes, "nobody lent a lane: {}", ended.report());
+            assert!(fabric.sent > 50_000, "little moved: {}", ended.report());
+        }
+    }
+    Ok(())
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let wanted = std::env::var("WEFT_E2E_LENDING_SEEDS").unwrap_or_else(|_| "1..13".into());
+    let (from, to) = wanted.split_once("..").expect("WEFT_E2E_LENDING_SEEDS=from..to");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}

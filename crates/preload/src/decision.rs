@@ -1,0 +1,446 @@
+//! Whether a connection gets a lane: when it asks, what the daemon says, and who decides for all.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::PollFlags;
+use weft_fabric::{Lane, WaitFor};
+use weft_socket::{Leave, SendSide, Side};
+use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_wire::stats::TcpReason;
+
+use crate::arena::{self, Connection, flag, phase};
+use crate::table::{self, Entry};
+use crate::{control, epoll, lanes, log, process, stats, sys};
+
+/// One more than the place of the connection that this process waits for in the kernel, 0 for none.
+static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
+
+impl Connection {
+    /// Called before input and output: asks for the fabric when that is due, and looks whether an
+    /// answer has come. `pending` bytes are about to be written. Returns the phase to act on, which
+    /// is never DECIDING.
+    #[inline]
+    pub fn decide(&self, fd: RawFd, pending: usize) -> u32 {
+        match self.phase() {
+            phase::LANED if self.local.lane.load(Ordering::Relaxed).is_null() => self.join(fd),
+            phase::LANED if self.has(flag::GIVING_BACK) => {
+                self.gives_back(fd);
+                self.decided()
+            }
+            phase::FRESH if !self.is_due(pending) || self.is_in_kernel() => phase::FRESH,
+            phase::PENDING if !self.looks_again() || self.is_in_kernel() => phase::PENDING,
+            phase::FRESH | phase::DECIDING | phase::PENDING => self.decide_slowly(fd),
+            decided => decided,
+        }
+    }
+
+    /// The phase, once nobody is deciding any more.
+    fn decided(&self) -> u32 {
+        match self.phase() {
+            phase::DECIDING => self.wait_for_decision(),
+            decided => decided,
+        }
+    }
+
+    /// It has done so much over TCP that a lane pays. The end that accepted asks later: it makes
+    /// the lane, for a peer that is there.
+    fn is_due(&self, pending: usize) -> bool {
+        let settings = process::settings();
+        let (calls, bytes) = (settings.switch_calls, settings.switch_bytes);
+        let (calls, bytes, pending) = match self.side() {
+            Side::Connected => (calls, bytes, pending as u64),
+            Side::Accepted if calls == 0 => (0, 0, 0),
+            Side::Accepted => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
+        };
+        let much = self.shared.calls.load(Ordering::Relaxed) >= calls
+            || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes;
+        much && !self.is_shared() && self.has_room_for_a_lane()
+    }
+
+    /// The process may have one more.
+    fn has_room_for_a_lane(&self) -> bool {
+        let has_room = lanes::is_one_free();
+        if !has_room {
+            self.set(flag::NO_LANE, true);
+        }
+        has_room
+    }
+
+    /// Other processes hold it, too. Whoever of them brought a lane could end, and with it the way
+    /// for others to map it: it moves when one process is left.
+    pub fn is_shared(&self) -> bool {
+        let all = self.shared.refs.load(Ordering::Relaxed);
+        all > self.local.fds.load(Ordering::Relaxed)
+    }
+
+    /// While an offer is pending the answer is looked for at first, then less and less often, since
+    /// that costs a system call.
+    fn looks_again(&self) -> bool {
+        const EVERY: u32 = 32;
+        let calls = self.shared.calls.load(Ordering::Relaxed);
+        let early = calls < process::settings().switch_calls.saturating_mul(4);
+        early || calls.is_power_of_two() || calls.is_multiple_of(EVERY)
+    }
+
+    /// The one thread of this process is about to wait for data in the kernel, where it takes what
+    /// comes: until it is out again, a handler that interrupts it must not move the connection.
+    /// Returns what [`Connection::out_of_kernel`] takes.
+    pub fn stay_while_in_kernel(&self) -> u32 {
+        IN_KERNEL.swap(self.place + 1, Ordering::Relaxed)
+    }
+
+    /// It is out.
+    pub fn out_of_kernel(former: u32) {
+        IN_KERNEL.store(former, Ordering::Relaxed);
+    }
+
+    fn is_in_kernel(&self) -> bool {
+        IN_KERNEL.load(Ordering::Relaxed) == self.place + 1
+    }
+
+    /// Counts what a call moved over TCP.
+    pub fn moved_over_tcp(&self, bytes: usize) {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        self.shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The phase to act on, without asking for the fabric where nobody did yet.
+    pub fn decide_if_asked(&self, fd: RawFd) -> u32 {
+        match self.phase() {
+            phase::FRESH => phase::FRESH,
+            _ => self.decide(fd, 0),
+        }
+    }
+
+    /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
+    /// for good. Returns the phase.
+    pub fn decide_for_kernel(&self, fd: RawFd) -> u32 {
+        loop {
+            self.stay_unless_moved(TcpReason::RawUse);
+            match self.decide(fd, 0) {
+                // A handler that interrupted the asking cannot wait for its end.
+                waits @ (phase::FRESH | phase::PENDING) if self.is_deciding() => return waits,
+                // Another thread was asking, and no answer has come yet.
+                phase::FRESH | phase::PENDING => {}
+                decided => return decided,
+            }
+        }
+    }
+
+    /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
+    /// that did nothing yet stays on TCP, and others send there from now on.
+    pub fn becomes_standard_stream(&self, fd: RawFd) {
+        if self.decide_for_kernel(fd) != phase::LANED {
+            return;
+        }
+        self.recall(fd);
+        if let Some(sending) = self.sending()
+            && let Some(lane) = sending.lane
+        {
+            self.leave(fd, sending.state, lane, Leave::ForGood);
+        }
+    }
+
+    #[cold]
+    fn decide_slowly(&self, fd: RawFd) -> u32 {
+        let from = self.phase();
+        if from == phase::DECIDING {
+            return self.wait_for_decision();
+        }
+        let claimed = self
+            .shared
+            .phase
+            .compare_exchange(from, phase::DECIDING, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if !claimed {
+            return self.wait_for_decision();
+        }
+        self.shared.decider.store(sys::task(), Ordering::Relaxed);
+        let decided = match from {
+            phase::FRESH => self.ask(fd),
+            phase::PENDING => self.ask_again(fd),
+            other => other,
+        };
+        if decided == phase::LANED {
+            self.fix_buffers(fd);
+            self.ring_at_once(fd);
+        }
+        if decided != phase::DECLINED {
+            let stored = self.shared.phase.compare_exchange(
+                phase::DECIDING,
+                decided,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if stored.is_err() {
+                // Others lost patience and went on over TCP: the lane must not be used.
+                control::withdraw(self.token());
+                if decided == phase::LANED {
+                    self.rings_no_more(fd);
+                }
+                self.drop_lane();
+                return self.phase();
+            }
+        }
+        if decided == phase::LANED {
+            log::debug!("connection {} has a lane", self.place);
+            epoll::moved(*self);
+        }
+        decided
+    }
+
+    /// Tells the lane which sizes of buffers the program fixed: as on TCP, less goes in then.
+    pub fn fix_buffers(&self, fd: RawFd) {
+        let (send, receive) = sys::fixed_buffers(fd);
+        if let Some(sending) = self.sending()
+            && let Some(lane) = sending.lane
+        {
+            sending.state.fix_buffers(lane, send, receive);
+        }
+    }
+
+    /// The calling thread is asking: this is a handler that interrupted it.
+    fn is_deciding(&self) -> bool {
+        let decider = self.shared.decider.load(Ordering::Relaxed);
+        self.phase() == phase::DECIDING && decider == sys::task()
+    }
+
+    /// Another thread is asking; that takes about as long as the daemon's answer. When it takes
+    /// longer, or this is a handler that interrupted the asking, the call goes over TCP.
+    fn wait_for_decision(&self) -> u32 {
+        const WAIT_NS: u64 = 20_000_000;
+        let start = sys::now_ns();
+        loop {
+            match self.phase() {
+                phase::DECIDING if self.is_deciding() => return phase::PENDING,
+                phase::DECIDING if sys::now_ns() - start < WAIT_NS => {
+                    rustix::thread::sched_yield();
+                }
+                phase::DECIDING if sys::is_alive(self.shared.decider.load(Ordering::Relaxed)) => {
+                    return phase::PENDING;
+                }
+                // The process that asked died: whoever comes next is on TCP.
+                phase::DECIDING => {
+                    self.decline(TcpReason::Other);
+                    return phase::DECLINED;
+                }
+                decided => return decided,
+            }
+        }
+    }
+
+    fn ask(&self, fd: RawFd) -> u32 {
+        let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else {
+            // Not connected yet, or no more: the kernel answers for now.
+            return phase::FRESH;
+        };
+        let local = rustix::net::getsockname(sys::borrow(fd)).ok();
+        let addresses = local
+            .and_then(|local| SocketAddr::try_from(local).ok())
+            .zip(SocketAddr::try_from(remote).ok());
+        if !addresses.is_some_and(|(local, remote)| same_host(local.ip(), remote.ip())) {
+            self.decline(TcpReason::NotLocal);
+            return phase::DECLINED;
+        }
+        let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
+        self.shared.inode.store(inode, Ordering::Relaxed);
+        self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
+        let asked = match self.side() {
+            Side::Accepted if process::settings().switch_calls > 0 => {
+                match control::expect(self.token(), fd) {
+                    control::Answer::Wanted => self.make_lane(fd),
+                    control::Answer::Refused(reason) => Err(reason),
+                    control::Answer::Matched(_) | control::Answer::Pending { .. } => {
+                        Ok(phase::PENDING)
+                    }
+                }
+            }
+            // From the first call on: the other end may wait for the lane in its own.
+            Side::Accepted => self.make_lane(fd),
+            Side::Connected => self.ask_connected(fd),
+        };
+        match asked {
+            Ok(decided) => decided,
+            Err(reason) => {
+                self.decline(reason);
+                phase::DECLINED
+            }
+        }
+    }
+
+    fn make_lane(&self, fd: RawFd) -> Result<u32, TcpReason> {
+        let options = &process::settings().options;
+        let layout = LaneLayout {
+            slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
+            sink_bytes: u32::try_from(options.socket_sink_bytes()).map_err(|_| TcpReason::Other)?,
+        };
+        let (lane, memory) = ShmLane::create(layout, control::copy_mode()).map_err(|error| {
+            log::debug!("no lane: {error}");
+            TcpReason::OutOfMemory
+        })?;
+        // Before the peer can know of it: threads may sleep on TCP already.
+        lane.arm(WaitFor::Data);
+        self.set_lane(lane);
+        if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
+            self.drop_lane();
+            return Err(reason);
+        }
+        self.disarm_for_nobody();
+        Ok(phase::LANED)
+    }
+
+    /// The word of a lane that was just put in place is armed; unless somebody sleeps already, it
+    /// need not be.
+    fn disarm_for_nobody(&self) {
+        // Under the lock of readers, who count themselves before they look for a lane.
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane
+            && self.shared.sleepers.load(Ordering::SeqCst) == 0
+        {
+            self.stop_waiting_for(lane, WaitFor::Data);
+        }
+    }
+
+    fn ask_connected(&self, fd: RawFd) -> Result<u32, TcpReason> {
+        match control::offer_connected(self.token(), fd) {
+            control::Answer::Matched(memory) => self.attach(&memory),
+            control::Answer::Refused(reason) => Err(reason),
+            control::Answer::Wanted => Err(TcpReason::Other),
+            // One that had a lane before has a peer under weft.
+            control::Answer::Pending { listening: false } if !self.has(flag::COUNTED) => {
+                control::withdraw(self.token());
+                Err(TcpReason::PeerNotWeft)
+            }
+            control::Answer::Pending { .. } => {
+                let settings = process::settings();
+                if settings.switch_calls > 0 {
+                    // The other end asks when it has done as much; it may wait for this one.
+                    return Ok(phase::PENDING);
+                }
+                let wait = settings.options.socket_switch_wait_us() * 1000;
+                let start = sys::now_ns();
+                loop {
+                    match control::matched(self.token()) {
+                        control::Offered::Matched(memory) => return self.attach(&memory),
+                        control::Offered::Wanted => return Err(TcpReason::Other),
+                        control::Offered::Lost(reason) => return Err(reason),
+                        control::Offered::Pending => {}
+                    }
+                    // Who is gone will not come.
+                    let gone = sys::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|e| !e.is_empty());
+                    if gone || sys::now_ns() - start >= wait {
+                        return Ok(phase::PENDING);
+                    }
+                    rustix::thread::sched_yield();
+                }
+            }
+        }
+    }
+
+    fn ask_again(&self, fd: RawFd) -> u32 {
+        let attached = match control::matched(self.token()) {
+            control::Offered::Matched(memory) => self.attach(&memory),
+            // Others may hold it since it was offered.
+            control::Offered::Wanted if self.is_shared() || !self.has_room_for_a_lane() => {
+                Ok(phase::FRESH)
+            }
+            control::Offered::Wanted => self.make_lane(fd),
+            control::Offered::Lost(reason) => Err(reason),
+            control::Offered::Pending => Ok(phase::PENDING),
+        };
+        match attached {
+            Ok(decided) => decided,
+            Err(reason) => {
+                self.decline(reason);
+                phase::DECLINED
+            }
+        }
+    }
+
+    fn attach(&self, memory: &impl AsFd) -> Result<u32, TcpReason> {
+        let lane = ShmLane::open(memory.as_fd(), 1, control::copy_mode()).map_err(|error| {
+            log::debug!("the lane cannot be used: {error}");
+            TcpReason::OutOfMemory
+        })?;
+        // Under the lock of readers: threads asleep on TCP count themselves before they look for a
+        // lane, and the end says that it has it only when its word is armed for them.
+        let guard = self.receiving().ok_or(TcpReason::Other)?;
+        SendSide::attach(&lane);
+        self.set_lane(lane);
+        drop(guard);
+        self.disarm_for_nobody();
+        Ok(phase::LANED)
+    }
+
+    /// A forked process moved the connection to a lane that this one has not mapped.
+    #[cold]
+    fn join(&self, fd: RawFd) -> u32 {
+        let side = usize::from(self.side() == Side::Connected);
+        let lane = control::join(self.token(), fd)
+            .and_then(|memory| ShmLane::open(memory.as_fd(), side, control::copy_mode()).ok());
+        if let Some(lane) = lane {
+            let new = Box::into_raw(Box::new(lane));
+            let set = self.local.lane.compare_exchange(
+                std::ptr::null_mut(),
+                new,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if set.is_ok() {
+                lanes::taken();
+            } else {
+                // SAFETY: the box was made just now and nobody else saw it.
+                drop(unsafe { Box::from_raw(new) });
+            }
+            epoll::moved(*self);
+        } else {
+            log::warn_user!("a connection inherited by fork cannot be followed to the fabric");
+        }
+        phase::LANED
+    }
+
+    /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
+    /// direction, say, its bells could not ring.
+    pub fn stay_unless_moved(&self, reason: TcpReason) {
+        for from in [phase::FRESH, phase::PENDING] {
+            let declined = self.shared.phase.compare_exchange(
+                from,
+                phase::DECLINED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if declined.is_ok() {
+                stats::stays_on_tcp(reason);
+                if from == phase::PENDING {
+                    control::withdraw(self.token());
+                }
+                return;
+            }
+        }
+    }
+}
+
+fn same_host(local: IpAddr, remote: IpAddr) -> bool {
+    let (local, remote) = (local.to_canonical(), remote.to_canonical());
+    local == remote || (local.is_loopback() && remote.is_loopback())
+}
+
+/// Moves the connections whose answer from the daemon has come.
+pub fn move_answered() {
+    let answered = control::answered();
+    if answered.is_empty() {
+        return;
+    }
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        if let Entry::Connection(place) = entry
+            && let Some(connection) = arena::at(place)
+            && connection.phase() == phase::PENDING
+            && answered.contains(&connection.token())
+            && !connection.is_in_kernel()
+        {
+            connection.decide_slowly(fd);
+        }
+    }
+}
