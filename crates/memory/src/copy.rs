@@ -39,6 +39,12 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize, mode: Copy
         unsafe { copy_short(source, target, length) };
         return;
     }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if length >= aliased::BYTES_MIN && aliased::is(source, target) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { aliased::copy(source, target, length) };
+        return;
+    }
     // SAFETY: the caller's promise, passed on.
     unsafe { std::ptr::copy_nonoverlapping(source, target, length) };
 }
@@ -97,6 +103,54 @@ unsafe fn copy_short(source: *const u8, target: *mut u8, length: usize) {
         8..=15 => unsafe { ends::<u64>(source, target, length) },
         // SAFETY: as above.
         _ => unsafe { ends::<u128>(source, target, length) },
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod aliased {
+    //! Copies to a target that is just behind its source in its page.
+    //!
+    //! JUSTIFICATION: `rep movsb`, with which the C library and the kernel copy from 2 KiB on,
+    //! moves 2.7 GB/s where the target's place in its page is 1 to 31 bytes behind the source's,
+    //! and 38 GB/s elsewhere (AMD EPYC; its stores are taken for ones that its loads wait for).
+    //! That is no rare place: a ring's blocks begin at a page, and a large block of the C
+    //! library's heap 16 bytes behind one. Loads and stores of 16 bytes move 25 to 36 GB/s there.
+
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
+
+    /// Shorter copies are not made by `rep movsb`.
+    pub const BYTES_MIN: usize = 1024;
+    const PAGE_BYTES: usize = 4096;
+    const BEHIND_MAX: usize = 31;
+    const WIDTH: usize = 16;
+    /// All of a step is loaded before it is stored.
+    const STEP: usize = 8;
+
+    pub fn is(source: *const u8, target: *mut u8) -> bool {
+        let behind = (target as usize).wrapping_sub(source as usize) % PAGE_BYTES;
+        (1..=BEHIND_MAX).contains(&behind)
+    }
+
+    /// # Safety
+    /// As [`super::copy`].
+    pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
+        let steps = length / (STEP * WIDTH);
+        for step in 0..steps {
+            let at = step * STEP * WIDTH;
+            let values: [__m128i; STEP] = std::array::from_fn(|index| {
+                // SAFETY: step < steps and index < STEP, so the load stays inside the source.
+                unsafe { _mm_loadu_si128(source.add(at + index * WIDTH).cast()) }
+            });
+            for (index, value) in values.into_iter().enumerate() {
+                // SAFETY: the same for the target.
+                unsafe { _mm_storeu_si128(target.add(at + index * WIDTH).cast(), value) };
+            }
+        }
+        let done = steps * STEP * WIDTH;
+        // SAFETY: the last bytes of both ranges.
+        unsafe {
+            std::ptr::copy_nonoverlapping(source.add(done), target.add(done), length - done);
+        }
     }
 }
 
@@ -201,6 +255,27 @@ mod stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_just_behind_its_source_in_the_page_gets_every_byte() {
+        let source: Vec<u8> =
+            (0..9000u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
+        let mut target = vec![0; 3 * 4096];
+        for behind in 0..=32 {
+            for length in [1023, 1024, 1025, 1151, 1152, 4096, 8999] {
+                target.fill(0xee);
+                let apart = (source.as_ptr() as usize).wrapping_sub(target.as_ptr() as usize);
+                let at = (apart + behind) % 4096;
+                let length = length.min(target.len() - at);
+                // SAFETY: at + length is inside the target, length inside the source.
+                unsafe {
+                    copy(source.as_ptr(), target.as_mut_ptr().add(at), length, CopyMode::Plain);
+                }
+                assert_eq!(target[at..at + length], source[..length]);
+                assert!(target[..at].iter().chain(&target[at + length..]).all(|b| *b == 0xee));
+            }
+        }
+    }
 
     #[test]
     fn all_sizes_and_alignments_come_over() {

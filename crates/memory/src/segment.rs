@@ -289,11 +289,8 @@ impl Segment {
         self.check(offset, target.len());
         // SAFETY: as for `write`, the other way round.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                self.base.as_ptr().add(offset),
-                target.as_mut_ptr(),
-                target.len(),
-            );
+            let source = self.base.as_ptr().add(offset);
+            copy::copy(source, target.as_mut_ptr(), target.len(), CopyMode::Plain);
         }
     }
 
