@@ -209,6 +209,12 @@ impl Options {
         self.setting(Id::SocketRestMs).number
     }
 
+    /// Bytes of a write from which on a reader takes it from the writer's memory; 0: as measured.
+    #[must_use]
+    pub fn socket_block_bytes(&self) -> u64 {
+        self.setting(Id::SocketBlockBytes).number
+    }
+
     /// Endpoints that a node may have.
     #[must_use]
     pub fn daemon_endpoints_max(&self) -> usize {

@@ -31,6 +31,8 @@ pub enum Id {
     SocketLanesMax,
     /// `socket.rest_ms`.
     SocketRestMs,
+    /// `socket.block_bytes`.
+    SocketBlockBytes,
     /// `daemon.endpoints_max`.
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
@@ -214,7 +216,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 16] = [
+pub const TABLE: [Entry; 17] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -337,6 +339,17 @@ pub const TABLE: [Entry; 16] = [
         category: Category::Sockets,
         text: "How long a connection moves nothing before it may lose its place among \
                `socket.lanes_max` to one that is in use. No memory.",
+    },
+    Entry {
+        id: Id::SocketBlockBytes,
+        name: "socket.block_bytes",
+        kind: integer(0, 0, 1 << 40),
+        unit: "bytes",
+        category: Category::Sockets,
+        text: "A blocking write that finds no room, with so many bytes left or more, is read \
+               straight from the writer's memory, with one copy; both ends have to want it. 0: \
+               where the daemon measured that this is faster, which is between two programs that \
+               may run on one and the same processor alone; the largest value: never. No memory.",
     },
     Entry {
         id: Id::DaemonEndpointsMax,

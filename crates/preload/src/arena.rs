@@ -129,6 +129,11 @@ pub struct Local {
     pub full_taken: AtomicU64,
     /// Bytes that it had moved over lanes, in both directions, when that was last looked at.
     pub moved_before: AtomicU64,
+    /// The process that came to the lane, above the one at its other end, which is 0 where this one
+    /// may not read that one's memory.
+    pub processes: AtomicU64,
+    /// Blocks that are not offered, after one that the peer did not want.
+    pub blocks_withheld: AtomicU32,
 }
 
 const PLACES: usize = 1 << 16;
@@ -255,6 +260,8 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);
+    connection.local.processes.store(0, Ordering::Relaxed);
+    connection.local.blocks_withheld.store(0, Ordering::Relaxed);
     shared.phase.store(phase::FRESH, Ordering::Release);
     Some(connection)
 }

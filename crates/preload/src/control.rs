@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use weft_channel::{Channel, Packet};
 use weft_memory::CopyMode;
-use weft_wire::control::{Control, CopyAdvice, End};
+use weft_wire::control::{Advice, Control, CopyAdvice, End};
 use weft_wire::stats::TcpReason;
 
 use crate::guard::{ForkLock, LocalLock};
@@ -33,10 +33,10 @@ const ANSWERS_MAX: usize = 1024;
 struct State {
     channel: Option<Held>,
     retry_at_ns: u64,
-    copy: CopyMode,
-    answers: Vec<(u64, OwnedFd)>,
+    advice: Advice,
+    answers: Vec<(u64, Memory)>,
     /// Offers of accepting ends whose other end waits for a lane.
-    wanted: Vec<u64>,
+    wanted: Vec<(u64, u32)>,
     /// Offers that the daemon at the other end of the channel knows of and has not answered.
     pending: Vec<u64>,
     /// Offers whose daemon is gone, until their connections ask.
@@ -55,7 +55,11 @@ impl State {
         Self {
             channel: None,
             retry_at_ns: 0,
-            copy: CopyMode::NonTemporal,
+            advice: Advice {
+                copy: CopyAdvice::NonTemporal,
+                block_bytes_min: 0,
+                block_bytes_max: 0,
+            },
             answers: Vec::new(),
             wanted: Vec::new(),
             pending: Vec::new(),
@@ -65,12 +69,19 @@ impl State {
     }
 }
 
+/// The memory of a lane, and the process at its other end if this one may read that one's, else 0.
+pub struct Memory {
+    pub lane: OwnedFd,
+    pub process: u32,
+}
+
 /// What the daemon said to an offer.
 pub enum Answer {
-    /// The lane's memory.
-    Matched(OwnedFd),
-    /// The other end waits for the lane that this one is to make.
-    Wanted,
+    /// The lane is there.
+    Matched(Memory),
+    /// The other end, this process or 0 as in [`Memory`], waits for the lane that this one is to
+    /// make.
+    Wanted(u32),
     /// The other end has not come; `listening` when it may.
     Pending {
         /// A program under weft listens there.
@@ -111,7 +122,15 @@ static CHANNEL_FD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::
 
 /// How to copy into lanes, as the daemon measured.
 pub fn copy_mode() -> CopyMode {
-    STATE.lock().map_or(CopyMode::NonTemporal, |state| state.copy)
+    match advice().copy {
+        CopyAdvice::Plain => CopyMode::Plain,
+        CopyAdvice::NonTemporal => CopyMode::NonTemporal,
+    }
+}
+
+/// What the daemon measured.
+pub fn advice() -> Advice {
+    STATE.lock().map_or_else(Advice::default, |state| state.advice)
 }
 
 /// Offers the accepting end of a connection with its lane; no answer comes.
@@ -139,8 +158,8 @@ pub fn offer_connected(token: u64, socket: RawFd) -> Answer {
 /// Asks for the memory of a lane whose end this process inherited without it.
 pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
     match ask(token, &Control::Join { token }, socket) {
-        Answer::Matched(memory) => Some(memory),
-        Answer::Wanted | Answer::Pending { .. } | Answer::Refused(_) => None,
+        Answer::Matched(memory) => Some(memory.lane),
+        Answer::Wanted(_) | Answer::Pending { .. } | Answer::Refused(_) => None,
     }
 }
 
@@ -175,8 +194,9 @@ fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
 fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
     let lost = packet.descriptors_lost;
     match Control::parse(&packet.bytes) {
-        Ok(Control::Matched { token: answered }) => {
-            let memory = packet.descriptors.into_iter().next();
+        Ok(Control::Matched { token: answered, process }) => {
+            let lane = packet.descriptors.into_iter().next();
+            let memory = lane.map(|lane| Memory { lane, process });
             match memory {
                 Some(memory) if answered == token => Some(Answer::Matched(memory)),
                 Some(memory) if state.answers.len() < ANSWERS_MAX => {
@@ -189,11 +209,14 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
                 _ => None,
             }
         }
-        Ok(Control::Wanted { token: answered }) if answered == token => Some(Answer::Wanted),
-        Ok(Control::Wanted { token: wanted }) => {
+        Ok(Control::Wanted { token: answered, process }) if answered == token => {
+            Some(Answer::Wanted(process))
+        }
+        Ok(Control::Wanted { token: wanted, process }) => {
             // Whoever is pending is told; the place of one that is not is not taken.
-            if state.pending.contains(&wanted) && !state.wanted.contains(&wanted) {
-                state.wanted.push(wanted);
+            let is_known = state.wanted.iter().any(|(known, _)| *known == wanted);
+            if state.pending.contains(&wanted) && !is_known {
+                state.wanted.push((wanted, process));
             }
             None
         }
@@ -205,8 +228,8 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
             log::debug!("the daemon refused a connection: {reason}");
             Some(Answer::Refused(TcpReason::DaemonRefused))
         }
-        Ok(Control::Welcome { copy, .. }) => {
-            state.copy = copy_of(copy);
+        Ok(Control::Welcome { advice, .. }) => {
+            state.advice = advice;
             None
         }
         _ => None,
@@ -215,10 +238,10 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
 
 /// What became of an offer that was pending.
 pub enum Offered {
-    /// The other end has come; the lane's memory.
-    Matched(OwnedFd),
-    /// The other end has come, and waits for the lane.
-    Wanted,
+    /// The other end has come; the lane is there.
+    Matched(Memory),
+    /// The other end has come, and waits for the lane; as in [`Answer::Wanted`].
+    Wanted(u32),
     /// It has not come yet.
     Pending,
     /// The daemon that knew of the offer is gone.
@@ -235,16 +258,16 @@ pub fn matched(token: u64) -> Offered {
     while let Some(packet) = next_packet(&mut state) {
         let answer = match sort(&mut state, packet, token) {
             Some(Answer::Matched(memory)) => Offered::Matched(memory),
-            Some(Answer::Wanted) => Offered::Wanted,
+            Some(Answer::Wanted(process)) => Offered::Wanted(process),
             Some(Answer::Pending { .. } | Answer::Refused(_)) | None => continue,
         };
         state.pending.retain(|pending| *pending != token);
         return answer;
     }
-    if let Some(place) = state.wanted.iter().position(|wanted| *wanted == token) {
-        state.wanted.swap_remove(place);
+    if let Some(place) = state.wanted.iter().position(|(wanted, _)| *wanted == token) {
+        let (_, process) = state.wanted.swap_remove(place);
         state.pending.retain(|pending| *pending != token);
-        return Offered::Wanted;
+        return Offered::Wanted(process);
     }
     // What a forked child inherited is pending for its parent, and in neither list here.
     match state.lost.iter().position(|lost| *lost == token) {
@@ -281,7 +304,7 @@ pub fn answered() -> Vec<u64> {
         sort(&mut state, packet, NOBODY);
     }
     let with_memory = state.answers.iter().map(|(answered, _)| *answered);
-    with_memory.chain(state.wanted.iter().copied()).collect()
+    with_memory.chain(state.wanted.iter().map(|(wanted, _)| *wanted)).collect()
 }
 
 /// True when this process offered it and looks after the answer.
@@ -296,7 +319,7 @@ pub fn withdraw(token: u64) {
         let _ = channel.send(&Control::Withdraw { token }.emit(), &[]);
     }
     state.answers.retain(|(answered, _)| *answered != token);
-    state.wanted.retain(|wanted| *wanted != token);
+    state.wanted.retain(|(wanted, _)| *wanted != token);
     state.pending.retain(|pending| *pending != token);
     state.lost.retain(|lost| *lost != token);
 }
@@ -350,7 +373,7 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
         _ => return Err(TcpReason::NoDaemon),
     };
     match welcome {
-        Ok(Control::Welcome { copy, .. }) => state.copy = copy_of(copy),
+        Ok(Control::Welcome { advice, .. }) => state.advice = advice,
         Ok(Control::Refused { reason, .. }) => {
             tell_once(state, format_args!("the daemon refuses this program: {reason}"));
             return Err(TcpReason::DaemonRefused);
@@ -432,12 +455,5 @@ fn drop_channel(state: &mut State) {
     if ours {
         // SAFETY: the number was just given up by its owner and still is that socket.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
-    }
-}
-
-fn copy_of(advice: CopyAdvice) -> CopyMode {
-    match advice {
-        CopyAdvice::Plain => CopyMode::Plain,
-        CopyAdvice::NonTemporal => CopyMode::NonTemporal,
     }
 }

@@ -250,7 +250,7 @@ impl Connection {
         let asked = match self.side() {
             Side::Accepted if process::settings().switch_calls > 0 => {
                 match control::expect(self.token(), fd) {
-                    control::Answer::Wanted => self.make_lane(fd),
+                    control::Answer::Wanted(peer) => self.make_lane(fd, peer),
                     control::Answer::Refused(reason) => Err(reason),
                     control::Answer::Matched(_) | control::Answer::Pending { .. } => {
                         Ok(phase::PENDING)
@@ -258,7 +258,7 @@ impl Connection {
                 }
             }
             // From the first call on: the other end may wait for the lane in its own.
-            Side::Accepted => self.make_lane(fd),
+            Side::Accepted => self.make_lane(fd, 0),
             Side::Connected => self.ask_connected(fd),
         };
         match asked {
@@ -270,7 +270,8 @@ impl Connection {
         }
     }
 
-    fn make_lane(&self, fd: RawFd) -> Result<u32, TcpReason> {
+    /// `peer` is the process at the other end, if this one may read its memory, else 0.
+    fn make_lane(&self, fd: RawFd, peer: u32) -> Result<u32, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
             slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
@@ -282,6 +283,7 @@ impl Connection {
         })?;
         // Before the peer can know of it: threads may sleep on TCP already.
         lane.arm(WaitFor::Data);
+        self.pulls_from(&lane, peer);
         self.set_lane(lane);
         if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
             self.drop_lane();
@@ -307,7 +309,7 @@ impl Connection {
         match control::offer_connected(self.token(), fd) {
             control::Answer::Matched(memory) => self.attach(&memory),
             control::Answer::Refused(reason) => Err(reason),
-            control::Answer::Wanted => Err(TcpReason::Other),
+            control::Answer::Wanted(_) => Err(TcpReason::Other),
             // One that had a lane before has a peer under weft.
             control::Answer::Pending { listening: false } if !self.has(flag::COUNTED) => {
                 control::withdraw(self.token());
@@ -324,7 +326,7 @@ impl Connection {
                 loop {
                     match control::matched(self.token()) {
                         control::Offered::Matched(memory) => return self.attach(&memory),
-                        control::Offered::Wanted => return Err(TcpReason::Other),
+                        control::Offered::Wanted(_) => return Err(TcpReason::Other),
                         control::Offered::Lost(reason) => return Err(reason),
                         control::Offered::Pending => {}
                     }
@@ -343,10 +345,10 @@ impl Connection {
         let attached = match control::matched(self.token()) {
             control::Offered::Matched(memory) => self.attach(&memory),
             // Others may hold it since it was offered.
-            control::Offered::Wanted if self.is_shared() || !self.has_room_for_a_lane() => {
+            control::Offered::Wanted(_) if self.is_shared() || !self.has_room_for_a_lane() => {
                 Ok(phase::FRESH)
             }
-            control::Offered::Wanted => self.make_lane(fd),
+            control::Offered::Wanted(peer) => self.make_lane(fd, peer),
             control::Offered::Lost(reason) => Err(reason),
             control::Offered::Pending => Ok(phase::PENDING),
         };
@@ -359,11 +361,13 @@ impl Connection {
         }
     }
 
-    fn attach(&self, memory: &impl AsFd) -> Result<u32, TcpReason> {
-        let lane = ShmLane::open(memory.as_fd(), 1, control::copy_mode()).map_err(|error| {
-            log::debug!("the lane cannot be used: {error}");
-            TcpReason::OutOfMemory
-        })?;
+    fn attach(&self, memory: &control::Memory) -> Result<u32, TcpReason> {
+        let lane =
+            ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode()).map_err(|error| {
+                log::debug!("the lane cannot be used: {error}");
+                TcpReason::OutOfMemory
+            })?;
+        self.pulls_from(&lane, memory.process);
         // Under the lock of readers: threads asleep on TCP count themselves before they look for a
         // lane, and the end says that it has it only when its word is armed for them.
         let guard = self.receiving().ok_or(TcpReason::Other)?;

@@ -38,6 +38,9 @@ pub struct Settings {
     pub lanes_max: u32,
     /// How long a connection moves nothing before it may lose its lane to another.
     pub rest_ns: u64,
+    /// Bytes of a write from which on its reader takes it from this process's memory; 0: as the
+    /// daemon measured.
+    pub block_bytes: u64,
 }
 
 /// This process, without a system call.
@@ -97,7 +100,18 @@ impl Settings {
         let switch_bytes = options.socket_switch_bytes();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
         let rest_ns = options.socket_rest_ms() * 1_000_000;
-        Self { options, limits, spins, yields, switch_calls, switch_bytes, lanes_max, rest_ns }
+        let block_bytes = options.socket_block_bytes();
+        Self {
+            options,
+            limits,
+            spins,
+            yields,
+            switch_calls,
+            switch_bytes,
+            lanes_max,
+            rest_ns,
+            block_bytes,
+        }
     }
 }
 

@@ -149,6 +149,8 @@ impl Connection {
         if let Some(sending) = self.sending()
             && let Some(lane) = sending.lane
             && let Some(how) = sending.state.called_back(lane)
+            // Who has a block out follows by itself, with what is left of it.
+            && !sending.state.is_block_out()
         {
             self.leave(fd, sending.state, lane, how);
         }

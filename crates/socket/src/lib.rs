@@ -10,6 +10,7 @@
 //! socket, thread, clock or memory.
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod fuzz;
 pub mod matchmaker;
 pub mod receive;
@@ -17,6 +18,7 @@ pub mod route;
 pub mod send;
 pub mod stream;
 
+pub use block::{Block, PullsFrom};
 pub use receive::ReceiveSide;
 pub use route::{Leave, Origin};
 pub use send::SendSide;

@@ -96,6 +96,8 @@ pub enum Outcome<P, M> {
     },
     /// Both are there, and `accepted` is to offer a lane.
     Wanted {
+        /// The end that connected.
+        connected: Offerer<P>,
         /// The end that accepted.
         accepted: Offerer<P>,
     },
@@ -186,8 +188,12 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
                 let memory = memory.clone();
                 return self.pair(accepted, offerer, other, memory);
             }
-            (Offer::Expecting, Some((Offer::Connected, _))) => wanted = Some(offerer),
-            (Offer::Connected, Some((Offer::Expecting, accepted))) => wanted = Some(accepted),
+            (Offer::Expecting, Some((Offer::Connected, connected))) => {
+                wanted = Some((connected, offerer));
+            }
+            (Offer::Connected, Some((Offer::Expecting, accepted))) => {
+                wanted = Some((offerer, accepted));
+            }
             _ => {}
         }
         if self.waiting.len() + self.pairs.len() >= self.limits.connections_max {
@@ -198,7 +204,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         self.tuples.insert(offerer, tuple);
         self.waiting.insert(tuple, Waiting { offerer, offer });
         match wanted {
-            Some(accepted) => Outcome::Wanted { accepted },
+            Some((connected, accepted)) => Outcome::Wanted { connected, accepted },
             None => Outcome::Waiting { listening },
         }
     }
@@ -411,7 +417,8 @@ mod tests {
             }
             let [(one, at, offer), (other, there, answer)] = offers;
             assert_eq!(maker.offer(one, at, offer), Outcome::Waiting { listening: false });
-            assert_eq!(maker.offer(other, there, answer), Outcome::Wanted { accepted: by(1) });
+            let wanted = Outcome::Wanted { connected: by(2), accepted: by(1) };
+            assert_eq!(maker.offer(other, there, answer), wanted);
             assert_eq!((maker.waiting(), maker.memory_of(server())), (2, None));
             let outcome = maker.offer(by(1), server(), Offer::Accepted("lane"));
             let expected = Outcome::Matched { connected: by(2), accepted: by(1), memory: "lane" };

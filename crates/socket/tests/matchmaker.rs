@@ -106,8 +106,12 @@ impl Model {
         }
         self.waiting.push(Waits { by, tuple, offer });
         match (offer, there.map(|there| (there.offer, there.by))) {
-            (Offer::Expecting, Some((Offer::Connected, _))) => Outcome::Wanted { accepted: by },
-            (Offer::Connected, Some((Offer::Expecting, accepted))) => Outcome::Wanted { accepted },
+            (Offer::Expecting, Some((Offer::Connected, connected))) => {
+                Outcome::Wanted { connected, accepted: by }
+            }
+            (Offer::Connected, Some((Offer::Expecting, accepted))) => {
+                Outcome::Wanted { connected: by, accepted }
+            }
             (Offer::Connected, _) => {
                 let listening = self.listening(tuple.namespace, tuple.remote);
                 Outcome::Waiting { listening }

@@ -79,7 +79,7 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;

@@ -67,6 +67,15 @@ pub fn still_holds(pid: u32, number: u32, inode: u64) -> bool {
     }
 }
 
+/// True when `process` is numbered as in this process's own namespace.
+pub fn shares_process_numbers(process: u32) -> bool {
+    let namespace = |process: &str| {
+        rustix::fs::stat(format!("/proc/{process}/ns/pid")).ok().map(|status| status.st_ino)
+    };
+    let own = namespace("self");
+    own.is_some() && own == namespace(&process.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +93,12 @@ mod tests {
         assert_eq!(listener_of(listener.as_fd()), Ok((tuple.namespace, address)));
         assert!(tuple_of(listener.as_fd()).is_err());
         assert!(listener_of(client.as_fd()).is_err());
+    }
+
+    #[test]
+    fn this_process_shares_its_numbers_and_one_that_is_not_there_does_not() {
+        assert!(shares_process_numbers(std::process::id()));
+        assert!(!shares_process_numbers(u32::MAX));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use weft_channel::{Credentials, Packet};
 use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits};
 use weft_transport_shm::Doorbell;
 use weft_transport_shm::lane::ShmLane;
-use weft_wire::control::{Control, CopyAdvice, End};
+use weft_wire::control::{Advice, Control, CopyAdvice, End};
 
 use crate::endpoints::Endpoints;
 use crate::status::{ConnectionStatus, EndpointStatus, ListenerStatus, ProcessStatus, Status};
@@ -47,6 +47,8 @@ pub enum Verdict {
 
 struct Program {
     credentials: Credentials,
+    /// Its process number means the same to every program of which this is true.
+    is_numbered_here: bool,
     name: Option<String>,
 }
 
@@ -60,7 +62,7 @@ struct Shown {
 pub struct Node {
     config: Config,
     started: Instant,
-    copy: CopyAdvice,
+    measured: Option<Advice>,
     programs: HashMap<ProcessId, Program>,
     matchmaker: Matchmaker<ProcessId, Arc<OwnedFd>>,
     shown: HashMap<Offerer<ProcessId>, Shown>,
@@ -79,7 +81,7 @@ impl Node {
         Self {
             config,
             started,
-            copy: CopyAdvice::NonTemporal,
+            measured: None,
             programs: HashMap::new(),
             matchmaker: Matchmaker::new(limits),
             shown: HashMap::new(),
@@ -87,14 +89,16 @@ impl Node {
         }
     }
 
-    /// From now on programs are told to copy like this.
-    pub fn set_copy(&mut self, copy: CopyAdvice) {
-        self.copy = copy;
+    /// From now on programs are told this.
+    pub fn set_advice(&mut self, advice: Advice) {
+        self.measured = Some(advice);
     }
 
     /// A program connected.
     pub fn connected(&mut self, process: ProcessId, credentials: Credentials) {
-        self.programs.insert(process, Program { credentials, name: None });
+        let is_numbered_here = kernel::shares_process_numbers(credentials.pid);
+        let program = Program { credentials, is_numbered_here, name: None };
+        self.programs.insert(process, program);
     }
 
     /// The process that connected ended; one that it forked may go on with the connections of both,
@@ -144,7 +148,8 @@ impl Node {
                     program.name = Some(name);
                 }
                 let pid = std::process::id();
-                reply(out, process, &Control::Welcome { pid, copy: self.copy });
+                let advice = self.measured.unwrap_or_default();
+                reply(out, process, &Control::Welcome { pid, advice });
                 Verdict::Continue
             }
             Control::Offer { token, end, descriptor } => {
@@ -198,6 +203,18 @@ impl Node {
         self.programs.get(&process).map_or(unknown, |program| program.credentials)
     }
 
+    /// The number of `writer`'s process when `reader` may read its memory; else 0.
+    fn readable(&self, reader: ProcessId, writer: ProcessId) -> u32 {
+        let (Some(reader), Some(writer)) = (self.programs.get(&reader), self.programs.get(&writer))
+        else {
+            return 0;
+        };
+        let may = reader.credentials.uid == writer.credentials.uid
+            && reader.is_numbered_here
+            && writer.is_numbered_here;
+        if may { writer.credentials.pid } else { 0 }
+    }
+
     fn offer(
         &mut self,
         offerer: Offerer<ProcessId>,
@@ -239,15 +256,18 @@ impl Node {
                 tracing::debug!(?connected, ?accepted, ?tuple, "matched");
                 self.shown.remove(&connected);
                 self.shown.remove(&accepted);
+                let process = self.readable(connected.process, accepted.process);
                 out.push(Outgoing {
                     to: connected.process,
-                    bytes: Control::Matched { token: connected.token }.emit(),
+                    bytes: Control::Matched { token: connected.token, process }.emit(),
                     descriptors: vec![memory],
                     bell: None,
                 });
             }
-            Outcome::Wanted { accepted } => {
-                reply(out, accepted.process, &Control::Wanted { token: accepted.token });
+            Outcome::Wanted { connected, accepted } => {
+                let process = self.readable(accepted.process, connected.process);
+                let wanted = Control::Wanted { token: accepted.token, process };
+                reply(out, accepted.process, &wanted);
                 if end == End::Connected {
                     reply(out, offerer.process, &Control::Pending { token, listening: true });
                 }
@@ -278,7 +298,7 @@ impl Node {
         match memory {
             Some(memory) => out.push(Outgoing {
                 to: process,
-                bytes: Control::Matched { token }.emit(),
+                bytes: Control::Matched { token, process: 0 }.emit(),
                 descriptors: vec![memory],
                 bell: None,
             }),
@@ -396,11 +416,14 @@ impl Node {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.started.elapsed().as_secs(),
-            copy: match self.copy {
+            copy: match self.measured.unwrap_or_default().copy {
                 CopyAdvice::Plain => "plain",
                 CopyAdvice::NonTemporal => "nontemporal",
             }
             .to_owned(),
+            block_bytes: self
+                .measured
+                .map(|advice| [advice.block_bytes_min, advice.block_bytes_max]),
             processes,
             listeners,
             connections,

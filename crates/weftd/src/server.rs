@@ -20,7 +20,7 @@ use weft_channel::{Channel, Listener};
 use weft_options::CopyMethod;
 use weft_socket::Limits;
 use weft_transport_shm::lane::LaneLayout;
-use weft_wire::control::CopyAdvice;
+use weft_wire::control::{Advice, CopyAdvice};
 
 use crate::node::{Node, Outgoing, ProcessId, Verdict};
 use crate::place::Place;
@@ -78,17 +78,13 @@ fn raise_descriptor_limit() {
 }
 
 /// Measures in the background; programs that come before are told to stream past the cache.
-fn calibrate(config: &Config) -> Receiver<CopyAdvice> {
+fn calibrate(config: &Config) -> Receiver<Advice> {
     let (sender, receiver) = channel();
     let fixed = match config.options.shm_copy() {
         CopyMethod::Plain => Some(CopyAdvice::Plain),
         CopyMethod::NonTemporal => Some(CopyAdvice::NonTemporal),
         CopyMethod::Auto => None,
     };
-    if let Some(advice) = fixed {
-        let _ = sender.send(advice);
-        return receiver;
-    }
     let options = &config.options;
     let layout = LaneLayout {
         slots: u32::try_from(options.shm_ring_slots()).unwrap_or(256),
@@ -99,7 +95,9 @@ fn calibrate(config: &Config) -> Receiver<CopyAdvice> {
         chunk_bytes: options.socket_chunk_bytes(),
     };
     std::thread::spawn(move || {
-        let advice = calibration::measure(layout, limits);
+        let copy = fixed.unwrap_or_else(|| calibration::measure(layout, limits));
+        let (block_bytes_min, block_bytes_max) = calibration::blocks::measure(layout, limits, copy);
+        let advice = Advice { copy, block_bytes_min, block_bytes_max };
         tracing::info!(?advice, "calibrated");
         // The daemon may have ended meanwhile.
         let _ = sender.send(advice);
@@ -119,7 +117,7 @@ struct Server {
     listener: Listener,
     programs: HashMap<ProcessId, Program>,
     next: u64,
-    advice: Receiver<CopyAdvice>,
+    advice: Receiver<Advice>,
 }
 
 impl Server {
@@ -141,8 +139,8 @@ impl Server {
                 self.node.handle_timeout(Instant::now(), &mut out);
                 self.send(out);
             }
-            if let Ok(copy) = self.advice.try_recv() {
-                self.node.set_copy(copy);
+            if let Ok(advice) = self.advice.try_recv() {
+                self.node.set_advice(advice);
             }
             for event in ready {
                 match event.data.u64() {

@@ -15,7 +15,7 @@ use thiserror::Error;
 /// What every message begins with.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The version both sides must speak.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Longest message, bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -75,6 +75,25 @@ pub enum CopyAdvice {
     NonTemporal = 1,
 }
 
+/// What the daemon measured at its start.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Advice {
+    /// How to copy into a lane.
+    pub copy: CopyAdvice,
+    /// Shortest block, bytes, that a reader on the writer's processor rather takes straight from
+    /// the writer's memory.
+    pub block_bytes_min: u64,
+    /// Longest such block, bytes; 0 when there is none.
+    pub block_bytes_max: u64,
+}
+
+impl Default for Advice {
+    /// As long as nothing was measured.
+    fn default() -> Self {
+        Self { copy: CopyAdvice::NonTemporal, block_bytes_min: 0, block_bytes_max: 0 }
+    }
+}
+
 /// Messages of kinds 1 to 31. `token` numbers are the program's own and mean nothing to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Control {
@@ -89,8 +108,8 @@ pub enum Control {
     Welcome {
         /// The daemon's process id.
         pid: u32,
-        /// How to copy, as measured.
-        copy: CopyAdvice,
+        /// As measured.
+        advice: Advice,
     },
     /// The daemon refuses the program, or one of its offers.
     Refused {
@@ -114,11 +133,16 @@ pub enum Control {
     Matched {
         /// The offer.
         token: u64,
+        /// The other end's process, when this one may read its memory (same user, same process
+        /// namespace as the daemon); else 0.
+        process: u32,
     },
     /// The other end is there, and waits for the lane that this one is to make.
     Wanted {
         /// The offer.
         token: u64,
+        /// As in [`Control::Matched`].
+        process: u32,
     },
     /// The other end has not come yet.
     Pending {
@@ -224,14 +248,20 @@ impl Control {
                     1 => CopyAdvice::NonTemporal,
                     _ => return None,
                 };
-                Some(Self::Welcome { pid, copy })
+                let block_bytes_min = reader.u64()?;
+                let block_bytes_max = reader.u64()?;
+                let advice = Advice { copy, block_bytes_min, block_bytes_max };
+                Some(Self::Welcome { pid, advice })
             })(),
             kind::REFUSED => (|| {
                 let token = reader.u64()?;
                 Some(Self::Refused { token, reason: reader.text(REASON_BYTES_MAX)? })
             })(),
             kind::OFFER => reader.offer(),
-            kind::MATCHED => reader.u64().map(|token| Self::Matched { token }),
+            kind::MATCHED => reader
+                .u64()
+                .zip(reader.u32())
+                .map(|(token, process)| Self::Matched { token, process }),
             kind::PENDING => (|| {
                 let token = reader.u64()?;
                 let listening = match reader.u8()? {
@@ -244,7 +274,10 @@ impl Control {
             kind::WITHDRAW => reader.u64().map(|token| Self::Withdraw { token }),
             kind::LISTENING => reader.u64().map(|token| Self::Listening { token }),
             kind::JOIN => reader.u64().map(|token| Self::Join { token }),
-            kind::WANTED => reader.u64().map(|token| Self::Wanted { token }),
+            kind::WANTED => reader
+                .u64()
+                .zip(reader.u32())
+                .map(|(token, process)| Self::Wanted { token, process }),
             kind::STATUS => Some(Self::Status),
             kind::STATUS_REPLY => Some(Self::StatusReply),
             kind::STOP => Some(Self::Stop),
@@ -267,9 +300,11 @@ impl Control {
                 put_text(&mut body, name, NAME_BYTES_MAX);
                 kind::HELLO
             }
-            Self::Welcome { pid, copy } => {
+            Self::Welcome { pid, advice } => {
                 body.extend_from_slice(&pid.to_le_bytes());
-                body.push(*copy as u8);
+                body.push(advice.copy as u8);
+                body.extend_from_slice(&advice.block_bytes_min.to_le_bytes());
+                body.extend_from_slice(&advice.block_bytes_max.to_le_bytes());
                 kind::WELCOME
             }
             Self::Refused { token, reason } => {
@@ -283,8 +318,9 @@ impl Control {
                 body.extend_from_slice(&descriptor.to_le_bytes());
                 kind::OFFER
             }
-            Self::Matched { token } => {
+            Self::Matched { token, process } => {
                 body.extend_from_slice(&token.to_le_bytes());
+                body.extend_from_slice(&process.to_le_bytes());
                 kind::MATCHED
             }
             Self::Pending { token, listening } => {
@@ -304,8 +340,9 @@ impl Control {
                 body.extend_from_slice(&token.to_le_bytes());
                 kind::JOIN
             }
-            Self::Wanted { token } => {
+            Self::Wanted { token, process } => {
                 body.extend_from_slice(&token.to_le_bytes());
+                body.extend_from_slice(&process.to_le_bytes());
                 kind::WANTED
             }
             Self::Status => kind::STATUS,
@@ -393,10 +430,16 @@ mod tests {
     fn any_control() -> impl Strategy<Value = Control> {
         prop_oneof![
             (any::<u32>(), "[a-z é]{0,20}").prop_map(|(pid, name)| Control::Hello { pid, name }),
-            (any::<u32>(), any::<bool>()).prop_map(|(pid, streaming)| Control::Welcome {
-                pid,
-                copy: if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain },
-            }),
+            (any::<u32>(), any::<bool>(), any::<[u64; 2]>()).prop_map(
+                |(pid, streaming, blocks)| {
+                    let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
+                    let [block_bytes_min, block_bytes_max] = blocks;
+                    Control::Welcome {
+                        pid,
+                        advice: Advice { copy, block_bytes_min, block_bytes_max },
+                    }
+                }
+            ),
             (any::<u64>(), ".{0,80}")
                 .prop_map(|(token, reason)| Control::Refused { token, reason }),
             (any::<u64>(), any::<bool>(), any::<u32>()).prop_map(
@@ -405,11 +448,11 @@ mod tests {
                     Control::Offer { token, end, descriptor }
                 }
             ),
-            any::<u64>().prop_map(|token| Control::Matched { token }),
+            any::<(u64, u32)>().prop_map(|(token, process)| Control::Matched { token, process }),
             (any::<u64>(), any::<bool>())
                 .prop_map(|(token, listening)| Control::Pending { token, listening }),
             any::<u64>().prop_map(|token| Control::Withdraw { token }),
-            any::<u64>().prop_map(|token| Control::Wanted { token }),
+            any::<(u64, u32)>().prop_map(|(token, process)| Control::Wanted { token, process }),
             any::<u64>().prop_map(|token| Control::Listening { token }),
             any::<u64>().prop_map(|token| Control::Join { token }),
             Just(Control::Status),
@@ -447,6 +490,6 @@ mod tests {
 
     #[test]
     fn a_status_request_is_these_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x02\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x03\x00\x09\x00");
     }
 }

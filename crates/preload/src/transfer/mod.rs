@@ -1,5 +1,6 @@
 //! Reading and writing a tracked connection, blocking or not.
 
+mod block;
 mod receive;
 mod send;
 mod tcp;

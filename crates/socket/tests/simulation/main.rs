@@ -74,6 +74,7 @@ fn mistakes_of_a_driver_are_found() {
         (570, Faults { attach_without_arming: true, ..none }),
         (0, Faults { send_nothing_again: true, ..none }),
         (0, Faults { forget_too_early: true, ..none }),
+        (0, Faults { reuse_before_withdrawal: true, ..none }),
     ];
     for (from, faults) in planted {
         let seed = found(faults, from);
