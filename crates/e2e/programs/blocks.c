@@ -4,13 +4,15 @@
 //
 // Each round is a connection between two processes. The writer's calls are interrupted by signals
 // and end at timeouts; what is behind its count it writes again. The reader reads, peeks, polls and
-// waits for all of it, in sizes from a byte to more than a lane holds. In two rounds of three one
-// of the two is killed in the middle: the other gets whole bytes and then an end or an error, soon.
+// waits for all of it, in sizes from a byte to more than a lane holds. In three rounds of four it
+// does not come to the end: the writer is killed, or the reader, or a thread of the writer becomes
+// another program that has the connection, too. The other gets whole bytes, then an end or an error.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -79,6 +81,13 @@ static void write_all(int fd, int may_break) {
     setitimer(ITIMER_REAL, &never, NULL);
 }
 
+static void *become_another(void *pause_us) {
+    usleep((useconds_t)(uintptr_t)pause_us);
+    execl("/proc/self/exe", "blocks", "wait", NULL);
+    fail("execl");
+    return NULL;
+}
+
 static void check(const unsigned char *bytes, size_t size) {
     for (size_t index = 0; index < size; index++)
         if (bytes[index] != byte_at(received + index)) {
@@ -116,7 +125,7 @@ static void read_all(int fd, int may_break) {
 }
 
 static void one_round(int round) {
-    int killed = round % 3; // nobody, the writer, the reader
+    int killed = round % 4; // nobody, the writer, the reader; the writer becomes another program
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t length = sizeof address;
@@ -132,6 +141,9 @@ static void one_round(int round) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         if (connect(fd, (void *)&address, sizeof address)) fail("connect");
         greet(fd, 0);
+        pthread_t thread;
+        void *pause = (void *)(uintptr_t)pause_us;
+        if (killed == 3 && pthread_create(&thread, NULL, become_another, pause)) fail("a thread");
         if (writes_here) read_all(fd, 0);
         else write_all(fd, 0);
         close(fd);
@@ -142,14 +154,14 @@ static void one_round(int round) {
     close(listener);
     greet(fd, 1);
     pid_t killer = 0;
-    if (killed && (killer = fork()) == 0) {
+    if ((killed == 1 || killed == 2) && (killer = fork()) == 0) {
         close(fd);
         usleep((useconds_t)pause_us);
         kill(child, SIGKILL);
         _exit(0);
     }
     if (writes_here) write_all(fd, 1);
-    else read_all(fd, killed == 1);
+    else read_all(fd, killed & 1);
     close(fd);
     int status;
     if (waitpid(child, &status, 0) != child) fail("waitpid");
@@ -158,6 +170,10 @@ static void one_round(int round) {
 }
 
 int main(int count, char **words) {
+    if (count == 2 && !strcmp(words[1], "wait")) {
+        usleep(50000);
+        return 0;
+    }
     if (count != 3) {
         fprintf(stderr, "usage: blocks SEED ROUNDS\n");
         return 2;

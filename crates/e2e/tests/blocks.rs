@@ -22,7 +22,8 @@ fn main() -> ExitCode {
 }
 
 fn compiled(node: &Node) -> Result<std::path::PathBuf, Skip> {
-    program::compiled("blocks.c", &["-O1"], node.directory())
+    // The next program has its memory where the former one had it.
+    program::compiled("blocks.c", &["-O1", "-no-pie", "-pthread"], node.directory())
 }
 
 fn blocks(under_weft: bool, least: &str) -> Outcome {

@@ -23,7 +23,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, flag, phase};
 use crate::table::{self, Entry};
-use crate::{log, sys};
+use crate::{log, process, sys};
 
 /// The variable that names the list's descriptor.
 pub const VARIABLE: &str = "WEFT_HANDOVER";
@@ -208,6 +208,9 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         }
         let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::empty());
         if !flags.contains(FdFlags::CLOEXEC) {
+            if itself {
+                connection.revoke_block();
+            }
             keeps.push(Inherited { fd, source: fd, inode, place });
         } else if itself {
             closes.push(place);
@@ -321,6 +324,8 @@ pub fn take_over(text: &str) {
             continue;
         };
         let Some(connection) = arena::at(place) else { continue };
+        connection.shared.receive_lock.release_of(process::pid());
+        connection.shared.send_lock.release_of(process::pid());
         if fd < 0 || inode(fd) != Some(word(1)) || connection.phase() != phase::LANED {
             if word(3) != 0 {
                 // Its share was counted in advance.
@@ -330,6 +335,7 @@ pub fn take_over(text: &str) {
         }
         connection.local.fds.fetch_add(1, Ordering::Relaxed);
         table::set(fd, Entry::Connection(place));
+        connection.forget_block();
         if fd <= 2 {
             crate::stdio::replace(fd);
         }

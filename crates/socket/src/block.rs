@@ -238,6 +238,14 @@ impl SendSide {
         Some(pulled)
     }
 
+    /// The memory of a block that another thread has out is about to go: nothing more of it is
+    /// pulled, and that thread is told how much was when it withdraws the block.
+    pub fn revoke_block<L: Lane>(&mut self, lane: &L) {
+        if self.offering.is_out && self.offering.withdraw_now(lane) {
+            self.settle_block(lane);
+        }
+    }
+
     /// What follows a block that was withdrawn was sent, as far as it could be.
     pub fn settle_block<L: Lane>(&self, lane: &L) {
         lane.post(word::BLOCK, self.offering.blocks << 2 | offered::NO_MORE);

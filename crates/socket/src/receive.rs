@@ -259,8 +259,12 @@ impl ReceiveSide {
                     if block::is_due(lane, blocks + 1) {
                         return Err(ReadError::Block);
                     }
+                    // At the head also by a look: else there would seem to be something to read.
+                    let at_head = walk.skip == 0
+                        && self.position.chunk_left == 0
+                        && cursor.messages == self.position.cursor.messages;
                     walk.position = walk.position.behind_block();
-                    self.pass(lane, walk, peek);
+                    self.pass(lane, walk, peek && !at_head);
                 }
                 _ => return Err(self.break_off()),
             }

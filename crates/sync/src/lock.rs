@@ -83,6 +83,15 @@ impl SharedLock {
         }
     }
 
+    /// Frees the lock if a thread of process `pid` holds it: for a program that the process became
+    /// by exec, which ended its other threads wherever they were.
+    pub fn release_of(&self, pid: u32) {
+        let seen = self.word.load(Ordering::Relaxed);
+        if seen != 0 && Holder(seen).pid() == pid {
+            self.reset();
+        }
+    }
+
     #[cold]
     fn lock_slowly(&self, holder: Holder) -> Result<SharedGuard<'_>, Reentered> {
         let mut patience = Patience::new(64, 50);
@@ -211,6 +220,17 @@ mod tests {
         let lock = SharedLock::new();
         lock.word.store((u64::from(dead) << 32) | 5, Ordering::Relaxed);
         assert!(lock.lock(Holder::current(std::process::id())).is_ok());
+    }
+
+    #[test]
+    fn a_lock_of_threads_that_exec_ended_is_released_and_no_other() {
+        let (lock, own) = (SharedLock::new(), std::process::id());
+        lock.word.store((u64::from(own) << 32) | CONTENDED | 5, Ordering::Relaxed);
+        lock.release_of(own + 1);
+        assert!(lock.try_lock(Holder::current(own)).is_none());
+        lock.release_of(own);
+        assert!(lock.try_lock(Holder::current(own)).is_some());
+        lock.release_of(own);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_getaffinity};
 use weft_fabric::WaitFor;
 use weft_memory::read_process;
 use weft_socket::{Block, PullsFrom, ReceiveSide, SendSide};
@@ -50,13 +49,14 @@ impl Connection {
         let advice = control::advice();
         PAYS_FROM.store(advice.block_bytes_min, Ordering::Relaxed);
         PAYS_TO.store(advice.block_bytes_max, Ordering::Relaxed);
-        let from = match process::settings().block_bytes {
-            _ if !may_read(peer) => PullsFrom::Nobody,
+        let wanted = match process::settings().block_bytes {
             0 if advice.block_bytes_max == 0 => PullsFrom::Nobody,
-            0 => only_processor().map_or(PullsFrom::Nobody, PullsFrom::Processor),
+            0 => process::only_processor().map_or(PullsFrom::Nobody, PullsFrom::Processor),
             _ => PullsFrom::Anybody,
         };
-        let peer = if from == PullsFrom::Nobody { 0 } else { peer };
+        // Asked last: where nobody wants to pull, no call is made that a sandbox could mind.
+        let reads = wanted != PullsFrom::Nobody && may_read(peer);
+        let (from, peer) = if reads { (wanted, peer) } else { (PullsFrom::Nobody, 0) };
         let processes = u64::from(process::pid()) << 32 | u64::from(peer);
         self.local.processes.store(processes, Ordering::Relaxed);
         ReceiveSide::pull_from(lane, from);
@@ -74,6 +74,25 @@ impl Connection {
         let [own, other] = [processes >> 32, processes & u64::from(u32::MAX)];
         let is_own = own == u64::from(process::pid());
         u32::try_from(other).ok().filter(|other| is_own && *other > 0)
+    }
+
+    /// This process becomes another program: what another thread has out is not there then.
+    pub fn revoke_block(&self) {
+        if let Some(sending) = self.sending()
+            && let Some(lane) = sending.lane
+        {
+            sending.state.revoke_block(lane);
+        }
+    }
+
+    /// A thread of the former program of this process may have had a block out.
+    pub fn forget_block(&self) {
+        if !self.is_shared()
+            && let Some(sending) = self.sending()
+            && sending.state.is_block_out()
+        {
+            sending.state.forget_block();
+        }
     }
 
     /// True when a write of `wanted` bytes, of which so many are left in one piece, may be offered.
@@ -114,7 +133,7 @@ impl Connection {
                 PullsFrom::Nobody => false,
                 _ if process::settings().block_bytes > 0 => true,
                 PullsFrom::Anybody => false,
-                PullsFrom::Processor(number) => only_processor() == Some(number),
+                PullsFrom::Processor(number) => process::only_processor() == Some(number),
             };
             if !pays {
                 return None;
@@ -322,16 +341,6 @@ fn may_read(process: u32) -> bool {
     /// Where no program has memory.
     const NOWHERE: u64 = 8;
     process > 0 && read_process(process, NOWHERE, &mut [&mut [0]]) == Err(Errno::FAULT)
-}
-
-/// The processor on which this thread runs, if that cannot change.
-fn only_processor() -> Option<u32> {
-    let allowed = sched_getaffinity(None).ok()?;
-    if allowed.count() != 1 {
-        return None;
-    }
-    let number = (0..CpuSet::MAX_CPU).find(|number| allowed.is_set(*number))?;
-    u32::try_from(number).ok()
 }
 
 /// The first `most` bytes of `targets` behind `skip`.
