@@ -3,6 +3,7 @@
 //! `WEFT_E2E_BLOCKS_SEEDS=from..to` runs other seeds.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -21,12 +22,24 @@ fn main() -> ExitCode {
     ])
 }
 
+/// Where only root may read other programs, readers refuse all blocks.
+fn readable() -> Result<(), Skip> {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    if is_root || matches!(scope.trim(), "" | "0") {
+        return Ok(());
+    }
+    let reason = "kernel.yama.ptrace_scope lets no program read another; run this as root";
+    Err(Skip(reason.to_owned()))
+}
+
 fn compiled(node: &Node) -> Result<std::path::PathBuf, Skip> {
     // The next program has its memory where the former one had it.
     program::compiled("blocks.c", &["-O1", "-no-pie", "-pthread"], node.directory())
 }
 
 fn blocks(under_weft: bool, least: &str) -> Outcome {
+    readable()?;
     let node = Node::new();
     let binary = compiled(&node)?;
     let mut pulled = 0;
@@ -46,6 +59,7 @@ fn blocks(under_weft: bool, least: &str) -> Outcome {
 
 /// Whether one copy is faster depends on the machine: only what the daemon measured counts.
 fn on_one_processor() -> Outcome {
+    readable()?;
     let node = Node::new();
     let binary = compiled(&node)?;
     node.program(true, "true").output().expect("the daemon starts");
