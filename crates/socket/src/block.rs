@@ -8,8 +8,8 @@
 //! block. What was not pulled by then goes over the lane, or over TCP, like anything else.
 //!
 //! # The words
-//! The writer posts [`word::BLOCK`], the number of the block and whether it is offered. The reader
-//! posts [`word::PULLED_OF`], the number and its own state, and [`word::PULLED`], how much. To
+//! The writer posts `BLOCK`, the number of the block and whether it is offered. The reader
+//! posts `PULLED_OF`, the number and its own state, and `PULLED`, how much. To
 //! pull, it says that it is at it, fences, and looks whether the block is still offered; to
 //! withdraw, the writer says so, fences, and looks whether the reader is at it. One of the two sees
 //! the other.
