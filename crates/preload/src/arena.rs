@@ -115,8 +115,8 @@ pub struct Local {
     pub fds: AtomicU32,
     /// Epoll sets of this process that it is in.
     pub registered: AtomicU32,
-    /// How patient waits are, percent.
-    pub share: AtomicU32,
+    /// What waits taught ([`weft_sync::Learned`]).
+    pub learned: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
     pub finds_left: AtomicU32,
     /// A wait in the kernel ended with bytes: bells, or not.
@@ -256,7 +256,7 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     shared.room_sleepers.store(0, Ordering::Relaxed);
     shared.inode.store(0, Ordering::Relaxed);
     connection.local.registered.store(0, Ordering::Relaxed);
-    connection.local.share.store(0, Ordering::Relaxed);
+    connection.local.learned.store(0, Ordering::Relaxed);
     connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);

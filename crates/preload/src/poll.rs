@@ -1,5 +1,6 @@
 //! poll, ppoll, select and pselect over connections of the fabric and ordinary descriptors.
 
+use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +9,7 @@ use libc::{
 };
 use libc::{c_int, c_short, pollfd};
 use weft_fabric::WaitFor;
-use weft_sync::{Patience, Step};
+use weft_sync::{Learned, Patience, Step};
 
 use crate::arena::{Connection, flag, phase};
 use crate::bells::Owed;
@@ -21,6 +22,11 @@ use crate::{connection, epoll, lanes, process, sys};
 /// Looks at lanes alone before the kernel gets its turn, over all calls of the process.
 const LOOKS_A_TURN: u32 = 16;
 static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// What the waits of this thread taught: most threads wait for the same descriptors each time.
+    static LEARNED: Cell<Learned> = const { Cell::new(Learned::of(0)) };
+}
 
 const READS: c_short = POLLIN | POLLRDNORM;
 const WRITES: c_short = POLLOUT | POLLWRNORM;
@@ -53,7 +59,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
-    let mut patience = Patience::new(settings.spins, settings.yields);
+    let mut patience = Patience::new(settings.spins, settings.yields).with(LEARNED.get());
     let watch = Watch::new();
     loop {
         let (found, unsure) = look(fds);
@@ -66,10 +72,10 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
             match ask_kernel(fds, 0, kernel) {
                 0 if timeout == 0 => return 0,
                 0 => {}
-                count => return count,
+                count => return found_awake(patience, count),
             }
         } else if found > 0 {
-            return found;
+            return found_awake(patience, found);
         }
         if watch.saw_any() {
             sys::set_errno(libc::EINTR);
@@ -79,6 +85,10 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
             Step::Spin => std::hint::spin_loop(),
             Step::Yield => patience.give_way(),
             Step::Sleep => {
+                if on_fabric {
+                    patience.miss();
+                    LEARNED.set(patience.learned());
+                }
                 let armed = Armed::new(fds);
                 let mut result = 0;
                 if look(fds).0 == 0 && armed.drain() {
@@ -95,10 +105,18 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                 if deadline.is_some_and(|deadline| sys::now_ns() >= deadline) {
                     return ask_kernel(fds, 0, kernel);
                 }
-                patience.restart();
             }
         }
     }
+}
+
+/// A look found `count` descriptors ready; after the first look that is to the waits' credit.
+fn found_awake(mut patience: Patience, count: c_int) -> c_int {
+    if !patience.is_fresh() {
+        patience.hit();
+        LEARNED.set(patience.learned());
+    }
+    count
 }
 
 fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {

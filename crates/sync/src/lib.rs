@@ -18,4 +18,4 @@ pub mod lock;
 mod patience;
 mod sys;
 
-pub use patience::{Patience, Step};
+pub use patience::{Learned, Patience, Step};

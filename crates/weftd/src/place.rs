@@ -67,8 +67,8 @@ fn make_directory(directory: &Path) -> anyhow::Result<()> {
     let safe = found.uid() == uid.as_raw() || found.uid() == 0;
     ensure!(
         safe && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0,
-        "{} can be written by others; remove it or set WEFT_SOCKET to a path in a directory of \
-         your own",
+        "{} can be written by others; remove it or set WEFT_DAEMON_SOCKET to a path in a \
+         directory of your own",
         directory.display()
     );
     Ok(())

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use weft_sync::Learned;
+
 use super::registration::{GENERATIONS, REGISTRATIONS_MAX, Registration};
 use crate::arena;
 use crate::guard::{ForkLock, LocalGuard, LocalLock};
@@ -24,7 +26,7 @@ pub(super) struct Set {
     /// The last look found something.
     pub(super) busy: bool,
     pub(super) looks: u32,
-    pub(super) share: u32,
+    pub(super) learned: Learned,
     pub(super) descriptors: u32,
     /// Threads inside the kernel's wait.
     pub(super) sleeping: u32,

@@ -33,6 +33,10 @@ pub fn wait(
         let (found, unsure) = set.look(epfd, events);
         set.looks = set.looks.wrapping_add(1);
         if found > 0 && !unsure && !set.looks.is_multiple_of(LOOKS_A_TURN) {
+            if let Some(mut patience) = patience {
+                patience.hit();
+                set.learned = patience.learned();
+            }
             set.leave(epfd);
             return as_count(found);
         }
@@ -45,10 +49,10 @@ pub fn wait(
                 Finished::Again => continue,
             }
         }
-        let share = set.share;
+        let learned = set.learned;
         drop(set);
         let mut steps = patience
-            .unwrap_or_else(|| Patience::new(settings.spins, settings.yields).with_share(share));
+            .unwrap_or_else(|| Patience::new(settings.spins, settings.yields).with(learned));
         // The kernel's turn: after the spin, then now and then while yielding.
         let turn = found > 0 || timeout == 0;
         let step = steps.step();
@@ -103,7 +107,7 @@ fn learn(epfd: RawFd, mut patience: Patience, hit: bool) {
         patience.miss();
     }
     if let Some(mut set) = set_of(epfd, false) {
-        set.share = patience.share();
+        set.learned = patience.learned();
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use weft_fabric::Lane;
-use weft_sync::Patience;
+use weft_sync::{Learned, Patience};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag};
@@ -44,8 +44,8 @@ enum Attempt {
 impl Connection {
     fn patience(&self) -> Patience {
         let settings = process::settings();
-        let share = self.local.share.load(Ordering::Relaxed);
-        Patience::new(settings.spins, settings.yields).with_share(share)
+        let learned = Learned::of(self.local.learned.load(Ordering::Relaxed));
+        Patience::new(settings.spins, settings.yields).with(learned)
     }
 
     fn learn(&self, mut patience: Patience, hit: bool) {
@@ -55,7 +55,7 @@ impl Connection {
         } else {
             patience.miss();
         }
-        self.local.share.store(patience.share(), Ordering::Relaxed);
+        self.local.learned.store(patience.learned().bits(), Ordering::Relaxed);
     }
 
     fn blocks(&self, how: How) -> bool {
