@@ -3,8 +3,8 @@
 //! With more pollers than processors a spinning thread starves the one it waits for, so spinning
 //! is short and is followed by yields, which cost nothing when nobody else wants the processor.
 //! The budget doubles when looking paid off and halves when it did not, so that an endpoint with
-//! long gaps between messages goes to sleep nearly at once. Now and then a wait has the whole budget
-//! all the same: what would pay off if only it took longer is not found out otherwise.
+//! long gaps between messages goes to sleep nearly at once. Now and then a wait has the whole
+//! budget all the same: what would pay off if only it took longer is not found out otherwise.
 //!
 //! While others want the processors ([`crate::crowd`]), spins are a sixteenth, and yields four
 //! times as many: each lets somebody do his work, which may be what is waited for, and whoever
