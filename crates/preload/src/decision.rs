@@ -17,6 +17,9 @@ use crate::{control, epoll, lanes, log, process, stats, sys};
 /// One more than the place of the connection that this process waits for in the kernel, 0 for none.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
 
+/// So long a call waits for another thread that asks, before it goes over TCP.
+const DECISION_NS: u64 = 20_000_000;
+
 impl Connection {
     /// Called before input and output: asks for the fabric when that is due, and looks whether an
     /// answer has come. `pending` bytes are about to be written. Returns the phase to act on, which
@@ -39,7 +42,7 @@ impl Connection {
     /// The phase, once nobody is deciding any more.
     fn decided(&self) -> u32 {
         match self.phase() {
-            phase::DECIDING => self.wait_for_decision(),
+            phase::DECIDING => self.wait_for_decision(DECISION_NS),
             decided => decided,
         }
     }
@@ -147,7 +150,7 @@ impl Connection {
     fn decide_slowly(&self, fd: RawFd) -> u32 {
         let from = self.phase();
         if from == phase::DECIDING {
-            return self.wait_for_decision();
+            return self.wait_for_decision(DECISION_NS);
         }
         let claimed = self
             .shared
@@ -155,7 +158,7 @@ impl Connection {
             .compare_exchange(from, phase::DECIDING, Ordering::AcqRel, Ordering::Acquire)
             .is_ok();
         if !claimed {
-            return self.wait_for_decision();
+            return self.wait_for_decision(DECISION_NS);
         }
         self.shared.decider.store(sys::task(), Ordering::Relaxed);
         let decided = match from {
@@ -207,15 +210,23 @@ impl Connection {
         self.phase() == phase::DECIDING && decider == sys::task()
     }
 
+    /// The kernel says that there is something to read. While another thread is bringing the
+    /// connection to a lane that may be a bell, which is not for the program: waits for the end of
+    /// that, longer than any answer takes.
+    pub fn wait_until_decided(&self) {
+        if self.phase() == phase::DECIDING {
+            self.wait_for_decision(1_000_000_000);
+        }
+    }
+
     /// Another thread is asking; that takes about as long as the daemon's answer. When it takes
     /// longer, or this is a handler that interrupted the asking, the call goes over TCP.
-    fn wait_for_decision(&self) -> u32 {
-        const WAIT_NS: u64 = 20_000_000;
+    fn wait_for_decision(&self, most_ns: u64) -> u32 {
         let start = sys::now_ns();
         loop {
             match self.phase() {
                 phase::DECIDING if self.is_deciding() => return phase::PENDING,
-                phase::DECIDING if sys::now_ns() - start < WAIT_NS => {
+                phase::DECIDING if sys::now_ns() - start < most_ns => {
                     rustix::thread::sched_yield();
                 }
                 phase::DECIDING if sys::is_alive(self.shared.decider.load(Ordering::Relaxed)) => {

@@ -229,8 +229,20 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
     }
     let mut count = 0;
     for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
+        if copy.revents & READS != 0
+            && entry.revents & IS_LANED == 0
+            && let Some(connection) = connection::find(entry.fd)
+        {
+            connection.wait_until_decided();
+        }
         match laned(entry.fd) {
-            Some(connection) => merge(entry, *copy, connection),
+            Some(connection) => {
+                if entry.revents & IS_LANED == 0 {
+                    // It came to its lane meanwhile; what goes over TCP still, the kernel told.
+                    entry.revents = compute(entry, connection).1;
+                }
+                merge(entry, *copy, connection);
+            }
             // It left the fabric meanwhile: what the kernel saw may have been bells.
             None if copy.revents != 0
                 && entry.revents & MAY_MOVE != 0
@@ -258,7 +270,10 @@ fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
     }
     let asked = entry.revents;
     let (ready, kernel) = compute(entry, connection);
-    let kernel = kernel & asked;
+    let mut kernel = kernel & asked;
+    if kernel & copy.revents & READS != 0 && !connection.has_bytes_still(entry.fd) {
+        kernel &= !READS;
+    }
     entry.revents = ready | copy.revents & (kernel | POLLNVAL);
     if kernel & !POLLPRI != 0 {
         entry.revents |= copy.revents & (POLLERR | POLLHUP);

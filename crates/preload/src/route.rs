@@ -163,7 +163,11 @@ impl Connection {
             return true;
         }
         let Some(sending) = self.sending() else { return false };
-        let Some(lane) = sending.lane else { return false };
+        let Some(lane) = sending.lane else {
+            drop(sending);
+            // Another thread took it off the lane since.
+            return self.phase() != phase::LANED && self.sends_by_kernel(fd);
+        };
         sending.state.is_back_for_good() || self.leave(fd, sending.state, lane, Leave::ForGood)
     }
 

@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
 use weft_socket::{Origin, ReceiveSide, SendSide, closed};
 use weft_transport_shm::lane::ShmLane;
@@ -42,6 +43,14 @@ impl Connection {
                 return Some(ends || readable);
             }
         }
+    }
+
+    /// The kernel said a moment ago that there is something to read, and the receiving direction is
+    /// on TCP now. What it saw may have been a bell of a lane that the direction went to and came
+    /// back from meanwhile, and that was taken on the way: whether there is something still.
+    pub fn has_bytes_still(&self, fd: RawFd) -> bool {
+        let there = sys::poll_one(fd, PollFlags::IN, 0).is_ok_and(|seen| !seen.is_empty());
+        self.readable(fd).unwrap_or(there)
     }
 
     /// Whether a write would not block, or `None` when only the kernel knows.

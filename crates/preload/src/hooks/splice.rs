@@ -12,6 +12,7 @@ use super::{kernel, returned};
 use crate::arena::{Connection, phase};
 use crate::cancel;
 use crate::connection::find;
+use crate::log;
 use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
@@ -38,6 +39,7 @@ pub(super) unsafe extern "C-unwind" fn splice(
     }
     if find(output).is_some_and(|connection| !connection.sends_by_kernel(output)) {
         // As for files that cannot splice: programs then read and write.
+        log::debug!("a splice to descriptor {output} is refused");
         sys::set_errno(libc::EINVAL);
         return -1;
     }
