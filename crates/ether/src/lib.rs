@@ -1,0 +1,23 @@
+//! Layer 3: Ethernet over the fabric without I/O.
+//!
+//! - [`mac`]: addresses, and the layout that carries the number of a node.
+//! - [`frame`]: what a frame says of itself, checked before anybody believes it.
+//! - [`offload`]: the header in front of each frame, which lets a super-packet cross whole.
+//! - [`forwarding`]: behind which node an address lives: learning, ageing, moves, forgeries.
+//! - [`membership`]: what hosts and routers say about IP multicast groups (IGMP, MLD).
+//!
+//! Sources: 003 section 5.4 (EXT-Eth), 000 section 3 (Ptlnet), 004 section 2 (forwarding table).
+//! May depend on `weft-fabric` alone; knows no device, thread, clock or memory of others. Moments
+//! are durations since any one start, the same for all calls.
+#![forbid(unsafe_code)]
+
+pub mod forwarding;
+pub mod frame;
+pub mod mac;
+pub mod membership;
+pub mod offload;
+
+pub use forwarding::{Forwarding, Place};
+pub use frame::{Frame, FrameError};
+pub use mac::MacAddress;
+pub use offload::{Offload, OffloadError};

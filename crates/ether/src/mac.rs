@@ -1,0 +1,74 @@
+//! MAC addresses, and the layout that carries the number of a node.
+
+use std::fmt;
+
+use weft_fabric::NodeId;
+
+/// An Ethernet address: six octets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// Everybody.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+    /// The first four octets of a node's own address, locally administered (003 figure 5.13).
+    const OF_NODES: [u8; 4] = [0x2e, 0x87, 0x04, 0x07];
+
+    /// The address of a node's own device: its number is in the last two octets (003 section
+    /// 5.4.4).
+    #[must_use]
+    pub const fn of_node(node: NodeId) -> Self {
+        let [a, b, c, d] = Self::OF_NODES;
+        let [high, low] = node.0.to_be_bytes();
+        Self([a, b, c, d, high, low])
+    }
+
+    /// The node whose own address this is, or `None` for any other address.
+    #[must_use]
+    pub fn node(self) -> Option<NodeId> {
+        let [a, b, c, d, high, low] = self.0;
+        let node = NodeId(u16::from_be_bytes([high, low]));
+        ([a, b, c, d] == Self::OF_NODES && node <= NodeId::MAX).then_some(node)
+    }
+
+    /// True for addresses of several: multicast and broadcast.
+    #[must_use]
+    pub const fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_two_octets_are_the_node() {
+        let address = MacAddress::of_node(NodeId(0x0102));
+        assert_eq!(address.to_string(), "2e:87:04:07:01:02");
+        assert_eq!(address.node(), Some(NodeId(0x0102)));
+        assert!(!address.is_group());
+        assert_eq!(MacAddress([0x2e, 0x87, 0x04, 0x08, 1, 2]).node(), None);
+        assert_eq!(MacAddress::of_node(NodeId::ANY).node(), None, "a wildcard is no node");
+    }
+
+    #[test]
+    fn broadcast_is_a_group() {
+        assert!(MacAddress::BROADCAST.is_group());
+        assert!(MacAddress([0x33, 0x33, 0, 0, 0, 1]).is_group());
+        assert!(MacAddress([0x01, 0, 0x5e, 0, 0, 1]).is_group());
+    }
+}

@@ -1,0 +1,345 @@
+//! What hosts and routers say about IP multicast groups: IGMP (RFC 1112, 2236, 3376), MLD (RFC
+//! 2710, 3810) and PIM (RFC 7761), read out of frames as RFC 4541 advises.
+//!
+//! Groups are told apart by their Ethernet addresses, since that is all that a frame shows: 32
+//! groups of IPv4 share one. Sources are not looked at: who wants a group from some sources gets it
+//! from all. What is cut off, of an unknown version or wrong by its checksum teaches nothing.
+
+use crate::frame::{Frame, ether_type};
+use crate::mac::MacAddress;
+
+/// One thing that was said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// Somebody there wants the group.
+    Join(MacAddress),
+    /// Somebody there no longer wants it; others may.
+    Leave(MacAddress),
+    /// A router is there that asks; who it is decides which of several asks on.
+    Query,
+    /// A router is there.
+    Router,
+}
+
+/// What a frame is beside its address.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Heard {
+    /// What it says about groups, in order.
+    pub said: Vec<Said>,
+    /// A report: for routers alone, since hosts that hear of another's membership are silent about
+    /// their own (RFC 4541 section 2.1.1).
+    pub for_routers: bool,
+}
+
+const IGMP: u8 = 2;
+const ICMP_V6: u8 = 58;
+const PIM: u8 = 103;
+const HOP_BY_HOP: u8 = 0;
+const PIM_VERSION_AND_HELLO: u8 = 0x20;
+
+/// Records of one report that are looked at: as many as a frame of 9,000 bytes holds.
+const RECORDS_MAX: u16 = 1_124;
+
+/// What `frame` says about groups; nothing for almost all frames.
+#[must_use]
+pub fn heard(frame: &Frame<'_>) -> Heard {
+    if !frame.destination().is_group() {
+        return Heard::default();
+    }
+    match frame.ether_type() {
+        ether_type::IPV4 => of_v4(frame.payload()),
+        ether_type::IPV6 => of_v6(frame.payload()),
+        _ => None,
+    }
+    .unwrap_or_default()
+}
+
+fn of_v4(packet: &[u8]) -> Option<Heard> {
+    let header_bytes = usize::from(packet.first()? & 0x0f) * 4;
+    let is_v4 = packet[0] >> 4 == 4 && header_bytes >= 20;
+    let length = usize::from(number(packet, 2)?);
+    // The rest of a frame of 60 bytes is padding. Fragments say nothing here.
+    let body = packet.get(header_bytes..length)?;
+    if !is_v4 || number(packet, 6)? & 0x3fff != 0 {
+        return None;
+    }
+    match packet[9] {
+        IGMP => igmp(body),
+        PIM => pim(body),
+        _ => None,
+    }
+}
+
+fn of_v6(packet: &[u8]) -> Option<Heard> {
+    let is_v6 = *packet.first()? >> 4 == 6;
+    let length = 40 + usize::from(number(packet, 4)?);
+    let packet = packet.get(..length)?;
+    if !is_v6 {
+        return None;
+    }
+    let (mut next, mut body) = (packet[6], packet.get(40..)?);
+    // Reports and queries have a router alert in front (RFC 3810 section 5).
+    if next == HOP_BY_HOP {
+        next = *body.first()?;
+        let option_bytes = (usize::from(*body.get(1)?) + 1) * 8;
+        body = body.get(option_bytes..)?;
+    }
+    match next {
+        ICMP_V6 => {
+            let pseudo = Sum::default().add(packet.get(8..40)?).number(body.len(), next);
+            mld(body, pseudo)
+        }
+        PIM => pim(body),
+        _ => None,
+    }
+}
+
+fn pim(body: &[u8]) -> Option<Heard> {
+    (*body.first()? == PIM_VERSION_AND_HELLO)
+        .then(|| Heard { said: vec![Said::Router], for_routers: false })
+}
+
+fn igmp(body: &[u8]) -> Option<Heard> {
+    if body.len() < 8 || !Sum::default().add(body).is_right() {
+        return None;
+    }
+    let group = v4_group(body.get(4..8)?);
+    Some(match body[0] {
+        0x11 => query(),
+        0x12 | 0x16 => report(group.map(Said::Join)),
+        0x17 => report(group.map(Said::Leave)),
+        0x22 => records(body, 4, v4_group)?,
+        _ => return None,
+    })
+}
+
+fn mld(body: &[u8], pseudo: Sum) -> Option<Heard> {
+    if body.len() < 8 || !pseudo.add(body).is_right() {
+        return None;
+    }
+    let group = |body: &[u8]| v6_group(body.get(8..24)?);
+    Some(match body[0] {
+        130 => query(),
+        131 => report(group(body).map(Said::Join)),
+        132 => report(group(body).map(Said::Leave)),
+        143 => records(body, 16, v6_group)?,
+        _ => return None,
+    })
+}
+
+fn query() -> Heard {
+    Heard { said: vec![Said::Query], for_routers: false }
+}
+
+fn report(said: Option<Said>) -> Heard {
+    Heard { said: said.into_iter().collect(), for_routers: true }
+}
+
+/// The records of a report of IGMPv3 or MLDv2, with addresses of `width` bytes. One that is cut off
+/// ends the list.
+fn records(body: &[u8], width: usize, group: fn(&[u8]) -> Option<MacAddress>) -> Option<Heard> {
+    let count = number(body, 6)?.min(RECORDS_MAX);
+    let mut heard = report(None);
+    let mut rest = &body[8..];
+    for _ in 0..count {
+        let Some(head) = rest.get(..4 + width) else { break };
+        let sources = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let auxiliary = usize::from(head[1]) * 4;
+        let Some(next) = rest.get(4 + width + sources * width + auxiliary..) else { break };
+        rest = next;
+        let Some(address) = group(&head[4..]) else { continue };
+        // Includes and excludes some sources, changes to either, allows more, blocks some.
+        match (head[0], sources) {
+            (1 | 3, 0) => heard.said.push(Said::Leave(address)),
+            (1..=5, _) => heard.said.push(Said::Join(address)),
+            _ => {}
+        }
+    }
+    Some(heard)
+}
+
+/// The Ethernet address of a group of IPv4 (RFC 1112 section 6.4).
+fn v4_group(address: &[u8]) -> Option<MacAddress> {
+    let [a, b, c, d] = address.try_into().ok()?;
+    (224..240).contains(&a).then_some(MacAddress([1, 0, 0x5e, b & 0x7f, c, d]))
+}
+
+/// The Ethernet address of a group of IPv6 (RFC 2464 section 7).
+fn v6_group(address: &[u8]) -> Option<MacAddress> {
+    let [first, .., a, b, c, d] = *<&[u8; 16]>::try_from(address).ok()?;
+    (first == 0xff).then_some(MacAddress([0x33, 0x33, a, b, c, d]))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// The checksum of the internet (RFC 1071).
+#[derive(Clone, Copy, Default)]
+struct Sum(u64);
+
+impl Sum {
+    /// With `bytes`, of which only the last may be odd in number.
+    fn add(mut self, bytes: &[u8]) -> Self {
+        for pair in bytes.chunks(2) {
+            let low = pair.get(1).copied().unwrap_or(0);
+            self.0 += u64::from(u16::from_be_bytes([pair[0], low]));
+        }
+        self
+    }
+
+    /// With the length and the protocol that follow the addresses in the header of IPv6 for
+    /// checksums (RFC 8200 section 8.1).
+    fn number(mut self, length: usize, protocol: u8) -> Self {
+        self.0 += length as u64 + u64::from(protocol);
+        self
+    }
+
+    /// With the checksum itself in it, all is ones.
+    fn is_right(self) -> bool {
+        let mut sum = self.0;
+        while sum > u64::from(u16::MAX) {
+            sum = (sum & u64::from(u16::MAX)) + (sum >> 16);
+        }
+        sum == u64::from(u16::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const V4: MacAddress = MacAddress([1, 0, 0x5e, 1, 2, 3]);
+    const V6: MacAddress = MacAddress([0x33, 0x33, 1, 2, 3, 4]);
+    const V4_GROUP: [u8; 4] = [239, 0x81, 2, 3];
+    const V6_GROUP: [u8; 16] = [0xff, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
+
+    /// Sets the checksum at `at` of `body`, whose sum begins with `sum`.
+    fn checked(mut body: Vec<u8>, at: usize, sum: Sum) -> Vec<u8> {
+        let right = (0..=u16::MAX).find(|checksum| {
+            body[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
+            sum.add(&body).is_right()
+        });
+        assert!(right.is_some());
+        body
+    }
+
+    fn frame(ether_type: u16, packet: &[u8]) -> Vec<u8> {
+        let group = [1, 0, 0x5e, 0, 0, 22, 2, 0, 0, 0, 0, 9];
+        [&group[..], &ether_type.to_be_bytes(), packet].concat()
+    }
+
+    /// A packet of IPv4 with a router alert, padded as on a wire.
+    fn v4(protocol: u8, body: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(24 + body.len()).expect("it is short");
+        let header = [0x46, 0, 0, length, 0, 0, 0, 0, 1, protocol, 0, 0, 10, 0, 0, 9];
+        let addresses = [224, 0, 0, 22, 148, 4, 0, 0];
+        frame(ether_type::IPV4, &[&header[..], &addresses, body, &[0xee; 9]].concat())
+    }
+
+    fn igmp_frame(body: Vec<u8>) -> Vec<u8> {
+        v4(IGMP, &checked(body, 2, Sum::default()))
+    }
+
+    /// A packet of IPv6 with a router alert in front.
+    fn mld_frame(body: Vec<u8>) -> Vec<u8> {
+        let length = u8::try_from(8 + body.len()).expect("it is short");
+        let addresses = [7; 32];
+        let pseudo = Sum::default().add(&addresses).number(body.len(), ICMP_V6);
+        let body = checked(body, 2, pseudo);
+        let header = [0x60, 0, 0, 0, 0, length, HOP_BY_HOP, 1];
+        let alert = [ICMP_V6, 0, 5, 2, 0, 0, 1, 0];
+        let packet = [&header[..], &addresses, &alert, &body, &[0xee; 3]].concat();
+        frame(ether_type::IPV6, &packet)
+    }
+
+    fn of(bytes: &[u8]) -> Heard {
+        heard(&Frame::new(bytes).expect("it is whole"))
+    }
+
+    fn says(said: &[Said], for_routers: bool) -> Heard {
+        Heard { said: said.to_vec(), for_routers }
+    }
+
+    #[test]
+    fn reports_of_all_versions_are_read() {
+        let igmp = |kind: u8| igmp_frame([&[kind, 0, 0, 0][..], &V4_GROUP].concat());
+        assert_eq!(of(&igmp(0x12)), says(&[Said::Join(V4)], true), "32 groups share an address");
+        assert_eq!(of(&igmp(0x16)), says(&[Said::Join(V4)], true));
+        assert_eq!(of(&igmp(0x17)), says(&[Said::Leave(V4)], true));
+        assert_eq!(of(&igmp(0x11)), says(&[Said::Query], false));
+        assert_eq!(of(&igmp(0x99)), Heard::default());
+        let mld = |kind: u8| mld_frame([&[kind, 0, 0, 0, 0, 0, 0, 0][..], &V6_GROUP].concat());
+        assert_eq!(of(&mld(131)), says(&[Said::Join(V6)], true));
+        assert_eq!(of(&mld(132)), says(&[Said::Leave(V6)], true));
+        assert_eq!(of(&mld(130)), says(&[Said::Query], false));
+        assert_eq!(of(&mld(135)), Heard::default(), "neighbour discovery");
+        assert_eq!(of(&v4(PIM, &[0x20, 0, 0, 0])), says(&[Said::Router], false));
+    }
+
+    #[test]
+    fn records_say_who_wants_what() {
+        let record = |kind: u8, sources: u8| {
+            let sources_of = vec![9; usize::from(sources) * 4];
+            [&[kind, 0, 0, sources][..], &V4_GROUP, &sources_of].concat()
+        };
+        for (kind, sources, said) in [
+            (1, 0, Some(Said::Leave(V4))),
+            (1, 2, Some(Said::Join(V4))),
+            (2, 0, Some(Said::Join(V4))),
+            (3, 0, Some(Said::Leave(V4))),
+            (4, 0, Some(Said::Join(V4))),
+            (5, 1, Some(Said::Join(V4))),
+            (6, 1, None),
+            (7, 0, None),
+        ] {
+            let body = [&[0x22, 0, 0, 0, 0, 0, 0, 1][..], &record(kind, sources)].concat();
+            let said: Vec<Said> = said.into_iter().collect();
+            assert_eq!(of(&igmp_frame(body)), says(&said, true), "record {kind}");
+        }
+        let records = [record(4, 1), record(3, 0)].concat();
+        let body = [&[0x22, 0, 0, 0, 0, 0, 0, 3][..], &records].concat();
+        let both = [Said::Join(V4), Said::Leave(V4)];
+        assert_eq!(of(&igmp_frame(body)), says(&both, true), "the third is cut off");
+        let body = [&[143, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0][..], &V6_GROUP].concat();
+        assert_eq!(of(&mld_frame(body)), says(&[Said::Join(V6)], true));
+    }
+
+    #[test]
+    fn what_is_wrong_teaches_nothing() {
+        let body = [&[0x16, 0, 0, 0][..], &V4_GROUP].concat();
+        let good = igmp_frame(body);
+        assert_ne!(of(&good), Heard::default());
+        // Version, length of the header, length of the packet, fragment, checksum, the group.
+        for (at, value) in [(14, 0x56), (14, 0x4f), (17, 200), (20, 0x20), (21, 1), (40, 9)] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert_eq!(of(&bad), Heard::default(), "byte {at}");
+        }
+        for length in HEADER..good.len() - 9 {
+            assert_eq!(of(&good[..length]), Heard::default());
+        }
+        let mut to_one = good;
+        to_one[0] = 2;
+        assert_eq!(of(&to_one), Heard::default(), "not to a group");
+    }
+
+    const HEADER: usize = crate::frame::HEADER_BYTES;
+
+    proptest! {
+        #[test]
+        fn any_packet_is_looked_at(v6: bool, packet in prop::collection::vec(any::<u8>(), 0..120)) {
+            let number = if v6 { ether_type::IPV6 } else { ether_type::IPV4 };
+            let _ = of(&frame(number, &packet));
+        }
+
+        #[test]
+        fn any_report_is_looked_at(count: u16, rest in prop::collection::vec(any::<u8>(), 0..60)) {
+            let head = [0x22, 0, 0, 0, 0, 0];
+            let body = [&head[..], &count.to_be_bytes(), &rest].concat();
+            prop_assert!(of(&igmp_frame(body)).for_routers);
+        }
+    }
+}
