@@ -6,8 +6,8 @@ use weft_fabric::WaitFor;
 
 use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
 use super::sets::Set;
-use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
-use crate::arena::{self, flag, phase};
+use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP};
+use crate::arena::{self, flag};
 use crate::settling::Settling;
 use crate::sys;
 
@@ -176,21 +176,6 @@ impl Set {
         let connection = arena::at(registration.place)?;
         let data = registration.data;
         if !registration.laned {
-            if event.events & IN != 0 {
-                connection.wait_until_decided();
-                let laned = connection.phase() == phase::LANED;
-                if laned && connection.readable(registration.fd) == Some(false) {
-                    // A bell. Whoever brings it to the lane is about to have it looked at there.
-                    event.events &= !(IN | RDNORM);
-                }
-            }
-            if event.events == 0 {
-                if registration.events & ONESHOT != 0 {
-                    let mut event = kernel_event(registration, index);
-                    kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
-                }
-                return None;
-            }
             event.u64 = data;
             if registration.events & ONESHOT != 0 {
                 registration.spent = true;
@@ -214,11 +199,7 @@ impl Set {
         // One that just came back from the lane is reported again if there is more than bells.
         if !registration.wants_edge && !was_edge && !registration.spent {
             // Still on TCP in this direction: data there is data.
-            let mut told = kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
-            if told & IN != 0 && !connection.has_bytes_still(registration.fd) {
-                told &= !IN;
-            }
-            ready |= told;
+            ready |= kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
             registration.spent = ready != 0 && registration.events & ONESHOT != 0;
             registration.fresh &= ready == 0;
             if ready == 0 && registration.events & ONESHOT != 0 {
