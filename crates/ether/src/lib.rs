@@ -5,19 +5,39 @@
 //! - [`offload`]: the header in front of each frame, which lets a super-packet cross whole.
 //! - [`forwarding`]: behind which node an address lives: learning, ageing, moves, forgeries.
 //! - [`membership`]: what hosts and routers say about IP multicast groups (IGMP, MLD).
+//! - [`groups`]: who wants which group.
+//! - [`switch`]: which way a frame goes.
+//! - [`query`]: the questions that a switch asks its hosts.
+//! - [`message`]: what ports say to each other.
+//! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
+//! - [`port`]: all of it at an endpoint.
 //!
 //! Sources: 003 section 5.4 (EXT-Eth), 000 section 3 (Ptlnet), 004 section 2 (forwarding table).
 //! May depend on `weft-fabric` alone; knows no device, thread, clock or memory of others. Moments
 //! are durations since any one start, the same for all calls.
 #![forbid(unsafe_code)]
 
+pub mod assembly;
+mod checksum;
+pub mod counters;
 pub mod forwarding;
 pub mod frame;
+pub mod groups;
 pub mod mac;
 pub mod membership;
+pub mod message;
 pub mod offload;
+mod peer;
+pub mod port;
+pub mod query;
+pub mod ring;
+pub mod switch;
 
+pub use counters::Counters;
 pub use forwarding::{Forwarding, Place};
 pub use frame::{Frame, FrameError};
 pub use mac::MacAddress;
 pub use offload::{Offload, OffloadError};
+pub use peer::Limits;
+pub use port::{Port, Segment};
+pub use switch::{Departure, Switch};

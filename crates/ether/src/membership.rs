@@ -5,6 +5,7 @@
 //! groups of IPv4 share one. Sources are not looked at: who wants a group from some sources gets it
 //! from all. What is cut off, of an unknown version or wrong by its checksum teaches nothing.
 
+use crate::checksum::Sum;
 use crate::frame::{Frame, ether_type};
 use crate::mac::MacAddress;
 
@@ -172,37 +173,6 @@ fn v6_group(address: &[u8]) -> Option<MacAddress> {
 
 fn number(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-/// The checksum of the internet (RFC 1071).
-#[derive(Clone, Copy, Default)]
-struct Sum(u64);
-
-impl Sum {
-    /// With `bytes`, of which only the last may be odd in number.
-    fn add(mut self, bytes: &[u8]) -> Self {
-        for pair in bytes.chunks(2) {
-            let low = pair.get(1).copied().unwrap_or(0);
-            self.0 += u64::from(u16::from_be_bytes([pair[0], low]));
-        }
-        self
-    }
-
-    /// With the length and the protocol that follow the addresses in the header of IPv6 for
-    /// checksums (RFC 8200 section 8.1).
-    fn number(mut self, length: usize, protocol: u8) -> Self {
-        self.0 += length as u64 + u64::from(protocol);
-        self
-    }
-
-    /// With the checksum itself in it, all is ones.
-    fn is_right(self) -> bool {
-        let mut sum = self.0;
-        while sum > u64::from(u16::MAX) {
-            sum = (sum & u64::from(u16::MAX)) + (sum >> 16);
-        }
-        sum == u64::from(u16::MAX)
-    }
 }
 
 #[cfg(test)]

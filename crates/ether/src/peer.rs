@@ -1,0 +1,233 @@
+//! One other node as a port sees it: what waits to be sent to it, and what came of it so far.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use weft_fabric::{Access, Endpoint, MessageHeader, NodeId, Peer, RemoteKey, SendError};
+use zerocopy::IntoBytes;
+
+use crate::assembly::Assembly;
+use crate::message::{Advert, CLASS_TAKEN, Hello, MessageError, Ring, tag};
+use crate::ring::{self, ReceiveRing, SLOT_BYTES, SendRing};
+
+/// Why a packet is not sent now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// There is no room at the other end.
+    Full,
+    /// It is gone.
+    Gone,
+}
+
+impl From<SendError> for Stop {
+    fn from(error: SendError) -> Self {
+        if error == SendError::WouldBlock { Self::Full } else { Self::Gone }
+    }
+}
+
+/// A packet on its way to a peer, perhaps to several.
+pub(crate) type Packet = Rc<[u8]>;
+
+pub(crate) struct PeerPort<E: Endpoint> {
+    pub node: NodeId,
+    pub handle: Peer,
+    /// It was told that this port is there.
+    greeted: bool,
+    /// Packets that wait; of the first `sent` bytes have left in messages.
+    queue: VecDeque<Packet>,
+    sent: usize,
+    sends: Option<SendRing<E::Region>>,
+    /// The receiver knows the ring.
+    ring_told: bool,
+    receives: Option<ReceiveRing<E::Window>>,
+    /// Packets of its own to this port, and those to a group.
+    pub alone: Assembly,
+    pub grouped: Assembly,
+}
+
+/// Sends the fragments of `packet` from byte `sent` on by `send`, as far as it takes them.
+pub(crate) fn fragments(
+    packet: &[u8],
+    sent: &mut usize,
+    message_bytes: usize,
+    mut send: impl FnMut(MessageHeader, &[&[u8]]) -> Result<(), SendError>,
+) -> Result<(), SendError> {
+    let length = u32::try_from(packet.len()).unwrap_or(u32::MAX).to_le_bytes();
+    while *sent < packet.len() {
+        let is_first = *sent == 0;
+        let room = message_bytes - if is_first { length.len() } else { 0 };
+        let part = &packet[*sent..packet.len().min(*sent + room)];
+        if is_first {
+            send(MessageHeader::tag(tag::FIRST), &[&length, part])?;
+        } else {
+            send(MessageHeader::tag(tag::MORE), &[part])?;
+        }
+        *sent += part.len();
+    }
+    Ok(())
+}
+
+impl<E: Endpoint> PeerPort<E> {
+    pub fn new(node: NodeId, handle: Peer) -> Self {
+        Self {
+            node,
+            handle,
+            greeted: false,
+            queue: VecDeque::new(),
+            sent: 0,
+            sends: None,
+            ring_told: false,
+            receives: None,
+            alone: Assembly::default(),
+            grouped: Assembly::default(),
+        }
+    }
+
+    /// Packets that wait to be sent.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Packets that lie in the ring and were not taken, as far as is known.
+    pub fn in_ring(&self) -> u64 {
+        self.sends.as_ref().map_or(0, SendRing::waiting)
+    }
+
+    /// True once it has a ring, in either direction.
+    pub const fn is_active(&self) -> bool {
+        self.sends.is_some() || self.receives.is_some()
+    }
+
+    pub fn push(&mut self, packet: Packet) {
+        self.queue.push_back(packet);
+    }
+
+    /// Sends what waits, as far as there is room. Packets up to `eager` bytes go in messages.
+    pub fn flush(&mut self, endpoint: &mut E, own: NodeId, limits: Limits) -> Result<(), Stop> {
+        self.greet(endpoint, own)?;
+        while let Some(packet) = self.queue.front() {
+            let packet = Rc::clone(packet);
+            self.send(endpoint, own, &packet, limits)?;
+            self.sent = 0;
+            self.queue.pop_front();
+        }
+        Ok(())
+    }
+
+    /// It must know of this port before anything else comes.
+    fn greet(&mut self, endpoint: &mut E, own: NodeId) -> Result<(), Stop> {
+        if !self.greeted {
+            let hello = Hello::new(own.0);
+            let header = MessageHeader::tag(tag::HELLO);
+            endpoint.send_short(self.handle, header, &[hello.as_bytes()])?;
+            self.greeted = true;
+        }
+        Ok(())
+    }
+
+    /// Sends one packet whole, or what of it there is room for.
+    pub fn send(
+        &mut self,
+        endpoint: &mut E,
+        own: NodeId,
+        packet: &[u8],
+        limits: Limits,
+    ) -> Result<(), Stop> {
+        self.greet(endpoint, own)?;
+        if packet.len() <= limits.eager_bytes {
+            let message_bytes = endpoint.capabilities().message_bytes_max;
+            let handle = self.handle;
+            fragments(packet, &mut self.sent, message_bytes, |header, parts| {
+                endpoint.send_short(handle, header, parts)
+            })?;
+            self.sent = 0;
+            return Ok(());
+        }
+        if self.sends.is_none() {
+            self.sends = Some(make_ring(endpoint, limits.slots).ok_or(Stop::Full)?);
+        }
+        let Some(ring) = &mut self.sends else { return Err(Stop::Full) };
+        if !self.ring_told {
+            let described = ring.described();
+            let header = MessageHeader::tag(tag::RING);
+            endpoint.send_short(self.handle, header, &[described.as_bytes()])?;
+            self.ring_told = true;
+        }
+        let advert = ring.put(packet).ok_or(Stop::Full)?;
+        let header = MessageHeader::tag(tag::ADVERT);
+        endpoint.send_short(self.handle, header, &[advert.as_bytes()])?;
+        ring.advertised();
+        Ok(())
+    }
+
+    /// The peer's ring.
+    pub fn ring(&mut self, endpoint: &mut E, described: &Ring) -> Result<(), MessageError> {
+        let key = ring::check(described)?;
+        let (slots, slot_bytes) = (described.slots.get(), described.slot_bytes.get());
+        let window = endpoint
+            .window(self.handle, key)
+            .map_err(|_| MessageError::Ring { slots, slot_bytes })?;
+        self.receives = Some(ReceiveRing::new(window, described)?);
+        Ok(())
+    }
+
+    /// Takes an advertised packet.
+    pub fn take(&mut self, advert: &Advert, packet: &mut Vec<u8>) -> Result<(), MessageError> {
+        let (number, length) = (advert.number.get(), advert.length.get());
+        match &mut self.receives {
+            Some(ring) => ring.take(advert, packet),
+            None => Err(MessageError::Advert { number, due: 0, length }),
+        }
+    }
+
+    /// Tells how many were taken when that is due. Where there is no room for it, later.
+    pub fn tell_taken(&mut self, endpoint: &mut E) {
+        if let Some(ring) = &mut self.receives
+            && let Some(taken) = ring.owes()
+        {
+            // Without room it is told later; of a peer that is gone the endpoint tells.
+            if endpoint.put_notification(self.handle, CLASS_TAKEN, taken).is_ok() {
+                ring.told(taken);
+            }
+        }
+    }
+
+    /// The peer says how many it has taken.
+    pub fn taken(&mut self, taken: u64) -> Result<(), MessageError> {
+        match &mut self.sends {
+            Some(ring) => ring.taken(taken),
+            None => Err(MessageError::Taken { taken, written: 0 }),
+        }
+    }
+
+    /// The key of the ring that is to be revoked when the peer is gone.
+    pub fn key(&self) -> Option<RemoteKey> {
+        self.sends.as_ref().map(|ring| RemoteKey(ring.described().key.get()))
+    }
+}
+
+/// What a port may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Packets up to this length, with their 12 bytes of offloads, go in messages, longer ones
+    /// through the ring (003 section 5.4.6.2: 120 to 480).
+    pub eager_bytes: usize,
+    /// The same for packets to several nodes at once.
+    pub eager_group_bytes: usize,
+    /// Places of the ring for one peer (004 section 2.1).
+    pub slots: u32,
+    /// Packets that may wait for one peer before the device is read no further.
+    pub queue: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { eager_bytes: 480, eager_group_bytes: 2_048, slots: 32, queue: 32 }
+    }
+}
+
+fn make_ring<E: Endpoint>(endpoint: &mut E, slots: u32) -> Option<SendRing<E::Region>> {
+    let region = endpoint.register(u64::from(slots) * u64::from(SLOT_BYTES)).ok()?;
+    let key = endpoint.grant(&region, Access::READ).ok()?;
+    Some(SendRing::new(region, key, slots))
+}

@@ -1,0 +1,439 @@
+//! A node's port: packets of its device in, messages and rings of the fabric out, and back.
+//!
+//! The port owns its endpoint and no thread, clock or device: its driver hands it packets as it
+//! reads them, polls it, and writes what it delivers. A packet is the header of offloads and a
+//! frame, as the kernel gives and takes them.
+//!
+//! # Promises
+//! - What [`Port::depart`] took is sent, once and in order for each node, or its node is gone.
+//!   When it must take no more, [`Port::may_depart`] says so.
+//! - What another node says is checked before it is believed; what is wrong is counted and named
+//!   by [`Port::complaint`], and nothing else happens.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use weft_fabric::{Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Side, Vpid};
+use zerocopy::IntoBytes;
+
+use crate::assembly::PACKET_BYTES_MAX;
+use crate::counters::Counters;
+use crate::frame::Frame;
+use crate::message::{CLASS_TAKEN, Hello, Message, MessageError, tag};
+use crate::offload::Offload;
+use crate::peer::{Limits, Packet, PeerPort, Stop, fragments};
+use crate::query;
+use crate::switch::{Departure, Switch};
+
+/// How often tables are gone through for what is over.
+const AGE_EVERY: Duration = Duration::from_secs(1);
+
+/// A row of bytes from the fabric, until it is looked at.
+enum Input {
+    Message { source: EndpointAddress, tag: u8, grouped: bool, bytes: [u8; 120], length: usize },
+    Taken { source: EndpointAddress, taken: u64 },
+    Down(EndpointAddress),
+    Room,
+}
+
+/// How the ports of a network find each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment {
+    /// All are endpoints of one host, whose VPIDs are the numbers of their nodes.
+    Host,
+    /// Each is on its own node of the fabric, with this VPID (003 section 5.4.6: one is reserved).
+    Fabric(Vpid),
+}
+
+impl Segment {
+    /// The node whose port is at `address`, or `None` where no port can be.
+    #[must_use]
+    pub fn node_at(self, address: EndpointAddress) -> Option<NodeId> {
+        match self {
+            Self::Host => Some(NodeId(address.vpid.0)),
+            Self::Fabric(vpid) => (address.vpid == vpid).then_some(address.node),
+        }
+    }
+}
+
+/// The port of one node.
+pub struct Port<E: Endpoint> {
+    endpoint: E,
+    segment: Segment,
+    switch: Switch,
+    limits: Limits,
+    peers: BTreeMap<NodeId, PeerPort<E>>,
+    joined: u64,
+    /// Some queue is not empty.
+    waits: bool,
+    age_at: Duration,
+    announced: bool,
+    inputs: Vec<Input>,
+    packet: Vec<u8>,
+    counters: Counters,
+    complaint: Option<String>,
+}
+
+impl<E: Endpoint> Port<E> {
+    /// The port at `endpoint`, whose place in `segment` says which node's it is.
+    ///
+    /// # Panics
+    /// When no port of the segment can be there.
+    #[must_use]
+    pub fn new(endpoint: E, segment: Segment, limits: Limits, now: Duration) -> Self {
+        let own = segment.node_at(endpoint.address()).expect("the endpoint is in the segment");
+        Self {
+            endpoint,
+            segment,
+            switch: Switch::new(own, now),
+            limits,
+            peers: BTreeMap::new(),
+            joined: 1 << Group::BROADCAST.number(),
+            waits: false,
+            age_at: now + AGE_EVERY,
+            announced: false,
+            inputs: Vec::new(),
+            packet: Vec::with_capacity(PACKET_BYTES_MAX),
+            counters: Counters::default(),
+            complaint: None,
+        }
+    }
+
+    /// What it has done.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Its tables.
+    pub const fn switch(&self) -> &Switch {
+        &self.switch
+    }
+
+    /// The nodes that are there, each with the packets that wait for it, and whether it has a ring.
+    pub fn peers(&self) -> impl Iterator<Item = (NodeId, u64, bool)> {
+        self.peers
+            .values()
+            .map(|peer| (peer.node, peer.queued() as u64 + peer.in_ring(), peer.is_active()))
+    }
+
+    /// Its endpoint, to sleep on.
+    pub const fn endpoint(&mut self) -> &mut E {
+        &mut self.endpoint
+    }
+
+    /// What was wrong last, since this was last asked.
+    pub fn complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+
+    /// False when the device must not be read: a queue is full.
+    pub fn may_depart(&self) -> bool {
+        !self.waits || self.peers.values().all(|peer| peer.queued() < self.limits.queue)
+    }
+
+    /// Takes a packet of the device.
+    pub fn depart(&mut self, packet: &[u8], now: Duration) {
+        self.counters.departed(packet.len());
+        let departure = split(packet).and_then(|(_, frame)| {
+            self.switch.departs(&frame, now).map_err(|error| error.to_string())
+        });
+        match departure {
+            Ok(Departure::Nobody) => self.counters.filtered += 1,
+            Ok(Departure::Node(node)) => match self.peers.contains_key(&node) {
+                true => self.send_to(node, packet),
+                false => self.counters.unreachable += 1,
+            },
+            Ok(Departure::Some(group, nodes)) => {
+                let there = nodes.into_iter().filter(|node| self.peers.contains_key(node));
+                let there: Vec<NodeId> = there.collect();
+                self.send_to_several(group, &there, packet);
+            }
+            Ok(Departure::All) => {
+                let all: Vec<NodeId> = self.peers.keys().copied().collect();
+                self.send_to_several(Group::BROADCAST, &all, packet);
+            }
+            Err(wrong) => {
+                self.counters.refused_here += 1;
+                self.complaint = Some(format!("a frame of this node's device is refused: {wrong}"));
+            }
+        }
+    }
+
+    fn send_to(&mut self, node: NodeId, packet: &[u8]) {
+        let own = self.switch.own();
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let sent = if peer.queued() == 0 {
+            peer.send(&mut self.endpoint, own, packet, self.limits)
+        } else {
+            Err(Stop::Full)
+        };
+        match sent {
+            Ok(()) => {}
+            // What was sent of it goes on from there.
+            Err(Stop::Full) => {
+                peer.push(Packet::from(packet));
+                self.waits = true;
+            }
+            Err(Stop::Gone) => self.counters.lost += 1,
+        }
+    }
+
+    fn send_to_several(&mut self, group: Group, nodes: &[NodeId], packet: &[u8]) {
+        if nodes.is_empty() {
+            self.counters.filtered += 1;
+            return;
+        }
+        // What waits for one of them must not be overtaken.
+        let waits = nodes.iter().any(|node| self.peers.get(node).is_some_and(|p| p.queued() > 0));
+        if packet.len() <= self.limits.eager_group_bytes && !waits {
+            let message_bytes = self.endpoint.capabilities().message_bytes_max;
+            let sent = fragments(packet, &mut 0, message_bytes, |header, parts| {
+                self.endpoint.send_multicast(group, header, parts).map(|_| ())
+            });
+            if sent.is_ok() {
+                self.counters.multicast += 1;
+                return;
+            }
+            // Somebody has no room: each gets it alone, and gives up what it has of it.
+        }
+        for node in nodes {
+            self.send_to(*node, packet);
+        }
+    }
+
+    /// Looks at up to `budget` events of the fabric (003 section 5.4.6.2), hands packets for the
+    /// device to `deliver`, and sends what waits. Returns how many events there were.
+    pub fn poll(&mut self, budget: usize, now: Duration, deliver: &mut dyn FnMut(&[u8])) -> usize {
+        if !self.announced {
+            self.announce();
+        }
+        let mut inputs = std::mem::take(&mut self.inputs);
+        let count = self.endpoint.poll(budget, &mut |event| inputs.extend(input(event)));
+        for input in inputs.drain(..) {
+            self.handle(input, now, deliver);
+        }
+        self.inputs = inputs;
+        if self.waits {
+            self.flush();
+        }
+        count
+    }
+
+    /// Tells all that are there; whoever comes later tells this one.
+    fn announce(&mut self) {
+        let hello = Hello::new(self.switch.own().0);
+        let header = MessageHeader::tag(tag::HELLO);
+        let told = self.endpoint.send_multicast(Group::BROADCAST, header, &[hello.as_bytes()]);
+        self.announced = told.is_ok();
+    }
+
+    fn handle(&mut self, input: Input, now: Duration, deliver: &mut dyn FnMut(&[u8])) {
+        match input {
+            Input::Message { source, tag, grouped, bytes, length } => {
+                let heard = Message::parse(tag, &bytes[..length])
+                    .and_then(|message| self.message(source, message, grouped, now, deliver));
+                if let Err(wrong) = heard {
+                    self.complain(source, &wrong);
+                }
+            }
+            Input::Taken { source, taken } => {
+                let node = self.segment.node_at(source);
+                if let Some(peer) = node.and_then(|node| self.peers.get_mut(&node))
+                    && let Err(wrong) = peer.taken(taken)
+                {
+                    self.complain(source, &wrong);
+                }
+            }
+            Input::Down(address) => self.down(address),
+            Input::Room => {
+                for peer in self.peers.values_mut() {
+                    peer.tell_taken(&mut self.endpoint);
+                }
+            }
+        }
+    }
+
+    fn complain(&mut self, source: EndpointAddress, wrong: &dyn std::fmt::Display) {
+        self.counters.refused_from_fabric += 1;
+        self.complaint = Some(format!("the port at {source} sent {wrong}"));
+    }
+
+    fn message(
+        &mut self,
+        source: EndpointAddress,
+        message: Message<'_>,
+        grouped: bool,
+        now: Duration,
+        deliver: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), MessageError> {
+        let Some(node) = self.segment.node_at(source) else {
+            return Err(MessageError::NoPort);
+        };
+        if let Message::Hello(named) = message {
+            if named != node.0 || node == self.switch.own() {
+                return Err(MessageError::Node(named));
+            }
+            self.hello(source, node, now);
+            return Ok(());
+        }
+        // Whoever speaks without a greeting began before this port did; its greeting comes.
+        let Some(peer) = self.peers.get_mut(&node) else { return Ok(()) };
+        let assembly = if grouped { &mut peer.grouped } else { &mut peer.alone };
+        match message {
+            Message::Hello(_) => {}
+            Message::First(length, bytes) => {
+                if let Some(packet) = assembly.first(length, bytes)? {
+                    let arrival = Arrival { switch: &mut self.switch, node, now };
+                    arrive(arrival, &mut self.counters, &mut self.complaint, packet, deliver);
+                }
+            }
+            // A group's packet may have begun before this port was in the group.
+            Message::More(bytes) => match assembly.more(bytes) {
+                Ok(Some(packet)) => {
+                    let arrival = Arrival { switch: &mut self.switch, node, now };
+                    arrive(arrival, &mut self.counters, &mut self.complaint, packet, deliver);
+                }
+                Err(wrong) if !grouped => return Err(wrong),
+                Ok(None) | Err(_) => {}
+            },
+            Message::Ring(described) => peer.ring(&mut self.endpoint, &described)?,
+            Message::Advert(advert) => {
+                peer.take(&advert, &mut self.packet)?;
+                let arrival = Arrival { switch: &mut self.switch, node, now };
+                let packet = &self.packet;
+                arrive(arrival, &mut self.counters, &mut self.complaint, packet, deliver);
+                peer.tell_taken(&mut self.endpoint);
+            }
+        }
+        Ok(())
+    }
+
+    /// A port is there: it is told of this one, and gets what hosts here want said again.
+    fn hello(&mut self, source: EndpointAddress, node: NodeId, now: Duration) {
+        if self.peers.contains_key(&node) {
+            return;
+        }
+        // One that is gone already is no mistake.
+        let Ok(handle) = self.endpoint.connect(source) else { return };
+        let own = self.switch.own();
+        let mut peer = PeerPort::new(node, handle);
+        if peer.flush(&mut self.endpoint, own, self.limits).is_err() {
+            self.waits = true;
+        }
+        self.peers.insert(node, peer);
+        self.switch.appeared(now);
+    }
+
+    fn down(&mut self, address: EndpointAddress) {
+        let Some(node) = self.segment.node_at(address) else { return };
+        if let Some(peer) = self.peers.remove(&node) {
+            self.counters.lost += peer.queued() as u64;
+            if let Some(key) = peer.key() {
+                // Nobody is left to use it.
+                let _ = self.endpoint.revoke(key);
+            }
+            self.switch.lost(node);
+        }
+    }
+
+    fn flush(&mut self) {
+        let own = self.switch.own();
+        self.waits = false;
+        for peer in self.peers.values_mut() {
+            if peer.flush(&mut self.endpoint, own, self.limits).is_err() {
+                self.waits = true;
+            }
+        }
+    }
+
+    /// Does what is due by the clock: asks the hosts behind the device what they want, forgets what
+    /// is over, joins and leaves groups of the fabric. To be called about once a second.
+    pub fn tick(&mut self, now: Duration, deliver: &mut dyn FnMut(&[u8])) {
+        if self.switch.asks(now) {
+            for query in query::all(self.switch.own()) {
+                deliver(&query);
+            }
+        }
+        if now >= self.age_at {
+            self.age_at = now + AGE_EVERY;
+            self.switch.age(now);
+        }
+        self.join(now);
+    }
+
+    /// Is in the groups of the fabric that its hosts want.
+    fn join(&mut self, now: Duration) {
+        let wanted = self.switch.joined(now);
+        let differ = wanted ^ self.joined;
+        for number in (0..Group::BROADCAST.number()).filter(|number| differ >> number & 1 == 1) {
+            let Some(group) = Group::new(number) else { continue };
+            let changed = if wanted >> number & 1 == 1 {
+                self.endpoint.join(group)
+            } else {
+                self.endpoint.leave(group)
+            };
+            // Where the broker is away the next tick tries again.
+            if changed.is_ok() {
+                self.joined ^= 1 << number;
+            }
+        }
+    }
+}
+
+struct Arrival<'a> {
+    switch: &'a mut Switch,
+    node: NodeId,
+    now: Duration,
+}
+
+/// A packet came whole from a node.
+fn arrive(
+    arrival: Arrival<'_>,
+    counters: &mut Counters,
+    complaint: &mut Option<String>,
+    packet: &[u8],
+    deliver: &mut dyn FnMut(&[u8]),
+) {
+    let Arrival { switch, node, now } = arrival;
+    let wanted = split(packet).and_then(|(offload, frame)| {
+        offload.check(frame.header().len() + frame.payload().len()).map_err(|e| e.to_string())?;
+        switch.arrives(node, &frame, now).map_err(|error| error.to_string())
+    });
+    match wanted {
+        Ok(true) => {
+            counters.delivered(packet.len());
+            deliver(packet);
+        }
+        Ok(false) => counters.unwanted += 1,
+        Err(wrong) => {
+            counters.refused_from_fabric += 1;
+            *complaint = Some(format!("node {} sent {wrong}", node.0));
+        }
+    }
+}
+
+fn split(packet: &[u8]) -> Result<(Offload, Frame<'_>), String> {
+    let (offload, frame) =
+        Offload::split(packet).ok_or_else(|| format!("a packet of {} bytes", packet.len()))?;
+    Ok((offload, Frame::new(frame).map_err(|error| error.to_string())?))
+}
+
+/// Keeps what an event says.
+fn input(event: Event<'_>) -> Option<Input> {
+    match event {
+        Event::Message(message) => {
+            let mut bytes = [0; 120];
+            let length = message.payload.len();
+            bytes.get_mut(..length)?.copy_from_slice(message.payload);
+            let grouped = message.group.is_some();
+            let (source, tag) = (message.source, message.header.tag);
+            Some(Input::Message { source, tag, grouped, bytes, length })
+        }
+        Event::Notification(told) if told.side == Side::Completer && told.class == CLASS_TAKEN => {
+            Some(Input::Taken { source: told.peer, taken: told.immediate })
+        }
+        Event::PeerDown { address } => Some(Input::Down(address)),
+        Event::Room { .. } => Some(Input::Room),
+        Event::Notification(_) | Event::Completion(_) => None,
+    }
+}

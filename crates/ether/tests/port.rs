@@ -1,0 +1,258 @@
+//! Ports of several nodes at one broker: what one device gives, the others get.
+#![allow(clippy::disallowed_methods, reason = "tests own transports")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weft_ether::groups::LEARN_FOR;
+use weft_ether::message::Hello;
+use weft_ether::{Limits, MacAddress, Port, Segment};
+use weft_fabric::{Endpoint, EndpointOptions, Group, MessageHeader, NodeId, Transport, Vpid};
+use weft_transport_shm::{Parameters, ShmTransport};
+
+use weft_transport_shm::broker::Limits as BrokerLimits;
+use weft_transport_shm::broker::local::LocalBroker;
+use zerocopy::IntoBytes;
+
+type ShmEndpoint = <ShmTransport as Transport>::Endpoint;
+
+const NOW: Duration = Duration::from_secs(1_000);
+const OFFLOAD: [u8; 12] = [0; 12];
+
+struct Net {
+    transport: ShmTransport,
+    ports: Vec<Port<ShmEndpoint>>,
+}
+
+impl Net {
+    /// Nodes 0 to `count` - 1, which know each other.
+    fn new(count: u16) -> Self {
+        let broker = LocalBroker::new(NodeId::LOCAL, BrokerLimits::default());
+        let transport = ShmTransport::new(Arc::new(broker), Parameters::default());
+        let mut net = Self { transport, ports: Vec::new() };
+        for node in 0..count {
+            net.add(node, Limits::default());
+        }
+        net
+    }
+
+    fn endpoint(&self, node: u16) -> ShmEndpoint {
+        let options = EndpointOptions { vpid: Vpid(node), ..EndpointOptions::default() };
+        self.transport.open(&options).expect("the number is free")
+    }
+
+    fn add(&mut self, node: u16, limits: Limits) {
+        let endpoint = self.endpoint(node);
+        self.ports.push(Port::new(endpoint, Segment::Host, limits, NOW - LEARN_FOR));
+        self.settle();
+    }
+
+    /// Polls all until nothing happens; returns what came at each.
+    fn settle(&mut self) -> Vec<Vec<Vec<u8>>> {
+        let mut came = vec![Vec::new(); self.ports.len()];
+        let mut idle = 0;
+        while idle < 3 {
+            let before: usize = came.iter().map(Vec::len).sum();
+            let mut events = 0;
+            for (port, came) in self.ports.iter_mut().zip(&mut came) {
+                events += port.poll(64, NOW, &mut |packet| came.push(packet.to_vec()));
+            }
+            let after: usize = came.iter().map(Vec::len).sum();
+            idle = if events == 0 && before == after { idle + 1 } else { 0 };
+        }
+        came
+    }
+
+    fn complaints(&mut self) -> Vec<String> {
+        self.ports.iter_mut().filter_map(Port::complaint).collect()
+    }
+}
+
+fn frame(to: MacAddress, from: MacAddress, payload: &[u8]) -> Vec<u8> {
+    [&OFFLOAD[..], &to.0, &from.0, &[0x88, 0xb5], payload].concat()
+}
+
+fn of(node: u16) -> MacAddress {
+    MacAddress::of_node(NodeId(node))
+}
+
+fn payload(length: usize, seed: u8) -> Vec<u8> {
+    (0..length).map(|at| u8::try_from(at % 251).unwrap_or(0) ^ seed).collect()
+}
+
+#[test]
+fn every_size_arrives_once_and_as_it_was() {
+    let mut net = Net::new(3);
+    let around = [120, 240, 480, 496, 992, 4_096, 16_384, 65_535];
+    let near = around.iter().flat_map(|size| size - 40..=size + 4);
+    for size in (0..140).chain(near).filter(|size| *size <= 65_535) {
+        let packet = frame(of(1), of(0), &payload(size, 7));
+        net.ports[0].depart(&packet, NOW);
+        let came = net.settle();
+        assert!(came[1] == [packet], "{size} bytes");
+        assert!(came[0].is_empty() && came[2].is_empty(), "{size} bytes came elsewhere");
+    }
+    assert_eq!(net.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn packets_of_all_sizes_come_in_order_and_wait_for_room() {
+    let mut net = Net::new(2);
+    let mut sent = Vec::new();
+    let mut came = Vec::new();
+    for number in 0..3_000_usize {
+        while !net.ports[0].may_depart() {
+            net.ports[0].poll(64, NOW, &mut |_| {});
+            // The other looks at one thing at a time.
+            net.ports[1].poll(1, NOW, &mut |packet| came.push(packet.to_vec()));
+        }
+        let size = [0, 100, 700, 9_000, 60_000][number * 7 % 5] + number % 100;
+        let packet = frame(of(1), of(0), &payload(size, u8::try_from(number % 256).unwrap_or(0)));
+        net.ports[0].depart(&packet, NOW);
+        sent.push(packet);
+    }
+    came.extend(net.settle().swap_remove(1));
+    assert_eq!(came.len(), sent.len());
+    assert!(came == sent);
+}
+
+#[test]
+fn broadcasts_reach_everybody_once_whatever_their_size() {
+    let mut net = Net::new(4);
+    for size in [46, 500, 1_486, 3_000, 9_000, 65_000] {
+        let packet = frame(MacAddress::BROADCAST, of(2), &payload(size, 1));
+        net.ports[2].depart(&packet, NOW);
+        let came = net.settle();
+        for (node, came) in came.iter().enumerate() {
+            let due = usize::from(node != 2);
+            assert_eq!(came.len(), due, "node {node}, {size} bytes");
+            assert!(came.iter().all(|got| *got == packet));
+        }
+    }
+    assert_eq!(net.ports[2].counters().multicast, 3, "the small ones by one message each");
+}
+
+#[test]
+fn a_peer_that_does_not_look_stops_its_own_traffic_first() {
+    let mut net = Net::new(3);
+    let big = frame(of(1), of(0), &payload(9_000, 1));
+    let small = frame(of(2), of(0), &payload(60, 2));
+    let mut given = 0;
+    while net.ports[0].may_depart() {
+        net.ports[0].depart(&big, NOW);
+        given += 1;
+    }
+    assert_eq!(given, 64, "32 in the ring and 32 that wait");
+    net.ports[0].depart(&small, NOW);
+    let mut came = Vec::new();
+    net.ports[2].poll(64, NOW, &mut |packet| came.push(packet.to_vec()));
+    assert!(came == [small]);
+    // It looks again: nothing is lost.
+    assert_eq!(net.settle()[1].len(), given);
+    assert!(net.ports[0].may_depart());
+}
+
+#[test]
+fn a_node_that_goes_takes_what_waits_for_it_along_and_may_come_again() {
+    let mut net = Net::new(3);
+    let packet = frame(of(2), of(0), &payload(9_000, 1));
+    while net.ports[0].may_depart() {
+        net.ports[0].depart(&packet, NOW);
+    }
+    drop(net.ports.pop());
+    net.settle();
+    assert!(net.ports[0].may_depart());
+    assert_eq!(net.ports[0].counters().lost, 32);
+    assert_eq!(net.ports[0].peers().count(), 1);
+    net.ports[0].depart(&packet, NOW);
+    assert_eq!(net.ports[0].counters().unreachable, 1);
+    net.add(2, Limits::default());
+    net.ports[0].depart(&packet, NOW);
+    assert!(net.settle()[2] == [packet]);
+}
+
+#[test]
+fn a_group_goes_to_those_who_joined() {
+    let mut net = Net::new(4);
+    let mut report = frame(MacAddress([1, 0, 0x5e, 1, 2, 3]), of(3), &[]);
+    report.truncate(24);
+    report.extend_from_slice(&[8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 1, 2, 0, 0, 10, 0, 0, 9]);
+    report.extend_from_slice(&[239, 1, 2, 3, 0x16, 0, 0xf8, 0xfa, 239, 1, 2, 3]);
+    net.ports[3].depart(&report, NOW);
+    net.settle();
+    for port in &mut net.ports {
+        port.tick(NOW, &mut |_| {});
+    }
+    for size in [100, 1_400, 20_000] {
+        let data = frame(MacAddress([1, 0, 0x5e, 1, 2, 3]), of(0), &payload(size, 1));
+        net.ports[0].depart(&data, NOW);
+        let came = net.settle();
+        assert!(came[3] == [data], "{size} bytes");
+        assert!(came[..3].iter().all(Vec::is_empty), "{size} bytes came elsewhere");
+    }
+}
+
+#[test]
+fn hosts_are_asked_when_a_port_begins_and_when_another_comes() {
+    let mut net = Net::new(1);
+    let asked = |net: &mut Net| {
+        let mut count = 0;
+        net.ports[0].tick(NOW, &mut |_| count += 1);
+        count
+    };
+    assert_eq!(asked(&mut net), 2, "one question of IPv4 and one of IPv6");
+    assert_eq!(asked(&mut net), 0);
+    net.add(1, Limits::default());
+    assert_eq!(asked(&mut net), 2);
+}
+
+#[test]
+fn a_forged_address_is_refused_and_named() {
+    let mut net = Net::new(3);
+    net.ports[0].depart(&frame(of(1), of(2), &[0; 50]), NOW);
+    assert_eq!(net.ports[0].counters().refused_here, 1);
+    assert!(net.complaints()[0].contains("2e:87:04:07:00:02"));
+    // A node whose port does not look sends it all the same.
+    let mut hostile = net.endpoint(9);
+    let to = hostile.connect(weft_fabric::EndpointAddress::new(NodeId::LOCAL, Vpid(1)));
+    let to = to.expect("it is there");
+    hostile.send_short(to, MessageHeader::tag(1), &[Hello::new(9).as_bytes()]).expect("room");
+    let packet = frame(of(1), of(2), &[0; 50]);
+    let length = u32::try_from(packet.len()).expect("short").to_le_bytes();
+    hostile.send_short(to, MessageHeader::tag(2), &[&length, &packet]).expect("room");
+    assert!(net.settle()[1].is_empty());
+    assert_eq!(net.ports[1].counters().refused_from_fabric, 1);
+    assert!(net.complaints()[0].contains("own address of another node"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn whatever_a_node_says_hurts_nobody(
+        messages in prop::collection::vec(
+            (0..8_u8, any::<bool>(), prop::collection::vec(any::<u8>(), 0..=120)), 0..60),
+        class: u8, value: u64,
+    ) {
+        let mut net = Net::new(2);
+        let mut hostile = net.endpoint(9);
+        let to = hostile.connect(weft_fabric::EndpointAddress::new(NodeId::LOCAL, Vpid(1)));
+        let to = to.expect("it is there");
+        hostile.send_short(to, MessageHeader::tag(1), &[Hello::new(9).as_bytes()]).expect("room");
+        for (tag, grouped, bytes) in &messages {
+            let header = MessageHeader::tag(*tag);
+            if *grouped {
+                let _ = hostile.send_multicast(Group::BROADCAST, header, &[bytes]);
+            } else {
+                let _ = hostile.send_short(to, header, &[bytes]);
+            }
+            let _ = hostile.put_notification(to, class, value);
+        }
+        net.settle();
+        // The others go on.
+        let packet = frame(of(1), of(0), &payload(5_000, 1));
+        net.ports[0].depart(&packet, NOW);
+        prop_assert!(net.settle()[1] == [packet]);
+    }
+}
