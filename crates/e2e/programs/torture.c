@@ -44,6 +44,8 @@
 /* One direction, seen by both processes. */
 struct stream {
     atomic_ulong sent, received, calls;
+    /* Where the last call that wrote began, and how much it was given. */
+    atomic_ulong began, given;
     uint64_t total;
 };
 
@@ -213,6 +215,8 @@ static void check(struct side *side, size_t length, const char *call) {
         while (side->buffer[at] == side->expected[at]) at++;
         for (size_t place = at; place < at + 16 && place < length; place++)
             fprintf(stderr, "%02x for %02x%s", side->buffer[place], side->expected[place], place == at + 15 ? "\n" : ", ");
+        fprintf(stderr, "of %zu bytes, from %zu on; the last call that wrote was given %lu from %lu on\n", length, at,
+                (unsigned long)side->stream->given, (unsigned long)side->stream->began);
         fail(side, call, (long)at);
     }
 }
@@ -301,6 +305,8 @@ static int step(struct side *side) {
         if (stream->sent == stream->total) return 0;
         if (length > stream->total - stream->sent) length = stream->total - stream->sent;
         pattern(side->number, stream->sent, side->buffer, length);
+        stream->began = stream->sent;
+        stream->given = length;
         if (pick(side, 3) == 0 && wait_for(side, (int)pick(side, 50))) {
             ssize_t one = send(side->fd, side->buffer, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
             if (one != 1 && errno != EINTR) fail(side, "writable takes nothing", one);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
-use weft_socket::{Leave, Origin, ReceiveSide, SendSide};
+use weft_socket::{Leave, Origin, ReceiveSide, SendSide, closed};
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::BYTES_TCP_SENT;
 
@@ -22,6 +22,8 @@ const STUCK_TICKS: u64 = 250_000_000;
 pub const LOOK_AGAIN_MS: i64 = 50;
 /// How long a peer may take to go back to TCP when it is asked to.
 const FOLLOW_NS: u64 = 1_000_000_000;
+/// How long it may take to read what it wanted sent again.
+const UNREAD_NS: u64 = 10_000_000_000;
 
 impl Connection {
     /// Where the next bytes come from, after everything that is due there was done.
@@ -69,7 +71,7 @@ impl Connection {
         }
         let unread = sending.go_back(lane);
         if !unread.is_empty() {
-            self.send_again(fd, sending, &unread);
+            self.send_again(fd, sending, lane, &unread);
         }
         if how != Leave::ForNow && sending.is_shut() {
             // The peer's kernel knew nothing of an end that was told on the lane.
@@ -83,9 +85,20 @@ impl Connection {
         true
     }
 
+    /// Ends the connection for both ends: what follows would not be what belongs there.
+    pub fn abort(&self, fd: RawFd, sending: &mut SendSide, lane: Option<&ShmLane>) {
+        log::warn_user!("a connection is reset: its other end does not go on");
+        if let Some(lane) = lane {
+            sending.close(lane, closed::RESET);
+        }
+        // What the kernel calls a disconnect sends a reset, and fails what is tried from here on.
+        let _ = rustix::net::connect_unspec(sys::borrow(fd));
+        self.heard(sys::Bell::Failed(Errno::CONNRESET));
+    }
+
     /// Sends over TCP what the peer did not read on the lane. Its kernel holds more than a lane
     /// does; where that is not so, or it dies, the connection is reset.
-    fn send_again(&self, fd: RawFd, sending: &mut SendSide, unread: &[u8]) {
+    fn send_again(&self, fd: RawFd, sending: &mut SendSide, lane: &ShmLane, unread: &[u8]) {
         let mut left = unread;
         let start = sys::now_ns();
         while !left.is_empty() {
@@ -96,13 +109,10 @@ impl Connection {
             match sent {
                 Ok(bytes) => left = &left[bytes..],
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if sys::now_ns() - start < FOLLOW_NS => {
+                Err(Errno::AGAIN) if sys::now_ns() - start < UNREAD_NS => {
                     let _ = sys::poll_one(fd, PollFlags::OUT, 10);
                 }
-                Err(_) => {
-                    self.heard(sys::Bell::Failed(Errno::CONNRESET));
-                    return;
-                }
+                Err(_) => return self.abort(fd, sending, Some(lane)),
             }
         }
         stats::add(BYTES_TCP_SENT, unread.len() as u64);

@@ -171,17 +171,25 @@ pub fn moved(connection: Connection) {
         for index in indices {
             let Some(registration) = set.get(index) else { continue };
             if registration.place == connection.place && !registration.laned {
-                registration.laned = true;
-                // Telling the kernel the same again would make it report an edge again.
-                let edges = registration.events & (ET | OUT) == ET;
-                if !edges {
-                    registration.fresh = true;
-                    let mut event = kernel_event(registration, index);
-                    kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
-                }
-                set.enlist(epfd, index);
+                set.comes_to_lane(epfd, index);
             }
         }
+    }
+}
+
+impl Set {
+    /// The connection of a registration is on a lane.
+    pub(super) fn comes_to_lane(&mut self, epfd: RawFd, index: u32) {
+        let Some(registration) = self.get(index) else { return };
+        registration.laned = true;
+        // Telling the kernel the same again would make it report an edge again.
+        let edges = registration.events & (ET | OUT) == ET;
+        if !edges {
+            registration.fresh = true;
+            let mut event = kernel_event(registration, index);
+            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+        }
+        self.enlist(epfd, index);
     }
 }
 

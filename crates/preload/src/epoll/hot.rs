@@ -6,8 +6,8 @@ use weft_fabric::WaitFor;
 
 use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
 use super::sets::Set;
-use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP};
-use crate::arena::{self, flag};
+use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
+use crate::arena::{self, flag, phase};
 use crate::settling::Settling;
 use crate::sys;
 
@@ -176,6 +176,14 @@ impl Set {
         let connection = arena::at(registration.place)?;
         let data = registration.data;
         if !registration.laned {
+            if event.events & IN != 0 {
+                connection.wait_until_decided();
+                let laned = connection.phase() == phase::LANED;
+                if laned && connection.readable(registration.fd).is_some() {
+                    // A bell, or data that a look at the lane tells of.
+                    return self.tells_of_the_lane(epfd, index, event);
+                }
+            }
             event.u64 = data;
             if registration.events & ONESHOT != 0 {
                 registration.spent = true;
@@ -224,5 +232,27 @@ impl Set {
         event.events = ready;
         event.u64 = data;
         Some(event)
+    }
+
+    /// The kernel told of a connection that somebody is just bringing to its lane: what it says of
+    /// bytes is about bells, or told by the look that follows.
+    #[cold]
+    fn tells_of_the_lane(
+        &mut self,
+        epfd: RawFd,
+        index: u32,
+        mut event: libc::epoll_event,
+    ) -> Option<libc::epoll_event> {
+        event.events &= !(IN | RDNORM);
+        let registration = self.get(index)?;
+        event.u64 = registration.data;
+        let shot = registration.events & ONESHOT != 0;
+        registration.spent = shot && event.events != 0;
+        if shot && event.events == 0 {
+            let mut event = kernel_event(registration, index);
+            kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
+        }
+        self.comes_to_lane(epfd, index);
+        (event.events != 0).then_some(event)
     }
 }

@@ -30,6 +30,7 @@ const OUT: u32 = bits(EPOLLOUT);
 const ERR: u32 = bits(EPOLLERR);
 const HUP: u32 = bits(EPOLLHUP);
 const RDHUP: u32 = bits(EPOLLRDHUP);
+const RDNORM: u32 = bits(libc::EPOLLRDNORM);
 const ET: u32 = bits(EPOLLET);
 const ONESHOT: u32 = bits(EPOLLONESHOT);
 

@@ -215,7 +215,8 @@ impl Connection {
                 sending.state.forget_block();
             }
             if !in_time {
-                self.heard(sys::Bell::Failed(Errno::CONNRESET));
+                self.abort(fd, sending.state, sending.lane);
+                return 0;
             }
         }
         let pulled = usize::try_from(pulled.unwrap_or(0)).unwrap_or(0).min(part.len());
@@ -316,10 +317,11 @@ impl Connection {
 }
 
 /// Waits for a peer that is about to go on, which takes it some instructions, unless it lost the
-/// processor; not for one that is gone. False when it took longer than a peer of ours may.
+/// processor; not for one that is gone. False when it took longer than a peer of ours may, which
+/// on a machine with too much to do can be without a processor for seconds.
 fn wait_for(fd: RawFd, mut there: impl FnMut() -> bool) -> bool {
     const YIELDS_NS: u64 = 1_000_000;
-    const MOST_NS: u64 = 1_000_000_000;
+    const MOST_NS: u64 = 10_000_000_000;
     let start = sys::now_ns();
     while !there() {
         match sys::now_ns() - start {
