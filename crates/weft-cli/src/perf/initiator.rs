@@ -146,8 +146,12 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     /// Tells the responder that it is over.
     pub fn stop(&mut self) -> anyhow::Result<()> {
         self.send(tag::STOP, &[])?;
-        // One more turn, for transports that need one to let the message out.
-        self.turn()
+        // One more turn, for transports that need one to let the message out. The other end may be
+        // gone by then, as it was told.
+        match self.turn() {
+            Err(_) if self.inbox.is_down => Ok(()),
+            turned => turned,
+        }
     }
 
     /// One-way latency of messages: half of the way there and back.
