@@ -12,7 +12,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// Which layer each package is in. A new crate is added here, with thought.
 const LAYERS: &[(u8, &[&str])] = &[
     (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
-    (1, &["weft-memory", "weft-fabric", "weft-channel", "weft-program"]),
+    (1, &["weft-memory", "weft-fabric", "weft-channel", "weft-netdev", "weft-program"]),
     (
         2,
         &[
@@ -51,6 +51,7 @@ const UNSAFE: &[&str] = &[
     "weft-channel",
     "weft-sync",
     "weft-memory",
+    "weft-netdev",
     "weft-transport-shm",
     "weft-transport-ofi",
     "weft-ffi",

@@ -2,8 +2,8 @@
 //!
 //! A group that somebody asked for goes to those alone, and to routers. What no host reports goes
 //! everywhere: the groups of the own link, solicited-node groups of IPv6, which are needed to find
-//! an address in the first place, what is not IP, what is in a VLAN whose hosts nobody asks, because
-//! then they soon stop telling, and all of it until those that were there before have told. Hosts
+//! an address in the first place, what is not IP, what is in a VLAN whose hosts nobody asks, since
+//! they soon stop telling then, and all of it until those that were there before have told. Hosts
 //! of the network itself are asked by their own switch when no router does.
 
 use std::collections::{BTreeSet, HashMap};
@@ -23,8 +23,8 @@ pub const ROUTER_FOR: Duration = Duration::from_secs(255);
 /// Time for others behind the same node to say that they want a group that one of them leaves (RFC
 /// 3376 section 8.8 and 8.9).
 pub const LEAVE_AFTER: Duration = Duration::from_secs(2);
-/// So long a switch that has just begun, or has lost the router that asked, has to hear of who wants
-/// what: hosts answer within 10 s (RFC 3376 section 8.3).
+/// So long a switch that has just begun has to hear of who wants what: hosts answer within 10 s
+/// (RFC 3376 section 8.3).
 pub const LEARN_FOR: Duration = Duration::from_secs(12);
 /// Groups that are kept for one node; more of its groups go everywhere.
 pub const GROUPS_OF_NODE_MAX: u32 = 1_024;

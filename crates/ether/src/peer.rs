@@ -1,7 +1,7 @@
 //! One other node as a port sees it: what waits to be sent to it, and what came of it so far.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use weft_fabric::{Access, Endpoint, MessageHeader, NodeId, Peer, RemoteKey, SendError};
 use zerocopy::IntoBytes;
@@ -26,7 +26,7 @@ impl From<SendError> for Stop {
 }
 
 /// A packet on its way to a peer, perhaps to several.
-pub(crate) type Packet = Rc<[u8]>;
+pub(crate) type Packet = Arc<[u8]>;
 
 pub(crate) struct PeerPort<E: Endpoint> {
     pub node: NodeId,
@@ -106,7 +106,7 @@ impl<E: Endpoint> PeerPort<E> {
     pub fn flush(&mut self, endpoint: &mut E, own: NodeId, limits: Limits) -> Result<(), Stop> {
         self.greet(endpoint, own)?;
         while let Some(packet) = self.queue.front() {
-            let packet = Rc::clone(packet);
+            let packet = Arc::clone(packet);
             self.send(endpoint, own, &packet, limits)?;
             self.sent = 0;
             self.queue.pop_front();

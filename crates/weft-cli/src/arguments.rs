@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use weft_options::{Entry, TABLE};
 
@@ -30,6 +31,27 @@ Examples:
   weft daemon                 serve in the foreground until SIGINT or SIGTERM
   weft daemon --background    serve in the background, return when it answers
   sudo weft daemon            serve all users of the machine at /run/weft/default.sock";
+
+const LAB_EXAMPLES: &str = "\
+Examples:
+  weft lab up --nodes 3                    makes weft-n0, weft-n1 and weft-n2
+  weft lab exec n1 -- iperf3 -s -D         runs a program in a node
+  weft lab exec n0 -- iperf3 -c n1         nodes know each other by name
+  weft lab status                          what the devices are doing
+  weft lab down                            removes what was made";
+
+const LAB_UP_EXAMPLES: &str = "\
+Examples:
+  weft lab up                              makes two nodes
+  weft lab up --nodes 8 --mtu 1500         makes eight, with frames as on a wire";
+
+const LAB_EXEC_EXAMPLES: &str = "\
+Examples:
+  weft lab exec n0 -- ping n1
+  weft lab exec n1 -- python3 -m http.server 8000
+  weft lab exec n0 -- sh                   a shell in the node
+
+Exit status: the program's own, or 125 when weft itself failed.";
 
 const PERF_EXAMPLES: &str = "\
 Examples:
@@ -61,6 +83,9 @@ pub enum Command {
     /// Shows what the node daemon serves
     #[command(after_help = "Examples:\n  weft status\n  weft status --json | jq .connections")]
     Status(StatusArguments),
+    /// Makes a cluster of network namespaces on this machine, each with a device of the fabric
+    #[command(subcommand, after_help = LAB_EXAMPLES)]
+    Lab(LabCommand),
     /// Shows build, transports, configuration, daemon and what the kernel offers
     #[command(after_help = "Examples:\n  weft info\n  weft info --json | jq .transports")]
     Info(StatusArguments),
@@ -116,9 +141,18 @@ pub struct DaemonArguments {
     /// Serves in the background and returns once it answers
     #[arg(long)]
     pub background: bool,
+    /// Serves the Ethernet device weft0 of node NODE of the fabric, 0 to 255: `5`, `5,mtu=9000`,
+    /// `5,netns=NAME`; `stays` keeps it when the daemon ends. May be given several times
+    #[arg(long, value_name = "NODE[,mtu=N][,netns=NAME][,stays]", value_parser = device)]
+    pub device: Vec<weftd::DeviceSpec>,
     /// A step of going into the background
     #[arg(long, hide = true, value_enum)]
     pub step: Option<Step>,
+}
+
+/// Reads a device as `--device` names it.
+fn device(text: &str) -> Result<weftd::DeviceSpec, String> {
+    text.parse()
 }
 
 /// The steps between the command that wants a daemon and the daemon.
@@ -128,6 +162,59 @@ pub enum Step {
     Detach,
     /// Is the daemon.
     Serve,
+}
+
+/// The commands of `weft lab`.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Makes the nodes, or mends what a crash left of them
+    #[command(after_help = LAB_UP_EXAMPLES)]
+    Up(LabUpArguments),
+    /// Runs a program in a node
+    #[command(after_help = LAB_EXEC_EXAMPLES)]
+    Exec(LabExecArguments),
+    /// Shows the nodes and what their devices are doing
+    #[command(
+        after_help = "Examples:\n  weft lab status\n  weft lab status --json | jq .[0].peers"
+    )]
+    Status {
+        /// Prints JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Removes the nodes; programs in them lose their network
+    #[command(after_help = "Examples:\n  weft lab down")]
+    Down,
+}
+
+/// Arguments of `weft lab up`.
+#[derive(Debug, Args)]
+pub struct LabUpArguments {
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = nodes())]
+    pub nodes: u16,
+    /// Bytes of IP in a frame of the devices
+    #[arg(long, value_name = "M", default_value_t = weftd::MTU_MAX, value_parser = mtu())]
+    pub mtu: u32,
+}
+
+fn nodes() -> RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=250)
+}
+
+fn mtu() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(i64::from(weftd::MTU_MIN)..=i64::from(weftd::MTU_MAX))
+}
+
+/// Arguments of `weft lab exec`.
+#[derive(Debug, Args)]
+pub struct LabExecArguments {
+    /// The node: `n3`, `3` or `weft-n3`
+    #[arg(value_name = "NODE")]
+    pub node: String,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 /// Arguments of `weft status` and `weft info`.

@@ -19,6 +19,7 @@ use rustix::pipe::PipeFlags;
 use serde_json::Value;
 use weft_options::Options;
 use weft_options::runtime_path::{ControlSocket, Scope};
+use weftd::DeviceSpec;
 
 use crate::arguments::{DaemonArguments, NodeArguments, StatusArguments, Step};
 use crate::configuration::Configuration;
@@ -40,11 +41,13 @@ pub fn daemon(
 ) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(arguments.node.node.as_deref())?;
     match arguments.step {
-        Some(Step::Detach) => detach(&socket)?,
-        Some(Step::Serve) => serve(&socket, &configuration.options, false)?,
+        Some(Step::Detach) => detach(&socket, &arguments.device)?,
+        Some(Step::Serve) => {
+            serve(&socket, &configuration.options, &arguments.device, false)?;
+        }
         None if arguments.background => {
             if !weftd::client::answers(&socket.path) {
-                start(&socket, &configuration.options)?;
+                start(&socket, &configuration.options, &arguments.device)?;
             }
             println!("{}", socket.path.display());
         }
@@ -56,18 +59,24 @@ pub fn daemon(
                 socket.path.display()
             );
             prepare_directory(&socket)?;
-            serve(&socket, &configuration.options, true)?;
+            serve(&socket, &configuration.options, &arguments.device, true)?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn serve(socket: &ControlSocket, options: &Options, foreground: bool) -> anyhow::Result<()> {
+fn serve(
+    socket: &ControlSocket,
+    options: &Options,
+    devices: &[DeviceSpec],
+    foreground: bool,
+) -> anyhow::Result<()> {
     weftd::serve(weftd::Config {
         socket: socket.path.clone(),
         node: socket.node.clone(),
         options: options.clone(),
         foreground,
+        devices: devices.to_vec(),
     })
 }
 
@@ -78,6 +87,15 @@ pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow:
         eprintln!("weft: no node daemon runs at {}; nothing to stop", socket.path.display());
         return Ok(ExitCode::SUCCESS);
     }
+    stop(&socket)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Stops the daemon that answers there, and waits for its end.
+///
+/// # Errors
+/// When it goes on.
+pub fn stop(socket: &ControlSocket) -> anyhow::Result<()> {
     weftd::client::stop(&socket.path)?;
     ensure!(
         until(|| !weftd::client::answers(&socket.path)),
@@ -86,7 +104,7 @@ pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow:
         ANSWER_WITHIN.as_secs(),
         socket.log().display()
     );
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// `weft status`.
@@ -171,13 +189,17 @@ fn plain(value: &Value) -> String {
 ///
 /// # Errors
 /// When the directory is not safe to use, or no daemon answers in time; names the log.
-pub fn start(socket: &ControlSocket, options: &Options) -> anyhow::Result<()> {
+pub fn start(
+    socket: &ControlSocket,
+    options: &Options,
+    devices: &[DeviceSpec],
+) -> anyhow::Result<()> {
     prepare_directory(socket)?;
     // The log's end is quoted on failure: what stood there before is not about this start.
     let log_before = std::fs::metadata(socket.log()).map_or(0, |metadata| metadata.len());
     // The daemon keeps the other end open as its standard output, so that its end is noticed.
     let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("no pipe")?;
-    let status = step(socket, "detach")?
+    let status = step(socket, "detach", devices)?
         .envs(options.to_environment())
         .stdout(alive)
         .stderr(open_log(socket)?)
@@ -213,11 +235,11 @@ fn is_over(pipe: &OwnedFd) -> bool {
 }
 
 /// The first step into the background: a session of its own, no inherited descriptors.
-fn detach(socket: &ControlSocket) -> anyhow::Result<()> {
+fn detach(socket: &ControlSocket, devices: &[DeviceSpec]) -> anyhow::Result<()> {
     // Fails only for a group leader, which a child of `start` is not.
     rustix::process::setsid().context("setsid failed")?;
     close_fds::set_fds_cloexec(3, &[]);
-    step(socket, "serve")?
+    step(socket, "serve", devices)?
         .stdout(Stdio::inherit())
         .stderr(open_log(socket)?)
         .spawn()
@@ -226,11 +248,12 @@ fn detach(socket: &ControlSocket) -> anyhow::Result<()> {
 }
 
 /// This program again, as a step towards the daemon of `socket`.
-fn step(socket: &ControlSocket, step: &str) -> anyhow::Result<Command> {
+fn step(socket: &ControlSocket, step: &str, devices: &[DeviceSpec]) -> anyhow::Result<Command> {
     let program = std::env::current_exe().context("this program's own file cannot be found")?;
     let mut command = Command::new(program);
     command
         .args(["daemon", "--step", step])
+        .args(devices.iter().flat_map(|device| ["--device".to_owned(), device.to_string()]))
         .env("WEFT_SOCKET", &socket.path)
         .env("WEFT_NODE", &socket.node)
         .env_remove("LD_PRELOAD")
@@ -254,7 +277,7 @@ fn open_log(socket: &ControlSocket) -> anyhow::Result<File> {
 }
 
 /// Makes the directory of the socket, or checks that nobody else can put anything into it.
-fn prepare_directory(socket: &ControlSocket) -> anyhow::Result<()> {
+pub fn prepare_directory(socket: &ControlSocket) -> anyhow::Result<()> {
     let (mode, forbidden) = match socket.scope {
         Scope::Explicit => return Ok(()),
         Scope::System => (0o755, 0o022),

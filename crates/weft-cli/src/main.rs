@@ -14,6 +14,7 @@ mod configuration;
 mod daemon;
 mod demo;
 mod information;
+mod lab;
 mod manual;
 mod perf;
 mod run;
@@ -48,6 +49,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Daemon(arguments) => daemon::daemon(arguments, &configuration()?),
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => daemon::status(arguments, &configuration()?),
+        Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         Command::Demo(arguments) => demo::demo(arguments),

@@ -11,14 +11,19 @@ use std::path::PathBuf;
 mod calibration;
 pub mod client;
 mod endpoints;
+mod ether;
 mod kernel;
 mod node;
 mod place;
 mod server;
 mod status;
 
+pub use ether::{DeviceSpec, INTERFACE, MTU_MAX, MTU_MIN};
 pub use server::serve;
-pub use status::{ConnectionStatus, EndpointStatus, ListenerStatus, ProcessStatus, Status};
+pub use status::{
+    ConnectionStatus, DeviceStatus, EndpointStatus, ListenerStatus, PeerStatus, ProcessStatus,
+    Status,
+};
 
 /// What a daemon is started with.
 #[derive(Clone, Debug)]
@@ -31,4 +36,6 @@ pub struct Config {
     pub options: weft_options::Options,
     /// True when a person watches: the daemon says on standard error that it is ready.
     pub foreground: bool,
+    /// Ethernet devices to serve.
+    pub devices: Vec<DeviceSpec>,
 }

@@ -15,6 +15,7 @@ use weft_transport_shm::lane::ShmLane;
 use weft_wire::control::{Advice, Control, CopyAdvice, End};
 
 use crate::endpoints::Endpoints;
+use crate::ether::Devices;
 use crate::status::{ConnectionStatus, EndpointStatus, ListenerStatus, ProcessStatus, Status};
 use crate::{Config, kernel};
 
@@ -67,11 +68,12 @@ pub struct Node {
     matchmaker: Matchmaker<ProcessId, Arc<OwnedFd>>,
     shown: HashMap<Offerer<ProcessId>, Shown>,
     endpoints: Endpoints,
+    devices: Option<Devices>,
 }
 
 impl Node {
     /// A node without programs.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, devices: Option<Devices>) -> Self {
         let limits = TableLimits {
             connections_max: config.options.daemon_connections_max(),
             ..TableLimits::default()
@@ -86,6 +88,7 @@ impl Node {
             matchmaker: Matchmaker::new(limits),
             shown: HashMap::new(),
             endpoints,
+            devices,
         }
     }
 
@@ -429,6 +432,7 @@ impl Node {
             connections,
             endpoints: self.endpoint_status(),
             waiting: self.matchmaker.waiting(),
+            devices: self.devices.as_ref().map(Devices::status).unwrap_or_default(),
         }
     }
 }

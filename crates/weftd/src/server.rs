@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -17,11 +18,15 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weft_channel::{Channel, Listener};
+use weft_fabric::NodeId;
 use weft_options::CopyMethod;
 use weft_socket::Limits;
+use weft_transport_shm::broker::Connector;
+use weft_transport_shm::broker::local::LocalBroker;
 use weft_transport_shm::lane::LaneLayout;
 use weft_wire::control::{Advice, CopyAdvice};
 
+use crate::ether::Devices;
 use crate::node::{Node, Outgoing, ProcessId, Verdict};
 use crate::place::Place;
 use crate::{Config, calibration};
@@ -47,6 +52,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     for number in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(number, waker.try_clone()?)?;
     }
+    let devices = serve_devices(&config)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     epoll::add(&epoll, &signal, EventData::new_u64(SIGNAL), EventFlags::IN)?;
@@ -56,7 +62,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     }
     let advice = calibrate(&config);
     let mut server = Server {
-        node: Node::new(config),
+        node: Node::new(config, devices),
         listener,
         programs: HashMap::new(),
         next: FIRST_PROCESS,
@@ -66,6 +72,16 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     drop(place);
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Before the daemon answers, so that who waits for it finds the devices.
+fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
+    if config.devices.is_empty() {
+        return Ok(None);
+    }
+    let broker = LocalBroker::new(NodeId::LOCAL, weft_transport_shm::broker::Limits::default());
+    let broker: Arc<dyn Connector> = Arc::new(broker);
+    Devices::start(&config.devices, &broker, weft_ether::Limits::default()).map(Some)
 }
 
 /// Every waiting connection holds a descriptor.

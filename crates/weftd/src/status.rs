@@ -29,6 +29,60 @@ pub struct Status {
     pub endpoints: Vec<EndpointStatus>,
     /// Offers whose other end has not come.
     pub waiting: usize,
+    /// Ethernet devices.
+    #[serde(default)]
+    pub devices: Vec<DeviceStatus>,
+}
+
+/// An Ethernet device. Packets are counted once in each place, bytes with the 12 of their header of
+/// offloads.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DeviceStatus {
+    /// The node that it belongs to.
+    pub node: u16,
+    /// The network namespace that it is in, if that has a name.
+    pub namespace: Option<String>,
+    /// The interface.
+    pub interface: String,
+    /// Its address.
+    pub mac: String,
+    /// Packets that the interface gave.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that the interface got.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Of those that it gave, how many went to several nodes in one message.
+    pub multicast: u64,
+    /// For an address behind the own device, or a group that nobody wants.
+    pub filtered: u64,
+    /// For a node that is not there.
+    pub unreachable: u64,
+    /// Malformed, forged, or against the protocol.
+    pub refused: u64,
+    /// Came for others.
+    pub unwanted: u64,
+    /// Waited for a node that went, or came while the interface was off.
+    pub lost: u64,
+    /// The nodes that are there.
+    pub peers: Vec<PeerStatus>,
+    /// Learned addresses: address, VLAN, node, seconds since it was heard of.
+    pub addresses: Vec<(String, u16, u16, u64)>,
+    /// Groups: address, VLAN, nodes that want it.
+    pub groups: Vec<(String, u16, Vec<u16>)>,
+}
+
+/// Another node as a device sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// Which.
+    pub node: u16,
+    /// Packets that wait for it.
+    pub waiting: u64,
+    /// It has memory for long packets here, or this one has there.
+    pub active: bool,
 }
 
 /// A program.

@@ -32,7 +32,8 @@ fn role() {
             let nothing: [(&str, &str); 0] = [];
             let (options, _) = weft_options::Options::from_environment(nothing);
             let node = "test".to_owned();
-            let config = weftd::Config { socket, node, options, foreground: false };
+            let config =
+                weftd::Config { socket, node, options, foreground: false, devices: Vec::new() };
             weftd::serve(config).expect("the socket is free");
         }
         Ok("chatter") => chatter(&socket),

@@ -48,7 +48,7 @@ pub fn measure(
 ) -> anyhow::Result<Report> {
     let socket = configuration.control_socket(None)?;
     if !weftd::client::answers(&socket.path) {
-        daemon::start(&socket, &configuration.options)?;
+        daemon::start(&socket, &configuration.options, &[])?;
     }
     let transport = transport(&socket, &configuration.options);
     check_size(&transport, arguments.test, size)?;

@@ -139,7 +139,7 @@ fn ensure_daemon(socket: &ControlSocket, configuration: &Configuration) {
     if !configuration.options.socket_enable() || weftd::client::answers(&socket.path) {
         return;
     }
-    if let Err(error) = daemon::start(socket, &configuration.options) {
+    if let Err(error) = daemon::start(socket, &configuration.options, &[]) {
         eprintln!("weft: warning: {error:#}; the program runs on plain tcp");
     }
 }

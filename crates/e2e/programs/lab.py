@@ -1,0 +1,292 @@
+"""A lab of three nodes, used as its users would: lab.py WEFT CASE runs one case, from outside.
+
+With a role in place of a case it is what runs in a node.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+NODES = 3
+MTU = 1500
+TYPE = 0x88B5  # For experiments (IEEE 802).
+GROUP = "239.1.2.3"
+PORT = 5000
+LIMIT = 60
+
+
+def mac(node):
+    return bytes([0x2E, 0x87, 0x04, 0x07, node >> 8, node & 255])
+
+
+# --- in a node -----------------------------------------------------------------------------------
+
+
+def raw():
+    """A socket for frames of one's own type."""
+    frames = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(TYPE))
+    frames.bind(("weft0", TYPE))
+    frames.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
+    frames.settimeout(5)
+    return frames
+
+
+def contents(size):
+    return bytes((place * 7 + size) % 256 for place in range(size))
+
+
+def frame_of(to, source, size):
+    """A frame of `size` bytes with its check sequence, which the kernel counts and nobody sends."""
+    header = to + source + struct.pack("!H", TYPE)
+    return header + contents(size - 4 - len(header))
+
+
+def frames_come():
+    frames = raw()
+    say("ready")
+    for size in range(60, MTU + 18 + 1):
+        came = frames.recv(1 << 16)
+        assert came == frame_of(mac(1), mac(0), size), f"{size}: {len(came)} came"
+    say("all")
+
+
+def frames_go():
+    frames = raw()
+    for size in range(60, MTU + 18 + 1):
+        frames.send(frame_of(mac(1), mac(0), size))
+
+
+def forge():
+    """One frame as node 2, and one as oneself."""
+    frames = raw()
+    frames.send(frame_of(mac(1), mac(2), 100))
+    frames.send(frame_of(mac(1), mac(0), 101))
+
+
+def one_comes():
+    frames = raw()
+    say("ready")
+    say(str(len(frames.recv(1 << 16)) + 4))
+
+
+def stream_comes():
+    listener = socket.create_server(("::", PORT), family=socket.AF_INET6, dualstack_ipv6=True)
+    say("ready")
+    connection = listener.accept()[0]
+    digest = hashlib.sha256()
+    while part := connection.recv(1 << 20):
+        digest.update(part)
+    say(digest.hexdigest())
+
+
+def stream_goes(host, megabytes, pause):
+    connection = socket.create_connection((host, PORT))
+    digest = hashlib.sha256()
+    for number in range(int(megabytes)):
+        part = number.to_bytes(8, "big") * (1 << 17)
+        connection.sendall(part)
+        digest.update(part)
+        time.sleep(float(pause))
+    say(digest.hexdigest())
+
+
+def numbers_come(count):
+    """Datagrams with numbers, each acknowledged now and then: in order, none twice, none lost."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("", PORT))
+    datagrams.settimeout(10)
+    say("ready")
+    for number in range(int(count)):
+        data, sender = datagrams.recvfrom(2000)
+        assert int.from_bytes(data[:8], "big") == number, f"{data[:8].hex()} where {number} is due"
+        if number % 64 == 63:
+            datagrams.sendto(b"more", sender)
+    say("all")
+
+
+def numbers_go(host, count):
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.connect((host, PORT))
+    datagrams.settimeout(10)
+    for number in range(int(count)):
+        datagrams.send(number.to_bytes(8, "big") + bytes(number % 1400))
+        if number % 64 == 63:
+            datagrams.recv(100)
+
+
+def group_comes(address):
+    """How many datagrams come for everybody or a group within two seconds."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    datagrams.bind(("", PORT))
+    if address == GROUP:
+        own = socket.gethostbyname(socket.gethostname())
+        membership = socket.inet_aton(GROUP) + socket.inet_aton(own)
+        datagrams.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+    say("ready")
+    count = 0
+    datagrams.settimeout(30)
+    try:
+        while True:
+            datagrams.recv(100)
+            count += 1
+            datagrams.settimeout(2)
+    except socket.timeout:
+        say(str(count))
+
+
+def group_goes(address, count):
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    own = socket.gethostbyname(socket.gethostname())
+    datagrams.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(own))
+    datagrams.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+    for _ in range(int(count)):
+        datagrams.sendto(b"x" * 50, (address, PORT))
+
+
+def say(text):
+    print(text, flush=True)
+
+
+# --- outside -------------------------------------------------------------------------------------
+
+
+def weft(*arguments, check=True):
+    command = [WEFT, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    if check and ended.returncode != 0:
+        sys.exit(f"{' '.join(command)}: {ended.returncode} {ended.stdout}{ended.stderr}")
+    return ended
+
+
+class Role:
+    """Something that runs in a node."""
+
+    def __init__(self, node, *role):
+        script = [sys.executable, os.path.abspath(__file__), "in", *map(str, role)]
+        command = [WEFT, "lab", "exec", f"n{node}", "--", *script]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def line(self):
+        return self.process.stdout.readline().strip()
+
+    def ready(self):
+        assert self.line() == "ready"
+        return self
+
+    def end(self):
+        """The last thing that it says."""
+        printed = self.process.communicate(timeout=LIMIT)[0].split()
+        assert self.process.returncode == 0, f"ended with {self.process.returncode}"
+        return printed[-1] if printed else ""
+
+
+def devices():
+    return json.loads(weft("lab", "status", "--json").stdout)
+
+
+def every_size():
+    receiver = Role(1, "frames_come").ready()
+    Role(0, "frames_go").end()
+    assert receiver.end() == "all"
+
+
+def streams():
+    for sender, receiver, host in ((0, 1, "n1"), (2, 0, "10.77.0.1"), (1, 2, "fd77::3")):
+        listening = Role(receiver, "stream_comes").ready()
+        sent = Role(sender, "stream_goes", host, 200, 0).end()
+        assert listening.end() == sent
+
+
+def datagrams():
+    count = 100_000
+    receiver = Role(2, "numbers_come", count).ready()
+    Role(0, "numbers_go", "n2", count).end()
+    assert receiver.end() == "all"
+
+
+def broadcasts():
+    receivers = [Role(node, "group_comes", "10.77.255.255").ready() for node in (1, 2)]
+    Role(0, "group_goes", "10.77.255.255", 20).end()
+    assert [receiver.end() for receiver in receivers] == ["20", "20"]
+
+
+def groups():
+    """After the time to learn who wants what only who wants it gets it."""
+    time.sleep(13)
+    member = Role(1, "group_comes", GROUP).ready()
+    time.sleep(1.5)
+    before = devices()[2]
+    Role(0, "group_goes", GROUP, 50).end()
+    assert member.end() == "50"
+    after = devices()[2]
+    extra = after["received"] + after["unwanted"] - before["received"] - before["unwanted"]
+    assert extra < 20, f"{extra} packets came to who wants none of the 50"
+    assert any(group[0] == "01:00:5e:01:02:03" for group in devices()[0]["groups"])
+
+
+def forgeries():
+    receiver = Role(1, "one_comes").ready()
+    before = devices()[0]["refused"]
+    Role(0, "forge").end()
+    assert receiver.end() == "101"
+    assert devices()[0]["refused"] == before + 1
+
+
+def daemon_dies():
+    """A connection outlives the daemon, killed in the middle of its traffic."""
+    receiver = Role(1, "stream_comes").ready()
+    sender = Role(0, "stream_goes", "n1", 60, 0.02)
+    time.sleep(0.5)
+    socket_path = "/run/weft/lab.sock"
+    status = json.loads(weft("status", "--node", "lab", "--json").stdout)
+    os.kill(status["pid"], signal.SIGKILL)
+    time.sleep(0.3)
+    assert os.path.exists(socket_path)
+    weft("lab", "up", "--nodes", str(NODES), "--mtu", str(MTU))
+    assert receiver.end() == sender.end()
+
+
+def again():
+    """Up twice is up; another size is refused; what is in the way is named and not touched."""
+    before = devices()[0]["mac"]
+    weft("lab", "up", "--nodes", str(NODES), "--mtu", str(MTU))
+    assert devices()[0]["mac"] == before
+    refused = weft("lab", "up", "--nodes", "2", check=False)
+    assert refused.returncode == 1 and "weft lab down" in refused.stderr, refused.stderr
+    weft("lab", "down")
+    weft("lab", "down")
+    assert not any(name.startswith("weft-n") for name in os.listdir("/run/netns"))
+    others = "/run/netns/weft-n1"
+    with open(others, "x", encoding="ascii"):
+        pass
+    try:
+        refused = weft("lab", "up", "--nodes", "2", check=False)
+        assert refused.returncode == 1 and "weft-n1" in refused.stderr, refused.stderr
+        assert os.path.exists(others)
+    finally:
+        os.unlink(others)
+    missing = weft("lab", "exec", "n0", "--", "true", check=False)
+    assert missing.returncode == 125 and "weft lab up" in missing.stderr, missing.stderr
+
+
+def main():
+    if sys.argv[1] == "in":
+        return globals()[sys.argv[2]](*sys.argv[3:])
+    weft("lab", "up", "--nodes", str(NODES), "--mtu", str(MTU))
+    try:
+        globals()[sys.argv[2]]()
+    finally:
+        weft("lab", "down", check=False)
+    return say("all of it")
+
+
+WEFT = sys.argv[1]
+main()

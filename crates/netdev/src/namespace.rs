@@ -1,0 +1,152 @@
+//! Network namespaces with names, kept where `ip netns` keeps them, so that `ip netns exec` and
+//! weft see the same ones.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::{NetdevError, sys};
+
+/// Where they are.
+const DIRECTORY: &str = "/run/netns";
+
+/// A network namespace with a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// The namespace `name`, whether or not it is there.
+    ///
+    /// # Errors
+    /// [`NetdevError::Name`].
+    pub fn named(name: &str) -> Result<Self, NetdevError> {
+        let is_bad = |letter: char| letter == '/' || letter.is_whitespace() || letter.is_control();
+        if name.is_empty() || name.len() > 200 || name.starts_with('.') || name.contains(is_bad) {
+            let why = "it has letters, digits and signs other than /, and begins with no dot";
+            return Err(NetdevError::Name {
+                name: name.to_owned(),
+                what: "a network namespace",
+                why,
+            });
+        }
+        Ok(Self { name: name.to_owned() })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file that names it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        Path::new(DIRECTORY).join(&self.name)
+    }
+
+    /// True when there is one.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.path().exists()
+    }
+
+    /// What identifies it as long as it lives: the inode of the namespace itself.
+    #[must_use]
+    pub fn inode(&self) -> Option<u64> {
+        rustix::fs::stat(self.path()).ok().map(|status| status.st_ino)
+    }
+
+    /// Makes it, with its loopback interface on.
+    ///
+    /// # Errors
+    /// [`NetdevError`]; one that is there already is an error, too.
+    pub fn create(&self) -> Result<(), NetdevError> {
+        let failed = |what: &str, errno| {
+            NetdevError::from_call(format!("{what} {}", self.name), "CAP_SYS_ADMIN", errno)
+        };
+        let of_file = |error: std::io::Error| {
+            failed(
+                "making the file of the namespace",
+                Errno::from_io_error(&error).unwrap_or(Errno::IO),
+            )
+        };
+        match fs::create_dir(DIRECTORY) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(of_file(error)),
+            _ => {}
+        }
+        let path = self.path();
+        OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path).map_err(of_file)?;
+        let made = in_thread(|| {
+            sys::leave(UnshareFlags::NEWNET)?;
+            mount_bind("/proc/thread-self/ns/net", &path)
+        });
+        if let Err(errno) = made {
+            let _ = fs::remove_file(&path);
+            return Err(failed("making the network namespace", errno));
+        }
+        self.enter(|| crate::interface::Interface::named("lo")?.set_up(true))?
+    }
+
+    /// Takes its name away; it ends with the last program in it.
+    ///
+    /// # Errors
+    /// [`NetdevError`].
+    pub fn remove(&self) -> Result<(), NetdevError> {
+        let path = self.path();
+        let failed = |errno| {
+            let what = format!("removing the network namespace {}", self.name);
+            NetdevError::from_call(what, "CAP_SYS_ADMIN", errno)
+        };
+        match unmount(&path, UnmountFlags::DETACH) {
+            // A file without a namespace, left by who died between the two.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `work` in a thread of its own that is in the namespace.
+    ///
+    /// # Errors
+    /// [`NetdevError`] when there is no such namespace, or it may not be entered.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetdevError> {
+        let moved = in_thread(|| {
+            self.enter_for_good()?;
+            Ok(work())
+        });
+        moved.map_err(|errno| {
+            let what = format!("entering the network namespace {}", self.name);
+            NetdevError::from_call(what, "CAP_SYS_ADMIN", errno)
+        })
+    }
+
+    /// Moves the calling thread there, for good.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn enter_for_good(&self) -> Result<(), Errno> {
+        let file = File::open(self.path())
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))?;
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+    }
+}
+
+fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Errno> + Send) -> Result<T, Errno> {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}

@@ -1,0 +1,157 @@
+//! A TAP device: an Ethernet interface whose frames a program reads and writes.
+//!
+//! Each call moves one packet: a header of 12 bytes, `struct virtio_net_hdr_v1`, in which the
+//! kernel says what it left to the device, and a frame. With all offloads on, TCP and UDP hand over
+//! super-packets of up to 64 KB without checksums, whatever the MTU (000 section 3.8).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::interface::name_of;
+use crate::{NetdevError, sys};
+
+/// Bytes of the header in front of each frame.
+pub const HEADER_BYTES: i32 = 12;
+
+const TAP: u16 = 0x0002;
+const NO_PACKET_INFORMATION: u16 = 0x1000;
+const OFFLOAD_HEADER: u16 = 0x4000;
+
+/// What the kernel may leave to the device; its `TUN_F_` numbers.
+mod offload {
+    pub const CHECKSUM: usize = 0x01;
+    pub const TSO4: usize = 0x02;
+    pub const TSO6: usize = 0x04;
+    pub const TSO_ECN: usize = 0x08;
+    pub const USO4: usize = 0x20;
+    pub const USO6: usize = 0x40;
+}
+
+/// A device of the network namespace in which it was opened, wherever it is used.
+#[derive(Debug)]
+pub struct Tap {
+    device: OwnedFd,
+    name: String,
+    segments_udp: bool,
+}
+
+/// What there is to do for the reader.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// A packet of so many bytes.
+    Packet(usize),
+    /// None waits.
+    Nothing,
+    /// The interface is down, or was removed.
+    Down,
+}
+
+impl Tap {
+    /// Makes the interface `name`, or attaches to the one that was left there, in the network
+    /// namespace of the calling thread. Packets are read and written without waiting.
+    ///
+    /// # Errors
+    /// [`NetdevError`], which says what is missing.
+    pub fn open(name: &str) -> Result<Self, NetdevError> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let device = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
+            .map_err(|errno| NetdevError::NoTun { errno })?;
+        let mut request = sys::Request { name: name_of(name)?, data: [0; 24] };
+        let wanted = TAP | NO_PACKET_INFORMATION | OFFLOAD_HEADER;
+        request.data[..2].copy_from_slice(&wanted.to_ne_bytes());
+        let failed = |what: &str, errno| {
+            NetdevError::from_call(format!("{what} {name}"), "CAP_NET_ADMIN", errno)
+        };
+        sys::attach(device.as_fd(), &mut request).map_err(|errno| match errno {
+            Errno::BUSY => failed("another program has the device", errno),
+            Errno::INVAL => {
+                failed("another interface, which is no TAP device, has the name", errno)
+            }
+            errno => failed("making the TAP device", errno),
+        })?;
+        let mut tap = Self { device, name: name.to_owned(), segments_udp: true };
+        let tune = |errno| failed("setting up the TAP device", errno);
+        sys::set_header_bytes(tap.as_fd(), HEADER_BYTES).map_err(tune)?;
+        sys::set_little_endian(tap.as_fd(), 1).map_err(tune)?;
+        let of_tcp = offload::CHECKSUM | offload::TSO4 | offload::TSO6 | offload::TSO_ECN;
+        let of_udp = offload::USO4 | offload::USO6;
+        // Kernels before 6.2 cannot leave datagrams whole.
+        if sys::set_offload(tap.as_fd(), of_tcp | of_udp).is_err() {
+            tap.segments_udp = false;
+            sys::set_offload(tap.as_fd(), of_tcp).map_err(tune)?;
+        }
+        Ok(tap)
+    }
+
+    /// The interface's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// True when super-packets of UDP cross whole.
+    #[must_use]
+    pub const fn segments_udp(&self) -> bool {
+        self.segments_udp
+    }
+
+    /// Whether the interface and its addresses stay when this program ends: those that use it find
+    /// it without a link until another program attaches.
+    ///
+    /// # Errors
+    /// [`NetdevError::Os`].
+    pub fn set_persistent(&self, stays: bool) -> Result<(), NetdevError> {
+        sys::set_persistent(self.as_fd(), usize::from(stays))
+            .map_err(|errno| NetdevError::Os { what: format!("making {} stay", self.name), errno })
+    }
+
+    /// Whether the interface has a link.
+    ///
+    /// # Errors
+    /// [`NetdevError::Os`].
+    pub fn set_carrier(&self, is_up: bool) -> Result<(), NetdevError> {
+        sys::set_carrier(self.as_fd(), i32::from(is_up)).map_err(|errno| NetdevError::Os {
+            what: format!("setting the carrier of {}", self.name),
+            errno,
+        })
+    }
+
+    /// Reads a packet into `buffer`, which is to hold the longest.
+    ///
+    /// # Errors
+    /// What the kernel says, when it is neither that there is none nor that the interface is down.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<Read, Errno> {
+        loop {
+            return match rustix::io::read(&self.device, &mut *buffer) {
+                Ok(bytes) => Ok(Read::Packet(bytes)),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Read::Nothing),
+                Err(Errno::BADFD) => Ok(Read::Down),
+                Err(errno) => Err(errno),
+            };
+        }
+    }
+
+    /// Writes a packet; `false` when the interface is down and takes none.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`] for a packet whose headers the kernel does not believe.
+    pub fn write(&self, packet: &[u8]) -> Result<bool, Errno> {
+        loop {
+            return match rustix::io::write(&self.device, packet) {
+                Ok(_) => Ok(true),
+                Err(Errno::INTR) => continue,
+                Err(Errno::IO | Errno::BADFD) => Ok(false),
+                Err(errno) => Err(errno),
+            };
+        }
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}

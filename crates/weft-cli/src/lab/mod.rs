@@ -1,0 +1,236 @@
+//! `weft lab`: a cluster on one machine.
+//!
+//! Every node is a network namespace `weft-nI` with a device `weft0` of one daemon, which carries
+//! frames between them as it would between machines. What was made is written down before it is
+//! made, so that a crash at any moment leaves nothing that `weft lab down` does not know; what was
+//! made by others is not touched.
+
+mod state;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use weft_netdev::interface::Interface;
+use weft_netdev::namespace::Namespace;
+use weft_netdev::room;
+use weft_options::runtime_path::ControlSocket;
+use weftd::{DeviceSpec, INTERFACE};
+
+use crate::arguments::{LabCommand, LabExecArguments, LabUpArguments};
+use crate::configuration::Configuration;
+use crate::daemon;
+use crate::table::Table;
+use state::{Made, State};
+
+/// The name of the lab's daemon.
+const NODE: &str = "lab";
+/// The networks of a lab.
+const PREFIX4: u8 = 16;
+const PREFIX6: u8 = 64;
+/// How long all devices may take.
+const DEVICES_WITHIN: Duration = Duration::from_secs(30);
+const ASK_EVERY: Duration = Duration::from_millis(20);
+/// Exit status when weft itself failed, as `env` and `nohup` have it.
+const EXIT_EXEC_FAILED: u8 = 125;
+
+/// `weft lab`.
+pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Result<ExitCode> {
+    let socket = configuration.control_socket(Some(NODE))?;
+    match command {
+        LabCommand::Up(arguments) => up(arguments, &socket, configuration),
+        LabCommand::Exec(arguments) => match exec(arguments, &socket) {
+            Ok(never) => match never {},
+            Err(error) => {
+                eprintln!("weft: {error:#}");
+                Ok(ExitCode::from(EXIT_EXEC_FAILED))
+            }
+        },
+        LabCommand::Status { json } => status(*json, &socket),
+        LabCommand::Down => down(&socket),
+    }
+}
+
+fn name_of(node: u16) -> String {
+    format!("weft-n{node}")
+}
+
+/// 10.77.0.1 for node 0, and on.
+fn address_of(node: u16) -> Ipv4Addr {
+    let [high, low] = (node + 1).to_be_bytes();
+    Ipv4Addr::new(10, 77, high, low)
+}
+
+/// fd77::1 for node 0, and on.
+fn address6_of(node: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, node + 1)
+}
+
+fn up(
+    arguments: &LabUpArguments,
+    socket: &ControlSocket,
+    configuration: &Configuration,
+) -> anyhow::Result<ExitCode> {
+    daemon::prepare_directory(socket)?;
+    let mut state = match State::load(socket)? {
+        Some(state) => {
+            ensure!(
+                (state.nodes.len(), state.mtu) == (usize::from(arguments.nodes), arguments.mtu),
+                "a lab of {} nodes with MTU {} is up already; run `weft lab down` first",
+                state.nodes.len(),
+                state.mtu
+            );
+            state
+        }
+        None => State::new(arguments.nodes, arguments.mtu),
+    };
+    for node in 0..arguments.nodes {
+        let namespace = Namespace::named(&name_of(node))?;
+        let made = &state.nodes[usize::from(node)];
+        ensure!(
+            !namespace.exists() || made.is_of(&namespace),
+            "there is a network namespace {} that this lab did not make; rename or remove it (`ip \
+             netns del {0}`) if it is not needed",
+            namespace.name()
+        );
+    }
+    state.store(socket)?;
+    for node in 0..arguments.nodes {
+        let namespace = Namespace::named(&name_of(node))?;
+        if !namespace.exists() {
+            state.nodes[usize::from(node)] = Made::Begun;
+            state.store(socket)?;
+            namespace.create()?;
+        }
+        state.nodes[usize::from(node)] = Made::Namespace(namespace.inode().unwrap_or(0));
+    }
+    state.store(socket)?;
+    state.store_hosts(socket)?;
+    if !weftd::client::answers(&socket.path) {
+        let devices: Vec<DeviceSpec> = (0..arguments.nodes)
+            .map(|node| DeviceSpec {
+                node: weft_fabric::NodeId(node),
+                namespace: Some(name_of(node)),
+                mtu: arguments.mtu,
+                stays: true,
+            })
+            .collect();
+        daemon::start(socket, &configuration.options, &devices)?;
+    }
+    wait_for_devices(socket)?;
+    for node in 0..arguments.nodes {
+        let set = || -> anyhow::Result<()> {
+            let interface = Interface::named(INTERFACE)?;
+            interface.set_address(address_of(node), PREFIX4)?;
+            interface.add_address6(address6_of(node), PREFIX6)?;
+            Ok(())
+        };
+        Namespace::named(&name_of(node))?
+            .enter(set)?
+            .with_context(|| format!("the addresses of node {node}"))?;
+    }
+    eprintln!(
+        "weft: {} nodes are up, n0 to n{}; `weft lab exec n0 -- CMD` runs a program in one",
+        arguments.nodes,
+        arguments.nodes - 1
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The daemon's socket is there before its devices are; it says what it serves when all are.
+fn wait_for_devices(socket: &ControlSocket) -> anyhow::Result<()> {
+    let deadline = Instant::now() + DEVICES_WITHIN;
+    loop {
+        match weftd::client::status(&socket.path) {
+            Ok(status) if !status.devices.is_empty() => return Ok(()),
+            Ok(_) => bail!(
+                "the daemon at {} serves no devices; stop it with `weft down --node {NODE}`",
+                socket.path.display()
+            ),
+            Err(error) if Instant::now() >= deadline || !weftd::client::answers(&socket.path) => {
+                let log = socket.log();
+                return Err(error).context(format!("no devices; see {}", log.display()));
+            }
+            Err(_) => std::thread::sleep(ASK_EVERY),
+        }
+    }
+}
+
+/// Nothing comes back from a program that this one became.
+enum Never {}
+
+fn exec(arguments: &LabExecArguments, socket: &ControlSocket) -> anyhow::Result<Never> {
+    let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
+    let digits = arguments.node.trim_start_matches("weft-").trim_start_matches('n');
+    let node: u16 =
+        digits.parse().ok().filter(|node| usize::from(*node) < state.nodes.len()).with_context(
+            || {
+                let last = state.nodes.len() - 1;
+                format!("there is no node {:?} in the lab, which has n0 to n{last}", arguments.node)
+            },
+        )?;
+    let namespace = Namespace::named(&name_of(node))?;
+    ensure!(namespace.exists(), "{} is gone; run `weft lab up` again", namespace.name());
+    room::enter(&namespace, &format!("n{node}"), &State::hosts(socket))?;
+    let Some((program, rest)) = arguments.command.split_first() else {
+        bail!("no program was given");
+    };
+    let error = Command::new(program)
+        .args(rest)
+        .env("WEFT_SOCKET", &socket.path)
+        .env("WEFT_NODE", NODE)
+        .exec();
+    Err(error).with_context(|| format!("{} cannot be executed", program.display()))
+}
+
+fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
+    let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
+    ensure!(
+        weftd::client::answers(&socket.path),
+        "the lab's daemon does not answer; `weft lab up --nodes {} --mtu {}` starts it again, \
+         `weft lab down` removes the lab",
+        state.nodes.len(),
+        state.mtu
+    );
+    let devices = weftd::client::status(&socket.path)?.devices;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&devices)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let names = ["node", "address", "mac", "peers", "sent", "received", "lost", "refused"];
+    let mut table = Table::new(names);
+    for device in devices {
+        table.line([
+            format!("n{}", device.node),
+            address_of(device.node).to_string(),
+            device.mac,
+            device.peers.len().to_string(),
+            device.sent.to_string(),
+            device.received.to_string(),
+            device.lost.to_string(),
+            device.refused.to_string(),
+        ]);
+    }
+    print!("{}", table.render());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn down(socket: &ControlSocket) -> anyhow::Result<ExitCode> {
+    let Some(state) = State::load(socket)? else {
+        eprintln!("weft: no lab is up; nothing to remove");
+        return Ok(ExitCode::SUCCESS);
+    };
+    if weftd::client::answers(&socket.path) {
+        daemon::stop(socket)?;
+    }
+    for (node, made) in (0..).zip(&state.nodes) {
+        let namespace = Namespace::named(&name_of(node))?;
+        if made.is_of(&namespace) {
+            namespace.remove()?;
+        }
+    }
+    State::remove(socket)?;
+    Ok(ExitCode::SUCCESS)
+}

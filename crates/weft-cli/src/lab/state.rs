@@ -1,0 +1,119 @@
+//! What a lab has made, in a file beside the socket of its daemon.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use weft_netdev::namespace::Namespace;
+use weft_options::runtime_path::ControlSocket;
+
+use super::{address_of, address6_of};
+
+/// What is known of one node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Made {
+    /// Nothing was made.
+    Nothing,
+    /// It was about to be made: what is there under its name is this lab's.
+    Begun,
+    /// The network namespace with this inode.
+    Namespace(u64),
+}
+
+impl Made {
+    /// True when `namespace` is the one that was made.
+    pub fn is_of(self, namespace: &Namespace) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Begun => namespace.exists(),
+            Self::Namespace(inode) => namespace.inode() == Some(inode),
+        }
+    }
+}
+
+/// A lab.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct State {
+    /// Bytes of IP in a frame.
+    pub mtu: u32,
+    /// Its nodes.
+    pub nodes: Vec<Made>,
+}
+
+impl State {
+    /// A lab of which nothing was made yet.
+    pub fn new(nodes: u16, mtu: u32) -> Self {
+        Self { mtu, nodes: vec![Made::Nothing; usize::from(nodes)] }
+    }
+
+    fn file(socket: &ControlSocket) -> PathBuf {
+        socket.path.with_extension("json")
+    }
+
+    /// The names of the nodes, for programs in them.
+    pub fn hosts(socket: &ControlSocket) -> PathBuf {
+        socket.path.with_extension("hosts")
+    }
+
+    /// The lab that is up, if there is one.
+    pub fn load(socket: &ControlSocket) -> anyhow::Result<Option<Self>> {
+        let file = Self::file(socket);
+        let text = match fs::read(&file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(error).with_context(|| format!("{} cannot be read", file.display()));
+            }
+        };
+        let state = serde_json::from_slice(&text).with_context(|| {
+            format!(
+                "{} is damaged; remove it, and the namespaces that `ip netns` lists as weft-n0, \
+                 weft-n1 and so on",
+                file.display()
+            )
+        })?;
+        Ok(Some(state))
+    }
+
+    /// Writes it down, whole or not at all.
+    pub fn store(&self, socket: &ControlSocket) -> anyhow::Result<()> {
+        write(&Self::file(socket), &serde_json::to_vec_pretty(self)?)
+    }
+
+    /// Writes the names of the nodes.
+    pub fn store_hosts(&self, socket: &ControlSocket) -> anyhow::Result<()> {
+        let mut text = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n".to_owned();
+        for (node, _) in (0..).zip(&self.nodes) {
+            text.push_str(&format!(
+                "{} n{node}\n{} n{node}\n",
+                address_of(node),
+                address6_of(node)
+            ));
+        }
+        write(&Self::hosts(socket), text.as_bytes())
+    }
+
+    /// Forgets the lab.
+    pub fn remove(socket: &ControlSocket) -> anyhow::Result<()> {
+        for file in [Self::hosts(socket), Self::file(socket)] {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    let context = format!("{} cannot be removed", file.display());
+                    return Err(error).context(context);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(file: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, bytes)
+        .and_then(|()| fs::rename(&new, file))
+        .with_context(|| format!("{} cannot be written", file.display()))
+}

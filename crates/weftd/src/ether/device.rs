@@ -1,0 +1,178 @@
+//! One device: packets from its TAP to its port and back.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use weft_ether::assembly::PACKET_BYTES_MAX;
+use weft_ether::{Limits, MacAddress, Place, Port, Segment};
+use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Vpid};
+use weft_netdev::tap::{Read, Tap};
+use weft_transport_shm::broker::Connector;
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+
+use super::DeviceSpec;
+use crate::status::{DeviceStatus, PeerStatus};
+
+/// Packets that are read from one device before others get their turn.
+const PACKETS_A_TURN: usize = 16;
+/// Events of the fabric that one device handles before others get their turn (003 section 5.4.6.2).
+const EVENTS_A_TURN: usize = 64;
+/// Slots of the mailbox of one peer.
+const MAILBOX_SLOTS: u32 = 256;
+
+/// A device that is served.
+pub struct Device {
+    node: NodeId,
+    namespace: Option<String>,
+    tap: Tap,
+    port: Port<ShmEndpoint>,
+    buffer: Vec<u8>,
+    written: Written,
+}
+
+/// What became of packets for the device.
+#[derive(Default)]
+struct Written {
+    /// The interface was off.
+    down: u64,
+    /// The kernel did not believe their headers.
+    refused: u64,
+}
+
+/// Where a device sleeps.
+pub enum Sleeps {
+    /// There is something to do already.
+    Not,
+    /// Its endpoint rings; the TAP need not be looked at while a queue is full.
+    Until {
+        /// Look at the TAP, too.
+        reads: bool,
+        /// At most so long.
+        within: Option<Duration>,
+    },
+}
+
+impl Device {
+    /// The device `tap` of `spec`, whose port meets others at `broker`.
+    pub fn new(
+        spec: &DeviceSpec,
+        tap: Tap,
+        broker: Arc<dyn Connector>,
+        limits: Limits,
+    ) -> anyhow::Result<Self> {
+        let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
+        let transport = ShmTransport::new(broker, parameters);
+        let options = EndpointOptions { vpid: Vpid(spec.node.0), ..EndpointOptions::default() };
+        let endpoint = transport
+            .open(&options)
+            .with_context(|| format!("the port of node {}", spec.node.0))?;
+        Ok(Self {
+            node: spec.node,
+            namespace: spec.namespace.clone(),
+            tap,
+            port: Port::new(endpoint, Segment::Host, limits, now()),
+            buffer: vec![0; PACKET_BYTES_MAX],
+            written: Written::default(),
+        })
+    }
+
+    /// One turn; returns how much was done.
+    pub fn turn(&mut self, now: Duration) -> usize {
+        let mut done = 0;
+        while done < PACKETS_A_TURN && self.port.may_depart() {
+            match self.tap.read(&mut self.buffer) {
+                Ok(Read::Packet(bytes)) => self.port.depart(&self.buffer[..bytes], now),
+                Ok(Read::Nothing | Read::Down) => break,
+                Err(errno) => {
+                    tracing::warn!(node = self.node.0, %errno, "reading the device");
+                    break;
+                }
+            }
+            done += 1;
+        }
+        let Self { tap, port, written, .. } = self;
+        done += port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, packet));
+        if let Some(complaint) = port.complaint() {
+            tracing::debug!(node = self.node.0, complaint);
+        }
+        done
+    }
+
+    /// Does what is due by the clock.
+    pub fn tick(&mut self, now: Duration) {
+        let Self { tap, port, written, .. } = self;
+        port.tick(now, &mut |packet| write(tap, written, packet));
+    }
+
+    /// Prepares to sleep.
+    pub fn prepare(&mut self) -> Sleeps {
+        let within = match self.port.endpoint().arm() {
+            Armed::Busy => return Sleeps::Not,
+            Armed::Sleep => None,
+            Armed::PollWithin(within) => Some(within),
+        };
+        Sleeps::Until { reads: self.port.may_depart(), within }
+    }
+
+    /// The TAP.
+    pub fn tap(&self) -> BorrowedFd<'_> {
+        self.tap.as_fd()
+    }
+
+    /// What to sleep on for the fabric.
+    pub fn line(&mut self) -> Option<BorrowedFd<'_>> {
+        self.port.endpoint().descriptor()
+    }
+
+    /// What it is doing.
+    pub fn status(&self, now: Duration) -> DeviceStatus {
+        let counters = self.port.counters();
+        let switch = self.port.switch();
+        let place = |place| match place {
+            Place::Here => self.node.0,
+            Place::Node(node) => node.0,
+        };
+        DeviceStatus {
+            node: self.node.0,
+            namespace: self.namespace.clone(),
+            interface: self.tap.name().to_owned(),
+            mac: MacAddress::of_node(self.node).to_string(),
+            sent: counters.packets_from_device,
+            sent_bytes: counters.bytes_from_device,
+            received: counters.packets_to_device,
+            received_bytes: counters.bytes_to_device,
+            multicast: counters.multicast,
+            filtered: counters.filtered,
+            unreachable: counters.unreachable,
+            refused: counters.refused_here + counters.refused_from_fabric + self.written.refused,
+            unwanted: counters.unwanted,
+            lost: counters.lost + self.written.down,
+            peers: (self.port.peers())
+                .map(|(node, waiting, active)| PeerStatus { node: node.0, waiting, active })
+                .collect(),
+            addresses: (switch.forwarding().list(now).into_iter())
+                .map(|(mac, vlan, at, age)| (mac.to_string(), vlan, place(at), age.as_secs()))
+                .collect(),
+            groups: (switch.groups().list(now).into_iter())
+                .map(|(mac, vlan, at)| (mac.to_string(), vlan, at.into_iter().map(place).collect()))
+                .collect(),
+        }
+    }
+}
+
+fn write(tap: &Tap, written: &mut Written, packet: &[u8]) {
+    match tap.write(packet) {
+        Ok(true) => {}
+        Ok(false) => written.down += 1,
+        Err(_) => written.refused += 1,
+    }
+}
+
+/// Time since the machine started: the clock of ports.
+pub fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,205 @@
+//! The node's Ethernet devices: TAP on one side, a port of the fabric on the other.
+//!
+//! One thread serves all of them in one synchronous loop ([`turns`]): several threads on one flow
+//! would let packets overtake each other. Source: 003 section 5.4.6 (EXN).
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, bail};
+use rustix::event::{EventfdFlags, eventfd};
+use weft_ether::{Limits, MacAddress};
+use weft_fabric::NodeId;
+use weft_netdev::interface::Interface;
+use weft_netdev::namespace::Namespace;
+use weft_netdev::tap::Tap;
+use weft_transport_shm::broker::Connector;
+
+use crate::status::DeviceStatus;
+
+mod device;
+mod turns;
+
+/// The name of the interface.
+pub const INTERFACE: &str = "weft0";
+/// Packets that may wait in the interface for this program.
+const QUEUE_PACKETS: u32 = 10_000;
+
+/// The largest MTU: a TAP device takes one byte more; it is that of IPoIB's connected mode.
+pub const MTU_MAX: u32 = 65_520;
+/// The smallest that IPv4 works with (RFC 791).
+pub const MTU_MIN: u32 = 68;
+/// The highest number of a node: ports of one host are endpoints of one broker.
+const NODE_MAX: u16 = 255;
+
+/// A device that is to be served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceSpec {
+    /// The node that it belongs to.
+    pub node: NodeId,
+    /// The network namespace that it is in; that of the daemon without one.
+    pub namespace: Option<String>,
+    /// Bytes of IP in a frame.
+    pub mtu: u32,
+    /// It stays when the daemon ends, so that connections survive its restart.
+    pub stays: bool,
+}
+
+impl FromStr for DeviceSpec {
+    type Err = String;
+
+    /// Reads `NODE[,mtu=N][,netns=NAME][,stays]`, as it is printed.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let node = parts.next().unwrap_or_default();
+        let node = node.parse().ok().filter(|node| *node <= NODE_MAX);
+        let node = node.ok_or_else(|| format!("a device begins with a node, 0 to {NODE_MAX}"))?;
+        let mut spec = Self { node: NodeId(node), namespace: None, mtu: MTU_MAX, stays: false };
+        for part in parts {
+            match part.split_once('=') {
+                None if part == "stays" => spec.stays = true,
+                Some(("netns", name)) => spec.namespace = Some(name.to_owned()),
+                Some(("mtu", mtu)) => {
+                    let mtu = mtu.parse().ok().filter(|mtu| (MTU_MIN..=MTU_MAX).contains(mtu));
+                    spec.mtu = mtu.ok_or_else(|| format!("an MTU is {MTU_MIN} to {MTU_MAX}"))?;
+                }
+                _ => return Err(format!("{part:?} is not mtu=N, netns=NAME or stays")),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},mtu={}", self.node.0, self.mtu)?;
+        if let Some(name) = &self.namespace {
+            write!(f, ",netns={name}")?;
+        }
+        if self.stays { f.write_str(",stays") } else { Ok(()) }
+    }
+}
+
+impl DeviceSpec {
+    /// Makes the device, or attaches to the one that was left, and turns it on.
+    fn open(&self) -> anyhow::Result<Tap> {
+        let open = || -> anyhow::Result<Tap> {
+            let tap = Tap::open(INTERFACE)?;
+            let interface = Interface::named(INTERFACE)?;
+            interface.set_mac(MacAddress::of_node(self.node).0)?;
+            interface.set_mtu(self.mtu)?;
+            interface.set_queue(QUEUE_PACKETS)?;
+            tap.set_persistent(self.stays)?;
+            interface.set_up(true)?;
+            tap.set_carrier(true)?;
+            Ok(tap)
+        };
+        let node = self.node.0;
+        match &self.namespace {
+            Some(name) => {
+                let namespace = Namespace::named(name)?;
+                if !namespace.exists() {
+                    bail!("there is no network namespace {name} for node {node}");
+                }
+                namespace.enter(open)?
+            }
+            None => open(),
+        }
+        .with_context(|| format!("the device {INTERFACE} of node {node}"))
+    }
+}
+
+/// What the loop is asked.
+enum Question {
+    Status(Sender<Vec<DeviceStatus>>),
+    Stop,
+}
+
+/// The devices that a daemon serves.
+pub struct Devices {
+    questions: Sender<Question>,
+    woken: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Devices {
+    /// Makes the devices and serves them, with ports that meet at `broker`.
+    ///
+    /// # Errors
+    /// Names the device that cannot be made, and why.
+    pub fn start(
+        specs: &[DeviceSpec],
+        broker: &Arc<dyn Connector>,
+        limits: Limits,
+    ) -> anyhow::Result<Self> {
+        let mut devices = Vec::new();
+        for spec in specs {
+            devices.push(device::Device::new(spec, spec.open()?, Arc::clone(broker), limits)?);
+        }
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
+        let (questions, asked) = channel();
+        let mut turns = turns::Turns::new(devices, Arc::clone(&woken))?;
+        let thread = std::thread::Builder::new()
+            .name("weft-ether".to_owned())
+            .spawn(move || turns.run(|turns| answer(turns, &asked)))
+            .context("a thread for the devices")?;
+        Ok(Self { questions, woken, thread: Some(thread) })
+    }
+
+    fn ask(&self, question: Question) -> bool {
+        self.questions.send(question).is_ok()
+            && rustix::io::write(self.woken.as_fd(), &1_u64.to_ne_bytes()).is_ok()
+    }
+
+    /// What the devices are doing.
+    pub fn status(&self) -> Vec<DeviceStatus> {
+        let (sender, receiver) = channel();
+        if !self.ask(Question::Status(sender)) {
+            return Vec::new();
+        }
+        receiver.recv_timeout(turns::ANSWER_WITHIN).unwrap_or_default()
+    }
+}
+
+/// Answers what was asked; `false` to stop.
+fn answer(turns: &mut turns::Turns, asked: &Receiver<Question>) -> bool {
+    for question in asked.try_iter() {
+        match question {
+            // Whoever asked may have gone.
+            Question::Status(sender) => drop(sender.send(turns.status())),
+            Question::Stop => return false,
+        }
+    }
+    true
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        self.ask(Question::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_read_as_it_is_printed() {
+        for text in ["5,mtu=65520", "0,mtu=1500,netns=weft-n0,stays"] {
+            assert_eq!(text.parse::<DeviceSpec>().map(|spec| spec.to_string()), Ok(text.into()));
+        }
+        assert_eq!("5".parse::<DeviceSpec>().map(|spec| spec.mtu), Ok(MTU_MAX));
+        for text in ["", "256", "x", "5,mtu=67", "5,mtu=65521", "5,", "5,netns"] {
+            assert!(text.parse::<DeviceSpec>().is_err(), "{text:?}");
+        }
+    }
+}

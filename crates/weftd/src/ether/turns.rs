@@ -1,0 +1,123 @@
+//! The loop: every device in turn, then a look, then sleep.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use weft_sync::{Patience, Step};
+
+use super::device::{Device, Sleeps, now};
+use crate::status::DeviceStatus;
+
+/// How long an answer of the loop may take.
+pub const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+/// How often what is due by the clock is done.
+const TICK_EVERY: Duration = Duration::from_secs(1);
+/// Looks at all devices before the first yield, and yields before sleeping: some 50 us, which two
+/// programs that answer each other need at most, and which a load of packets never reaches.
+const LOOKS: u32 = 40;
+const YIELDS: u32 = 60;
+
+/// The devices of one loop.
+pub struct Turns {
+    devices: Vec<Device>,
+    /// Whether each one's TAP is waited for.
+    reads: Vec<bool>,
+    epoll: OwnedFd,
+    woken: Arc<OwnedFd>,
+    patience: Patience,
+    tick_at: Duration,
+}
+
+impl Turns {
+    /// A loop for `devices`, which `woken` interrupts.
+    pub fn new(mut devices: Vec<Device>, woken: Arc<OwnedFd>) -> anyhow::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
+        epoll::add(&epoll, woken.as_fd(), EventData::new_u64(u64::MAX), EventFlags::IN)?;
+        for (number, device) in (0_u64..).zip(&mut devices) {
+            let data = EventData::new_u64(number);
+            epoll::add(&epoll, device.tap(), data, EventFlags::IN)?;
+            let line = device.line().context("the transport has nothing to sleep on")?;
+            epoll::add(&epoll, line, data, EventFlags::IN)?;
+        }
+        let reads = vec![true; devices.len()];
+        let (patience, tick_at) = (Patience::new(LOOKS, YIELDS), Duration::ZERO);
+        Ok(Self { devices, reads, epoll, woken, patience, tick_at })
+    }
+
+    /// Serves the devices until `goes_on` says `false`; it is asked when the loop was interrupted.
+    pub fn run(&mut self, mut goes_on: impl FnMut(&mut Self) -> bool) {
+        loop {
+            let now = now();
+            if now >= self.tick_at {
+                self.tick_at = now + TICK_EVERY;
+                self.devices.iter_mut().for_each(|device| device.tick(now));
+            }
+            let done: usize = self.devices.iter_mut().map(|device| device.turn(now)).sum();
+            if done > 0 {
+                if !self.patience.is_fresh() {
+                    self.patience.hit();
+                }
+                continue;
+            }
+            match self.patience.step() {
+                Step::Spin => weft_sync::atomic::pause(),
+                Step::Yield => self.patience.give_way(),
+                Step::Sleep => {
+                    self.patience.miss();
+                    if self.sleep() && !goes_on(self) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there is something to do; `true` when the loop was interrupted.
+    fn sleep(&mut self) -> bool {
+        let mut longest = self.tick_at.saturating_sub(now());
+        for number in 0..self.devices.len() {
+            match self.devices[number].prepare() {
+                Sleeps::Not => return false,
+                Sleeps::Until { reads, within } => {
+                    longest = within.map_or(longest, |within| longest.min(within));
+                    self.wait_for_tap(number, reads);
+                }
+            }
+        }
+        let timeout = Timespec {
+            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(longest.subsec_nanos()),
+        };
+        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+        // A signal is as good as an event.
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut space, Some(&timeout)) else {
+            return false;
+        };
+        if events.iter().any(|event| event.data.u64() == u64::MAX) {
+            let _ = rustix::io::read(self.woken.as_fd(), &mut [0; 8]);
+            return true;
+        }
+        false
+    }
+
+    /// A TAP that must not be read would wake the loop again and again.
+    fn wait_for_tap(&mut self, number: usize, reads: bool) {
+        if self.reads[number] != reads {
+            let flags = if reads { EventFlags::IN } else { EventFlags::empty() };
+            let data = EventData::new_u64(number as u64);
+            if epoll::modify(&self.epoll, self.devices[number].tap(), data, flags).is_ok() {
+                self.reads[number] = reads;
+            }
+        }
+    }
+
+    /// What the devices are doing.
+    pub fn status(&self) -> Vec<DeviceStatus> {
+        self.devices.iter().map(|device| device.status(now())).collect()
+    }
+}
