@@ -295,7 +295,11 @@ impl Connection {
         // Before the peer can know of it: threads may sleep on TCP already.
         lane.arm(WaitFor::Data);
         self.pulls_from(&lane, peer);
+        // Under the lock of readers: one that found no lane takes whatever comes over TCP, and has
+        // to be done with that before the peer can go to the lane, and back.
+        let Some(guard) = self.receiving() else { return Ok(phase::FRESH) };
         self.set_lane(lane);
+        drop(guard);
         if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
             self.drop_lane();
             return Err(reason);

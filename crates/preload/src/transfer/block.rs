@@ -287,7 +287,7 @@ impl Connection {
             None => Err(Errno::PERM),
         };
         // Of a peer that is gone the number may name another process by now.
-        let is_there = sys::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|seen| seen.is_empty());
+        let is_there = is_quiet(fd, PollFlags::RDHUP, 0);
         let bytes = match copied {
             Ok(bytes @ 1..) if is_there => bytes,
             failed => {
@@ -328,7 +328,7 @@ fn wait_for(fd: RawFd, mut there: impl FnMut() -> bool) -> bool {
             0..YIELDS_NS => rustix::thread::sched_yield(),
             YIELDS_NS..MOST_NS => {
                 // Its end alone says nothing: it may have sent that on the way back to TCP.
-                if !sys::poll_one(fd, PollFlags::empty(), 1).is_ok_and(|seen| seen.is_empty()) {
+                if !is_quiet(fd, PollFlags::empty(), 1) {
                     return true;
                 }
             }
@@ -336,6 +336,18 @@ fn wait_for(fd: RawFd, mut there: impl FnMut() -> bool) -> bool {
         }
     }
     true
+}
+
+/// The kernel says none of `events`, nor of an error, within so many milliseconds. A signal, which
+/// says nothing of the peer, ends the time but not the question.
+fn is_quiet(fd: RawFd, events: PollFlags, mut milliseconds: i64) -> bool {
+    loop {
+        match sys::poll_one(fd, events, milliseconds) {
+            Ok(seen) => return seen.is_empty(),
+            Err(Errno::INTR) => milliseconds = 0,
+            Err(_) => return false,
+        }
+    }
 }
 
 /// The kernel lets this process read `process`.
