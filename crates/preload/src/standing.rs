@@ -49,7 +49,8 @@ impl Connection {
     /// on TCP now. What it saw may have been a bell of a lane that the direction went to and came
     /// back from meanwhile, and that was taken on the way: whether there is something still.
     pub fn has_bytes_still(&self, fd: RawFd) -> bool {
-        let there = sys::poll_one(fd, PollFlags::IN, 0).is_ok_and(|seen| !seen.is_empty());
+        // Interrupted by a signal it is believed.
+        let there = sys::poll_one(fd, PollFlags::IN, 0).map_or(true, |seen| !seen.is_empty());
         self.readable(fd).unwrap_or(there)
     }
 

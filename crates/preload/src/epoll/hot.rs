@@ -207,7 +207,11 @@ impl Set {
         // One that just came back from the lane is reported again if there is more than bells.
         if !registration.wants_edge && !was_edge && !registration.spent {
             // Still on TCP in this direction: data there is data.
-            ready |= kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
+            let mut told = kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
+            if told & IN != 0 && !connection.has_bytes_still(registration.fd) {
+                told &= !IN;
+            }
+            ready |= told;
             registration.spent = ready != 0 && registration.events & ONESHOT != 0;
             registration.fresh &= ready == 0;
             if ready == 0 && registration.events & ONESHOT != 0 {
