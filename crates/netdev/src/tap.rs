@@ -44,8 +44,8 @@ pub enum Read {
     Packet(usize),
     /// None waits.
     Nothing,
-    /// The interface is down, or was removed.
-    Down,
+    /// The interface was removed.
+    Gone,
 }
 
 impl Tap {
@@ -128,7 +128,7 @@ impl Tap {
                 Ok(bytes) => Ok(Read::Packet(bytes)),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(Read::Nothing),
-                Err(Errno::BADFD) => Ok(Read::Down),
+                Err(Errno::BADFD) => Ok(Read::Gone),
                 Err(errno) => Err(errno),
             };
         }

@@ -30,6 +30,7 @@ pub struct Device {
     port: Port<ShmEndpoint>,
     buffer: Vec<u8>,
     written: Written,
+    is_gone: bool,
 }
 
 /// What became of packets for the device.
@@ -75,20 +76,19 @@ impl Device {
             port: Port::new(endpoint, Segment::Host, limits, now()),
             buffer: vec![0; PACKET_BYTES_MAX],
             written: Written::default(),
+            is_gone: false,
         })
     }
 
     /// One turn; returns how much was done.
     pub fn turn(&mut self, now: Duration) -> usize {
         let mut done = 0;
-        while done < PACKETS_A_TURN && self.port.may_depart() {
+        while done < PACKETS_A_TURN && !self.is_gone && self.port.may_depart() {
             match self.tap.read(&mut self.buffer) {
                 Ok(Read::Packet(bytes)) => self.port.depart(&self.buffer[..bytes], now),
-                Ok(Read::Nothing | Read::Down) => break,
-                Err(errno) => {
-                    tracing::warn!(node = self.node.0, %errno, "reading the device");
-                    break;
-                }
+                Ok(Read::Nothing) => break,
+                Ok(Read::Gone) => self.is_lost("its interface was removed"),
+                Err(errno) => self.is_lost(&errno.to_string()),
             }
             done += 1;
         }
@@ -98,6 +98,18 @@ impl Device {
             tracing::debug!(node = self.node.0, complaint);
         }
         done
+    }
+
+    /// The interface is no more, with its network namespace, say.
+    fn is_lost(&mut self, why: &str) {
+        let (node, name) = (self.node.0, self.tap.name());
+        tracing::warn!(node, "the device {name} is lost: {why}; start the daemon again");
+        self.is_gone = true;
+    }
+
+    /// Nothing comes from it any more.
+    pub const fn is_gone(&self) -> bool {
+        self.is_gone
     }
 
     /// Does what is due by the clock.

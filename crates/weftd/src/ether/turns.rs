@@ -17,6 +17,8 @@ use crate::status::DeviceStatus;
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How often what is due by the clock is done.
 const TICK_EVERY: Duration = Duration::from_secs(1);
+/// Beside the numbers of devices: the loop is asked something.
+const WOKEN: u64 = u64::MAX;
 /// Looks at all devices before the first yield, and yields before sleeping: some 50 us, which two
 /// programs that answer each other need at most, and which a load of packets never reaches.
 const LOOKS: u32 = 40;
@@ -25,8 +27,8 @@ const YIELDS: u32 = 60;
 /// The devices of one loop.
 pub struct Turns {
     devices: Vec<Device>,
-    /// Whether each one's TAP is waited for.
-    reads: Vec<bool>,
+    /// Whether each one's TAP is waited for; not at all once it is gone.
+    reads: Vec<Option<bool>>,
     epoll: OwnedFd,
     woken: Arc<OwnedFd>,
     patience: Patience,
@@ -37,21 +39,24 @@ impl Turns {
     /// A loop for `devices`, which `woken` interrupts.
     pub fn new(mut devices: Vec<Device>, woken: Arc<OwnedFd>) -> anyhow::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
-        epoll::add(&epoll, woken.as_fd(), EventData::new_u64(u64::MAX), EventFlags::IN)?;
+        epoll::add(&epoll, woken.as_fd(), EventData::new_u64(WOKEN), EventFlags::IN)?;
         for (number, device) in (0_u64..).zip(&mut devices) {
             let data = EventData::new_u64(number);
             epoll::add(&epoll, device.tap(), data, EventFlags::IN)?;
             let line = device.line().context("the transport has nothing to sleep on")?;
             epoll::add(&epoll, line, data, EventFlags::IN)?;
         }
-        let reads = vec![true; devices.len()];
+        let reads = vec![Some(true); devices.len()];
         let (patience, tick_at) = (Patience::new(LOOKS, YIELDS), Duration::ZERO);
         Ok(Self { devices, reads, epoll, woken, patience, tick_at })
     }
 
-    /// Serves the devices until `goes_on` says `false`; it is asked when the loop was interrupted.
+    /// Serves the devices until `goes_on` says `false`; it is asked in every turn.
     pub fn run(&mut self, mut goes_on: impl FnMut(&mut Self) -> bool) {
         loop {
+            if !goes_on(self) {
+                return;
+            }
             let now = now();
             if now >= self.tick_at {
                 self.tick_at = now + TICK_EVERY;
@@ -69,20 +74,18 @@ impl Turns {
                 Step::Yield => self.patience.give_way(),
                 Step::Sleep => {
                     self.patience.miss();
-                    if self.sleep() && !goes_on(self) {
-                        return;
-                    }
+                    self.sleep();
                 }
             }
         }
     }
 
-    /// Sleeps until there is something to do; `true` when the loop was interrupted.
-    fn sleep(&mut self) -> bool {
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self) {
         let mut longest = self.tick_at.saturating_sub(now());
         for number in 0..self.devices.len() {
             match self.devices[number].prepare() {
-                Sleeps::Not => return false,
+                Sleeps::Not => return,
                 Sleeps::Until { reads, within } => {
                     longest = within.map_or(longest, |within| longest.min(within));
                     self.wait_for_tap(number, reads);
@@ -95,23 +98,24 @@ impl Turns {
         };
         let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         // A signal is as good as an event.
-        let Ok((events, _)) = epoll::wait(&self.epoll, &mut space, Some(&timeout)) else {
-            return false;
-        };
-        if events.iter().any(|event| event.data.u64() == u64::MAX) {
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut space, Some(&timeout)) else { return };
+        if events.iter().any(|event| event.data.u64() == WOKEN) {
+            // Who rang asks in the next turn.
             let _ = rustix::io::read(self.woken.as_fd(), &mut [0; 8]);
-            return true;
         }
-        false
     }
 
-    /// A TAP that must not be read would wake the loop again and again.
+    /// A TAP that must not be read would wake the loop again and again, and so would one that is
+    /// gone, whatever it is waited for.
     fn wait_for_tap(&mut self, number: usize, reads: bool) {
-        if self.reads[number] != reads {
+        let tap = self.devices[number].tap();
+        if self.reads[number].is_some() && self.devices[number].is_gone() {
+            let _ = epoll::delete(&self.epoll, tap);
+            self.reads[number] = None;
+        } else if self.reads[number] == Some(!reads) {
             let flags = if reads { EventFlags::IN } else { EventFlags::empty() };
-            let data = EventData::new_u64(number as u64);
-            if epoll::modify(&self.epoll, self.devices[number].tap(), data, flags).is_ok() {
-                self.reads[number] = reads;
+            if epoll::modify(&self.epoll, tap, EventData::new_u64(number as u64), flags).is_ok() {
+                self.reads[number] = Some(reads);
             }
         }
     }
