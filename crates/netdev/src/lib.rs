@@ -5,7 +5,7 @@
 //! - [`namespace`]: network namespaces with names, as `ip netns` keeps them.
 //! - [`room`]: what else a program there sees of the machine.
 //!
-//! May depend on nothing of weft. `unsafe` is in [`sys`] alone: the ioctls of the kernel's
+//! May depend on nothing of weft. `unsafe` is in `sys` alone: the ioctls of the kernel's
 //! `if_tun.h` and `if.h`. Linux only.
 
 pub mod interface;
