@@ -105,18 +105,19 @@ def numbers_come(count):
     for number in range(int(count)):
         data, sender = datagrams.recvfrom(2000)
         assert int.from_bytes(data[:8], "big") == number, f"{data[:8].hex()} where {number} is due"
-        if number % 64 == 63:
+        if number % 64 == 0:
             datagrams.sendto(b"more", sender)
     say("all")
 
 
 def numbers_go(host, count):
+    """The first goes alone: what waits for an answer to ARP the kernel lets later ones overtake."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.connect((host, PORT))
     datagrams.settimeout(10)
     for number in range(int(count)):
         datagrams.send(number.to_bytes(8, "big") + bytes(number % 1400))
-        if number % 64 == 63:
+        if number % 64 == 0:
             datagrams.recv(100)
 
 

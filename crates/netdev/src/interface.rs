@@ -1,17 +1,19 @@
 //! Settings of a network interface of the calling thread's network namespace.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
 
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::{Errno, Result as OsResult};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{SocketFlags, SocketType, socket_with};
 
-use crate::sys::{NAME_BYTES, Request, Request6};
-use crate::{NetdevError, sys};
+use crate::sys::{NAME_BYTES, Request};
+use crate::{NetdevError, netlink, sys};
 
 const UP: u16 = 1;
 const ETHERNET: u16 = 1;
-const INET: u16 = 2;
 
 /// An interface by its name.
 #[derive(Debug)]
@@ -44,7 +46,9 @@ impl Interface {
     /// [`NetdevError`].
     pub fn named(name: &str) -> Result<Self, NetdevError> {
         let bytes = name_of(name)?;
-        let socket = socket_of(AddressFamily::INET)?;
+        let inet = rustix::net::AddressFamily::INET;
+        let socket = socket_with(inet, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| NetdevError::Os { what: "a socket for settings".to_owned(), errno })?;
         Ok(Self { socket, name: bytes, text: name.to_owned() })
     }
 
@@ -117,30 +121,31 @@ impl Interface {
         self.call("the state", &flags.to_ne_bytes(), sys::set_flags).map(|_| ())
     }
 
-    /// Gives it an address of IPv4 in a network with a prefix of so many bits.
+    /// Gives it an address in a network with a prefix of so many bits. One of IPv6 can be used at
+    /// once: the caller knows that nobody else has it, and duplicate address detection, which takes
+    /// seconds in which programs fall back to whatever source they find, is left out (RFC 4862
+    /// section 5.4). An address that it has already is no error.
     ///
     /// # Errors
     /// [`NetdevError`].
-    pub fn set_address(&self, address: Ipv4Addr, prefix: u8) -> Result<(), NetdevError> {
-        let of = |octets: [u8; 4]| {
-            let [low, high] = INET.to_ne_bytes();
-            let [a, b, c, d] = octets;
-            [low, high, 0, 0, a, b, c, d]
+    pub fn add_address(&self, address: IpAddr, prefix: u8) -> Result<(), NetdevError> {
+        let mut message = AddressMessage::default();
+        message.header.index = self.index()?;
+        message.header.prefix_len = prefix;
+        message.header.family = match address {
+            IpAddr::V4(_) => AddressFamily::Inet,
+            IpAddr::V6(_) => AddressFamily::Inet6,
         };
-        let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-        self.call("the address", &of(address.octets()), sys::set_address)?;
-        self.call("the netmask", &of(mask.to_be_bytes()), sys::set_netmask).map(|_| ())
-    }
-
-    /// Adds an address of IPv6 in a network with a prefix of so many bits. One that it has already
-    /// is no error.
-    ///
-    /// # Errors
-    /// [`NetdevError`].
-    pub fn add_address6(&self, address: Ipv6Addr, prefix: u8) -> Result<(), NetdevError> {
-        let request =
-            Request6 { address: address.octets(), prefix: u32::from(prefix), index: self.index()? };
-        match sys::add_address6(socket_of(AddressFamily::INET6)?.as_fd(), request) {
+        message.header.flags = AddressHeaderFlags::Nodad;
+        message.attributes =
+            vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        if let IpAddr::V4(address) = address {
+            let hosts = u32::MAX.checked_shr(u32::from(prefix)).unwrap_or(0);
+            let all = Ipv4Addr::from(u32::from(address) | hosts);
+            message.attributes.push(AddressAttribute::Broadcast(all));
+        }
+        let message = RouteNetlinkMessage::NewAddress(message);
+        match netlink::request(message, NLM_F_CREATE | NLM_F_EXCL) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => {
                 let what = format!("the address {address} of {}", self.text);
@@ -148,11 +153,6 @@ impl Interface {
             }
         }
     }
-}
-
-fn socket_of(family: AddressFamily) -> Result<OwnedFd, NetdevError> {
-    socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .map_err(|errno| NetdevError::Os { what: "a socket for settings".to_owned(), errno })
 }
 
 #[cfg(test)]

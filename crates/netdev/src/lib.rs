@@ -10,6 +10,7 @@
 
 pub mod interface;
 pub mod namespace;
+mod netlink;
 pub mod room;
 mod sys;
 pub mod tap;

@@ -1,5 +1,5 @@
-//! The ioctls, behind safe calls. Numbers and layouts are those of the kernel's `if_tun.h`, `if.h`
-//! and `ipv6.h`, which are part of its interface for all architectures that weft supports.
+//! The ioctls, behind safe calls. Numbers and layouts are those of the kernel's `if_tun.h` and
+//! `if.h`, which are part of its interface for all architectures that weft supports.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -18,15 +18,6 @@ pub struct Request {
     pub name: [u8; NAME_BYTES],
     /// The union behind it.
     pub data: [u8; 24],
-}
-
-/// `struct in6_ifreq`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Request6 {
-    pub address: [u8; 16],
-    pub prefix: u32,
-    pub index: u32,
 }
 
 /// A call about an interface that takes a [`Request`] and may write it.
@@ -48,10 +39,6 @@ of_interface! {
     flags = 0x8913;
     /// SIOCSIFFLAGS.
     set_flags = 0x8914;
-    /// SIOCSIFADDR.
-    set_address = 0x8916;
-    /// SIOCSIFNETMASK.
-    set_netmask = 0x891c;
     /// SIOCGIFMTU.
     mtu = 0x8921;
     /// SIOCSIFMTU.
@@ -62,12 +49,6 @@ of_interface! {
     index = 0x8933;
     /// SIOCSIFTXQLEN.
     set_queue = 0x8943;
-}
-
-/// SIOCSIFADDR of a socket of IPv6.
-pub fn add_address6(socket: BorrowedFd<'_>, request: Request6) -> Result<()> {
-    // SAFETY: the kernel reads a `struct in6_ifreq` there, which a request is.
-    unsafe { ioctl(socket, Setter::<0x8916, Request6>::new(request)) }
 }
 
 /// A call about a TAP device that takes a number.

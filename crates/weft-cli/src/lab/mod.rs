@@ -17,7 +17,7 @@ use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::room;
 use weft_options::runtime_path::ControlSocket;
-use weftd::{DeviceSpec, INTERFACE};
+use weftd::{DeviceSpec, DeviceStatus, INTERFACE};
 
 use crate::arguments::{LabCommand, LabExecArguments, LabUpArguments};
 use crate::configuration::Configuration;
@@ -123,8 +123,8 @@ fn up(
     for node in 0..arguments.nodes {
         let set = || -> anyhow::Result<()> {
             let interface = Interface::named(INTERFACE)?;
-            interface.set_address(address_of(node), PREFIX4)?;
-            interface.add_address6(address6_of(node), PREFIX6)?;
+            interface.add_address(address_of(node).into(), PREFIX4)?;
+            interface.add_address(address6_of(node).into(), PREFIX6)?;
             Ok(())
         };
         Namespace::named(&name_of(node))?
@@ -139,23 +139,32 @@ fn up(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The daemon's socket is there before its devices are; it says what it serves when all are.
+/// The daemon's socket is there before its devices are; it says what it serves when all are, and
+/// they can reach each other a moment later.
 fn wait_for_devices(socket: &ControlSocket) -> anyhow::Result<()> {
     let deadline = Instant::now() + DEVICES_WITHIN;
     loop {
         match weftd::client::status(&socket.path) {
-            Ok(status) if !status.devices.is_empty() => return Ok(()),
-            Ok(_) => bail!(
+            Ok(status) if status.devices.is_empty() => bail!(
                 "the daemon at {} serves no devices; stop it with `weft down --node {NODE}`",
                 socket.path.display()
             ),
+            Ok(status) if has_met(&status.devices) => return Ok(()),
+            Ok(_) if Instant::now() >= deadline => {
+                bail!("the devices did not all find each other; see {}", socket.log().display())
+            }
             Err(error) if Instant::now() >= deadline || !weftd::client::answers(&socket.path) => {
                 let log = socket.log();
                 return Err(error).context(format!("no devices; see {}", log.display()));
             }
-            Err(_) => std::thread::sleep(ASK_EVERY),
+            Ok(_) | Err(_) => std::thread::sleep(ASK_EVERY),
         }
     }
+}
+
+/// Every device knows every other one.
+fn has_met(devices: &[DeviceStatus]) -> bool {
+    devices.iter().all(|device| device.peers.len() + 1 == devices.len())
 }
 
 /// Nothing comes back from a program that this one became.
