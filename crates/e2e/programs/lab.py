@@ -170,9 +170,9 @@ def weft(*arguments, check=True):
 class Role:
     """Something that runs in a node."""
 
-    def __init__(self, node, *role):
+    def __init__(self, node, *role, under=()):
         script = [sys.executable, os.path.abspath(__file__), "in", *map(str, role)]
-        command = [WEFT, "lab", "exec", f"n{node}", "--", *script]
+        command = [WEFT, "lab", "exec", f"n{node}", "--", *under, *script]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def line(self):
@@ -204,6 +204,22 @@ def streams():
         listening = Role(receiver, "stream_comes").ready()
         sent = Role(sender, "stream_goes", host, 200, 0).end()
         assert listening.end() == sent
+
+
+def direct():
+    """Programs under weft go past the device, though each is in a network namespace of its own."""
+    under = [WEFT, "run", "--"]
+    receiver = Role(1, "stream_comes", under=under).ready()
+    sender = Role(0, "stream_goes", "n1", 100, 0.02, under=under)
+    ends = time.monotonic() + 10
+    moved = 0
+    while moved < 10 << 20:
+        assert time.monotonic() < ends, f"{moved} bytes went over the fabric"
+        connections = json.loads(weft("status", "--node", "lab", "--json").stdout)["connections"]
+        moved = sum(connection["bytes_from_client"] for connection in connections)
+    assert receiver.end() == sender.end()
+    passed = devices()[0]["sent_bytes"]
+    assert passed < 50 << 20, f"{passed} bytes went over the device"
 
 
 def datagrams():

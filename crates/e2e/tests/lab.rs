@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     let cases = [
         "every_size",
         "streams",
+        "direct",
         "datagrams",
         "broadcasts",
         "groups",

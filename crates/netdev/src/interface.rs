@@ -1,7 +1,7 @@
 //! Settings of a network interface of the calling thread's network namespace.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
@@ -9,8 +9,9 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::{Errno, Result as OsResult};
 use rustix::net::{SocketFlags, SocketType, socket_with};
 
+use crate::netlink::Netlink;
 use crate::sys::{NAME_BYTES, Request};
-use crate::{NetdevError, netlink, sys};
+use crate::{NetdevError, sys};
 
 const UP: u16 = 1;
 const ETHERNET: u16 = 1;
@@ -56,7 +57,7 @@ impl Interface {
         &self,
         what: &str,
         data: &[u8],
-        call: fn(std::os::fd::BorrowedFd<'_>, &mut Request) -> OsResult<()>,
+        call: fn(BorrowedFd<'_>, &mut Request) -> OsResult<()>,
     ) -> Result<[u8; 24], NetdevError> {
         let mut request = Request { name: self.name, data: [0; 24] };
         request.data[..data.len()].copy_from_slice(data);
@@ -145,13 +146,22 @@ impl Interface {
             message.attributes.push(AddressAttribute::Broadcast(all));
         }
         let message = RouteNetlinkMessage::NewAddress(message);
-        match netlink::request(message, NLM_F_CREATE | NLM_F_EXCL) {
+        let asked =
+            Netlink::open().and_then(|netlink| netlink.request(message, NLM_F_CREATE | NLM_F_EXCL));
+        match asked {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => {
                 let what = format!("the address {address} of {}", self.text);
                 Err(NetdevError::from_call(what, "CAP_NET_ADMIN", errno))
             }
         }
+    }
+}
+
+/// A socket of its network namespace.
+impl AsFd for Interface {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

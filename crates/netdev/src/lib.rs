@@ -2,12 +2,14 @@
 //!
 //! - [`tap`]: a TAP device, which gives and takes frames with the kernel's header of offloads.
 //! - [`interface`]: settings of a network interface: up, MTU, addresses.
+//! - [`addresses`]: the addresses of one, kept up to date.
 //! - [`namespace`]: network namespaces with names, as `ip netns` keeps them.
 //! - [`room`]: what else a program there sees of the machine.
 //!
 //! May depend on nothing of weft. `unsafe` is in `sys` alone: the ioctls of the kernel's
 //! `if_tun.h` and `if.h`. Linux only.
 
+pub mod addresses;
 pub mod interface;
 pub mod namespace;
 mod netlink;

@@ -1,39 +1,122 @@
-//! Requests to the kernel's routing socket (RFC 3549), each answered at once.
+//! The kernel's routing socket (RFC 3549): requests, each answered at once, and news.
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::io::Errno;
 
-/// Longer than the answer to any request.
-const ANSWER_BYTES: usize = 4_096;
+/// Longer than the kernel makes a part of an answer.
+const PART_BYTES: usize = 64 << 10;
 
-/// Asks the kernel for `message`, with `flags` beside those of every request, in the network
-/// namespace of the calling thread.
-///
-/// # Errors
-/// What the kernel says, or why it cannot be asked.
-pub fn request(message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
-    let mut message = NetlinkMessage::from(message);
-    message.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
+/// A routing socket of the network namespace in which it was opened.
+pub struct Netlink(Socket);
 
-    let socket = Socket::new(NETLINK_ROUTE).map_err(errno_of)?;
-    socket.connect(&SocketAddr::new(0, 0)).map_err(errno_of)?;
-    socket.send(&bytes, 0).map_err(errno_of)?;
-    let mut answer = Vec::with_capacity(ANSWER_BYTES);
-    socket.recv(&mut answer, 0).map_err(errno_of)?;
-    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer) {
-        Ok(answer) => match answer.payload {
-            NetlinkPayload::Error(error) => match error.code {
-                None => Ok(()),
-                Some(code) => Err(Errno::from_raw_os_error(code.get().saturating_neg())),
-            },
-            _ => Err(Errno::BADMSG),
-        },
-        Err(_) => Err(Errno::BADMSG),
+impl Netlink {
+    /// A new one.
+    pub fn open() -> Result<Self, Errno> {
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(errno_of)?;
+        socket.bind_auto().map_err(errno_of)?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(errno_of)?;
+        Ok(Self(socket))
+    }
+
+    /// One that is told of what changes in `groups`, and never waits.
+    pub fn watching(groups: &[u32]) -> Result<Self, Errno> {
+        let netlink = Self::open()?;
+        netlink.0.set_non_blocking(true).map_err(errno_of)?;
+        for group in groups {
+            netlink.0.add_membership(*group).map_err(errno_of)?;
+        }
+        Ok(netlink)
+    }
+
+    /// Whether anything was told since this was last asked; what it was is not kept.
+    pub fn has_news(&self) -> bool {
+        let mut has = false;
+        let mut part = Vec::with_capacity(PART_BYTES);
+        loop {
+            match self.0.recv(&mut part, 0).map_err(errno_of) {
+                Err(Errno::AGAIN) => return has,
+                // Some were lost for want of room.
+                Ok(_) | Err(Errno::NOBUFS) => has = true,
+                Err(_) => return true,
+            }
+            part.clear();
+        }
+    }
+
+    /// Asks the kernel for `message`, with `flags` beside those of every request.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn request(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
+        self.send(message, NLM_F_ACK | flags)?;
+        for message in self.part()? {
+            if let NetlinkPayload::Error(error) = message.payload {
+                return match error.code {
+                    None => Ok(()),
+                    Some(code) => Err(Errno::from_raw_os_error(code.get().saturating_neg())),
+                };
+            }
+        }
+        Err(Errno::BADMSG)
+    }
+
+    /// All that the kernel has of what `message` asks for.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn list(&self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, Errno> {
+        self.send(message, NLM_F_DUMP)?;
+        let mut list = Vec::new();
+        loop {
+            for message in self.part()? {
+                match message.payload {
+                    NetlinkPayload::InnerMessage(message) => list.push(message),
+                    NetlinkPayload::Done(_) => return Ok(list),
+                    NetlinkPayload::Error(error) => {
+                        let code = error.code.map_or(0, |code| code.get().saturating_neg());
+                        return Err(Errno::from_raw_os_error(code));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn send(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | flags;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.0.send(&bytes, 0).map(|_| ()).map_err(errno_of)
+    }
+
+    /// The messages that come together.
+    fn part(&self) -> Result<Vec<NetlinkMessage<RouteNetlinkMessage>>, Errno> {
+        let mut part = Vec::with_capacity(PART_BYTES);
+        self.0.recv(&mut part, 0).map_err(errno_of)?;
+        let (mut messages, mut rest) = (Vec::new(), part.as_slice());
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+                .map_err(|_| Errno::BADMSG)?;
+            let bytes = usize::try_from(message.header.length).unwrap_or(usize::MAX);
+            // Each begins at a multiple of four bytes; none is shorter than its header.
+            let next = bytes.max(1).checked_next_multiple_of(4).unwrap_or(usize::MAX);
+            rest = rest.get(next..).unwrap_or_default();
+            messages.push(message);
+        }
+        Ok(messages)
+    }
+}
+
+impl std::fmt::Debug for Netlink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Netlink")
     }
 }
 

@@ -55,11 +55,7 @@ impl State {
         Self {
             channel: None,
             retry_at_ns: 0,
-            advice: Advice {
-                copy: CopyAdvice::NonTemporal,
-                block_bytes_min: 0,
-                block_bytes_max: 0,
-            },
+            advice: Advice::NONE,
             answers: Vec::new(),
             wanted: Vec::new(),
             pending: Vec::new(),
@@ -161,6 +157,12 @@ pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
         Answer::Matched(memory) => Some(memory.lane),
         Answer::Wanted(_) | Answer::Pending { .. } | Answer::Refused(_) => None,
     }
+}
+
+/// Whether a connection to another address may end on this host.
+pub fn carries_networks() -> bool {
+    let Some(mut state) = STATE.lock() else { return false };
+    connected(&mut state).is_ok() && state.advice.networks
 }
 
 fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {

@@ -251,7 +251,10 @@ impl Connection {
         let addresses = local
             .and_then(|local| SocketAddr::try_from(local).ok())
             .zip(SocketAddr::try_from(remote).ok());
-        if !addresses.is_some_and(|(local, remote)| same_host(local.ip(), remote.ip())) {
+        let is_here = |(local, remote): (SocketAddr, SocketAddr)| {
+            same_host(local.ip(), remote.ip()) || control::carries_networks()
+        };
+        if !addresses.is_some_and(is_here) {
             self.decline(TcpReason::NotLocal);
             return phase::DECLINED;
         }

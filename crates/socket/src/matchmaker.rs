@@ -19,25 +19,34 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// One end of a TCP connection as the kernel names it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tuple {
-    /// The network namespace.
+    /// The network namespace of this end.
     pub namespace: u64,
     /// This end.
     pub local: SocketAddr,
+    /// The network namespace of the other end: another one where a network of weft joins the two.
+    pub remote_namespace: u64,
     /// The other end.
     pub remote: SocketAddr,
 }
 
 impl Tuple {
-    /// The tuple with IPv4 addresses in IPv6 clothing undressed and what only IPv6 has dropped.
+    /// The tuple of a connection within `namespace`, with IPv4 addresses in IPv6 clothing undressed
+    /// and what only IPv6 has dropped.
     #[must_use]
     pub fn new(namespace: u64, local: SocketAddr, remote: SocketAddr) -> Self {
-        Self { namespace, local: canonical(local), remote: canonical(remote) }
+        let (local, remote) = (canonical(local), canonical(remote));
+        Self { namespace, local, remote_namespace: namespace, remote }
     }
 
     /// The same connection seen from the other end.
     #[must_use]
     pub const fn mirrored(self) -> Self {
-        Self { namespace: self.namespace, local: self.remote, remote: self.local }
+        Self {
+            namespace: self.remote_namespace,
+            local: self.remote,
+            remote_namespace: self.namespace,
+            remote: self.local,
+        }
     }
 }
 
@@ -200,7 +209,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             return Outcome::Full { maximum: self.limits.connections_max };
         }
         let connects = matches!(offer, Offer::Connected);
-        let listening = connects && self.is_listening(tuple.namespace, tuple.remote);
+        let listening = connects && self.is_listening(tuple.remote_namespace, tuple.remote);
         self.tuples.insert(offerer, tuple);
         self.waiting.insert(tuple, Waiting { offerer, offer });
         match wanted {
@@ -442,11 +451,24 @@ mod tests {
     fn another_namespace_is_another_network() {
         let mut maker = Maker::new(TableLimits::default());
         maker.offer(by(1), server(), Offer::Accepted("lane"));
-        let elsewhere = Tuple { namespace: 2, ..server().mirrored() };
+        let elsewhere = Tuple { namespace: 2, remote_namespace: 2, ..server().mirrored() };
         assert_eq!(
             maker.offer(by(2), elsewhere, Offer::Connected),
             Outcome::Waiting { listening: false }
         );
+    }
+
+    #[test]
+    fn ends_in_two_namespaces_meet_where_a_network_joins_them() {
+        let mut maker = Maker::new(TableLimits::default());
+        let server = Tuple { remote_namespace: 2, ..server() };
+        maker.listen(by(1), 1, server.local);
+        assert_eq!(
+            maker.offer(by(2), server.mirrored(), Offer::Connected),
+            Outcome::Waiting { listening: true }
+        );
+        let outcome = maker.offer(by(1), server, Offer::Accepted("lane"));
+        assert!(matches!(outcome, Outcome::Matched { .. }), "{outcome:?}");
     }
 
     #[test]

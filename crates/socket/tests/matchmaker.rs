@@ -113,7 +113,7 @@ impl Model {
                 Outcome::Wanted { connected: by, accepted }
             }
             (Offer::Connected, _) => {
-                let listening = self.listening(tuple.namespace, tuple.remote);
+                let listening = self.listening(tuple.remote_namespace, tuple.remote);
                 Outcome::Waiting { listening }
             }
             _ => Outcome::Waiting { listening: false },
@@ -139,8 +139,10 @@ fn offerer() -> impl Strategy<Value = Offerer<u8>> {
 }
 
 fn tuple() -> impl Strategy<Value = Tuple> {
-    (0..2_u64, address(), address())
-        .prop_map(|(namespace, local, remote)| Tuple::new(namespace, local, remote))
+    (0..2_u64, 0..2_u64, address(), address()).prop_map(|(here, there, local, remote)| Tuple {
+        remote_namespace: there,
+        ..Tuple::new(here, local, remote)
+    })
 }
 
 fn act() -> impl Strategy<Value = Act> {

@@ -181,6 +181,8 @@ fn plain(value: &Value) -> String {
             .map(|(name, value)| format!("{name} {}", plain(value)))
             .collect::<Vec<_>>()
             .join(", "),
+        // How many; `--json` has them all.
+        Value::Array(items) => items.len().to_string(),
         other => other.to_string(),
     }
 }

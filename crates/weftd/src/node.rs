@@ -4,12 +4,12 @@
 //! the program they are from, packets to send come out.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use weft_channel::{Credentials, Packet};
-use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits};
+use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits, Tuple};
 use weft_transport_shm::Doorbell;
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::control::{Advice, Control, CopyAdvice, End};
@@ -151,7 +151,8 @@ impl Node {
                     program.name = Some(name);
                 }
                 let pid = std::process::id();
-                let advice = self.measured.unwrap_or_default();
+                let networks = self.devices.is_some();
+                let advice = Advice { networks, ..self.measured.unwrap_or_default() };
                 reply(out, process, &Control::Welcome { pid, advice });
                 Verdict::Continue
             }
@@ -244,7 +245,7 @@ impl Node {
             }
         };
         let Some(socket) = descriptors.pop() else { return };
-        let tuple = match kernel::tuple_of(socket.as_fd()) {
+        let tuple = match self.tuple_of(socket.as_fd()) {
             Ok(tuple) => tuple,
             Err(reason) => return refuse(reason, out),
         };
@@ -288,15 +289,24 @@ impl Node {
         }
     }
 
+    /// The connection of `socket`, which may go over a network of this daemon.
+    fn tuple_of(&mut self, socket: BorrowedFd<'_>) -> Result<Tuple, String> {
+        let tuple = kernel::tuple_of(socket)?;
+        Ok(match &mut self.devices {
+            Some(devices) => devices.network().locate(tuple),
+            None => tuple,
+        })
+    }
+
     fn join(
-        &self,
+        &mut self,
         process: ProcessId,
         token: u64,
         socket: Option<&OwnedFd>,
         out: &mut Vec<Outgoing>,
     ) {
         let memory = socket
-            .and_then(|socket| kernel::tuple_of(socket.as_fd()).ok())
+            .and_then(|socket| self.tuple_of(socket.as_fd()).ok())
             .and_then(|tuple| self.matchmaker.memory_of(tuple));
         match memory {
             Some(memory) => out.push(Outgoing {
@@ -314,7 +324,7 @@ impl Node {
 
     /// Forgets the offer that `tuple` would match if the program that made it has closed the
     /// socket without saying so.
-    fn drop_leftover(&mut self, tuple: weft_socket::matchmaker::Tuple) {
+    fn drop_leftover(&mut self, tuple: Tuple) {
         let Some(waiting) = self.matchmaker.waiting_for(tuple) else { return };
         let pid = self.credentials(waiting.process).pid;
         let held = self

@@ -113,7 +113,7 @@ fn calibrate(config: &Config) -> Receiver<Advice> {
     std::thread::spawn(move || {
         let copy = fixed.unwrap_or_else(|| calibration::measure(layout, limits));
         let (block_bytes_min, block_bytes_max) = calibration::blocks::measure(layout, limits, copy);
-        let advice = Advice { copy, block_bytes_min, block_bytes_max };
+        let advice = Advice { copy, block_bytes_min, block_bytes_max, ..Advice::NONE };
         tracing::info!(?advice, "calibrated");
         // The daemon may have ended meanwhile.
         let _ = sender.send(advice);

@@ -15,7 +15,7 @@ use thiserror::Error;
 /// What every message begins with.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The version both sides must speak.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Longest message, bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -75,7 +75,7 @@ pub enum CopyAdvice {
     NonTemporal = 1,
 }
 
-/// What the daemon measured at its start.
+/// What the daemon measured at its start, and what it serves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Advice {
     /// How to copy into a lane.
@@ -85,12 +85,23 @@ pub struct Advice {
     pub block_bytes_min: u64,
     /// Longest such block, bytes; 0 when there is none.
     pub block_bytes_max: u64,
+    /// The daemon serves devices: a connection to another address may end on this host, too.
+    pub networks: bool,
+}
+
+impl Advice {
+    /// As long as nothing was measured, and nothing is served.
+    pub const NONE: Self = Self {
+        copy: CopyAdvice::NonTemporal,
+        block_bytes_min: 0,
+        block_bytes_max: 0,
+        networks: false,
+    };
 }
 
 impl Default for Advice {
-    /// As long as nothing was measured.
     fn default() -> Self {
-        Self { copy: CopyAdvice::NonTemporal, block_bytes_min: 0, block_bytes_max: 0 }
+        Self::NONE
     }
 }
 
@@ -108,7 +119,7 @@ pub enum Control {
     Welcome {
         /// The daemon's process id.
         pid: u32,
-        /// As measured.
+        /// As measured, and what it serves.
         advice: Advice,
     },
     /// The daemon refuses the program, or one of its offers.
@@ -250,7 +261,8 @@ impl Control {
                 };
                 let block_bytes_min = reader.u64()?;
                 let block_bytes_max = reader.u64()?;
-                let advice = Advice { copy, block_bytes_min, block_bytes_max };
+                let networks = reader.bool()?;
+                let advice = Advice { copy, block_bytes_min, block_bytes_max, networks };
                 Some(Self::Welcome { pid, advice })
             })(),
             kind::REFUSED => (|| {
@@ -264,11 +276,7 @@ impl Control {
                 .map(|(token, process)| Self::Matched { token, process }),
             kind::PENDING => (|| {
                 let token = reader.u64()?;
-                let listening = match reader.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
+                let listening = reader.bool()?;
                 Some(Self::Pending { token, listening })
             })(),
             kind::WITHDRAW => reader.u64().map(|token| Self::Withdraw { token }),
@@ -305,6 +313,7 @@ impl Control {
                 body.push(advice.copy as u8);
                 body.extend_from_slice(&advice.block_bytes_min.to_le_bytes());
                 body.extend_from_slice(&advice.block_bytes_max.to_le_bytes());
+                body.push(u8::from(advice.networks));
                 kind::WELCOME
             }
             Self::Refused { token, reason } => {
@@ -380,6 +389,14 @@ impl Reader<'_> {
         self.bytes::<1>().map(|[byte]| byte)
     }
 
+    fn bool(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
     fn u32(&mut self) -> Option<u32> {
         self.bytes().map(u32::from_le_bytes)
     }
@@ -430,13 +447,13 @@ mod tests {
     fn any_control() -> impl Strategy<Value = Control> {
         prop_oneof![
             (any::<u32>(), "[a-z é]{0,20}").prop_map(|(pid, name)| Control::Hello { pid, name }),
-            (any::<u32>(), any::<bool>(), any::<[u64; 2]>()).prop_map(
-                |(pid, streaming, blocks)| {
+            (any::<u32>(), any::<[bool; 2]>(), any::<[u64; 2]>()).prop_map(
+                |(pid, [streaming, networks], blocks)| {
                     let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
                     let [block_bytes_min, block_bytes_max] = blocks;
                     Control::Welcome {
                         pid,
-                        advice: Advice { copy, block_bytes_min, block_bytes_max },
+                        advice: Advice { copy, block_bytes_min, block_bytes_max, networks },
                     }
                 }
             ),
@@ -490,6 +507,6 @@ mod tests {
 
     #[test]
     fn a_status_request_is_these_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x03\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x04\x00\x09\x00");
     }
 }

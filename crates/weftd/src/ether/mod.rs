@@ -19,9 +19,11 @@ use weft_netdev::namespace::Namespace;
 use weft_netdev::tap::Tap;
 use weft_transport_shm::broker::Connector;
 
+use self::network::{Network, Site};
 use crate::status::DeviceStatus;
 
 mod device;
+mod network;
 mod turns;
 
 /// The name of the interface.
@@ -86,8 +88,8 @@ impl fmt::Display for DeviceSpec {
 
 impl DeviceSpec {
     /// Makes the device, or attaches to the one that was left, and turns it on.
-    fn open(&self) -> anyhow::Result<Tap> {
-        let open = || -> anyhow::Result<Tap> {
+    fn open(&self) -> anyhow::Result<(Tap, Site)> {
+        let open = || -> anyhow::Result<(Tap, Site)> {
             let tap = Tap::open(INTERFACE)?;
             let interface = Interface::named(INTERFACE)?;
             interface.set_mac(MacAddress::of_node(self.node).0)?;
@@ -96,7 +98,8 @@ impl DeviceSpec {
             tap.set_persistent(self.stays)?;
             interface.set_up(true)?;
             tap.set_carrier(true)?;
-            Ok(tap)
+            let site = Site::of(&interface)?;
+            Ok((tap, site))
         };
         let node = self.node.0;
         match &self.namespace {
@@ -121,6 +124,7 @@ enum Question {
 
 /// The devices that a daemon serves.
 pub struct Devices {
+    network: Network,
     questions: Sender<Question>,
     woken: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -136,9 +140,11 @@ impl Devices {
         broker: &Arc<dyn Connector>,
         limits: Limits,
     ) -> anyhow::Result<Self> {
-        let mut devices = Vec::new();
+        let (mut devices, mut sites) = (Vec::new(), Vec::new());
         for spec in specs {
-            devices.push(device::Device::new(spec, spec.open()?, Arc::clone(broker), limits)?);
+            let (tap, site) = spec.open()?;
+            devices.push(device::Device::new(spec, tap, Arc::clone(broker), limits)?);
+            sites.push(site);
         }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
@@ -148,7 +154,12 @@ impl Devices {
             .name("weft-ether".to_owned())
             .spawn(move || turns.run(|turns| answer(turns, &asked)))
             .context("a thread for the devices")?;
-        Ok(Self { questions, woken, thread: Some(thread) })
+        Ok(Self { network: Network::new(sites), questions, woken, thread: Some(thread) })
+    }
+
+    /// The network that they make.
+    pub const fn network(&mut self) -> &mut Network {
+        &mut self.network
     }
 
     fn ask(&self, question: Question) -> bool {
