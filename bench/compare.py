@@ -24,12 +24,13 @@ import tempfile
 from pathlib import Path
 from typing import Optional
 
+import ethernet
 import fabric
 import sockets
 from measure import Bar
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = [*fabric.PACKAGES, *sockets.PACKAGES]
+PACKAGES = [*fabric.PACKAGES, *sockets.PACKAGES, *ethernet.PACKAGES]
 RUNS = 5
 
 
@@ -87,7 +88,7 @@ def main() -> int:
     weft = fabric.Weft(find_weft(arguments.weft))
     chosen = [
         bar
-        for bar in fabric.bars(weft) + sockets.bars(weft)
+        for bar in fabric.bars(weft) + sockets.bars(weft) + ethernet.bars(weft)
         if not arguments.only or any(word in bar.name for word in arguments.only)
     ]
     if not chosen:

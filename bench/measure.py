@@ -152,7 +152,7 @@ class Bar:
         except (
             Missing,
             RuntimeError,
-            subprocess.TimeoutExpired,
+            subprocess.SubprocessError,
             StopIteration,
             ValueError,
             KeyError,

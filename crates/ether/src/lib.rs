@@ -10,6 +10,7 @@
 //! - [`query`]: the questions that a switch asks its hosts.
 //! - [`message`]: what ports say to each other.
 //! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
+//! - [`packet`]: packets between rings and the device, which the kernel copies alone.
 //! - [`port`]: all of it at an endpoint.
 //!
 //! Sources: 003 section 5.4 (EXT-Eth), 000 section 3 (Ptlnet), 004 section 2 (forwarding table).
@@ -17,6 +18,7 @@
 //! are durations since any one start, the same for all calls.
 #![forbid(unsafe_code)]
 
+mod arrival;
 pub mod assembly;
 mod checksum;
 pub mod counters;
@@ -27,6 +29,7 @@ pub mod mac;
 pub mod membership;
 pub mod message;
 pub mod offload;
+pub mod packet;
 mod peer;
 pub mod port;
 pub mod query;
@@ -38,6 +41,7 @@ pub use forwarding::{Forwarding, Place};
 pub use frame::{Frame, FrameError};
 pub use mac::MacAddress;
 pub use offload::{Offload, OffloadError};
+pub use packet::{Delivery, Space};
 pub use peer::Limits;
 pub use port::{Port, Segment};
 pub use switch::{Departure, Switch};

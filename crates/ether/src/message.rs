@@ -117,6 +117,9 @@ pub enum MessageError {
         /// Its bytes.
         length: u32,
     },
+    /// A packet lies where it cannot be read.
+    #[error("a packet that is out of reach")]
+    Gone,
     /// More packets were taken than put.
     #[error("{taken} packets taken out of a ring that had {written}")]
     Taken {

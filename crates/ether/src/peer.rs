@@ -154,10 +154,23 @@ impl<E: Endpoint> PeerPort<E> {
             self.ring_told = true;
         }
         let advert = ring.put(packet).ok_or(Stop::Full)?;
+        self.advertise(endpoint, &advert)
+    }
+
+    /// Tells the peer of a packet in the next place of the ring.
+    pub fn advertise(&mut self, endpoint: &mut E, advert: &Advert) -> Result<(), Stop> {
         let header = MessageHeader::tag(tag::ADVERT);
         endpoint.send_short(self.handle, header, &[advert.as_bytes()])?;
-        ring.advertised();
+        if let Some(ring) = &mut self.sends {
+            ring.advertised();
+        }
         Ok(())
+    }
+
+    /// The ring and where in it a packet that comes now would go, unless it had to wait.
+    pub fn place(&self) -> Option<(&SendRing<E::Region>, u64)> {
+        let ring = self.sends.as_ref().filter(|_| self.ring_told && self.queue.is_empty())?;
+        Some((ring, ring.place()?))
     }
 
     /// The peer's ring.
@@ -171,13 +184,12 @@ impl<E: Endpoint> PeerPort<E> {
         Ok(())
     }
 
-    /// Takes an advertised packet.
-    pub fn take(&mut self, advert: &Advert, packet: &mut Vec<u8>) -> Result<(), MessageError> {
+    /// Takes an advertised packet: the peer's memory, where in it the packet lies, and its length.
+    pub fn take(&mut self, advert: &Advert) -> Result<(&E::Window, u64, usize), MessageError> {
         let (number, length) = (advert.number.get(), advert.length.get());
-        match &mut self.receives {
-            Some(ring) => ring.take(advert, packet),
-            None => Err(MessageError::Advert { number, due: 0, length }),
-        }
+        let ring = self.receives.as_mut().ok_or(MessageError::Advert { number, due: 0, length })?;
+        let (place, length) = ring.take(advert)?;
+        Ok((ring.window(), place, length))
     }
 
     /// Tells how many were taken when that is due. Where there is no room for it, later.

@@ -11,16 +11,19 @@
 //!   by [`Port::complaint`], and nothing else happens.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
-use weft_fabric::{Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Side, Vpid};
+use weft_fabric::{
+    Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Region, Side, Vpid, Window,
+};
 use zerocopy::IntoBytes;
 
+use crate::arrival::{Arrival, is_for_group, split};
 use crate::assembly::PACKET_BYTES_MAX;
 use crate::counters::Counters;
-use crate::frame::Frame;
-use crate::message::{CLASS_TAKEN, Hello, Message, MessageError, tag};
-use crate::offload::Offload;
+use crate::message::{Advert, CLASS_TAKEN, Hello, Message, MessageError, tag};
+use crate::packet::{Delivery, HEAD_BYTES, Space};
 use crate::peer::{Limits, Packet, PeerPort, Stop, fragments};
 use crate::query;
 use crate::switch::{Departure, Switch};
@@ -56,6 +59,9 @@ impl Segment {
     }
 }
 
+/// Takes packets for the device.
+type Deliver<'a, E> = &'a mut dyn FnMut(Delivery<'_, <E as Endpoint>::Window>);
+
 /// The port of one node.
 pub struct Port<E: Endpoint> {
     endpoint: E,
@@ -69,7 +75,12 @@ pub struct Port<E: Endpoint> {
     age_at: Duration,
     announced: bool,
     inputs: Vec<Input>,
+    /// A packet that is looked at, or the first bytes of one that lies in a ring.
     packet: Vec<u8>,
+    /// To whom the last long packet went: the next one is read into the ring for that node.
+    guess: Option<NodeId>,
+    /// Rings are memory that the kernel can fill and empty.
+    is_memory: bool,
     counters: Counters,
     complaint: Option<String>,
 }
@@ -82,6 +93,7 @@ impl<E: Endpoint> Port<E> {
     #[must_use]
     pub fn new(endpoint: E, segment: Segment, limits: Limits, now: Duration) -> Self {
         let own = segment.node_at(endpoint.address()).expect("the endpoint is in the segment");
+        let is_memory = endpoint.capabilities().window_is_memory;
         Self {
             endpoint,
             segment,
@@ -93,7 +105,9 @@ impl<E: Endpoint> Port<E> {
             age_at: now + AGE_EVERY,
             announced: false,
             inputs: Vec::new(),
-            packet: Vec::with_capacity(PACKET_BYTES_MAX),
+            packet: vec![0; PACKET_BYTES_MAX],
+            guess: None,
+            is_memory,
             counters: Counters::default(),
             complaint: None,
         }
@@ -129,6 +143,67 @@ impl<E: Endpoint> Port<E> {
     /// False when the device must not be read: a queue is full.
     pub fn may_depart(&self) -> bool {
         !self.waits || self.peers.values().all(|peer| peer.queued() < self.limits.queue)
+    }
+
+    /// Takes a packet of the device, which `read` puts where it is told, and returns the length of.
+    ///
+    /// # Errors
+    /// Those of `read`; there is no packet then.
+    pub fn depart_by(
+        &mut self,
+        now: Duration,
+        read: impl FnOnce(Space<'_, E::Region>) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let guess = self.guess.and_then(|node| Some((node, self.peers.get(&node)?.place()?)));
+        let (node, length) = match guess {
+            Some((node, (ring, place))) => {
+                let space = Space::Ring {
+                    head: &mut self.packet[..HEAD_BYTES],
+                    region: ring.region(),
+                    offset: place + HEAD_BYTES as u64,
+                    length: (PACKET_BYTES_MAX - HEAD_BYTES) as u64,
+                };
+                (Some(node), read(space)?)
+            }
+            None => (None, read(Space::Bytes(&mut self.packet))?),
+        };
+        let mut packet = std::mem::take(&mut self.packet);
+        match node {
+            Some(node) if length > HEAD_BYTES => {
+                self.depart_from_ring(node, &mut packet[..length], now);
+            }
+            _ => self.depart(&packet[..length], now),
+        }
+        self.packet = packet;
+        Ok(())
+    }
+
+    /// `packet` was read before it was known where it goes: its first bytes are there, what follows
+    /// lies in the next place of the ring for `node`.
+    fn depart_from_ring(&mut self, node: NodeId, packet: &mut [u8], now: Duration) {
+        let (head, rest) = packet.split_at_mut(HEAD_BYTES);
+        // It was there when the packet was read.
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some((ring, place)) = peer.place() else { return };
+        let goes_there = split(head).is_ok_and(|(_, frame)| {
+            !frame.destination().is_group()
+                && self.switch.departs(&frame, now) == Ok(Departure::Node(node))
+        });
+        let advert = match goes_there && ring.region().write(place, head).is_ok() {
+            true => ring.advert(head.len() + rest.len()),
+            false => None,
+        };
+        if let Some(advert) = advert
+            && peer.advertise(&mut self.endpoint, &advert).is_ok()
+        {
+            self.counters.departed(packet.len());
+            return;
+        }
+        // It was guessed wrong, or there is no room for the message.
+        let place = peer.place().map(|(ring, place)| (ring.region(), place + HEAD_BYTES as u64));
+        if place.is_some_and(|(region, at)| region.read(at, rest).is_ok()) {
+            self.depart(packet, now);
+        }
     }
 
     /// Takes a packet of the device.
@@ -168,7 +243,11 @@ impl<E: Endpoint> Port<E> {
             Err(Stop::Full)
         };
         match sent {
-            Ok(()) => {}
+            Ok(()) => {
+                if packet.len() > self.limits.eager_bytes {
+                    self.guess = self.is_memory.then_some(node);
+                }
+            }
             // What was sent of it goes on from there.
             Err(Stop::Full) => {
                 peer.push(Packet::from(packet));
@@ -203,7 +282,7 @@ impl<E: Endpoint> Port<E> {
 
     /// Looks at up to `budget` events of the fabric (003 section 5.4.6.2), hands packets for the
     /// device to `deliver`, and sends what waits. Returns how many events there were.
-    pub fn poll(&mut self, budget: usize, now: Duration, deliver: &mut dyn FnMut(&[u8])) -> usize {
+    pub fn poll(&mut self, budget: usize, now: Duration, deliver: Deliver<'_, E>) -> usize {
         if !self.announced {
             self.announce();
         }
@@ -227,7 +306,7 @@ impl<E: Endpoint> Port<E> {
         self.announced = told.is_ok();
     }
 
-    fn handle(&mut self, input: Input, now: Duration, deliver: &mut dyn FnMut(&[u8])) {
+    fn handle(&mut self, input: Input, now: Duration, deliver: Deliver<'_, E>) {
         match input {
             Input::Message { source, tag, grouped, bytes, length } => {
                 let heard = Message::parse(tag, &bytes[..length])
@@ -264,7 +343,7 @@ impl<E: Endpoint> Port<E> {
         message: Message<'_>,
         grouped: bool,
         now: Duration,
-        deliver: &mut dyn FnMut(&[u8]),
+        deliver: Deliver<'_, E>,
     ) -> Result<(), MessageError> {
         let Some(node) = self.segment.node_at(source) else {
             return Err(MessageError::NoPort);
@@ -278,30 +357,35 @@ impl<E: Endpoint> Port<E> {
         }
         // Whoever speaks without a greeting began before this port did; its greeting comes.
         let Some(peer) = self.peers.get_mut(&node) else { return Ok(()) };
+        let arrival = Arrival {
+            switch: &mut self.switch,
+            counters: &mut self.counters,
+            complaint: &mut self.complaint,
+            node,
+            now,
+        };
         let assembly = if grouped { &mut peer.grouped } else { &mut peer.alone };
         match message {
             Message::Hello(_) => {}
             Message::First(length, bytes) => {
                 if let Some(packet) = assembly.first(length, bytes)? {
-                    let arrival = Arrival { switch: &mut self.switch, node, now };
-                    arrive(arrival, &mut self.counters, &mut self.complaint, packet, deliver);
+                    arrival.of(packet, Delivery::Bytes(packet), deliver);
                 }
             }
             // A group's packet may have begun before this port was in the group.
             Message::More(bytes) => match assembly.more(bytes) {
-                Ok(Some(packet)) => {
-                    let arrival = Arrival { switch: &mut self.switch, node, now };
-                    arrive(arrival, &mut self.counters, &mut self.complaint, packet, deliver);
-                }
+                Ok(Some(packet)) => arrival.of(packet, Delivery::Bytes(packet), deliver),
                 Err(wrong) if !grouped => return Err(wrong),
                 Ok(None) | Err(_) => {}
             },
             Message::Ring(described) => peer.ring(&mut self.endpoint, &described)?,
             Message::Advert(advert) => {
-                peer.take(&advert, &mut self.packet)?;
-                let arrival = Arrival { switch: &mut self.switch, node, now };
-                let packet = &self.packet;
-                arrive(arrival, &mut self.counters, &mut self.complaint, packet, deliver);
+                let taken = take(peer, &advert, &mut self.packet, self.is_memory)?;
+                let looked = match &taken {
+                    Delivery::Bytes(packet) => *packet,
+                    Delivery::Ring { head, .. } => *head,
+                };
+                arrival.of(looked, taken, deliver);
                 peer.tell_taken(&mut self.endpoint);
             }
         }
@@ -348,10 +432,10 @@ impl<E: Endpoint> Port<E> {
 
     /// Does what is due by the clock: asks the hosts behind the device what they want, forgets what
     /// is over, joins and leaves groups of the fabric. To be called about once a second.
-    pub fn tick(&mut self, now: Duration, deliver: &mut dyn FnMut(&[u8])) {
+    pub fn tick(&mut self, now: Duration, deliver: Deliver<'_, E>) {
         if self.switch.asks(now) {
             for query in query::all(self.switch.own()) {
-                deliver(&query);
+                deliver(Delivery::Bytes(&query));
             }
         }
         if now >= self.age_at {
@@ -380,42 +464,25 @@ impl<E: Endpoint> Port<E> {
     }
 }
 
-struct Arrival<'a> {
-    switch: &'a mut Switch,
-    node: NodeId,
-    now: Duration,
-}
-
-/// A packet came whole from a node.
-fn arrive(
-    arrival: Arrival<'_>,
-    counters: &mut Counters,
-    complaint: &mut Option<String>,
-    packet: &[u8],
-    deliver: &mut dyn FnMut(&[u8]),
-) {
-    let Arrival { switch, node, now } = arrival;
-    let wanted = split(packet).and_then(|(offload, frame)| {
-        offload.check(frame.header().len() + frame.payload().len()).map_err(|e| e.to_string())?;
-        switch.arrives(node, &frame, now).map_err(|error| error.to_string())
-    });
-    match wanted {
-        Ok(true) => {
-            counters.delivered(packet.len());
-            deliver(packet);
-        }
-        Ok(false) => counters.unwanted += 1,
-        Err(wrong) => {
-            counters.refused_from_fabric += 1;
-            *complaint = Some(format!("node {} sent {wrong}", node.0));
-        }
+/// Takes an advertised packet. Its first bytes are copied to `packet`, where nobody else writes;
+/// what follows stays in the ring where that need not be looked at.
+fn take<'a, E: Endpoint>(
+    peer: &'a mut PeerPort<E>,
+    advert: &Advert,
+    packet: &'a mut [u8],
+    is_memory: bool,
+) -> Result<Delivery<'a, E::Window>, MessageError> {
+    let (window, place, length) = peer.take(advert)?;
+    let head_bytes = length.min(HEAD_BYTES);
+    let gone = |_| MessageError::Gone;
+    window.load(place, &mut packet[..head_bytes]).map_err(gone)?;
+    let offset = place + head_bytes as u64;
+    if is_memory && length > head_bytes && !is_for_group(&packet[..head_bytes]) {
+        let (head, length) = (&packet[..head_bytes], (length - head_bytes) as u64);
+        return Ok(Delivery::Ring { head, window, offset, length });
     }
-}
-
-fn split(packet: &[u8]) -> Result<(Offload, Frame<'_>), String> {
-    let (offload, frame) =
-        Offload::split(packet).ok_or_else(|| format!("a packet of {} bytes", packet.len()))?;
-    Ok((offload, Frame::new(frame).map_err(|error| error.to_string())?))
+    window.load(offset, &mut packet[head_bytes..length]).map_err(gone)?;
+    Ok(Delivery::Bytes(&packet[..length]))
 }
 
 /// Keeps what an event says.

@@ -40,15 +40,29 @@ impl<R: Region> SendRing<R> {
         self.ring
     }
 
+    /// Where in the region the next packet goes; `None` when all places are taken.
+    pub fn place(&self) -> Option<u64> {
+        let slots = u64::from(self.ring.slots.get());
+        let is_free = self.written - self.taken < slots;
+        is_free.then(|| self.written % slots * u64::from(SLOT_BYTES))
+    }
+
+    /// Its memory.
+    pub const fn region(&self) -> &R {
+        &self.region
+    }
+
     /// Puts a packet into the next place; `None` when all are taken, or it does not fit. It is
     /// there for the receiver once [`SendRing::advertised`] was called.
     pub fn put(&self, packet: &[u8]) -> Option<Advert> {
-        if self.written - self.taken >= u64::from(self.ring.slots.get()) {
-            return None;
-        }
-        let length = u32::try_from(packet.len()).ok().filter(|length| *length <= SLOT_BYTES)?;
-        let slot = self.written % u64::from(self.ring.slots.get());
-        self.region.write(slot * u64::from(SLOT_BYTES), packet).ok()?;
+        let place = self.place()?;
+        self.region.write(place, packet).ok()?;
+        self.advert(packet.len())
+    }
+
+    /// What the receiver is told of a packet of `length` bytes in the next place.
+    pub fn advert(&self, length: usize) -> Option<Advert> {
+        let length = u32::try_from(length).ok().filter(|length| *length <= SLOT_BYTES)?;
         Some(Advert { number: U32::new(number(self.written)), length: U32::new(length) })
     }
 
@@ -111,11 +125,12 @@ impl<W: Window> ReceiveRing<W> {
         Ok(Self { window, slots, slot_bytes, read: 0, told: 0 })
     }
 
-    /// Copies the advertised packet into `packet`, where nobody else writes.
+    /// Takes the advertised packet: where it lies, and how long it is. Its place is the sender's
+    /// again once that is told.
     ///
     /// # Errors
     /// [`MessageError`]: the peer is not to be believed.
-    pub fn take(&mut self, advert: &Advert, packet: &mut Vec<u8>) -> Result<(), MessageError> {
+    pub fn take(&mut self, advert: &Advert) -> Result<(u64, usize), MessageError> {
         let length = check_length(advert.length.get())?;
         let due = number(self.read);
         let wrong =
@@ -123,11 +138,14 @@ impl<W: Window> ReceiveRing<W> {
         if advert.number.get() != due || length as u64 > self.slot_bytes {
             return Err(wrong);
         }
-        packet.resize(length, 0);
-        let slot = self.read % self.slots;
-        self.window.load(slot * self.slot_bytes, packet).map_err(|_| wrong)?;
+        let place = self.read % self.slots * self.slot_bytes;
         self.read += 1;
-        Ok(())
+        Ok((place, length))
+    }
+
+    /// The sender's memory.
+    pub const fn window(&self) -> &W {
+        &self.window
     }
 
     /// How many were taken in all, when that is due to be told.

@@ -1,14 +1,18 @@
 //! Ports of several nodes at one broker: what one device gives, the others get.
 #![allow(clippy::disallowed_methods, reason = "tests own transports")]
 
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use weft_ether::groups::LEARN_FOR;
 use weft_ether::message::Hello;
-use weft_ether::{Limits, MacAddress, Port, Segment};
-use weft_fabric::{Endpoint, EndpointOptions, Group, MessageHeader, NodeId, Transport, Vpid};
+use weft_ether::{Delivery, Limits, MacAddress, Port, Segment, Space};
+use weft_fabric::{
+    Endpoint, EndpointOptions, Group, MessageHeader, NodeId, Transport, Vpid, Window,
+};
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use weft_transport_shm::broker::Limits as BrokerLimits;
@@ -115,6 +119,68 @@ fn packets_of_all_sizes_come_in_order_and_wait_for_room() {
     came.extend(net.settle().swap_remove(1));
     assert_eq!(came.len(), sent.len());
     assert!(came == sent);
+}
+
+/// Devices that keep packets apart as a TAP does.
+struct Sockets {
+    /// What the near end of the first is given the device of node 0 gives.
+    from: [UnixDatagram; 2],
+    to: [UnixDatagram; 2],
+}
+
+impl Sockets {
+    fn new() -> Self {
+        let pair = || <[_; 2]>::from(UnixDatagram::pair().expect("a pair"));
+        Self { from: pair(), to: pair() }
+    }
+
+    fn depart(&self, port: &mut Port<ShmEndpoint>, packet: &[u8]) {
+        let [near, far] = &self.from;
+        assert_eq!(near.send(packet).expect("room"), packet.len());
+        let read = |space: Space<'_, _>| space.fill(far.as_fd(), |_, bytes| far.recv(bytes));
+        port.depart_by(NOW, read).expect("a packet waits");
+    }
+
+    fn deliver<W: Window>(&self, packet: &Delivery<'_, W>, came: &mut Vec<Vec<u8>>) {
+        let [near, far] = &self.to;
+        let written = packet.pour(near.as_fd(), |_, bytes| near.send(bytes)).expect("room");
+        assert_eq!(written, packet.length());
+        let mut bytes = packet.to_vec();
+        assert_eq!(far.recv(&mut bytes).expect("it was sent"), packet.length());
+        came.push(bytes);
+    }
+}
+
+#[test]
+fn packets_that_the_kernel_copies_alone_come_as_they_were() {
+    let (mut net, sockets) = (Net::new(3), Sockets::new());
+    let mut due = [const { Vec::new() }; 3];
+    let mut came = [const { Vec::new() }; 3];
+    for number in 0..1_500_usize {
+        while !net.ports[0].may_depart() {
+            for (port, came) in net.ports.iter_mut().zip(&mut came) {
+                port.poll(5, NOW, &mut |packet| sockets.deliver(&packet, came));
+            }
+        }
+        // Long ones for a node, which are read into its ring, and others amid them.
+        let size = [1_500, 60_000, 474, 9_000, 0, 487, 486][number * 11 % 7] + number % 9;
+        let (to, at): (_, &[usize]) = match number % 23 {
+            3 => (MacAddress::BROADCAST, &[1, 2]),
+            7 | 8 => (of(2), &[2]),
+            _ => (of(1), &[1]),
+        };
+        let packet = frame(to, of(0), &payload(size, u8::try_from(number % 256).unwrap_or(0)));
+        sockets.depart(&mut net.ports[0], &packet);
+        for node in at {
+            due[*node].push(packet.clone());
+        }
+    }
+    for (came, more) in came.iter_mut().zip(net.settle()) {
+        came.extend(more);
+    }
+    assert!(came == due, "{:?} of {:?}", came.map(|list| list.len()), due.map(|list| list.len()));
+    assert_eq!(net.ports[0].counters().packets_from_device, 1_500);
+    assert_eq!(net.complaints(), Vec::<String>::new());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! [`Endpoint::revoke`], which may ask the node's broker and are bounded by its timeout, and
 //! [`Endpoint::wait`], which is bounded by its own.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -90,6 +91,24 @@ pub trait Region: Send + Sync + Clone {
     /// [`RegionError::OutOfBounds`].
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError>;
 
+    /// Has the kernel read from `source` into the region, where [`Capabilities::window_is_memory`]:
+    /// by one call the first bytes into `head` and what follows from `offset` on, at most `length`
+    /// bytes. Returns how many bytes that were in all.
+    ///
+    /// # Errors
+    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for a range that leaves the region,
+    /// and [`io::ErrorKind::Unsupported`] where the memory is not this program's.
+    fn fill(
+        &self,
+        head: &mut [u8],
+        offset: u64,
+        length: u64,
+        source: BorrowedFd<'_>,
+    ) -> io::Result<usize> {
+        let _ = (head, offset, length, source);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Loads a word with acquire order.
     ///
     /// # Errors
@@ -122,6 +141,24 @@ pub trait Window: Send {
     /// # Errors
     /// [`WindowError`] as for a put.
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError>;
+
+    /// Has the kernel write to `target` out of the window, where
+    /// [`Capabilities::window_is_memory`]: by one call `head` and behind it `length` bytes from
+    /// `offset` on. Returns how many bytes that were in all.
+    ///
+    /// # Errors
+    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for what a get would be refused for,
+    /// and [`io::ErrorKind::Unsupported`] where the window is no memory.
+    fn pour(
+        &self,
+        head: &[u8],
+        offset: u64,
+        length: u64,
+        target: BorrowedFd<'_>,
+    ) -> io::Result<usize> {
+        let _ = (head, offset, length, target);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// How [`Endpoint::wait`] ended.

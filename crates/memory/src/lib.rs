@@ -6,6 +6,7 @@
 
 mod blocks;
 mod copy;
+mod descriptor;
 mod foreign;
 mod segment;
 mod view;

@@ -120,6 +120,7 @@ impl std::fmt::Debug for Netlink {
     }
 }
 
-fn errno_of(error: std::io::Error) -> Errno {
+/// What the kernel said.
+pub fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

@@ -4,12 +4,14 @@
 //! kernel says what it left to the device, and a frame. With all offloads on, TCP and UDP hand over
 //! super-packets of up to 64 KB without checksums, whatever the MTU (000 section 3.8).
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::interface::name_of;
+use crate::netlink::errno_of;
 use crate::{NetdevError, sys};
 
 /// Bytes of the header in front of each frame.
@@ -40,8 +42,8 @@ pub struct Tap {
 /// What there is to do for the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// A packet of so many bytes.
-    Packet(usize),
+    /// A packet came.
+    Packet,
     /// None waits.
     Nothing,
     /// The interface was removed.
@@ -118,14 +120,17 @@ impl Tap {
         })
     }
 
-    /// Reads a packet into `buffer`, which is to hold the longest.
+    /// Reads a packet by `read`, one call of read(2) or its kin into memory for the longest.
     ///
     /// # Errors
     /// What the kernel says, when it is neither that there is none nor that the interface is down.
-    pub fn read(&self, buffer: &mut [u8]) -> Result<Read, Errno> {
+    pub fn read(
+        &self,
+        mut read: impl FnMut(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> Result<Read, Errno> {
         loop {
-            return match rustix::io::read(&self.device, &mut *buffer) {
-                Ok(bytes) => Ok(Read::Packet(bytes)),
+            return match read(self.as_fd()).map_err(errno_of) {
+                Ok(()) => Ok(Read::Packet),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(Read::Nothing),
                 Err(Errno::BADFD) => Ok(Read::Gone),
@@ -134,13 +139,17 @@ impl Tap {
         }
     }
 
-    /// Writes a packet; `false` when the interface is down and takes none.
+    /// Writes a packet by `write`, one call of write(2) or its kin; `false` when the interface is
+    /// down and takes none.
     ///
     /// # Errors
     /// [`Errno::INVAL`] for a packet whose headers the kernel does not believe.
-    pub fn write(&self, packet: &[u8]) -> Result<bool, Errno> {
+    pub fn write(
+        &self,
+        mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Result<bool, Errno> {
         loop {
-            return match rustix::io::write(&self.device, packet) {
+            return match write(self.as_fd()).map_err(errno_of) {
                 Ok(_) => Ok(true),
                 Err(Errno::INTR) => continue,
                 Err(Errno::IO | Errno::BADFD) => Ok(false),

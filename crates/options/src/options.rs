@@ -215,6 +215,36 @@ impl Options {
         self.setting(Id::SocketBlockBytes).number
     }
 
+    /// Longest packet that goes to a node in messages.
+    #[must_use]
+    pub fn ether_eager_bytes(&self) -> usize {
+        self.place(Id::EtherEagerBytes)
+    }
+
+    /// Longest packet that goes to several nodes in messages.
+    #[must_use]
+    pub fn ether_eager_group_bytes(&self) -> usize {
+        self.place(Id::EtherEagerGroupBytes)
+    }
+
+    /// Long packets that wait for one node to take them.
+    #[must_use]
+    pub fn ether_slots(&self) -> u32 {
+        self.count(Id::EtherSlots)
+    }
+
+    /// Packets that wait for one node before its device is read no further.
+    #[must_use]
+    pub fn ether_queue(&self) -> usize {
+        self.place(Id::EtherQueue)
+    }
+
+    /// Threads that serve the Ethernet devices; 0: as many as suit the machine.
+    #[must_use]
+    pub fn ether_loops(&self) -> usize {
+        self.place(Id::EtherLoops)
+    }
+
     /// Endpoints that a node may have.
     #[must_use]
     pub fn daemon_endpoints_max(&self) -> usize {

@@ -33,6 +33,16 @@ pub enum Id {
     SocketRestMs,
     /// `socket.block_bytes`.
     SocketBlockBytes,
+    /// `ether.eager_bytes`.
+    EtherEagerBytes,
+    /// `ether.eager_group_bytes`.
+    EtherEagerGroupBytes,
+    /// `ether.slots`.
+    EtherSlots,
+    /// `ether.queue`.
+    EtherQueue,
+    /// `ether.loops`.
+    EtherLoops,
     /// `daemon.endpoints_max`.
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
@@ -56,6 +66,8 @@ pub enum Category {
     SharedMemory,
     /// Direct sockets, that is the preload library.
     Sockets,
+    /// Ethernet devices.
+    Ethernet,
     /// The node daemon.
     Daemon,
 }
@@ -67,6 +79,7 @@ impl Category {
         match self {
             Self::SharedMemory => "shared memory",
             Self::Sockets => "sockets",
+            Self::Ethernet => "ethernet",
             Self::Daemon => "daemon",
         }
     }
@@ -216,7 +229,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 17] = [
+pub const TABLE: [Entry; 22] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -350,6 +363,51 @@ pub const TABLE: [Entry; 17] = [
                straight from the writer's memory, with one copy; both ends have to want it. 0: \
                where the daemon measured that this is faster, which is between two programs that \
                may run on one and the same processor alone; the largest value: never. No memory.",
+    },
+    Entry {
+        id: Id::EtherEagerBytes,
+        name: "ether.eager_bytes",
+        kind: integer(480, 0, 65_562),
+        unit: "bytes",
+        category: Category::Ethernet,
+        text: "Packets up to this length, with their 12 bytes of offloads, go to a node in \
+               messages, longer ones wait in a ring until it takes them (003 section 5.4.6.2 \
+               found 120 to 480 best). No memory of its own.",
+    },
+    Entry {
+        id: Id::EtherEagerGroupBytes,
+        name: "ether.eager_group_bytes",
+        kind: integer(2_048, 0, 65_562),
+        unit: "bytes",
+        category: Category::Ethernet,
+        text: "The same for packets to several nodes at once. No memory of its own.",
+    },
+    Entry {
+        id: Id::EtherSlots,
+        name: "ether.slots",
+        kind: integer(32, 1, 4_096),
+        unit: "packets",
+        category: Category::Ethernet,
+        text: "Long packets that wait for one node to take them. Memory: 68 KiB each for each \
+               ordered pair of nodes that talks, that is 2 MiB by default and 272 MiB at most.",
+    },
+    Entry {
+        id: Id::EtherQueue,
+        name: "ether.queue",
+        kind: integer(32, 1, 4_096),
+        unit: "packets",
+        category: Category::Ethernet,
+        text: "Further packets that wait for one node before its device is read no further. \
+               Memory: up to 64 KiB each while they wait.",
+    },
+    Entry {
+        id: Id::EtherLoops,
+        name: "ether.loops",
+        kind: integer(0, 0, 64),
+        unit: "threads",
+        category: Category::Ethernet,
+        text: "Threads that serve the Ethernet devices of a daemon; a device has one of them, so \
+               that packets stay in order. 0: one for every two processors. No memory.",
     },
     Entry {
         id: Id::DaemonEndpointsMax,

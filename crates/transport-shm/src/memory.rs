@@ -4,7 +4,8 @@
 //! generation, 16 of slot, 16 of VPID). It is valid while the owner's register segment shows its
 //! generation in its slot, which every initiator looks at before each operation.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -113,6 +114,19 @@ impl Region for ShmRegion {
         let start = self.check(offset, source.len() as u64)?;
         self.inner.segment.write(start, source, CopyMode::Plain);
         Ok(())
+    }
+
+    fn fill(
+        &self,
+        head: &mut [u8],
+        offset: u64,
+        length: u64,
+        source: BorrowedFd<'_>,
+    ) -> io::Result<usize> {
+        let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
+        let start = self.check(offset, length).map_err(wrong)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        Ok(self.inner.segment.fill(head, start, length, source)?)
     }
 
     fn load(&self, offset: u64) -> Result<u64, RegionError> {

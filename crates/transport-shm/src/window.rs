@@ -1,5 +1,7 @@
 //! A window: a peer's region as plain memory of the own program (003 section 3.2.4).
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,5 +59,18 @@ impl Window for ShmWindow {
         let start = self.check(Command::Put, offset, source.len() as u64)?;
         self.mapped.segment.write(start, source, CopyMode::Plain);
         Ok(())
+    }
+
+    fn pour(
+        &self,
+        head: &[u8],
+        offset: u64,
+        length: u64,
+        target: BorrowedFd<'_>,
+    ) -> io::Result<usize> {
+        let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
+        let start = self.check(Command::Get, offset, length).map_err(wrong)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        Ok(self.mapped.segment.pour(head, start, length, target)?)
     }
 }

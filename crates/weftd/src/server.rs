@@ -81,7 +81,18 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
     }
     let broker = LocalBroker::new(NodeId::LOCAL, weft_transport_shm::broker::Limits::default());
     let broker: Arc<dyn Connector> = Arc::new(broker);
-    Devices::start(&config.devices, &broker, weft_ether::Limits::default()).map(Some)
+    let options = &config.options;
+    let limits = weft_ether::Limits {
+        eager_bytes: options.ether_eager_bytes(),
+        eager_group_bytes: options.ether_eager_group_bytes(),
+        slots: options.ether_slots(),
+        queue: options.ether_queue(),
+    };
+    let loops = match options.ether_loops() {
+        0 => std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2),
+        loops => loops,
+    };
+    Devices::start(&config.devices, &broker, limits, loops).map(Some)
 }
 
 /// Every waiting connection holds a descriptor.

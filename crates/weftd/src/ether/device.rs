@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use weft_ether::assembly::PACKET_BYTES_MAX;
-use weft_ether::{Limits, MacAddress, Place, Port, Segment};
-use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Vpid};
+use weft_ether::{Delivery, Limits, MacAddress, Place, Port, Segment, Space};
+use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Vpid, Window};
 use weft_netdev::tap::{Read, Tap};
 use weft_transport_shm::broker::Connector;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -28,7 +27,6 @@ pub struct Device {
     namespace: Option<String>,
     tap: Tap,
     port: Port<ShmEndpoint>,
-    buffer: Vec<u8>,
     written: Written,
     is_gone: bool,
 }
@@ -74,7 +72,6 @@ impl Device {
             namespace: spec.namespace.clone(),
             tap,
             port: Port::new(endpoint, Segment::Host, limits, now()),
-            buffer: vec![0; PACKET_BYTES_MAX],
             written: Written::default(),
             is_gone: false,
         })
@@ -84,8 +81,12 @@ impl Device {
     pub fn turn(&mut self, now: Duration) -> usize {
         let mut done = 0;
         while done < PACKETS_A_TURN && !self.is_gone && self.port.may_depart() {
-            match self.tap.read(&mut self.buffer) {
-                Ok(Read::Packet(bytes)) => self.port.depart(&self.buffer[..bytes], now),
+            let port = &mut self.port;
+            let read = |space: Space<'_, _>, tap: BorrowedFd<'_>| {
+                space.fill(tap, |tap, bytes| Ok(rustix::io::read(tap, bytes)?))
+            };
+            match self.tap.read(|tap| port.depart_by(now, |space| read(space, tap))) {
+                Ok(Read::Packet) => {}
                 Ok(Read::Nothing) => break,
                 Ok(Read::Gone) => self.is_lost("its interface was removed"),
                 Err(errno) => self.is_lost(&errno.to_string()),
@@ -93,7 +94,7 @@ impl Device {
             done += 1;
         }
         let Self { tap, port, written, .. } = self;
-        done += port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, packet));
+        done += port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, &packet));
         if let Some(complaint) = port.complaint() {
             tracing::debug!(node = self.node.0, complaint);
         }
@@ -115,7 +116,7 @@ impl Device {
     /// Does what is due by the clock.
     pub fn tick(&mut self, now: Duration) {
         let Self { tap, port, written, .. } = self;
-        port.tick(now, &mut |packet| write(tap, written, packet));
+        port.tick(now, &mut |packet| write(tap, written, &packet));
     }
 
     /// Prepares to sleep.
@@ -174,8 +175,9 @@ impl Device {
     }
 }
 
-fn write(tap: &Tap, written: &mut Written, packet: &[u8]) {
-    match tap.write(packet) {
+fn write<W: Window>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, W>) {
+    let write = |tap: BorrowedFd<'_>, bytes: &[u8]| Ok(rustix::io::write(tap, bytes)?);
+    match tap.write(|tap| packet.pour(tap, write)) {
         Ok(true) => {}
         Ok(false) => written.down += 1,
         Err(_) => written.refused += 1,

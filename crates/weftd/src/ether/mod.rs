@@ -1,7 +1,7 @@
 //! The node's Ethernet devices: TAP on one side, a port of the fabric on the other.
 //!
-//! One thread serves all of them in one synchronous loop ([`turns`]): several threads on one flow
-//! would let packets overtake each other. Source: 003 section 5.4.6 (EXN).
+//! A thread serves its devices in one synchronous loop ([`turns`]), and a device has one thread:
+//! several on one flow would let packets overtake each other. Source: 003 section 5.4.6 (EXN).
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -125,13 +125,12 @@ enum Question {
 /// The devices that a daemon serves.
 pub struct Devices {
     network: Network,
-    questions: Sender<Question>,
-    woken: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    loops: Vec<Loop>,
 }
 
 impl Devices {
-    /// Makes the devices and serves them, with ports that meet at `broker`.
+    /// Makes the devices and serves them by up to `loops` threads, with ports that meet at
+    /// `broker`.
     ///
     /// # Errors
     /// Names the device that cannot be made, and why.
@@ -139,13 +138,46 @@ impl Devices {
         specs: &[DeviceSpec],
         broker: &Arc<dyn Connector>,
         limits: Limits,
+        loops: usize,
     ) -> anyhow::Result<Self> {
         let (mut devices, mut sites) = (Vec::new(), Vec::new());
-        for spec in specs {
+        devices.resize_with(loops.clamp(1, specs.len().max(1)), Vec::new);
+        let shares = devices.len();
+        for (number, spec) in specs.iter().enumerate() {
             let (tap, site) = spec.open()?;
-            devices.push(device::Device::new(spec, tap, Arc::clone(broker), limits)?);
+            let device = device::Device::new(spec, tap, Arc::clone(broker), limits)?;
+            devices[number % shares].push(device);
             sites.push(site);
         }
+        let loops = devices.into_iter().map(Loop::start).collect::<anyhow::Result<_>>()?;
+        Ok(Self { network: Network::new(sites), loops })
+    }
+
+    /// The network that they make.
+    pub const fn network(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// What the devices are doing, by node.
+    pub fn status(&self) -> Vec<DeviceStatus> {
+        let asked: Vec<_> = self.loops.iter().map(Loop::ask_status).collect();
+        let answers =
+            asked.into_iter().filter_map(|answer| answer.recv_timeout(turns::ANSWER_WITHIN).ok());
+        let mut all: Vec<_> = answers.flatten().collect();
+        all.sort_by_key(|device| device.node);
+        all
+    }
+}
+
+/// A thread that serves devices.
+struct Loop {
+    questions: Sender<Question>,
+    woken: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Loop {
+    fn start(devices: Vec<device::Device>) -> anyhow::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
         let (questions, asked) = channel();
@@ -154,26 +186,20 @@ impl Devices {
             .name("weft-ether".to_owned())
             .spawn(move || turns.run(|turns| answer(turns, &asked)))
             .context("a thread for the devices")?;
-        Ok(Self { network: Network::new(sites), questions, woken, thread: Some(thread) })
+        Ok(Self { questions, woken, thread: Some(thread) })
     }
 
-    /// The network that they make.
-    pub const fn network(&mut self) -> &mut Network {
-        &mut self.network
-    }
-
-    fn ask(&self, question: Question) -> bool {
-        self.questions.send(question).is_ok()
-            && rustix::io::write(self.woken.as_fd(), &1_u64.to_ne_bytes()).is_ok()
-    }
-
-    /// What the devices are doing.
-    pub fn status(&self) -> Vec<DeviceStatus> {
-        let (sender, receiver) = channel();
-        if !self.ask(Question::Status(sender)) {
-            return Vec::new();
+    fn ask(&self, question: Question) {
+        // A loop that is over neither answers nor goes on.
+        if self.questions.send(question).is_ok() {
+            let _ = rustix::io::write(self.woken.as_fd(), &1_u64.to_ne_bytes());
         }
-        receiver.recv_timeout(turns::ANSWER_WITHIN).unwrap_or_default()
+    }
+
+    fn ask_status(&self) -> Receiver<Vec<DeviceStatus>> {
+        let (sender, receiver) = channel();
+        self.ask(Question::Status(sender));
+        receiver
     }
 }
 
@@ -189,7 +215,7 @@ fn answer(turns: &mut turns::Turns, asked: &Receiver<Question>) -> bool {
     true
 }
 
-impl Drop for Devices {
+impl Drop for Loop {
     fn drop(&mut self) {
         self.ask(Question::Stop);
         if let Some(thread) = self.thread.take() {
