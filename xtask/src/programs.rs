@@ -3,13 +3,23 @@
 use std::process::{Command, Stdio};
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 16] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
     ("iperf3", "iperf3"),
     ("nc", "netcat-openbsd"),
     ("sockperf", "sockperf"),
+    ("ip", "iproute2"),
+    ("ping", "iputils-ping"),
+    ("arping", "arping"),
+    ("ndisc6", "ndisc6"),
+    ("dnsmasq", "dnsmasq-base"),
+    ("udhcpc", "udhcpc"),
+    ("ethtool", "ethtool"),
+    ("tcpdump", "tcpdump"),
+    ("nft", "nftables"),
+    ("sysctl", "procps"),
 ];
 
 /// Installs what is missing, where that is possible, and returns what is still missing.

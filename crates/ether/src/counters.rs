@@ -7,6 +7,8 @@ pub struct Counters {
     pub packets_from_device: u64,
     /// Their bytes, with the headers of offloads.
     pub bytes_from_device: u64,
+    /// Of the packets that the device gave, those of TCP.
+    pub tcp_from_device: u64,
     /// Packets handed to the device.
     pub packets_to_device: u64,
     /// Their bytes.
@@ -28,9 +30,10 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) const fn departed(&mut self, bytes: usize) {
+    pub(crate) const fn departed(&mut self, bytes: usize, is_tcp: bool) {
         self.packets_from_device += 1;
         self.bytes_from_device += bytes as u64;
+        self.tcp_from_device += is_tcp as u64;
     }
 
     pub(crate) const fn delivered(&mut self, bytes: usize) {

@@ -129,6 +129,18 @@ impl<'a> Frame<'a> {
         &self.bytes[self.payload..]
     }
 
+    /// True for a packet of TCP over IPv4, or over IPv6 without further headers.
+    #[must_use]
+    pub fn is_tcp(&self) -> bool {
+        const TCP: u8 = 6;
+        let protocol_at = match self.ether_type {
+            ether_type::IPV4 => 9,
+            ether_type::IPV6 => 6,
+            _ => return false,
+        };
+        self.payload().get(protocol_at) == Some(&TCP)
+    }
+
     /// Header and tags.
     #[must_use]
     pub fn header(&self) -> &'a [u8] {

@@ -11,6 +11,7 @@
 //! - [`message`]: what ports say to each other.
 //! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
 //! - [`packet`]: packets between rings and the device, which the kernel copies alone.
+//! - [`pace`]: how fast a device may hand packets over whose queue cannot be stopped.
 //! - [`port`]: all of it at an endpoint.
 //!
 //! Sources: 003 section 5.4 (EXT-Eth), 000 section 3 (Ptlnet), 004 section 2 (forwarding table).
@@ -29,6 +30,7 @@ pub mod mac;
 pub mod membership;
 pub mod message;
 pub mod offload;
+pub mod pace;
 pub mod packet;
 mod peer;
 pub mod port;
@@ -41,6 +43,7 @@ pub use forwarding::{Forwarding, Place};
 pub use frame::{Frame, FrameError};
 pub use mac::MacAddress;
 pub use offload::{Offload, OffloadError};
+pub use pace::Pace;
 pub use packet::{Delivery, Space};
 pub use peer::Limits;
 pub use port::{Port, Segment};

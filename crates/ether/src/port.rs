@@ -22,6 +22,7 @@ use zerocopy::IntoBytes;
 use crate::arrival::{Arrival, is_for_group, split};
 use crate::assembly::PACKET_BYTES_MAX;
 use crate::counters::Counters;
+use crate::frame::Frame;
 use crate::message::{Advert, CLASS_TAKEN, Hello, Message, MessageError, tag};
 use crate::packet::{Delivery, HEAD_BYTES, Space};
 use crate::peer::{Limits, Packet, PeerPort, Stop, fragments};
@@ -185,7 +186,9 @@ impl<E: Endpoint> Port<E> {
         // It was there when the packet was read.
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let Some((ring, place)) = peer.place() else { return };
-        let goes_there = split(head).is_ok_and(|(_, frame)| {
+        let frame = split(head).map(|(_, frame)| frame).ok();
+        let is_tcp = frame.is_some_and(|frame| frame.is_tcp());
+        let goes_there = frame.is_some_and(|frame| {
             !frame.destination().is_group()
                 && self.switch.departs(&frame, now) == Ok(Departure::Node(node))
         });
@@ -196,7 +199,7 @@ impl<E: Endpoint> Port<E> {
         if let Some(advert) = advert
             && peer.advertise(&mut self.endpoint, &advert).is_ok()
         {
-            self.counters.departed(packet.len());
+            self.counters.departed(packet.len(), is_tcp);
             return;
         }
         // It was guessed wrong, or there is no room for the message.
@@ -208,10 +211,11 @@ impl<E: Endpoint> Port<E> {
 
     /// Takes a packet of the device.
     pub fn depart(&mut self, packet: &[u8], now: Duration) {
-        self.counters.departed(packet.len());
-        let departure = split(packet).and_then(|(_, frame)| {
-            self.switch.departs(&frame, now).map_err(|error| error.to_string())
-        });
+        let frame = split(packet).map(|(_, frame)| frame);
+        let is_tcp = frame.as_ref().is_ok_and(Frame::is_tcp);
+        self.counters.departed(packet.len(), is_tcp);
+        let departure = frame
+            .and_then(|frame| self.switch.departs(&frame, now).map_err(|error| error.to_string()));
         match departure {
             Ok(Departure::Nobody) => self.counters.filtered += 1,
             Ok(Departure::Node(node)) => match self.peers.contains_key(&node) {
@@ -435,6 +439,7 @@ impl<E: Endpoint> Port<E> {
     pub fn tick(&mut self, now: Duration, deliver: Deliver<'_, E>) {
         if self.switch.asks(now) {
             for query in query::all(self.switch.own()) {
+                self.counters.delivered(query.len());
                 deliver(Delivery::Bytes(&query));
             }
         }

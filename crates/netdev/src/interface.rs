@@ -53,6 +53,12 @@ impl Interface {
         Ok(Self { socket, name: bytes, text: name.to_owned() })
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.text
+    }
+
     fn call(
         &self,
         what: &str,

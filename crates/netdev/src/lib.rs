@@ -3,6 +3,7 @@
 //! - [`tap`]: a TAP device, which gives and takes frames with the kernel's header of offloads.
 //! - [`interface`]: settings of a network interface: up, MTU, addresses.
 //! - [`addresses`]: the addresses of one, kept up to date.
+//! - [`rate`]: a limit of packets per second in front of its queue.
 //! - [`namespace`]: network namespaces with names, as `ip netns` keeps them.
 //! - [`room`]: what else a program there sees of the machine.
 //!
@@ -13,6 +14,7 @@ pub mod addresses;
 pub mod interface;
 pub mod namespace;
 mod netlink;
+pub mod rate;
 pub mod room;
 mod sys;
 pub mod tap;

@@ -8,7 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+use rustix::mount::{mount_bind, mount_bind_recursive, mount_change, unmount};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::{NetdevError, sys};
@@ -82,6 +83,7 @@ impl Namespace {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(of_file(error)),
             _ => {}
         }
+        share(Path::new(DIRECTORY)).map_err(|errno| failed("a place for the namespace", errno))?;
         let path = self.path();
         OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path).map_err(of_file)?;
         let made = in_thread(|| {
@@ -141,6 +143,19 @@ impl Namespace {
         let file = File::open(self.path())
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+    }
+}
+
+/// Makes the directory a mount of its own, which is shared, as `ip netns add` does when it is none:
+/// if that came later, the mounts made before would lie below it, out of reach.
+fn share(directory: &Path) -> Result<(), Errno> {
+    let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    match mount_change(directory, shared) {
+        Err(Errno::INVAL) => {
+            mount_bind_recursive(directory, directory)?;
+            mount_change(directory, shared)
+        }
+        result => result,
     }
 }
 

@@ -245,6 +245,12 @@ impl Options {
         self.place(Id::EtherLoops)
     }
 
+    /// Whether floods of datagrams are held back before a device drops them.
+    #[must_use]
+    pub fn ether_pace(&self) -> bool {
+        self.setting(Id::EtherPace).number != 0
+    }
+
     /// Endpoints that a node may have.
     #[must_use]
     pub fn daemon_endpoints_max(&self) -> usize {

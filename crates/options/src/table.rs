@@ -43,6 +43,8 @@ pub enum Id {
     EtherQueue,
     /// `ether.loops`.
     EtherLoops,
+    /// `ether.pace`.
+    EtherPace,
     /// `daemon.endpoints_max`.
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
@@ -229,7 +231,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 22] = [
+pub const TABLE: [Entry; 23] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -408,6 +410,16 @@ pub const TABLE: [Entry; 22] = [
         category: Category::Ethernet,
         text: "Threads that serve the Ethernet devices of a daemon; a device has one of them, so \
                that packets stay in order. 0: one for every two processors. No memory.",
+    },
+    Entry {
+        id: Id::EtherPace,
+        name: "ether.pace",
+        kind: Kind::Boolean { default: true },
+        unit: "",
+        category: Category::Ethernet,
+        text: "Whether a queueing discipline holds floods of datagrams back, at a rate that \
+               follows what the daemon reads: their senders wait, where the device would drop. \
+               Memory: up to 64 MiB of packets that wait for a device, in the kernel.",
     },
     Entry {
         id: Id::DaemonEndpointsMax,

@@ -92,7 +92,7 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
         0 => std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2),
         loops => loops,
     };
-    Devices::start(&config.devices, &broker, limits, loops).map(Some)
+    Devices::start(&config.devices, &broker, limits, loops, options.ether_pace()).map(Some)
 }
 
 /// Every waiting connection holds a descriptor.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use weft_ether::{Delivery, Limits, MacAddress, Place, Port, Segment, Space};
+use weft_ether::pace;
+use weft_ether::{Delivery, Limits, MacAddress, Pace, Place, Port, Segment, Space};
 use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Vpid, Window};
+use weft_netdev::rate::RateLimit;
 use weft_netdev::tap::{Read, Tap};
 use weft_transport_shm::broker::Connector;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -28,8 +30,15 @@ pub struct Device {
     tap: Tap,
     port: Port<ShmEndpoint>,
     written: Written,
+    pace: Pace,
+    limit: Option<RateLimit>,
+    /// The rate in force.
+    rate: u32,
     is_gone: bool,
 }
+
+/// A change of the rate that is not worth a call: one of so many.
+const RATE_STEP: u32 = 16;
 
 /// What became of packets for the device.
 #[derive(Default)]
@@ -54,10 +63,11 @@ pub enum Sleeps {
 }
 
 impl Device {
-    /// The device `tap` of `spec`, whose port meets others at `broker`.
+    /// The device `tap` of `spec`, whose packets a limit may hold back, and whose port meets others
+    /// at `broker`.
     pub fn new(
         spec: &DeviceSpec,
-        tap: Tap,
+        (tap, limit): (Tap, Option<RateLimit>),
         broker: Arc<dyn Connector>,
         limits: Limits,
     ) -> anyhow::Result<Self> {
@@ -73,6 +83,9 @@ impl Device {
             tap,
             port: Port::new(endpoint, Segment::Host, limits, now()),
             written: Written::default(),
+            pace: Pace::new(now()),
+            limit,
+            rate: pace::RATE_MAX,
             is_gone: false,
         })
     }
@@ -87,11 +100,17 @@ impl Device {
             };
             match self.tap.read(|tap| port.depart_by(now, |space| read(space, tap))) {
                 Ok(Read::Packet) => {}
-                Ok(Read::Nothing) => break,
+                Ok(Read::Nothing) => {
+                    self.pace.is_empty();
+                    break;
+                }
                 Ok(Read::Gone) => self.is_lost("its interface was removed"),
                 Err(errno) => self.is_lost(&errno.to_string()),
             }
             done += 1;
+        }
+        if let Some(rate) = self.pace.due(now, self.port.counters()) {
+            self.hold_to(rate);
         }
         let Self { tap, port, written, .. } = self;
         done += port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, &packet));
@@ -99,6 +118,21 @@ impl Device {
             tracing::debug!(node = self.node.0, complaint);
         }
         done
+    }
+
+    /// Packets come at most at `rate` from now on.
+    fn hold_to(&mut self, rate: u32) {
+        let Some(limit) = &self.limit else { return };
+        if rate.abs_diff(self.rate) <= self.rate / RATE_STEP {
+            return;
+        }
+        match limit.set(rate) {
+            Ok(()) => self.rate = rate,
+            Err(error) => {
+                tracing::info!(node = self.node.0, "{error}: packets may be dropped in the device");
+                self.limit = None;
+            }
+        }
     }
 
     /// The interface is no more, with its network namespace, say.

@@ -12,13 +12,15 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
-use weft_ether::{Limits, MacAddress};
+use weft_ether::{Limits, MacAddress, pace};
 use weft_fabric::NodeId;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
+use weft_netdev::rate::RateLimit;
 use weft_netdev::tap::Tap;
 use weft_transport_shm::broker::Connector;
 
+use self::device::Device;
 use self::network::{Network, Site};
 use crate::status::DeviceStatus;
 
@@ -88,8 +90,8 @@ impl fmt::Display for DeviceSpec {
 
 impl DeviceSpec {
     /// Makes the device, or attaches to the one that was left, and turns it on.
-    fn open(&self) -> anyhow::Result<(Tap, Site)> {
-        let open = || -> anyhow::Result<(Tap, Site)> {
+    fn open(&self, is_paced: bool) -> anyhow::Result<(Tap, Option<RateLimit>, Site)> {
+        let open = || -> anyhow::Result<_> {
             let tap = Tap::open(INTERFACE)?;
             let interface = Interface::named(INTERFACE)?;
             interface.set_mac(MacAddress::of_node(self.node).0)?;
@@ -98,8 +100,9 @@ impl DeviceSpec {
             tap.set_persistent(self.stays)?;
             interface.set_up(true)?;
             tap.set_carrier(true)?;
+            let limit = if is_paced { self.limit(&interface) } else { None };
             let site = Site::of(&interface)?;
-            Ok((tap, site))
+            Ok((tap, limit, site))
         };
         let node = self.node.0;
         match &self.namespace {
@@ -113,6 +116,17 @@ impl DeviceSpec {
             None => open(),
         }
         .with_context(|| format!("the device {INTERFACE} of node {node}"))
+    }
+
+    /// A kernel without the queueing discipline has a device that drops what is too much.
+    fn limit(&self, interface: &Interface) -> Option<RateLimit> {
+        let limit = RateLimit::on(interface, pace::RATE_MAX);
+        let node = self.node.0;
+        limit
+            .inspect_err(|error| {
+                tracing::info!(node, "{error}: floods may be dropped in the device")
+            })
+            .ok()
     }
 }
 
@@ -130,7 +144,7 @@ pub struct Devices {
 
 impl Devices {
     /// Makes the devices and serves them by up to `loops` threads, with ports that meet at
-    /// `broker`.
+    /// `broker`; where `is_paced`, floods of datagrams are held back before they are dropped.
     ///
     /// # Errors
     /// Names the device that cannot be made, and why.
@@ -139,13 +153,14 @@ impl Devices {
         broker: &Arc<dyn Connector>,
         limits: Limits,
         loops: usize,
+        is_paced: bool,
     ) -> anyhow::Result<Self> {
         let (mut devices, mut sites) = (Vec::new(), Vec::new());
         devices.resize_with(loops.clamp(1, specs.len().max(1)), Vec::new);
         let shares = devices.len();
         for (number, spec) in specs.iter().enumerate() {
-            let (tap, site) = spec.open()?;
-            let device = device::Device::new(spec, tap, Arc::clone(broker), limits)?;
+            let (tap, limit, site) = spec.open(is_paced)?;
+            let device = Device::new(spec, (tap, limit), Arc::clone(broker), limits)?;
             devices[number % shares].push(device);
             sites.push(site);
         }
@@ -177,7 +192,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn start(devices: Vec<device::Device>) -> anyhow::Result<Self> {
+    fn start(devices: Vec<Device>) -> anyhow::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
         let (questions, asked) = channel();
