@@ -1,4 +1,4 @@
-"""A lab of three nodes, used as its users would: lab.py WEFT CASE runs one case, from outside.
+"""A lab of a few nodes, used as its users would: lab.py WEFT CASE runs one case, from outside.
 
 With a role in place of a case it is what runs in a node.
 """
@@ -223,7 +223,7 @@ def direct():
 
 
 def datagrams():
-    count = 100_000
+    count = 1_000_000
     receiver = Role(2, "numbers_come", count).ready()
     Role(0, "numbers_go", "n2", count).end()
     assert receiver.end() == "all"
@@ -294,9 +294,39 @@ def again():
     assert missing.returncode == 125 and "weft lab up" in missing.stderr, missing.stderr
 
 
+def memberships():
+    """Who is in a group changes, and each time those who are get all of it."""
+    time.sleep(13)
+    for members in ((1, 2), (2, 5, 7), range(1, 8), (3,)):
+        before = [device["received"] for device in devices()]
+        there = [Role(node, "group_comes", GROUP).ready() for node in members]
+        # Joins are reported, and who left is asked for in vain (RFC 3376 section 8.8: 2 s).
+        time.sleep(3)
+        Role(0, "group_goes", GROUP, 100).end()
+        assert [member.end() for member in there] == ["100"] * len(there)
+        after = [device["received"] for device in devices()]
+        others = set(range(1, 8)) - set(members)
+        extra = {node: after[node] - before[node] for node in others}
+        assert all(count < 50 for count in extra.values()), f"{extra} came to who wants none"
+
+
+def missing():
+    """What is missing is named, and nothing is left behind."""
+    weft("lab", "down")
+    without = ["setpriv", "--inh-caps", "-net_admin", "--bounding-set", "-net_admin"]
+    no_tun = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev/net && exec "$@"', "sh"]
+    for start, named in ((without, "CAP_NET_ADMIN"), (no_tun, "/dev/net/tun")):
+        command = [*start, WEFT, "lab", "up"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+        assert ended.returncode == 1 and named in ended.stderr, ended.stderr
+        weft("lab", "down")
+        assert not any(name.startswith("weft-n") for name in os.listdir("/run/netns"))
+
+
 def case(cases, mtu=MTU):
     """Runs the one of `cases` that the command line names, in a lab of its own."""
-    weft("lab", "up", "--nodes", str(NODES), "--mtu", str(mtu))
+    nodes = 8 if sys.argv[2] == "memberships" else NODES
+    weft("lab", "up", "--nodes", str(nodes), "--mtu", str(mtu))
     try:
         cases[sys.argv[2]]()
     finally:

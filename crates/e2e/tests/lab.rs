@@ -24,9 +24,11 @@ fn main() -> ExitCode {
         "datagrams",
         "broadcasts",
         "groups",
+        "memberships",
         "forgeries",
         "daemon_dies",
         "again",
+        "missing",
     ];
     let with_tools = [
         "pings",

@@ -12,6 +12,7 @@
 //! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
 //! - [`packet`]: packets between rings and the device, which the kernel copies alone.
 //! - [`pace`]: how fast a device may hand packets over whose queue cannot be stopped.
+//! - [`hostile`]: a node that says anything, for fuzzing.
 //! - [`port`]: all of it at an endpoint.
 //!
 //! Sources: 003 section 5.4 (EXT-Eth), 000 section 3 (Ptlnet), 004 section 2 (forwarding table).
@@ -26,6 +27,7 @@ pub mod counters;
 pub mod forwarding;
 pub mod frame;
 pub mod groups;
+pub mod hostile;
 pub mod mac;
 pub mod membership;
 pub mod message;

@@ -3,16 +3,16 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use weft_ether::groups::LEARN_FOR;
+use weft_ether::hostile::fuzz_port;
 use weft_ether::message::Hello;
 use weft_ether::{Delivery, Limits, MacAddress, Port, Segment, Space};
-use weft_fabric::{
-    Endpoint, EndpointOptions, Group, MessageHeader, NodeId, Transport, Vpid, Window,
-};
+use weft_fabric::{Endpoint, EndpointOptions, MessageHeader, NodeId, Transport, Vpid, Window};
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use weft_transport_shm::broker::Limits as BrokerLimits;
@@ -292,33 +292,30 @@ fn a_forged_address_is_refused_and_named() {
     assert!(net.complaints()[0].contains("own address of another node"));
 }
 
+/// Runs the hostile node of the fuzz target.
+fn hostile(script: &[u8]) {
+    let broker = LocalBroker::new(NodeId::LOCAL, BrokerLimits::default());
+    fuzz_port(&ShmTransport::new(Arc::new(broker), Parameters::default()), script);
+}
+
+#[test]
+fn the_corpus_of_hostile_nodes_hurts_nobody() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/ether_port");
+    let files = std::fs::read_dir(&folder).expect("the corpus is committed");
+    let mut count = 0;
+    for file in files {
+        let path = file.expect("a folder can be read").path();
+        hostile(&std::fs::read(&path).expect("a file can be read"));
+        count += 1;
+    }
+    assert!(count > 0, "the corpus is empty");
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn whatever_a_node_says_hurts_nobody(
-        messages in prop::collection::vec(
-            (0..8_u8, any::<bool>(), prop::collection::vec(any::<u8>(), 0..=120)), 0..60),
-        class: u8, value: u64,
-    ) {
-        let mut net = Net::new(2);
-        let mut hostile = net.endpoint(9);
-        let to = hostile.connect(weft_fabric::EndpointAddress::new(NodeId::LOCAL, Vpid(1)));
-        let to = to.expect("it is there");
-        hostile.send_short(to, MessageHeader::tag(1), &[Hello::new(9).as_bytes()]).expect("room");
-        for (tag, grouped, bytes) in &messages {
-            let header = MessageHeader::tag(*tag);
-            if *grouped {
-                let _ = hostile.send_multicast(Group::BROADCAST, header, &[bytes]);
-            } else {
-                let _ = hostile.send_short(to, header, &[bytes]);
-            }
-            let _ = hostile.put_notification(to, class, value);
-        }
-        net.settle();
-        // The others go on.
-        let packet = frame(of(1), of(0), &payload(5_000, 1));
-        net.ports[0].depart(&packet, NOW);
-        prop_assert!(net.settle()[1] == [packet]);
+    fn whatever_a_node_says_hurts_nobody(script in prop::collection::vec(any::<u8>(), 0..1_000)) {
+        hostile(&script);
     }
 }

@@ -59,6 +59,15 @@ impl Namespace {
         self.path().exists()
     }
 
+    /// True when its name is there without it: left by who died between the two, or whose mounts
+    /// are gone.
+    #[must_use]
+    pub fn is_name_alone(&self) -> bool {
+        /// `linux/magic.h`.
+        const NSFS_MAGIC: i64 = 0x6e73_6673;
+        rustix::fs::statfs(self.path()).is_ok_and(|status| status.f_type != NSFS_MAGIC)
+    }
+
     /// What identifies it as long as it lives: the inode of the namespace itself.
     #[must_use]
     pub fn inode(&self) -> Option<u64> {

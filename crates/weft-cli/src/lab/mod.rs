@@ -99,6 +99,9 @@ fn up(
     state.store(socket)?;
     for node in 0..arguments.nodes {
         let namespace = Namespace::named(&name_of(node))?;
+        if namespace.is_name_alone() {
+            namespace.remove()?;
+        }
         if !namespace.exists() {
             state.nodes[usize::from(node)] = Made::Begun;
             state.store(socket)?;

@@ -29,7 +29,7 @@ impl Made {
         match self {
             Self::Nothing => false,
             Self::Begun => namespace.exists(),
-            Self::Namespace(inode) => namespace.inode() == Some(inode),
+            Self::Namespace(inode) => namespace.inode() == Some(inode) || namespace.is_name_alone(),
         }
     }
 }

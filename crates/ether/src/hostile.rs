@@ -1,0 +1,153 @@
+//! A node that says anything, and a device that gives anything: the entry of the fuzz target, which
+//! tests run, too.
+
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Endpoint, EndpointAddress, EndpointOptions, Group, MessageHeader, NodeId, Peer, Region,
+    RemoteKey, Transport, Vpid, Window,
+};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+
+use crate::arrival::split;
+use crate::mac::MacAddress;
+use crate::message::{Advert, CLASS_TAKEN, Hello, Ring, tag};
+use crate::packet::Delivery;
+use crate::peer::Limits;
+use crate::port::{Port, Segment};
+use crate::ring::SLOT_BYTES;
+
+const VICTIM: u16 = 1;
+const FRIEND: u16 = 0;
+const HOSTILE: u16 = 9;
+const SLOTS: u32 = 2;
+/// Bytes of a message of the fabric at most.
+const MESSAGE_BYTES: usize = 120;
+
+struct Scene<E: Endpoint> {
+    victim: Port<E>,
+    friend: Port<E>,
+    hostile: E,
+    at_victim: Peer,
+    region: E::Region,
+    key: RemoteKey,
+    now: Duration,
+}
+
+impl<E: Endpoint> Scene<E> {
+    fn new<T: Transport<Endpoint = E>>(transport: &T) -> Self {
+        let open = |node| {
+            let options = EndpointOptions { vpid: Vpid(node), ..EndpointOptions::default() };
+            transport.open(&options).expect("the number is free")
+        };
+        let now = Duration::from_secs(1_000);
+        let port = |node| Port::new(open(node), Segment::Host, Limits::default(), now);
+        let (victim, friend, mut hostile) = (port(VICTIM), port(FRIEND), open(HOSTILE));
+        let address = EndpointAddress::new(NodeId::LOCAL, Vpid(VICTIM));
+        let at_victim = hostile.connect(address).expect("it is there");
+        let length = u64::from(SLOTS) * u64::from(SLOT_BYTES);
+        let region = hostile.register(length).expect("memory");
+        let key = hostile.grant(&region, Access::READ).expect("a grant");
+        let mut scene = Self { victim, friend, hostile, at_victim, region, key, now };
+        scene.say(tag::HELLO, false, Hello::new(HOSTILE).as_bytes());
+        scene.settle();
+        scene
+    }
+
+    fn say(&mut self, tag: u8, to_all: bool, bytes: &[u8]) {
+        let header = MessageHeader::tag(tag);
+        let bytes = &bytes[..bytes.len().min(MESSAGE_BYTES)];
+        // Where there is no room nothing is said.
+        let _ = if to_all {
+            self.hostile.send_multicast(Group::BROADCAST, header, &[bytes]).map(drop)
+        } else {
+            self.hostile.send_short(self.at_victim, header, &[bytes])
+        };
+    }
+
+    /// Polls until nothing happens; returns what came at the victim's device.
+    fn settle(&mut self) -> Vec<Vec<u8>> {
+        let mut came = Vec::new();
+        for _ in 0..8 {
+            let now = self.now;
+            self.friend.poll(64, now, &mut |_| {});
+            self.victim.poll(64, now, &mut |packet| came.push(checked(&packet)));
+        }
+        came
+    }
+
+    fn step(&mut self, action: u8, bytes: &[u8]) {
+        let number = |at: usize| bytes.get(at).copied().map_or(0, u32::from);
+        let to_all = action & 8 != 0;
+        match action & 7 {
+            tag @ 0..=5 if action & 0x40 == 0 => self.say(tag, to_all, bytes),
+            0 => {
+                let slots = if number(0) < 200 { SLOTS } else { number(1) };
+                let ring = Ring {
+                    key: U64::new(self.key.0),
+                    slots: U32::new(slots),
+                    slot_bytes: U32::new(SLOT_BYTES),
+                };
+                self.say(tag::RING, to_all, ring.as_bytes());
+            }
+            1 | 2 => {
+                let length = number(1) << (number(2) % 10);
+                let advert = Advert { number: U32::new(number(0)), length: U32::new(length) };
+                self.say(tag::ADVERT, to_all, advert.as_bytes());
+            }
+            // A device is as little to be believed as a node: whatever is in it sends frames.
+            3 => self.victim.depart(bytes, self.now),
+            4 => {
+                self.now += Duration::from_secs(u64::from(number(0)));
+                let Self { victim, now, .. } = self;
+                victim.tick(*now, &mut |packet| drop(checked(&packet)));
+            }
+            5 => {
+                let place = u64::from(number(0) % SLOTS) * u64::from(SLOT_BYTES);
+                let _ = self.region.write(place, bytes);
+            }
+            _ => {
+                let taken = u64::from(number(0));
+                let _ = self.hostile.put_notification(self.at_victim, CLASS_TAKEN, taken);
+            }
+        }
+    }
+}
+
+/// A packet that a device gets has headers that agree with it, and no node's own address but that
+/// of a node.
+fn checked<W: Window>(packet: &Delivery<'_, W>) -> Vec<u8> {
+    let bytes = packet.to_vec();
+    let (offload, frame) = split(&bytes).expect("a frame");
+    let length = frame.header().len() + frame.payload().len();
+    offload.check(length).expect("offloads that fit the frame");
+    bytes
+}
+
+/// Runs a script of what a hostile node says and a device gives, and checks that the victim still
+/// gets what a friend sends. A step is an action, a number of bytes, and these.
+///
+/// # Panics
+/// When the victim panics, delivers nonsense or is lost: that is the finding.
+pub fn fuzz_port<T: Transport>(transport: &T, script: &[u8]) {
+    let mut scene = Scene::new(transport);
+    let mut rest = script;
+    while let [action, length, tail @ ..] = rest {
+        let (bytes, tail) = tail.split_at(usize::from(*length).min(tail.len()));
+        scene.step(*action, bytes);
+        if action & 0x80 != 0 {
+            for packet in scene.settle() {
+                let source = split(&packet).map(|(_, frame)| frame.source());
+                let own = [VICTIM, FRIEND].map(|node| MacAddress::of_node(NodeId(node)));
+                assert!(!source.is_ok_and(|source| own.contains(&source)), "a forged address");
+            }
+        }
+        rest = tail;
+    }
+    scene.settle();
+    let (to, from) = (MacAddress::of_node(NodeId(VICTIM)), MacAddress::of_node(NodeId(FRIEND)));
+    let packet = [&[0; 12][..], &to.0, &from.0, &[0x88, 0xb5], &[7; 5_000]].concat();
+    scene.friend.depart(&packet, scene.now);
+    assert!(scene.settle().contains(&packet), "the victim is lost");
+}
