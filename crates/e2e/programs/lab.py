@@ -310,6 +310,49 @@ def memberships():
         assert all(count < 50 for count in extra.values()), f"{extra} came to who wants none"
 
 
+def links():
+    """A cut link is gone round, a node without any is alone, and connections outlive it."""
+    def reaches(host):
+        ping = ["ping", "-4", "-q", "-c", "2", "-i", "0.2", "-W", "1", host]
+        return weft("lab", "exec", "n0", "--", *ping, check=False).returncode == 0
+
+    def carrier():
+        with_link = weft("lab", "exec", "n0", "--", "cat", "/sys/class/net/weft0/carrier")
+        return with_link.stdout.strip() == "1"
+
+    assert reaches("n1") and carrier()
+    receiver = Role(1, "stream_comes").ready()
+    sender = Role(0, "stream_goes", "n1", 60, 0.02)
+    weft("lab", "link", "n0", "n1", "down")
+    assert reaches("n1")
+    weft("lab", "link", "2", "weft-n0", "down")
+    assert not reaches("n1") and not reaches("n2") and not carrier()
+    listed = json.loads(weft("lab", "link", "--json").stdout)
+    states = {(link["a"], link["b"]): link["state"] for link in listed}
+    assert states == {(0, 1): "down", (0, 2): "down", (1, 2): "up"}, states
+    # A daemon that starts again knows of it.
+    status = json.loads(weft("status", "--node", "lab", "--json").stdout)
+    os.kill(status["pid"], signal.SIGKILL)
+    time.sleep(0.3)
+    weft("lab", "up", "--nodes", str(NODES), "--mtu", str(MTU))
+    assert not reaches("n2") and not carrier()
+    weft("lab", "link", "n2", "n0", "up")
+    assert carrier() and reaches("n1") and reaches("n2")
+    assert receiver.end() == sender.end()
+    refused = weft("lab", "link", "n0", "n7", "down", check=False)
+    assert refused.returncode == 1 and "n0 to n2" in refused.stderr, refused.stderr
+    weft("lab", "down")
+    weft("lab", "up", "--topology", "torus:2x2x2")
+    assert len(devices()) == 8
+    assert len(weft("lab", "link").stdout.splitlines()) == 13
+    refused = weft("lab", "link", "n0", "n7", "down", check=False)
+    assert refused.returncode == 1 and "have no link" in refused.stderr, refused.stderr
+    for neighbour in ("n1", "n2", "n4"):
+        assert reaches("n7")
+        weft("lab", "link", "n0", neighbour, "down")
+    assert not reaches("n7")
+
+
 def missing():
     """What is missing is named, and nothing is left behind."""
     weft("lab", "down")

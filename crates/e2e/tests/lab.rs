@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         "memberships",
         "forgeries",
         "daemon_dies",
+        "links",
         "again",
         "missing",
     ];

@@ -15,6 +15,8 @@ pub(crate) struct Arrival<'a> {
     pub counters: &'a mut Counters,
     pub complaint: &'a mut Option<String>,
     pub node: NodeId,
+    /// The node is within reach.
+    pub is_within: bool,
     pub now: Duration,
 }
 
@@ -26,6 +28,10 @@ impl Arrival<'_> {
         packet: Delivery<'_, W>,
         deliver: &mut dyn FnMut(Delivery<'_, W>),
     ) {
+        if !self.is_within {
+            self.counters.unreachable += 1;
+            return;
+        }
         let length = packet.length();
         let wanted = split(looked).and_then(|(offload, frame)| {
             offload.check(length.saturating_sub(Offload::BYTES)).map_err(|e| e.to_string())?;

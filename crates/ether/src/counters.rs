@@ -17,7 +17,7 @@ pub struct Counters {
     pub multicast: u64,
     /// For an address behind the own device, or a group that no other node wants.
     pub filtered: u64,
-    /// For the own address of a node that is not there.
+    /// For the own address of a node that is not there, and to or from one out of reach.
     pub unreachable: u64,
     /// From the device, and refused: malformed, or with the address of another node.
     pub refused_here: u64,

@@ -8,6 +8,7 @@
 //! - [`groups`]: who wants which group.
 //! - [`switch`]: which way a frame goes.
 //! - [`query`]: the questions that a switch asks its hosts.
+//! - [`reach`]: which nodes a port reaches.
 //! - [`message`]: what ports say to each other.
 //! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
 //! - [`packet`]: packets between rings and the device, which the kernel copies alone.
@@ -37,6 +38,7 @@ pub mod packet;
 mod peer;
 pub mod port;
 pub mod query;
+pub mod reach;
 pub mod ring;
 pub mod switch;
 
@@ -49,4 +51,5 @@ pub use pace::Pace;
 pub use packet::{Delivery, Space};
 pub use peer::Limits;
 pub use port::{Port, Segment};
+pub use reach::Reach;
 pub use switch::{Departure, Switch};

@@ -27,6 +27,7 @@ use crate::message::{Advert, CLASS_TAKEN, Hello, Message, MessageError, tag};
 use crate::packet::{Delivery, HEAD_BYTES, Space};
 use crate::peer::{Limits, Packet, PeerPort, Stop, fragments};
 use crate::query;
+use crate::reach::Reach;
 use crate::switch::{Departure, Switch};
 
 /// How often tables are gone through for what is over.
@@ -82,6 +83,7 @@ pub struct Port<E: Endpoint> {
     guess: Option<NodeId>,
     /// Rings are memory that the kernel can fill and empty.
     is_memory: bool,
+    reach: Reach,
     counters: Counters,
     complaint: Option<String>,
 }
@@ -109,6 +111,7 @@ impl<E: Endpoint> Port<E> {
             packet: vec![0; PACKET_BYTES_MAX],
             guess: None,
             is_memory,
+            reach: Reach::ALL,
             counters: Counters::default(),
             complaint: None,
         }
@@ -144,6 +147,17 @@ impl<E: Endpoint> Port<E> {
     /// False when the device must not be read: a queue is full.
     pub fn may_depart(&self) -> bool {
         !self.waits || self.peers.values().all(|peer| peer.queued() < self.limits.queue)
+    }
+
+    /// From now on only the nodes in `reach` get packets, or have theirs taken: links were cut, or
+    /// mended. What was sent before and not taken yet is lost, as it is on a link.
+    pub const fn set_reach(&mut self, reach: Reach) {
+        self.reach = reach;
+    }
+
+    /// Whether `node` is there, and can be reached.
+    fn is_within(&self, node: NodeId) -> bool {
+        self.reach.has(node) && self.peers.contains_key(&node)
     }
 
     /// Takes a packet of the device, which `read` puts where it is told, and returns the length of.
@@ -189,7 +203,8 @@ impl<E: Endpoint> Port<E> {
         let frame = split(head).map(|(_, frame)| frame).ok();
         let is_tcp = frame.is_some_and(|frame| frame.is_tcp());
         let goes_there = frame.is_some_and(|frame| {
-            !frame.destination().is_group()
+            self.reach.has(node)
+                && !frame.destination().is_group()
                 && self.switch.departs(&frame, now) == Ok(Departure::Node(node))
         });
         let advert = match goes_there && ring.region().write(place, head).is_ok() {
@@ -218,17 +233,18 @@ impl<E: Endpoint> Port<E> {
             .and_then(|frame| self.switch.departs(&frame, now).map_err(|error| error.to_string()));
         match departure {
             Ok(Departure::Nobody) => self.counters.filtered += 1,
-            Ok(Departure::Node(node)) => match self.peers.contains_key(&node) {
+            Ok(Departure::Node(node)) => match self.is_within(node) {
                 true => self.send_to(node, packet),
                 false => self.counters.unreachable += 1,
             },
             Ok(Departure::Some(group, nodes)) => {
-                let there = nodes.into_iter().filter(|node| self.peers.contains_key(node));
+                let there = nodes.into_iter().filter(|node| self.is_within(*node));
                 let there: Vec<NodeId> = there.collect();
                 self.send_to_several(group, &there, packet);
             }
             Ok(Departure::All) => {
-                let all: Vec<NodeId> = self.peers.keys().copied().collect();
+                let all: Vec<NodeId> =
+                    self.peers.keys().copied().filter(|node| self.is_within(*node)).collect();
                 self.send_to_several(Group::BROADCAST, &all, packet);
             }
             Err(wrong) => {
@@ -366,6 +382,7 @@ impl<E: Endpoint> Port<E> {
             counters: &mut self.counters,
             complaint: &mut self.complaint,
             node,
+            is_within: self.reach.has(node),
             now,
         };
         let assembly = if grouped { &mut peer.grouped } else { &mut peer.alone };

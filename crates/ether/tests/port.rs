@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use weft_ether::groups::LEARN_FOR;
 use weft_ether::hostile::fuzz_port;
 use weft_ether::message::Hello;
-use weft_ether::{Delivery, Limits, MacAddress, Port, Segment, Space};
+use weft_ether::{Delivery, Limits, MacAddress, Port, Reach, Segment, Space};
 use weft_fabric::{Endpoint, EndpointOptions, MessageHeader, NodeId, Transport, Vpid, Window};
 use weft_transport_shm::{Parameters, ShmTransport};
 
@@ -290,6 +290,31 @@ fn a_forged_address_is_refused_and_named() {
     assert!(net.settle()[1].is_empty());
     assert_eq!(net.ports[1].counters().refused_from_fabric, 1);
     assert!(net.complaints()[0].contains("own address of another node"));
+}
+
+#[test]
+fn what_is_out_of_reach_gets_nothing_and_comes_back_as_it_was() {
+    let mut net = Net::new(3);
+    let long = |seed| frame(of(1), of(0), &payload(3_000, seed));
+    let all = frame(MacAddress::BROADCAST, of(0), &payload(60, 9));
+    net.ports[0].depart(&long(1), NOW);
+    assert_eq!(net.settle()[1], [long(1)]);
+    // The link between 0 and 1 is cut; what was on its way is lost.
+    net.ports[0].depart(&long(2), NOW);
+    net.ports[0].set_reach(Reach::of_bits([0b101, 0, 0, 0]));
+    net.ports[1].set_reach(Reach::of_bits([0b110, 0, 0, 0]));
+    net.ports[0].depart(&long(3), NOW);
+    net.ports[0].depart(&all, NOW);
+    net.ports[1].depart(&frame(of(0), of(1), &payload(100, 4)), NOW);
+    assert_eq!(net.settle(), [vec![], vec![], vec![all.clone()]]);
+    assert_eq!(net.ports[0].counters().unreachable, 1);
+    for port in &mut net.ports {
+        port.set_reach(Reach::ALL);
+    }
+    net.ports[0].depart(&long(5), NOW);
+    net.ports[0].depart(&all, NOW);
+    assert_eq!(net.settle(), [vec![], vec![long(5), all.clone()], vec![all]]);
+    assert!(net.complaints().is_empty());
 }
 
 /// Runs the hostile node of the fuzz target.

@@ -43,7 +43,18 @@ Examples:
 const LAB_UP_EXAMPLES: &str = "\
 Examples:
   weft lab up                              makes two nodes
-  weft lab up --nodes 8 --mtu 1500         makes eight, with frames as on a wire";
+  weft lab up --nodes 8 --mtu 1500         makes eight, with frames as on a wire
+  weft lab up --topology torus:2x2x2       makes eight, each with a link to three others";
+
+const LAB_LINK_EXAMPLES: &str = "\
+Examples:
+  weft lab link                            lists the links
+  weft lab link n0 n1 down                 cuts one: frames take other ways, if there are any
+  weft lab link n0 n1 up                   mends it
+
+The links decide which nodes reach each other; a longer way costs nothing here. A node that
+reaches no other has an interface without a link. Direct sockets that moved to the fabric before
+stay there.";
 
 const LAB_EXEC_EXAMPLES: &str = "\
 Examples:
@@ -173,6 +184,9 @@ pub enum LabCommand {
     /// Runs a program in a node
     #[command(after_help = LAB_EXEC_EXAMPLES)]
     Exec(LabExecArguments),
+    /// Lists the links between nodes, cuts one, or mends it
+    #[command(after_help = LAB_LINK_EXAMPLES)]
+    Link(LabLinkArguments),
     /// Shows the nodes and what their devices are doing
     #[command(
         after_help = "Examples:\n  weft lab status\n  weft lab status --json | jq .[0].peers"
@@ -190,20 +204,50 @@ pub enum LabCommand {
 /// Arguments of `weft lab up`.
 #[derive(Debug, Args)]
 pub struct LabUpArguments {
-    /// How many nodes
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = nodes())]
-    pub nodes: u16,
+    /// How many nodes [default: as many as the topology has, else 2]
+    #[arg(long, value_name = "N", value_parser = nodes())]
+    pub nodes: Option<u16>,
+    /// The links between them: `full`, `torus:2x2x2`, `links:0-1,1-2`, or a file with the two nodes
+    /// of a link in each line
+    #[arg(long, value_name = "SHAPE", default_value = "full")]
+    pub topology: String,
     /// Bytes of IP in a frame of the devices
     #[arg(long, value_name = "M", default_value_t = weftd::MTU_MAX, value_parser = mtu())]
     pub mtu: u32,
 }
 
 fn nodes() -> RangedI64ValueParser<u16> {
-    clap::value_parser!(u16).range(1..=250)
+    clap::value_parser!(u16).range(1..=i64::from(crate::lab::NODES_MAX))
 }
 
 fn mtu() -> RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(i64::from(weftd::MTU_MIN)..=i64::from(weftd::MTU_MAX))
+}
+
+/// Arguments of `weft lab link`.
+#[derive(Debug, Args)]
+pub struct LabLinkArguments {
+    /// One end: `n3`, `3` or `weft-n3`
+    #[arg(value_name = "A", requires = "b")]
+    pub a: Option<String>,
+    /// The other end
+    #[arg(value_name = "B", requires = "state")]
+    pub b: Option<String>,
+    /// What it is to be
+    #[arg(value_name = "STATE")]
+    pub state: Option<LinkState>,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a link can be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum LinkState {
+    /// Nothing goes over it
+    Down,
+    /// It is there
+    Up,
 }
 
 /// Arguments of `weft lab exec`.

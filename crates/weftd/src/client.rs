@@ -26,6 +26,18 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
         .context("the daemon's status does not parse; is it another release?")
 }
 
+/// Tells the daemon at `socket` that the device of `node` reaches the nodes of which the bits are
+/// set in `reach`, from the lowest of the first word on.
+///
+/// # Errors
+/// When no daemon answers, or it serves no such device.
+pub fn set_reach(socket: &Path, node: u16, reach: [u64; 4]) -> anyhow::Result<()> {
+    match ask(socket, &Control::Reach { node, reach })? {
+        (Control::Done, _) => Ok(()),
+        _ => bail!("the daemon at {} does not cut or mend links", socket.display()),
+    }
+}
+
 /// Stops the daemon at `socket`; the programs it served go on.
 ///
 /// # Errors

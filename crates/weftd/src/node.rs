@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_channel::{Credentials, Packet};
+use weft_ether::Reach;
+use weft_fabric::NodeId;
 use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits, Tuple};
 use weft_transport_shm::Doorbell;
 use weft_transport_shm::lane::ShmLane;
@@ -181,8 +183,13 @@ impl Node {
                 self.status_reply(process, out);
                 Verdict::Continue
             }
+            Control::Reach { node, reach } => {
+                self.reach(process, NodeId(node), Reach::of_bits(reach), out);
+                Verdict::Continue
+            }
             Control::Stop => self.stop(process, out),
-            Control::Welcome { .. }
+            Control::Done
+            | Control::Welcome { .. }
             | Control::Refused { .. }
             | Control::Matched { .. }
             | Control::Wanted { .. }
@@ -346,10 +353,26 @@ impl Node {
         }
     }
 
-    fn stop(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) -> Verdict {
+    /// Root and the daemon's own user may tell it what to do.
+    fn may_command(&self, process: ProcessId) -> bool {
         let asking = self.credentials(process).uid;
-        let own = rustix::process::geteuid().as_raw();
-        if asking != own && asking != 0 {
+        asking == 0 || asking == rustix::process::geteuid().as_raw()
+    }
+
+    fn reach(&mut self, process: ProcessId, node: NodeId, reach: Reach, out: &mut Vec<Outgoing>) {
+        let refused = if !self.may_command(process) {
+            "only root and the daemon's own user may cut links".to_owned()
+        } else if self.devices.as_ref().is_some_and(|devices| devices.set_reach(node, reach)) {
+            reply(out, process, &Control::Done);
+            return;
+        } else {
+            format!("it serves no device of node {}", node.0)
+        };
+        reply(out, process, &Control::Refused { token: 0, reason: refused });
+    }
+
+    fn stop(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) -> Verdict {
+        if !self.may_command(process) {
             let reason = "only root and the daemon's own user may stop it".to_owned();
             reply(out, process, &Control::Refused { token: 0, reason });
             return Verdict::Continue;

@@ -183,6 +183,15 @@ pub enum Control {
     Status,
     /// The state as JSON, in a file beside the message.
     StatusReply,
+    /// Says which nodes the device of one reaches. Answered by [`Control::Done`].
+    Reach {
+        /// The node.
+        node: u16,
+        /// A bit for each node, from the lowest of the first word on.
+        reach: [u64; 4],
+    },
+    /// It was done.
+    Done,
     /// Asks the daemon to end.
     Stop,
     /// The daemon ends.
@@ -204,6 +213,8 @@ mod kind {
     pub const STOPPING: u16 = 12;
     pub const JOIN: u16 = 13;
     pub const WANTED: u16 = 14;
+    pub const REACH: u16 = 15;
+    pub const DONE: u16 = 16;
 }
 
 /// Longest name a program may give.
@@ -286,6 +297,8 @@ impl Control {
                 .u64()
                 .zip(reader.u32())
                 .map(|(token, process)| Self::Wanted { token, process }),
+            kind::REACH => reader.reach(),
+            kind::DONE => Some(Self::Done),
             kind::STATUS => Some(Self::Status),
             kind::STATUS_REPLY => Some(Self::StatusReply),
             kind::STOP => Some(Self::Stop),
@@ -354,6 +367,12 @@ impl Control {
                 body.extend_from_slice(&process.to_le_bytes());
                 kind::WANTED
             }
+            Self::Reach { node, reach } => {
+                body.extend_from_slice(&node.to_le_bytes());
+                reach.iter().for_each(|word| body.extend_from_slice(&word.to_le_bytes()));
+                kind::REACH
+            }
+            Self::Done => kind::DONE,
             Self::Status => kind::STATUS,
             Self::StatusReply => kind::STATUS_REPLY,
             Self::Stop => kind::STOP,
@@ -415,6 +434,15 @@ impl Reader<'_> {
         std::str::from_utf8(text).ok().map(str::to_owned)
     }
 
+    fn reach(&mut self) -> Option<Control> {
+        let node = u16::from_le_bytes(self.bytes()?);
+        let mut reach = [0; 4];
+        for word in &mut reach {
+            *word = self.u64()?;
+        }
+        Some(Control::Reach { node, reach })
+    }
+
     fn offer(&mut self) -> Option<Control> {
         let token = self.u64()?;
         let end = match self.u8()? {
@@ -466,6 +494,8 @@ mod tests {
                 }
             ),
             any::<(u64, u32)>().prop_map(|(token, process)| Control::Matched { token, process }),
+            any::<(u16, [u64; 4])>().prop_map(|(node, reach)| Control::Reach { node, reach }),
+            Just(Control::Done),
             (any::<u64>(), any::<bool>())
                 .prop_map(|(token, listening)| Control::Pending { token, listening }),
             any::<u64>().prop_map(|token| Control::Withdraw { token }),

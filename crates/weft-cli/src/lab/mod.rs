@@ -5,6 +5,7 @@
 //! made, so that a crash at any moment leaves nothing that `weft lab down` does not know; what was
 //! made by others is not touched.
 
+mod link;
 mod state;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -30,6 +31,8 @@ const NODE: &str = "lab";
 /// The networks of a lab.
 const PREFIX4: u8 = 16;
 const PREFIX6: u8 = 64;
+/// A lab's nodes have addresses 1 to 250 of the last byte.
+pub const NODES_MAX: u16 = 250;
 /// How long all devices may take.
 const DEVICES_WITHIN: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(20);
@@ -48,6 +51,10 @@ pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Resul
                 Ok(ExitCode::from(EXIT_EXEC_FAILED))
             }
         },
+        LabCommand::Link(arguments) => {
+            link::link(arguments, &socket)?;
+            Ok(ExitCode::SUCCESS)
+        }
         LabCommand::Status { json } => status(*json, &socket),
         LabCommand::Down => down(&socket),
     }
@@ -73,20 +80,26 @@ fn up(
     socket: &ControlSocket,
     configuration: &Configuration,
 ) -> anyhow::Result<ExitCode> {
+    let shape = link::shape(&arguments.topology)?;
+    let nodes = shape.topology(arguments.nodes)?.nodes();
+    ensure!(nodes <= NODES_MAX, "a lab has up to {NODES_MAX} nodes; {shape} has {nodes}");
     daemon::prepare_directory(socket)?;
+    let wanted = State::new(nodes, arguments.mtu, &shape);
     let mut state = match State::load(socket)? {
         Some(state) => {
             ensure!(
-                (state.nodes.len(), state.mtu) == (usize::from(arguments.nodes), arguments.mtu),
-                "a lab of {} nodes with MTU {} is up already; run `weft lab down` first",
+                state.is_like(&wanted),
+                "a lab of {} nodes with MTU {} and topology {} is up already; run `weft lab down` \
+                 first",
                 state.nodes.len(),
-                state.mtu
+                state.mtu,
+                state.shape
             );
             state
         }
-        None => State::new(arguments.nodes, arguments.mtu),
+        None => wanted,
     };
-    for node in 0..arguments.nodes {
+    for node in 0..nodes {
         let namespace = Namespace::named(&name_of(node))?;
         let made = &state.nodes[usize::from(node)];
         ensure!(
@@ -97,7 +110,7 @@ fn up(
         );
     }
     state.store(socket)?;
-    for node in 0..arguments.nodes {
+    for node in 0..nodes {
         let namespace = Namespace::named(&name_of(node))?;
         if namespace.is_name_alone() {
             namespace.remove()?;
@@ -112,7 +125,7 @@ fn up(
     state.store(socket)?;
     state.store_hosts(socket)?;
     if !weftd::client::answers(&socket.path) {
-        let devices: Vec<DeviceSpec> = (0..arguments.nodes)
+        let devices: Vec<DeviceSpec> = (0..nodes)
             .map(|node| DeviceSpec {
                 node: weft_fabric::NodeId(node),
                 namespace: Some(name_of(node)),
@@ -123,7 +136,11 @@ fn up(
         daemon::start(socket, &configuration.options, &devices)?;
     }
     wait_for_devices(socket)?;
-    for node in 0..arguments.nodes {
+    let topology = state.topology()?;
+    if topology.cut().next().is_some() {
+        link::tell(&topology, socket)?;
+    }
+    for node in 0..nodes {
         let set = || -> anyhow::Result<()> {
             let interface = Interface::named(INTERFACE)?;
             interface.add_address(address_of(node).into(), PREFIX4)?;
@@ -136,8 +153,8 @@ fn up(
     }
     eprintln!(
         "weft: {} nodes are up, n0 to n{}; `weft lab exec n0 -- CMD` runs a program in one",
-        arguments.nodes,
-        arguments.nodes - 1
+        nodes,
+        nodes - 1
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -175,14 +192,7 @@ enum Never {}
 
 fn exec(arguments: &LabExecArguments, socket: &ControlSocket) -> anyhow::Result<Never> {
     let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
-    let digits = arguments.node.trim_start_matches("weft-").trim_start_matches('n');
-    let node: u16 =
-        digits.parse().ok().filter(|node| usize::from(*node) < state.nodes.len()).with_context(
-            || {
-                let last = state.nodes.len() - 1;
-                format!("there is no node {:?} in the lab, which has n0 to n{last}", arguments.node)
-            },
-        )?;
+    let node = state.node(&arguments.node)?;
     let namespace = Namespace::named(&name_of(node))?;
     ensure!(namespace.exists(), "{} is gone; run `weft lab up` again", namespace.name());
     room::enter(&namespace, &format!("n{node}"), &State::hosts(socket))?;
@@ -201,10 +211,11 @@ fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
     let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
     ensure!(
         weftd::client::answers(&socket.path),
-        "the lab's daemon does not answer; `weft lab up --nodes {} --mtu {}` starts it again, \
-         `weft lab down` removes the lab",
+        "the lab's daemon does not answer; `weft lab up --nodes {} --mtu {} --topology {}` starts \
+         it again, `weft lab down` removes the lab",
         state.nodes.len(),
-        state.mtu
+        state.mtu,
+        state.shape
     );
     let devices = weftd::client::status(&socket.path)?.devices;
     if json {

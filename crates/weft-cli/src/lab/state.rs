@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use weft_netdev::namespace::Namespace;
 use weft_options::runtime_path::ControlSocket;
+use weft_topology::{Link, Shape, Topology};
 
 use super::{address_of, address6_of};
 
@@ -41,12 +42,42 @@ pub struct State {
     pub mtu: u32,
     /// Its nodes.
     pub nodes: Vec<Made>,
+    /// The links between them, as [`Shape`] prints them.
+    pub shape: String,
+    /// Those that are cut.
+    pub cut: Vec<(u16, u16)>,
 }
 
 impl State {
     /// A lab of which nothing was made yet.
-    pub fn new(nodes: u16, mtu: u32) -> Self {
-        Self { mtu, nodes: vec![Made::Nothing; usize::from(nodes)] }
+    pub fn new(nodes: u16, mtu: u32, shape: &Shape) -> Self {
+        let nodes = vec![Made::Nothing; usize::from(nodes)];
+        Self { mtu, nodes, shape: shape.to_string(), cut: Vec::new() }
+    }
+
+    /// True when `other` has as many nodes, the same links and the same MTU.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (self.nodes.len(), self.mtu, &self.shape) == (other.nodes.len(), other.mtu, &other.shape)
+    }
+
+    /// The node that `text` names: `n3`, `3` or `weft-n3`.
+    pub fn node(&self, text: &str) -> anyhow::Result<u16> {
+        let digits = text.trim_start_matches("weft-").trim_start_matches('n');
+        let node = digits.parse().ok().filter(|node| usize::from(*node) < self.nodes.len());
+        node.with_context(|| {
+            let last = self.nodes.len() - 1;
+            format!("there is no node {text:?} in the lab, which has n0 to n{last}")
+        })
+    }
+
+    /// Nodes and links, as they are now.
+    pub fn topology(&self) -> anyhow::Result<Topology> {
+        let nodes = u16::try_from(self.nodes.len()).ok();
+        let mut topology = self.shape.parse::<Shape>()?.topology(nodes)?;
+        for (a, b) in &self.cut {
+            topology.set(Link(*a, *b), true)?;
+        }
+        Ok(topology)
     }
 
     fn file(socket: &ControlSocket) -> PathBuf {

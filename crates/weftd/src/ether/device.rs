@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use weft_ether::pace;
-use weft_ether::{Delivery, Limits, MacAddress, Pace, Place, Port, Segment, Space};
+use weft_ether::{Delivery, Limits, MacAddress, Pace, Place, Port, Reach, Segment, Space};
 use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Vpid, Window};
 use weft_netdev::rate::RateLimit;
 use weft_netdev::tap::{Read, Tap};
@@ -118,6 +118,20 @@ impl Device {
             tracing::debug!(node = self.node.0, complaint);
         }
         done
+    }
+
+    /// The node that it belongs to.
+    pub const fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Links were cut, or mended: only the nodes in `reach` are there, and without any the
+    /// interface has no link.
+    pub fn set_reach(&mut self, reach: Reach) {
+        self.port.set_reach(reach);
+        if let Err(error) = self.tap.set_carrier(reach.is_more_than(self.node)) {
+            tracing::warn!(node = self.node.0, "{error}");
+        }
     }
 
     /// Packets come at most at `rate` from now on.

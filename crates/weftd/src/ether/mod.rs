@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
-use weft_ether::{Limits, MacAddress, pace};
+use weft_ether::{Limits, MacAddress, Reach, pace};
 use weft_fabric::NodeId;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
@@ -133,6 +133,7 @@ impl DeviceSpec {
 /// What the loop is asked.
 enum Question {
     Status(Sender<Vec<DeviceStatus>>),
+    Reach(NodeId, Reach, Sender<bool>),
     Stop,
 }
 
@@ -175,12 +176,26 @@ impl Devices {
 
     /// What the devices are doing, by node.
     pub fn status(&self) -> Vec<DeviceStatus> {
-        let asked: Vec<_> = self.loops.iter().map(Loop::ask_status).collect();
-        let answers =
-            asked.into_iter().filter_map(|answer| answer.recv_timeout(turns::ANSWER_WITHIN).ok());
-        let mut all: Vec<_> = answers.flatten().collect();
+        let mut all: Vec<_> = self.ask(Question::Status).into_iter().flatten().collect();
         all.sort_by_key(|device| device.node);
         all
+    }
+
+    /// From now on the device of `node` reaches the nodes in `reach` alone; `false` when there is
+    /// no such device.
+    pub fn set_reach(&self, node: NodeId, reach: Reach) -> bool {
+        self.ask(|sender| Question::Reach(node, reach, sender)).contains(&true)
+    }
+
+    /// What all loops answer; one that does not in time is left out.
+    fn ask<T>(&self, question: impl Fn(Sender<T>) -> Question) -> Vec<T> {
+        let ask = |one: &Loop| {
+            let (sender, receiver) = channel();
+            one.ask(question(sender));
+            receiver
+        };
+        let asked: Vec<Receiver<T>> = self.loops.iter().map(ask).collect();
+        asked.iter().filter_map(|answer| answer.recv_timeout(turns::ANSWER_WITHIN).ok()).collect()
     }
 }
 
@@ -210,12 +225,6 @@ impl Loop {
             let _ = rustix::io::write(self.woken.as_fd(), &1_u64.to_ne_bytes());
         }
     }
-
-    fn ask_status(&self) -> Receiver<Vec<DeviceStatus>> {
-        let (sender, receiver) = channel();
-        self.ask(Question::Status(sender));
-        receiver
-    }
 }
 
 /// Answers what was asked; `false` to stop.
@@ -224,6 +233,9 @@ fn answer(turns: &mut turns::Turns, asked: &Receiver<Question>) -> bool {
         match question {
             // Whoever asked may have gone.
             Question::Status(sender) => drop(sender.send(turns.status())),
+            Question::Reach(node, reach, sender) => {
+                let _ = sender.send(turns.set_reach(node, reach));
+            }
             Question::Stop => return false,
         }
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use weft_ether::Reach;
+use weft_fabric::NodeId;
 use weft_sync::{Patience, Step};
 
 use super::device::{Device, Sleeps, now};
@@ -118,6 +120,12 @@ impl Turns {
                 self.reads[number] = Some(reads);
             }
         }
+    }
+
+    /// Links of `node` were cut, or mended; `false` when its device is served elsewhere.
+    pub fn set_reach(&mut self, node: NodeId, reach: Reach) -> bool {
+        let device = self.devices.iter_mut().find(|device| device.node() == node);
+        device.map(|device| device.set_reach(reach)).is_some()
     }
 
     /// What the devices are doing.

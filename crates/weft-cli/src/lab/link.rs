@@ -1,0 +1,87 @@
+//! `weft lab link`: links between nodes, which may be cut.
+
+use std::path::Path;
+
+use anyhow::Context;
+use weft_options::runtime_path::ControlSocket;
+use weft_topology::{Link, Shape, Topology};
+
+use super::state::State;
+use crate::arguments::{LabLinkArguments, LinkState};
+use crate::table::Table;
+
+/// The shape that `text` names: one by name, or that of a file.
+pub fn shape(text: &str) -> anyhow::Result<Shape> {
+    let named = text.parse::<Shape>();
+    if named.is_err() && Path::new(text).is_file() {
+        let lines = std::fs::read_to_string(text).with_context(|| format!("reading {text}"))?;
+        return Shape::from_lines(&lines).with_context(|| text.to_owned());
+    }
+    Ok(named?)
+}
+
+/// `weft lab link`.
+pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Result<()> {
+    let mut state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
+    let mut topology = state.topology()?;
+    let (Some(a), Some(b), Some(wanted)) = (&arguments.a, &arguments.b, arguments.state) else {
+        return list(&topology, arguments.json);
+    };
+    let link = Link::between(state.node(a)?, state.node(b)?);
+    topology.set(link, wanted == LinkState::Down)?;
+    state.cut = topology.cut().map(|Link(a, b)| (a, b)).collect();
+    // Written down first: a daemon that starts again is told of it.
+    state.store(socket)?;
+    tell(&topology, socket)
+}
+
+/// Tells the daemon who reaches whom.
+pub fn tell(topology: &Topology, socket: &ControlSocket) -> anyhow::Result<()> {
+    for node in 0..topology.nodes() {
+        weftd::client::set_reach(&socket.path, node, bits(&topology.hops(node)))?;
+    }
+    Ok(())
+}
+
+/// A bit for each node to which some way leads.
+fn bits(hops: &[Option<u16>]) -> [u64; 4] {
+    let mut bits = [0; 4];
+    for (node, _) in hops.iter().enumerate().filter(|(_, hops)| hops.is_some()) {
+        if let Some(word) = bits.get_mut(node / 64) {
+            *word |= 1 << (node % 64);
+        }
+    }
+    bits
+}
+
+fn list(topology: &Topology, json: bool) -> anyhow::Result<()> {
+    let words = |is_cut| if is_cut { "down" } else { "up" };
+    if json {
+        let shown =
+            |(Link(a, b), is_cut)| serde_json::json!({ "a": a, "b": b, "state": words(is_cut) });
+        let links: Vec<_> = topology.links().map(shown).collect();
+        println!("{}", serde_json::to_string_pretty(&links)?);
+        return Ok(());
+    }
+    let mut table = Table::new(["link", "to", "state", "hops"]);
+    for (Link(a, b), is_cut) in topology.links() {
+        let far = topology.hops(a).get(usize::from(b)).copied().flatten();
+        let far = far.map_or_else(|| "none".to_owned(), |hops| hops.to_string());
+        table.line([format!("n{a}"), format!("n{b}"), words(is_cut).to_owned(), far]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_are_reached_have_their_bit() {
+        let mut hops = vec![None; 70];
+        hops[0] = Some(0);
+        hops[65] = Some(3);
+        assert_eq!(bits(&hops), [1, 2, 0, 0]);
+    }
+}
