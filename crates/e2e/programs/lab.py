@@ -353,6 +353,57 @@ def links():
     assert not reaches("n7")
 
 
+def daemons():
+    """Devices of two daemons meet at a third, whichever of them dies and comes again."""
+    names = ("weft-e2e-a", "weft-e2e-b")
+    segment = "/run/weft/e2e-segment.sock"
+
+    def start(number):
+        name = names[number]
+        device = f"{number},netns={name},segment={segment}"
+        weft("daemon", "--node", name, "--background", "--device", device)
+        address = ["ip", "-n", name, "addr", "add", f"10.79.0.{number + 1}/24", "dev", "weft0"]
+        subprocess.run(address, check=True)
+
+    def soon(is_so):
+        ends = time.monotonic() + 10
+        while not is_so():
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+
+    def kill(name):
+        pid = json.loads(weft("status", "--node", name, "--json").stdout)["pid"]
+        os.kill(pid, signal.SIGKILL)
+        soon(lambda: not os.path.exists(f"/proc/{pid}"))
+
+    def reaches():
+        ping = ["ping", "-q", "-c", "1", "-W", "1", "10.79.0.2"]
+        command = ["ip", "netns", "exec", names[0], *ping]
+        return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+    try:
+        weft("daemon", "--node", "e2e-segment", "--background")
+        for number, name in enumerate(names):
+            subprocess.run(["ip", "netns", "add", name], check=True)
+            start(number)
+        soon(reaches)
+        kill(names[1])
+        soon(lambda: not reaches())
+        start(1)
+        soon(reaches)
+        kill("e2e-segment")
+        assert all(reaches() for _ in range(20))
+        weft("daemon", "--node", "e2e-segment", "--background")
+        kill(names[1])
+        start(1)
+        soon(reaches)
+    finally:
+        for name in (*names, "e2e-segment"):
+            weft("down", "--node", name, check=False)
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+
+
 def missing():
     """What is missing is named, and nothing is left behind."""
     weft("lab", "down")

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         "memberships",
         "forgeries",
         "daemon_dies",
+        "daemons",
         "links",
         "again",
         "missing",

@@ -27,6 +27,8 @@ use crate::table::Table;
 
 /// How long a new daemon may take until it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long one may take that makes devices first, which may meet others at another daemon.
+const DEVICES_WITHIN: Duration = Duration::from_secs(10);
 /// How long another may take that was started at the same time, when this one ended.
 const RIVAL_WITHIN: Duration = Duration::from_millis(250);
 /// How often it is asked meanwhile.
@@ -208,12 +210,18 @@ pub fn start(
         .status()
         .context("the node daemon cannot be started")?;
     let start = Instant::now();
-    let mut patience = ANSWER_WITHIN;
+    let within = if devices.is_empty() { ANSWER_WITHIN } else { DEVICES_WITHIN };
+    // Its socket is there before its devices are; it says how it is when all are.
+    let is_ready = || {
+        weftd::client::answers(&socket.path)
+            && (devices.is_empty() || weftd::client::status(&socket.path).is_ok())
+    };
+    let mut patience = within;
     while status.success() && start.elapsed() < patience {
-        if weftd::client::answers(&socket.path) {
+        if is_ready() {
             return Ok(());
         }
-        if patience == ANSWER_WITHIN && is_over(&ended) {
+        if patience == within && is_over(&ended) {
             // Another may have been started at the same time, and be about to answer.
             patience = patience.min(start.elapsed() + RIVAL_WITHIN);
         }

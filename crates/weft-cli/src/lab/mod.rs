@@ -131,6 +131,7 @@ fn up(
                 namespace: Some(name_of(node)),
                 mtu: arguments.mtu,
                 stays: true,
+                segment: None,
             })
             .collect();
         daemon::start(socket, &configuration.options, &devices)?;

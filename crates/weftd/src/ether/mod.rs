@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,7 +19,7 @@ use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
 use weft_netdev::tap::Tap;
-use weft_transport_shm::broker::Connector;
+use weft_transport_shm::broker::{Connector, remote::RemoteBroker};
 
 use self::device::Device;
 use self::network::{Network, Site};
@@ -51,18 +52,22 @@ pub struct DeviceSpec {
     pub mtu: u32,
     /// It stays when the daemon ends, so that connections survive its restart.
     pub stays: bool,
+    /// The control socket of the daemon at which it meets the devices of other daemons; without
+    /// one it meets those of its own alone.
+    pub segment: Option<PathBuf>,
 }
 
 impl FromStr for DeviceSpec {
     type Err = String;
 
-    /// Reads `NODE[,mtu=N][,netns=NAME][,stays]`, as it is printed.
+    /// Reads `NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET]`, as it is printed.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let node = parts.next().unwrap_or_default();
         let node = node.parse().ok().filter(|node| *node <= NODE_MAX);
         let node = node.ok_or_else(|| format!("a device begins with a node, 0 to {NODE_MAX}"))?;
-        let mut spec = Self { node: NodeId(node), namespace: None, mtu: MTU_MAX, stays: false };
+        let mut spec =
+            Self { node: NodeId(node), namespace: None, mtu: MTU_MAX, stays: false, segment: None };
         for part in parts {
             match part.split_once('=') {
                 None if part == "stays" => spec.stays = true,
@@ -71,7 +76,13 @@ impl FromStr for DeviceSpec {
                     let mtu = mtu.parse().ok().filter(|mtu| (MTU_MIN..=MTU_MAX).contains(mtu));
                     spec.mtu = mtu.ok_or_else(|| format!("an MTU is {MTU_MIN} to {MTU_MAX}"))?;
                 }
-                _ => return Err(format!("{part:?} is not mtu=N, netns=NAME or stays")),
+                Some(("segment", socket)) if socket.starts_with('/') => {
+                    spec.segment = Some(socket.into());
+                }
+                _ => {
+                    let known = "mtu=N, netns=NAME, segment=/SOCKET or stays";
+                    return Err(format!("{part:?} is not {known}"));
+                }
             }
         }
         Ok(spec)
@@ -83,6 +94,9 @@ impl fmt::Display for DeviceSpec {
         write!(f, "{},mtu={}", self.node.0, self.mtu)?;
         if let Some(name) = &self.namespace {
             write!(f, ",netns={name}")?;
+        }
+        if let Some(socket) = &self.segment {
+            write!(f, ",segment={}", socket.display())?;
         }
         if self.stays { f.write_str(",stays") } else { Ok(()) }
     }
@@ -145,7 +159,8 @@ pub struct Devices {
 
 impl Devices {
     /// Makes the devices and serves them by up to `loops` threads, with ports that meet at
-    /// `broker`; where `is_paced`, floods of datagrams are held back before they are dropped.
+    /// `broker`, or at the daemon of their segment; where `is_paced`, floods of datagrams are held
+    /// back before they are dropped.
     ///
     /// # Errors
     /// Names the device that cannot be made, and why.
@@ -161,7 +176,11 @@ impl Devices {
         let shares = devices.len();
         for (number, spec) in specs.iter().enumerate() {
             let (tap, limit, site) = spec.open(is_paced)?;
-            let device = Device::new(spec, (tap, limit), Arc::clone(broker), limits)?;
+            let meets: Arc<dyn Connector> = match &spec.segment {
+                Some(socket) => Arc::new(RemoteBroker::new(socket, "weft-ether")),
+                None => Arc::clone(broker),
+            };
+            let device = Device::new(spec, (tap, limit), meets, limits)?;
             devices[number % shares].push(device);
             sites.push(site);
         }
@@ -258,11 +277,11 @@ mod tests {
 
     #[test]
     fn a_device_is_read_as_it_is_printed() {
-        for text in ["5,mtu=65520", "0,mtu=1500,netns=weft-n0,stays"] {
+        for text in ["5,mtu=65520", "0,mtu=1500,netns=n,stays", "1,mtu=68,segment=/a/b.sock"] {
             assert_eq!(text.parse::<DeviceSpec>().map(|spec| spec.to_string()), Ok(text.into()));
         }
         assert_eq!("5".parse::<DeviceSpec>().map(|spec| spec.mtu), Ok(MTU_MAX));
-        for text in ["", "256", "x", "5,mtu=67", "5,mtu=65521", "5,", "5,netns"] {
+        for text in ["", "256", "x", "5,mtu=67", "5,mtu=65521", "5,", "5,netns", "5,segment=a"] {
             assert!(text.parse::<DeviceSpec>().is_err(), "{text:?}");
         }
     }
