@@ -355,7 +355,7 @@ def links():
 
 def daemons():
     """Devices of two daemons meet at a third, whichever of them dies and comes again."""
-    names = ("weft-e2e-a", "weft-e2e-b")
+    names = ("weft-e2e-a", "weft-e2e-b", "weft-e2e-c")
     segment = "/run/weft/e2e-segment.sock"
 
     def start(number):
@@ -374,10 +374,10 @@ def daemons():
     def kill(name):
         pid = json.loads(weft("status", "--node", name, "--json").stdout)["pid"]
         os.kill(pid, signal.SIGKILL)
-        soon(lambda: not os.path.exists(f"/proc/{pid}"))
+        soon(lambda: weft("status", "--node", name, check=False).returncode != 0)
 
-    def reaches():
-        ping = ["ping", "-q", "-c", "1", "-W", "1", "10.79.0.2"]
+    def reaches(host="10.79.0.2"):
+        ping = ["ping", "-q", "-c", "1", "-W", "1", host]
         command = ["ip", "netns", "exec", names[0], *ping]
         return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
@@ -390,6 +390,19 @@ def daemons():
         kill(names[1])
         soon(lambda: not reaches())
         start(1)
+        soon(reaches)
+        # One that is stopped does not stop others, whatever there is for it.
+        soon(lambda: reaches("10.79.0.3"))
+        pid = json.loads(weft("status", "--node", names[1], "--json").stdout)["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        send += "for _ in range(500): s.sendto(bytes(1000), ('10.79.0.2', 9))"
+        command = ["ip", "netns", "exec", names[0], sys.executable, "-c", send]
+        try:
+            subprocess.run(command, check=True, timeout=LIMIT)
+            assert all(reaches("10.79.0.3") for _ in range(20)) and not reaches()
+        finally:
+            os.kill(pid, signal.SIGCONT)
         soon(reaches)
         kill("e2e-segment")
         assert all(reaches() for _ in range(20))

@@ -49,7 +49,7 @@ pub use mac::MacAddress;
 pub use offload::{Offload, OffloadError};
 pub use pace::Pace;
 pub use packet::{Delivery, Space};
-pub use peer::Limits;
+pub use peer::{Limits, STALLS_AFTER};
 pub use port::{Port, Segment};
 pub use reach::Reach;
 pub use switch::{Departure, Switch};

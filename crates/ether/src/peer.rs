@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_fabric::{Access, Endpoint, MessageHeader, NodeId, Peer, RemoteKey, SendError};
 use zerocopy::IntoBytes;
@@ -25,6 +26,9 @@ impl From<SendError> for Stop {
     }
 }
 
+/// A peer that takes nothing for so long has stalled: its node was stopped, say.
+pub const STALLS_AFTER: Duration = Duration::from_millis(20);
+
 /// A packet on its way to a peer, perhaps to several.
 pub(crate) type Packet = Arc<[u8]>;
 
@@ -35,6 +39,8 @@ pub(crate) struct PeerPort<E: Endpoint> {
     greeted: bool,
     /// Packets that wait; of the first `sent` bytes have left in messages.
     queue: VecDeque<Packet>,
+    /// Since when the first of them waits.
+    waits_since: Duration,
     sent: usize,
     sends: Option<SendRing<E::Region>>,
     /// The receiver knows the ring.
@@ -74,6 +80,7 @@ impl<E: Endpoint> PeerPort<E> {
             handle,
             greeted: false,
             queue: VecDeque::new(),
+            waits_since: Duration::ZERO,
             sent: 0,
             sends: None,
             ring_told: false,
@@ -98,17 +105,34 @@ impl<E: Endpoint> PeerPort<E> {
         self.sends.is_some() || self.receives.is_some()
     }
 
-    pub fn push(&mut self, packet: Packet) {
+    /// True when the device has to wait for it. For one that takes nothing at all it does not wait
+    /// for long: others would wait with it.
+    pub fn is_full(&self, now: Duration, limits: Limits) -> bool {
+        let stalls = now.saturating_sub(self.waits_since) >= STALLS_AFTER;
+        self.queue.len() >= if stalls { limits.queue_stalled } else { limits.queue }
+    }
+
+    pub fn push(&mut self, packet: Packet, now: Duration) {
+        if self.queue.is_empty() {
+            self.waits_since = now;
+        }
         self.queue.push_back(packet);
     }
 
     /// Sends what waits, as far as there is room. Packets up to `eager` bytes go in messages.
-    pub fn flush(&mut self, endpoint: &mut E, own: NodeId, limits: Limits) -> Result<(), Stop> {
+    pub fn flush(
+        &mut self,
+        endpoint: &mut E,
+        own: NodeId,
+        limits: Limits,
+        now: Duration,
+    ) -> Result<(), Stop> {
         self.greet(endpoint, own)?;
         while let Some(packet) = self.queue.front() {
             let packet = Arc::clone(packet);
             self.send(endpoint, own, &packet, limits)?;
             self.sent = 0;
+            self.waits_since = now;
             self.queue.pop_front();
         }
         Ok(())
@@ -230,11 +254,19 @@ pub struct Limits {
     pub slots: u32,
     /// Packets that may wait for one peer before the device is read no further.
     pub queue: usize,
+    /// The same for a peer that has taken none for [`STALLS_AFTER`].
+    pub queue_stalled: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { eager_bytes: 480, eager_group_bytes: 2_048, slots: 32, queue: 32 }
+        Self {
+            eager_bytes: 480,
+            eager_group_bytes: 2_048,
+            slots: 32,
+            queue: 32,
+            queue_stalled: 1_024,
+        }
     }
 }
 

@@ -145,8 +145,8 @@ impl<E: Endpoint> Port<E> {
     }
 
     /// False when the device must not be read: a queue is full.
-    pub fn may_depart(&self) -> bool {
-        !self.waits || self.peers.values().all(|peer| peer.queued() < self.limits.queue)
+    pub fn may_depart(&self, now: Duration) -> bool {
+        !self.waits || self.peers.values().all(|peer| !peer.is_full(now, self.limits))
     }
 
     /// From now on only the nodes in `reach` get packets, or have theirs taken: links were cut, or
@@ -234,18 +234,18 @@ impl<E: Endpoint> Port<E> {
         match departure {
             Ok(Departure::Nobody) => self.counters.filtered += 1,
             Ok(Departure::Node(node)) => match self.is_within(node) {
-                true => self.send_to(node, packet),
+                true => self.send_to(node, packet, now),
                 false => self.counters.unreachable += 1,
             },
             Ok(Departure::Some(group, nodes)) => {
                 let there = nodes.into_iter().filter(|node| self.is_within(*node));
                 let there: Vec<NodeId> = there.collect();
-                self.send_to_several(group, &there, packet);
+                self.send_to_several(group, &there, packet, now);
             }
             Ok(Departure::All) => {
                 let all: Vec<NodeId> =
                     self.peers.keys().copied().filter(|node| self.is_within(*node)).collect();
-                self.send_to_several(Group::BROADCAST, &all, packet);
+                self.send_to_several(Group::BROADCAST, &all, packet, now);
             }
             Err(wrong) => {
                 self.counters.refused_here += 1;
@@ -254,7 +254,7 @@ impl<E: Endpoint> Port<E> {
         }
     }
 
-    fn send_to(&mut self, node: NodeId, packet: &[u8]) {
+    fn send_to(&mut self, node: NodeId, packet: &[u8], now: Duration) {
         let own = self.switch.own();
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let sent = if peer.queued() == 0 {
@@ -270,14 +270,14 @@ impl<E: Endpoint> Port<E> {
             }
             // What was sent of it goes on from there.
             Err(Stop::Full) => {
-                peer.push(Packet::from(packet));
+                peer.push(Packet::from(packet), now);
                 self.waits = true;
             }
             Err(Stop::Gone) => self.counters.lost += 1,
         }
     }
 
-    fn send_to_several(&mut self, group: Group, nodes: &[NodeId], packet: &[u8]) {
+    fn send_to_several(&mut self, group: Group, nodes: &[NodeId], packet: &[u8], now: Duration) {
         if nodes.is_empty() {
             self.counters.filtered += 1;
             return;
@@ -296,7 +296,7 @@ impl<E: Endpoint> Port<E> {
             // Somebody has no room: each gets it alone, and gives up what it has of it.
         }
         for node in nodes {
-            self.send_to(*node, packet);
+            self.send_to(*node, packet, now);
         }
     }
 
@@ -313,7 +313,7 @@ impl<E: Endpoint> Port<E> {
         }
         self.inputs = inputs;
         if self.waits {
-            self.flush();
+            self.flush(now);
         }
         count
     }
@@ -422,7 +422,7 @@ impl<E: Endpoint> Port<E> {
         let Ok(handle) = self.endpoint.connect(source) else { return };
         let own = self.switch.own();
         let mut peer = PeerPort::new(node, handle);
-        if peer.flush(&mut self.endpoint, own, self.limits).is_err() {
+        if peer.flush(&mut self.endpoint, own, self.limits, now).is_err() {
             self.waits = true;
         }
         self.peers.insert(node, peer);
@@ -441,11 +441,11 @@ impl<E: Endpoint> Port<E> {
         }
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self, now: Duration) {
         let own = self.switch.own();
         self.waits = false;
         for peer in self.peers.values_mut() {
-            if peer.flush(&mut self.endpoint, own, self.limits).is_err() {
+            if peer.flush(&mut self.endpoint, own, self.limits, now).is_err() {
                 self.waits = true;
             }
         }

@@ -239,6 +239,12 @@ impl Options {
         self.place(Id::EtherQueue)
     }
 
+    /// Packets that wait for one node that takes none.
+    #[must_use]
+    pub fn ether_queue_stalled(&self) -> usize {
+        self.place(Id::EtherQueueStalled)
+    }
+
     /// Threads that serve the Ethernet devices; 0: as many as suit the machine.
     #[must_use]
     pub fn ether_loops(&self) -> usize {

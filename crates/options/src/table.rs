@@ -41,6 +41,8 @@ pub enum Id {
     EtherSlots,
     /// `ether.queue`.
     EtherQueue,
+    /// `ether.queue_stalled`.
+    EtherQueueStalled,
     /// `ether.loops`.
     EtherLoops,
     /// `ether.pace`.
@@ -231,7 +233,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 23] = [
+pub const TABLE: [Entry; 24] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -401,6 +403,15 @@ pub const TABLE: [Entry; 23] = [
         category: Category::Ethernet,
         text: "Further packets that wait for one node before its device is read no further. \
                Memory: up to 64 KiB each while they wait.",
+    },
+    Entry {
+        id: Id::EtherQueueStalled,
+        name: "ether.queue_stalled",
+        kind: integer(1_024, 1, 65_536),
+        unit: "packets",
+        category: Category::Ethernet,
+        text: "The same for a node that has taken none for 20 ms, so that others do not wait for \
+               it. Memory: up to 64 KiB each while they wait, 64 MiB by default for each node.",
     },
     Entry {
         id: Id::EtherLoops,

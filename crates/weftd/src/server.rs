@@ -87,6 +87,7 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
         eager_group_bytes: options.ether_eager_group_bytes(),
         slots: options.ether_slots(),
         queue: options.ether_queue(),
+        queue_stalled: options.ether_queue_stalled(),
     };
     let loops = match options.ether_loops() {
         0 => std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use weft_ether::pace;
-use weft_ether::{Delivery, Limits, MacAddress, Pace, Place, Port, Reach, Segment, Space};
+use weft_ether::{
+    Delivery, Limits, MacAddress, Pace, Place, Port, Reach, STALLS_AFTER, Segment, Space,
+};
 use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Vpid, Window};
 use weft_netdev::rate::RateLimit;
 use weft_netdev::tap::{Read, Tap};
@@ -93,7 +95,7 @@ impl Device {
     /// One turn; returns how much was done.
     pub fn turn(&mut self, now: Duration) -> usize {
         let mut done = 0;
-        while done < PACKETS_A_TURN && !self.is_gone && self.port.may_depart() {
+        while done < PACKETS_A_TURN && !self.is_gone && self.port.may_depart(now) {
             let port = &mut self.port;
             let read = |space: Space<'_, _>, tap: BorrowedFd<'_>| {
                 space.fill(tap, |tap, bytes| Ok(rustix::io::read(tap, bytes)?))
@@ -174,7 +176,11 @@ impl Device {
             Armed::Sleep => None,
             Armed::PollWithin(within) => Some(within),
         };
-        Sleeps::Until { reads: self.port.may_depart(), within }
+        let reads = self.port.may_depart(now());
+        // After that the device waits no longer for a peer that takes nothing.
+        let within =
+            if reads { within } else { Some(within.unwrap_or(STALLS_AFTER).min(STALLS_AFTER)) };
+        Sleeps::Until { reads, within }
     }
 
     /// The TAP.
