@@ -87,6 +87,7 @@ def stream_comes():
 
 def stream_goes(host, megabytes, pause):
     connection = socket.create_connection((host, PORT))
+    say("ready")
     digest = hashlib.sha256()
     for number in range(int(megabytes)):
         part = number.to_bytes(8, "big") * (1 << 17)
@@ -260,7 +261,7 @@ def forgeries():
 def daemon_dies():
     """A connection outlives the daemon, killed in the middle of its traffic."""
     receiver = Role(1, "stream_comes").ready()
-    sender = Role(0, "stream_goes", "n1", 60, 0.02)
+    sender = Role(0, "stream_goes", "n1", 60, 0.05).ready()
     time.sleep(0.5)
     socket_path = "/run/weft/lab.sock"
     status = json.loads(weft("status", "--node", "lab", "--json").stdout)
@@ -322,11 +323,12 @@ def links():
 
     assert reaches("n1") and carrier()
     receiver = Role(1, "stream_comes").ready()
-    sender = Role(0, "stream_goes", "n1", 60, 0.02)
+    sender = Role(0, "stream_goes", "n1", 100, 0.05).ready()
     weft("lab", "link", "n0", "n1", "down")
     assert reaches("n1")
     weft("lab", "link", "2", "weft-n0", "down")
     assert not reaches("n1") and not reaches("n2") and not carrier()
+    assert sender.process.poll() is None, "it ended before the links were cut"
     listed = json.loads(weft("lab", "link", "--json").stdout)
     states = {(link["a"], link["b"]): link["state"] for link in listed}
     assert states == {(0, 1): "down", (0, 2): "down", (1, 2): "up"}, states
@@ -351,6 +353,9 @@ def links():
         assert reaches("n7")
         weft("lab", "link", "n0", neighbour, "down")
     assert not reaches("n7")
+    weft("lab", "down")
+    weft("lab", "up", "--nodes", "3", "--topology", "links:0-1")
+    assert reaches("n1") and not reaches("n2")
 
 
 def daemons():
@@ -396,10 +401,12 @@ def daemons():
         pid = json.loads(weft("status", "--node", names[1], "--json").stdout)["pid"]
         os.kill(pid, signal.SIGSTOP)
         send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-        send += "for _ in range(500): s.sendto(bytes(1000), ('10.79.0.2', 9))"
+        send += "for _ in range(2000): s.sendto(bytes(1000), ('10.79.0.2', 9))"
         command = ["ip", "netns", "exec", names[0], sys.executable, "-c", send]
         try:
             subprocess.run(command, check=True, timeout=LIMIT)
+            # More than is kept for it: in the end it is given up.
+            soon(lambda: reaches("10.79.0.3"))
             assert all(reaches("10.79.0.3") for _ in range(20)) and not reaches()
         finally:
             os.kill(pid, signal.SIGCONT)

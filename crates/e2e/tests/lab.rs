@@ -8,6 +8,7 @@ use std::time::Duration;
 use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(120);
+const ENDS: Duration = Duration::from_secs(130);
 const STATE: &str = "/run/weft/lab.json";
 
 /// What the cases of `lab_tools.py` run beside Python, from Debian's packages of similar names.
@@ -46,9 +47,11 @@ fn main() -> ExitCode {
         "storms",
         "returns",
     ];
-    let own = own.map(|case| Case::new(case.to_owned(), move || run("lab.py", case, &[])));
-    let with_tools = with_tools
-        .map(|case| Case::new(case.to_owned(), move || run("lab_tools.py", case, &TOOLS)));
+    let own =
+        own.map(|case| Case::new(case.to_owned(), move || run("lab.py", case, &[])).within(ENDS));
+    let with_tools = with_tools.map(|case| {
+        Case::new(case.to_owned(), move || run("lab_tools.py", case, &TOOLS)).within(ENDS)
+    });
     suite::main(own.into_iter().chain(with_tools).collect())
 }
 

@@ -31,13 +31,15 @@ pub struct Pace {
     packets: u64,
     of_tcp: u64,
     was_empty: bool,
+    /// What was read last was a flood.
+    is_flood: bool,
 }
 
 impl Pace {
     /// Without a limit, from `now` on.
     #[must_use]
     pub const fn new(now: Duration) -> Self {
-        Self { rate: RATE_MAX, since: now, packets: 0, of_tcp: 0, was_empty: true }
+        Self { rate: RATE_MAX, since: now, packets: 0, of_tcp: 0, was_empty: true, is_flood: false }
     }
 
     /// The queue was found empty.
@@ -53,9 +55,12 @@ impl Pace {
         }
         let packets = counters.packets_from_device - self.packets;
         let others = packets - (counters.tcp_from_device - self.of_tcp);
+        if packets > 0 {
+            self.is_flood = others * OTHERS >= packets;
+        }
         let rate = if self.was_empty {
             grown(self.rate, passed)
-        } else if others * OTHERS >= packets {
+        } else if self.is_flood {
             let nanoseconds = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
             let read = packets.saturating_mul(1_000_000_000) / nanoseconds;
             let (part, whole) = SHARE;
@@ -70,6 +75,7 @@ impl Pace {
             packets: counters.packets_from_device,
             of_tcp: counters.tcp_from_device,
             was_empty: false,
+            is_flood: self.is_flood,
         };
         Some(rate)
     }
@@ -154,6 +160,7 @@ mod tests {
     fn streams_of_tcp_and_senders_that_are_slower_are_not_held() {
         let mut flood = Flood::new();
         flood.go(50, 300_000, 200_000, true);
+        flood.go(30, 300_000, 0, true);
         assert_eq!(flood.rate, u64::from(RATE_MAX));
         let mut flood = Flood::new();
         flood.go(1_000, 150_000, 200_000, false);

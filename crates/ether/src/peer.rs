@@ -29,6 +29,10 @@ impl From<SendError> for Stop {
 /// A peer that takes nothing for so long has stalled: its node was stopped, say.
 pub const STALLS_AFTER: Duration = Duration::from_millis(20);
 
+/// After that nobody waits for it any longer: what is too much for it is lost, so that every wait
+/// has an end.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
+
 /// A packet on its way to a peer, perhaps to several.
 pub(crate) type Packet = Arc<[u8]>;
 
@@ -108,15 +112,30 @@ impl<E: Endpoint> PeerPort<E> {
     /// True when the device has to wait for it. For one that takes nothing at all it does not wait
     /// for long: others would wait with it.
     pub fn is_full(&self, now: Duration, limits: Limits) -> bool {
-        let stalls = now.saturating_sub(self.waits_since) >= STALLS_AFTER;
-        self.queue.len() >= if stalls { limits.queue_stalled } else { limits.queue }
+        let waited = now.saturating_sub(self.waits_since);
+        let room = if waited >= STALLS_AFTER { limits.queue_stalled } else { limits.queue };
+        self.queue.len() >= room && waited < GIVEN_UP_AFTER
     }
 
-    pub fn push(&mut self, packet: Packet, now: Duration) {
+    /// Keeps a packet until there is room; `false` when the peer was given up and has enough.
+    pub fn push(&mut self, packet: Packet, now: Duration, limits: Limits) -> bool {
         if self.queue.is_empty() {
             self.waits_since = now;
         }
-        self.queue.push_back(packet);
+        let waited = now.saturating_sub(self.waits_since);
+        let has_room = waited < GIVEN_UP_AFTER || self.queue.len() < limits.queue_stalled;
+        if has_room {
+            self.queue.push_back(packet);
+        }
+        has_room
+    }
+
+    /// Forgets what waits, but for a packet of which a part has left; returns how many.
+    pub fn forget_queue(&mut self) -> usize {
+        let kept = usize::from(self.sent > 0).min(self.queue.len());
+        let forgotten = self.queue.len() - kept;
+        self.queue.truncate(kept);
+        forgotten
     }
 
     /// Sends what waits, as far as there is room. Packets up to `eager` bytes go in messages.

@@ -15,7 +15,8 @@ use std::io;
 use std::time::Duration;
 
 use weft_fabric::{
-    Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Region, Side, Vpid, Window,
+    Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Region, SendError, Side, Vpid,
+    Window,
 };
 use zerocopy::IntoBytes;
 
@@ -151,8 +152,20 @@ impl<E: Endpoint> Port<E> {
 
     /// From now on only the nodes in `reach` get packets, or have theirs taken: links were cut, or
     /// mended. What was sent before and not taken yet is lost, as it is on a link.
-    pub const fn set_reach(&mut self, reach: Reach) {
+    pub fn set_reach(&mut self, reach: Reach, now: Duration) {
+        let mut has_gained = false;
+        for (node, peer) in &mut self.peers {
+            if !reach.has(*node) {
+                self.counters.lost += peer.forget_queue() as u64;
+            } else if !self.reach.has(*node) {
+                has_gained = true;
+            }
+        }
         self.reach = reach;
+        if has_gained {
+            // What hosts reported meanwhile did not come.
+            self.switch.appeared(now);
+        }
     }
 
     /// Whether `node` is there, and can be reached.
@@ -270,7 +283,9 @@ impl<E: Endpoint> Port<E> {
             }
             // What was sent of it goes on from there.
             Err(Stop::Full) => {
-                peer.push(Packet::from(packet), now);
+                if !peer.push(Packet::from(packet), now, self.limits) {
+                    self.counters.lost += 1;
+                }
                 self.waits = true;
             }
             Err(Stop::Gone) => self.counters.lost += 1,
@@ -287,7 +302,11 @@ impl<E: Endpoint> Port<E> {
         if packet.len() <= self.limits.eager_group_bytes && !waits {
             let message_bytes = self.endpoint.capabilities().message_bytes_max;
             let sent = fragments(packet, &mut 0, message_bytes, |header, parts| {
-                self.endpoint.send_multicast(group, header, parts).map(|_| ())
+                // Nobody, though somebody wants it: who is in the group is not known at the moment.
+                match self.endpoint.send_multicast(group, header, parts)? {
+                    0 => Err(SendError::WouldBlock),
+                    _ => Ok(()),
+                }
             });
             if sent.is_ok() {
                 self.counters.multicast += 1;

@@ -221,7 +221,12 @@ fn a_peer_that_does_not_look_stops_its_own_traffic_first() {
         given += 1;
     }
     assert_eq!(given, 32 + 1_024);
-    // It looks again: nothing is lost.
+    // In the end nobody waits for it, and what is too much is lost.
+    let much_later = NOW + Duration::from_secs(5);
+    assert!(net.ports[0].may_depart(much_later));
+    net.ports[0].depart(&big, much_later);
+    assert_eq!(net.ports[0].counters().lost, 1);
+    // It looks again: nothing else is lost.
     assert_eq!(net.settle()[1].len(), given);
     assert!(net.ports[0].may_depart(NOW));
 }
@@ -308,20 +313,36 @@ fn what_is_out_of_reach_gets_nothing_and_comes_back_as_it_was() {
     assert_eq!(net.settle()[1], [long(1)]);
     // The link between 0 and 1 is cut; what was on its way is lost.
     net.ports[0].depart(&long(2), NOW);
-    net.ports[0].set_reach(Reach::of_bits([0b101, 0, 0, 0]));
-    net.ports[1].set_reach(Reach::of_bits([0b110, 0, 0, 0]));
+    net.ports[0].set_reach(Reach::of_bits([0b101, 0, 0, 0]), NOW);
+    net.ports[1].set_reach(Reach::of_bits([0b110, 0, 0, 0]), NOW);
     net.ports[0].depart(&long(3), NOW);
     net.ports[0].depart(&all, NOW);
     net.ports[1].depart(&frame(of(0), of(1), &payload(100, 4)), NOW);
     assert_eq!(net.settle(), [vec![], vec![], vec![all.clone()]]);
     assert_eq!(net.ports[0].counters().unreachable, 1);
     for port in &mut net.ports {
-        port.set_reach(Reach::ALL);
+        port.set_reach(Reach::ALL, NOW);
     }
     net.ports[0].depart(&long(5), NOW);
     net.ports[0].depart(&all, NOW);
     assert_eq!(net.settle(), [vec![], vec![long(5), all.clone()], vec![all]]);
     assert!(net.complaints().is_empty());
+}
+
+#[test]
+fn who_joined_a_group_while_a_link_was_cut_is_asked_when_it_is_mended() {
+    let mut net = Net::new(2);
+    net.settle();
+    net.ports[0].tick(NOW, &mut |_| {});
+    let mut asked = 0;
+    net.ports[0].tick(NOW, &mut |_| asked += 1);
+    assert_eq!(asked, 0, "it asked already");
+    net.ports[0].set_reach(Reach::of_bits([1, 0, 0, 0]), NOW);
+    net.ports[0].tick(NOW, &mut |_| asked += 1);
+    assert_eq!(asked, 0, "nobody was gained");
+    net.ports[0].set_reach(Reach::ALL, NOW);
+    net.ports[0].tick(NOW, &mut |_| asked += 1);
+    assert!(asked > 0);
 }
 
 /// Runs the hostile node of the fuzz target.

@@ -37,21 +37,28 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Puts one of `rate` packets per second on `interface`, in the network namespace of the
-    /// calling thread, or finds the one that was put there.
+    /// That of `interface`, whether or not it has one, in the network namespace of the calling
+    /// thread.
+    ///
+    /// # Errors
+    /// [`NetdevError::Os`].
+    pub fn of(interface: &Interface) -> Result<Self, NetdevError> {
+        let name = interface.name().to_owned();
+        let index = i32::try_from(interface.index()?).unwrap_or(i32::MAX);
+        let netlink = Netlink::open().map_err(|errno| failed(&name, errno))?;
+        Ok(Self { netlink, index, name })
+    }
+
+    /// Puts one of `rate` packets per second there, or changes the one that was put there.
     ///
     /// # Errors
     /// [`NetdevError::Os`]: `ENOENT` when the kernel has no `tbf`, `EEXIST` when somebody else set
     /// the queueing discipline of the interface.
-    pub fn on(interface: &Interface, rate: u32) -> Result<Self, NetdevError> {
-        let name = interface.name().to_owned();
-        let index = i32::try_from(interface.index()?).unwrap_or(i32::MAX);
-        let netlink = Netlink::open().map_err(|errno| failed(&name, errno))?;
-        let limit = Self { netlink, index, name };
-        if limit.set(rate).is_err() {
-            limit.ask(rate, NLM_F_CREATE | NLM_F_EXCL)?;
+    pub fn put(&self, rate: u32) -> Result<(), NetdevError> {
+        match self.set(rate) {
+            Ok(()) => Ok(()),
+            Err(_) => self.ask(rate, NLM_F_CREATE | NLM_F_EXCL),
         }
-        Ok(limit)
     }
 
     /// Changes it to `rate` packets per second; what waits goes on waiting.

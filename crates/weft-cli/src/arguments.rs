@@ -31,7 +31,7 @@ Examples:
   weft daemon                 serve in the foreground until SIGINT or SIGTERM
   weft daemon --background    serve in the background, return when it answers
   sudo weft daemon            serve all users of the machine at /run/weft/default.sock
-  sudo weft daemon --node b --device 1,netns=blue,segment=/run/weft/default.sock
+  sudo weft daemon --node b --device 1,netns=blue,segment=/run/weft/segment.sock
                               serve an Ethernet device that meets those of other daemons there";
 
 const DEVICE: &str = "NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET]";
@@ -158,7 +158,7 @@ pub struct DaemonArguments {
     pub background: bool,
     /// Serves the Ethernet device weft0 of node NODE of the fabric, 0 to 255: `5`, `5,mtu=9000`,
     /// `5,netns=NAME`; `stays` keeps it when the daemon ends; devices of several daemons meet at
-    /// one more daemon, whose socket is their `segment`. May be given several times
+    /// one more daemon for them alone, whose socket is their `segment`. May be given several times
     #[arg(long, value_name = DEVICE, value_parser = device)]
     pub device: Vec<weftd::DeviceSpec>,
     /// A step of going into the background

@@ -29,6 +29,7 @@ pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Res
     };
     let link = Link::between(state.node(a)?, state.node(b)?);
     topology.set(link, wanted == LinkState::Down)?;
+    super::ensure_daemon(&state, socket)?;
     state.cut = topology.cut().map(|Link(a, b)| (a, b)).collect();
     // Written down first: a daemon that starts again is told of it.
     state.store(socket)?;

@@ -42,6 +42,14 @@ const EXIT_EXEC_FAILED: u8 = 125;
 /// `weft lab`.
 pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(Some(NODE))?;
+    let _guard = match command {
+        LabCommand::Up(_) => {
+            daemon::prepare_directory(&socket)?;
+            State::guard(&socket)?
+        }
+        LabCommand::Link(_) | LabCommand::Down => State::guard(&socket)?,
+        LabCommand::Exec(_) | LabCommand::Status { .. } => None,
+    };
     match command {
         LabCommand::Up(arguments) => up(arguments, &socket, configuration),
         LabCommand::Exec(arguments) => match exec(arguments, &socket) {
@@ -83,7 +91,6 @@ fn up(
     let shape = link::shape(&arguments.topology)?;
     let nodes = shape.topology(arguments.nodes)?.nodes();
     ensure!(nodes <= NODES_MAX, "a lab has up to {NODES_MAX} nodes; {shape} has {nodes}");
-    daemon::prepare_directory(socket)?;
     let wanted = State::new(nodes, arguments.mtu, &shape);
     let mut state = match State::load(socket)? {
         Some(state) => {
@@ -137,10 +144,9 @@ fn up(
         daemon::start(socket, &configuration.options, &devices)?;
     }
     wait_for_devices(socket)?;
-    let topology = state.topology()?;
-    if topology.cut().next().is_some() {
-        link::tell(&topology, socket)?;
-    }
+    // Also when nothing is cut: a shape may leave nodes apart, and who mended a link may have died
+    // before the daemon was told.
+    link::tell(&state.topology()?, socket)?;
     for node in 0..nodes {
         let set = || -> anyhow::Result<()> {
             let interface = Interface::named(INTERFACE)?;
@@ -208,8 +214,8 @@ fn exec(arguments: &LabExecArguments, socket: &ControlSocket) -> anyhow::Result<
     Err(error).with_context(|| format!("{} cannot be executed", program.display()))
 }
 
-fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
-    let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
+/// Says how the lab's daemon is started again.
+fn ensure_daemon(state: &State, socket: &ControlSocket) -> anyhow::Result<()> {
     ensure!(
         weftd::client::answers(&socket.path),
         "the lab's daemon does not answer; `weft lab up --nodes {} --mtu {} --topology {}` starts \
@@ -218,6 +224,12 @@ fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
         state.mtu,
         state.shape
     );
+    Ok(())
+}
+
+fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
+    let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
+    ensure_daemon(&state, socket)?;
     let devices = weftd::client::status(&socket.path)?.devices;
     if json {
         println!("{}", serde_json::to_string_pretty(&devices)?);

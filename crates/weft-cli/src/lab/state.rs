@@ -84,6 +84,20 @@ impl State {
         socket.path.with_extension("json")
     }
 
+    /// Whoever changes a lab holds this meanwhile, and others wait; nobody where no lab ever was.
+    pub fn guard(socket: &ControlSocket) -> anyhow::Result<Option<fs::File>> {
+        let file = socket.path.with_extension("guard");
+        let failed = || format!("{} cannot be locked", file.display());
+        match fs::File::create(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            opened => {
+                let opened = opened.with_context(failed)?;
+                opened.lock().with_context(failed)?;
+                Ok(Some(opened))
+            }
+        }
+    }
+
     /// The names of the nodes, for programs in them.
     pub fn hosts(socket: &ControlSocket) -> PathBuf {
         socket.path.with_extension("hosts")

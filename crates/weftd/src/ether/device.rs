@@ -130,7 +130,7 @@ impl Device {
     /// Links were cut, or mended: only the nodes in `reach` are there, and without any the
     /// interface has no link.
     pub fn set_reach(&mut self, reach: Reach) {
-        self.port.set_reach(reach);
+        self.port.set_reach(reach, now());
         if let Err(error) = self.tap.set_carrier(reach.is_more_than(self.node)) {
             tracing::warn!(node = self.node.0, "{error}");
         }
@@ -144,9 +144,12 @@ impl Device {
         }
         match limit.set(rate) {
             Ok(()) => self.rate = rate,
+            // The next change is another try.
             Err(error) => {
-                tracing::info!(node = self.node.0, "{error}: packets may be dropped in the device");
-                self.limit = None;
+                tracing::debug!(
+                    node = self.node.0,
+                    "{error}: packets may be dropped in the device"
+                );
             }
         }
     }

@@ -114,7 +114,7 @@ impl DeviceSpec {
             tap.set_persistent(self.stays)?;
             interface.set_up(true)?;
             tap.set_carrier(true)?;
-            let limit = if is_paced { self.limit(&interface) } else { None };
+            let limit = self.limit(&interface, is_paced);
             let site = Site::of(&interface)?;
             Ok((tap, limit, site))
         };
@@ -133,14 +133,19 @@ impl DeviceSpec {
     }
 
     /// A kernel without the queueing discipline has a device that drops what is too much.
-    fn limit(&self, interface: &Interface) -> Option<RateLimit> {
-        let limit = RateLimit::on(interface, pace::RATE_MAX);
+    fn limit(&self, interface: &Interface, is_paced: bool) -> Option<RateLimit> {
+        let limit = RateLimit::of(interface).and_then(|limit| {
+            if is_paced {
+                limit.put(pace::RATE_MAX)?;
+            } else {
+                // One that was left there is not to hold anything back; there may be none.
+                let _ = limit.set(pace::RATE_MAX);
+            }
+            Ok(limit)
+        });
         let node = self.node.0;
-        limit
-            .inspect_err(|error| {
-                tracing::info!(node, "{error}: floods may be dropped in the device")
-            })
-            .ok()
+        let told = |error: &_| tracing::info!(node, "{error}: floods may be dropped in the device");
+        limit.inspect_err(told).ok().filter(|_| is_paced)
     }
 }
 
