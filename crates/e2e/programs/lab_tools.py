@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 import lab
@@ -39,13 +40,19 @@ class Running:
         self.process.kill()
         self.process.communicate()
 
-    def until(self, text):
+    def until(self, text, within=60):
+        """What was printed up to `text`; a program that says nothing for so long is killed."""
         printed = ""
-        for line in self.process.stdout:
-            printed += line
-            if text in line:
-                return printed
-        raise AssertionError(f"no {text!r} in {printed!r}")
+        timer = threading.Timer(within, self.process.kill)
+        timer.start()
+        try:
+            for line in self.process.stdout:
+                printed += line
+                if text in line:
+                    return printed
+        finally:
+            timer.cancel()
+        raise AssertionError(f"no {text!r} within {within} s in {printed!r}")
 
     def rest(self):
         return self.process.communicate(timeout=60)[0]
@@ -71,8 +78,9 @@ def counters(node):
 
 def settled(node):
     """The counters of a node once nothing comes any more."""
+    ends = time.monotonic() + 60
     while (before := counters(node)) != (time.sleep(0.3), counters(node))[1]:
-        pass
+        assert time.monotonic() < ends, "something comes for ever"
     return before
 
 
@@ -187,6 +195,45 @@ def agree(node):
         and received["packets"] == device["received"]
         and sent["dropped"] == sent["errors"] == received["dropped"] == received["errors"] == 0
     )
+
+
+def queues():
+    """Flows spread over the queues and stay in order; the other policies do what they say."""
+    lab.weft("lab", "down")
+    os.environ.update(WEFT_ETHER_QUEUES="3", WEFT_ETHER_LOOPS="2")
+    for steering in ("processor", "round-robin", "flow"):
+        os.environ["WEFT_ETHER_STEERING"] = steering
+        lab.weft("lab", "up", "--nodes", "2")
+        before = sent_by_queue(0)
+        tool(0, "taskset", "-c", 0, "ping", "-4", "-f", "-q", "-c", 600, "n1")
+        sent = [after - one for after, one in zip(sent_by_queue(0), before, strict=True)]
+        if steering == "round-robin":
+            assert min(sent) > 190, sent
+        else:
+            assert max(sent) > 590, f"{steering}: {sent}"
+        with Running(1, "iperf3", "-s", "-1", "--forceflush") as server:
+            server.until("Server listening")
+            tool(0, "iperf3", "-c", "n1", "-P", 16, "-n", "200M")
+        if steering == "flow":
+            assert min(sent_by_queue(0)) > 100 and min(sent_by_queue(1)) > 100
+            receiver = lab.Role(1, "numbers_come", 200_000).ready()
+            lab.Role(0, "numbers_go", "n1", 200_000).end()
+            assert receiver.end() == "all"
+            one_where_several_were()
+        lab.weft("lab", "down")
+
+
+def sent_by_queue(node):
+    return [queue["sent"] for queue in lab.devices()[node]["queues"]]
+
+
+def one_where_several_were():
+    """The interfaces stay when their daemon dies; another is told what they need."""
+    pid = json.loads(lab.weft("status", "--node", "lab", "--json").stdout)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    os.environ["WEFT_ETHER_QUEUES"] = "1"
+    ended = lab.weft("lab", "up", "--nodes", "2", check=False)
+    assert ended.returncode != 0 and "ether.queues" in ended.stderr, ended.stderr
 
 
 def bridged():

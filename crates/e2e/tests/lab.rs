@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         "mtus",
         "carrier",
         "statistics",
+        "queues",
         "bridged",
         "gateway",
         "floods",

@@ -8,10 +8,10 @@ use crate::counters::Counters;
 use crate::frame::Frame;
 use crate::offload::Offload;
 use crate::packet::Delivery;
-use crate::switch::Switch;
+use crate::switch::SharedSwitch;
 
 pub(crate) struct Arrival<'a> {
-    pub switch: &'a mut Switch,
+    pub switch: &'a SharedSwitch,
     pub counters: &'a mut Counters,
     pub complaint: &'a mut Option<String>,
     pub node: NodeId,
@@ -35,7 +35,8 @@ impl Arrival<'_> {
         let length = packet.length();
         let wanted = split(looked).and_then(|(offload, frame)| {
             offload.check(length.saturating_sub(Offload::BYTES)).map_err(|e| e.to_string())?;
-            self.switch.arrives(self.node, &frame, self.now).map_err(|error| error.to_string())
+            let arrives = self.switch.lock().arrives(self.node, &frame, self.now);
+            arrives.map_err(|error| error.to_string())
         });
         match wanted {
             Ok(true) => {

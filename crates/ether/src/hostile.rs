@@ -15,8 +15,10 @@ use crate::mac::MacAddress;
 use crate::message::{Advert, CLASS_TAKEN, Hello, Ring, tag};
 use crate::packet::Delivery;
 use crate::peer::Limits;
-use crate::port::{Port, Segment};
+use crate::port::Port;
 use crate::ring::SLOT_BYTES;
+use crate::segment::{Seat, Segment};
+use crate::switch::{SharedSwitch, Switch};
 
 const VICTIM: u16 = 1;
 const FRIEND: u16 = 0;
@@ -42,7 +44,10 @@ impl<E: Endpoint> Scene<E> {
             transport.open(&options).expect("the number is free")
         };
         let now = Duration::from_secs(1_000);
-        let port = |node| Port::new(open(node), Segment::Host, Limits::default(), now);
+        let port = |node| {
+            let switch = SharedSwitch::new(Switch::new(NodeId(node), now));
+            Port::new(open(node), Segment::Host { queues: 1 }, switch, Limits::default(), now)
+        };
         let (victim, friend, mut hostile) = (port(VICTIM), port(FRIEND), open(HOSTILE));
         let address = EndpointAddress::new(NodeId::LOCAL, Vpid(VICTIM));
         let at_victim = hostile.connect(address).expect("it is there");
@@ -50,7 +55,8 @@ impl<E: Endpoint> Scene<E> {
         let region = hostile.register(length).expect("memory");
         let key = hostile.grant(&region, Access::READ).expect("a grant");
         let mut scene = Self { victim, friend, hostile, at_victim, region, key, now };
-        scene.say(tag::HELLO, false, Hello::new(HOSTILE).as_bytes());
+        let hello = Hello::new(Seat { node: NodeId(HOSTILE), queue: 0 }, 1);
+        scene.say(tag::HELLO, false, hello.as_bytes());
         scene.settle();
         scene
     }

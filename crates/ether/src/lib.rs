@@ -9,6 +9,7 @@
 //! - [`switch`]: which way a frame goes.
 //! - [`query`]: the questions that a switch asks its hosts.
 //! - [`reach`]: which nodes a port reaches.
+//! - [`segment`]: where the ports of a network are, one for each queue.
 //! - [`message`]: what ports say to each other.
 //! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
 //! - [`packet`]: packets between rings and the device, which the kernel copies alone.
@@ -40,6 +41,7 @@ pub mod port;
 pub mod query;
 pub mod reach;
 pub mod ring;
+pub mod segment;
 pub mod switch;
 
 pub use counters::Counters;
@@ -50,6 +52,7 @@ pub use offload::{Offload, OffloadError};
 pub use pace::Pace;
 pub use packet::{Delivery, Space};
 pub use peer::{Limits, STALLS_AFTER};
-pub use port::{Port, Segment};
+pub use port::Port;
 pub use reach::Reach;
-pub use switch::{Departure, Switch};
+pub use segment::{Seat, Segment};
+pub use switch::{Departure, SharedSwitch, Switch};

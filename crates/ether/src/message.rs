@@ -4,11 +4,14 @@
 //! split into as many). Everything that comes is checked: who sends it may be hostile.
 
 use thiserror::Error;
+use weft_fabric::NodeId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::segment::Seat;
+
 /// The version of what is said here; ports of different ones do not talk.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Begins every greeting.
 const MAGIC: [u8; 4] = *b"wEth";
 
@@ -39,6 +42,8 @@ pub struct Hello {
     magic: [u8; 4],
     version: U16,
     node: U16,
+    queue: u8,
+    queues: u8,
 }
 
 /// Where packets lie that are too long for messages.
@@ -90,6 +95,12 @@ pub enum MessageError {
     /// A node says that it is another.
     #[error("a port that says it is node {0}, which it is not")]
     Node(u16),
+    /// Its device has more queues, or fewer.
+    #[error(
+        "a greeting of a device with {0} queues, where this one has {1}: all in a network need as \
+         many, set ether.queues"
+    )]
+    Queues(u8, u8),
     /// It comes from where no port can be.
     #[error("a message, but is no port of this network")]
     NoPort,
@@ -133,8 +144,8 @@ pub enum MessageError {
 /// A message, checked as far as it can be by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// See [`Hello`]: the node that it names.
-    Hello(u16),
+    /// See [`Hello`]: the port that it names, and how many queues its device has.
+    Hello(Seat, u8),
     /// A packet of so many bytes begins.
     First(u32, &'a [u8]),
     /// It goes on.
@@ -161,7 +172,8 @@ impl<'a> Message<'a> {
                 if hello.version != VERSION {
                     return Err(MessageError::Version(hello.version.get()));
                 }
-                Ok(Self::Hello(hello.node.get()))
+                let seat = Seat { node: NodeId(hello.node.get()), queue: hello.queue };
+                Ok(Self::Hello(seat, hello.queues))
             }
             tag::FIRST => {
                 let (bytes, rest) = U32::read_from_prefix(payload).map_err(|_| length)?;
@@ -177,10 +189,11 @@ impl<'a> Message<'a> {
 }
 
 impl Hello {
-    /// That of `node`.
+    /// That of the port of `seat`, one of `queues` of its device.
     #[must_use]
-    pub const fn new(node: u16) -> Self {
-        Self { magic: MAGIC, version: U16::new(VERSION), node: U16::new(node) }
+    pub const fn new(seat: Seat, queues: u8) -> Self {
+        let (version, node) = (U16::new(VERSION), U16::new(seat.node.0));
+        Self { magic: MAGIC, version, node, queue: seat.queue, queues }
     }
 }
 
@@ -190,9 +203,10 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        let hello = Hello::new(0x102);
-        assert_eq!(hello.as_bytes(), [b'w', b'E', b't', b'h', 1, 0, 2, 1]);
-        assert_eq!(Message::parse(tag::HELLO, hello.as_bytes()), Ok(Message::Hello(0x102)));
+        let seat = Seat { node: NodeId(0x102), queue: 3 };
+        let hello = Hello::new(seat, 4);
+        assert_eq!(hello.as_bytes(), [b'w', b'E', b't', b'h', 2, 0, 2, 1, 3, 4]);
+        assert_eq!(Message::parse(tag::HELLO, hello.as_bytes()), Ok(Message::Hello(seat, 4)));
         let ring = Ring { key: U64::new(9), slots: U32::new(32), slot_bytes: U32::new(69_632) };
         assert_eq!(Message::parse(tag::RING, ring.as_bytes()), Ok(Message::Ring(ring)));
         let advert = Advert { number: U32::new(7), length: U32::new(60) };
@@ -205,13 +219,13 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let length = |tag, bytes| Err(MessageError::Length { tag, bytes });
-        let hello = Hello::new(1);
-        assert_eq!(Message::parse(tag::HELLO, &hello.as_bytes()[1..]), length(tag::HELLO, 7));
+        let hello = Hello::new(Seat { node: NodeId(1), queue: 0 }, 1);
+        assert_eq!(Message::parse(tag::HELLO, &hello.as_bytes()[1..]), length(tag::HELLO, 9));
         let mut other = hello;
         other.magic[0] = 0;
         assert_eq!(Message::parse(tag::HELLO, other.as_bytes()), Err(MessageError::Magic));
-        let newer = Hello { version: U16::new(2), ..hello };
-        assert_eq!(Message::parse(tag::HELLO, newer.as_bytes()), Err(MessageError::Version(2)));
+        let newer = Hello { version: U16::new(9), ..hello };
+        assert_eq!(Message::parse(tag::HELLO, newer.as_bytes()), Err(MessageError::Version(9)));
         assert_eq!(Message::parse(tag::FIRST, &[1, 2, 3]), length(tag::FIRST, 3));
         assert_eq!(Message::parse(tag::MORE, &[]), length(tag::MORE, 0));
         assert_eq!(Message::parse(tag::RING, &[0; 17]), length(tag::RING, 17));

@@ -23,42 +23,69 @@ const GROWTH: (u32, u32) = (3, 2);
 /// Of the packets read, how many others than TCP's make a flood: one of so many.
 const OTHERS: u64 = 8;
 
-/// The rate of one device.
+/// The rate of one device, whose queues share the discipline.
 #[derive(Debug)]
 pub struct Pace {
     rate: u32,
     since: Duration,
+    /// What was read until then.
+    packets: u64,
+    of_tcp: u64,
+    /// What was read last was a flood.
+    is_flood: bool,
+    queues: Vec<Queue>,
+}
+
+/// What is known of one queue.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
     packets: u64,
     of_tcp: u64,
     was_empty: bool,
-    /// What was read last was a flood.
-    is_flood: bool,
+    /// Its reader sleeps until there is something.
+    rests: bool,
 }
 
 impl Pace {
-    /// Without a limit, from `now` on.
+    /// Without a limit, from `now` on, for a device with so many queues.
     #[must_use]
-    pub const fn new(now: Duration) -> Self {
-        Self { rate: RATE_MAX, since: now, packets: 0, of_tcp: 0, was_empty: true, is_flood: false }
+    pub fn new(queues: usize, now: Duration) -> Self {
+        let queue = Queue { was_empty: true, ..Queue::default() };
+        let queues = vec![queue; queues];
+        Self { rate: RATE_MAX, since: now, packets: 0, of_tcp: 0, is_flood: false, queues }
     }
 
-    /// The queue was found empty.
-    pub const fn is_empty(&mut self) {
-        self.was_empty = true;
+    /// A queue was read: all that came of it so far, and whether it was found empty.
+    pub fn read(&mut self, queue: u8, counters: &Counters, is_empty: bool) {
+        if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
+            queue.packets = counters.packets_from_device;
+            queue.of_tcp = counters.tcp_from_device;
+            queue.was_empty |= is_empty;
+            queue.rests = false;
+        }
+    }
+
+    /// The reader of a queue that is empty sleeps.
+    pub fn rests(&mut self, queue: u8) {
+        if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
+            queue.rests = true;
+        }
     }
 
     /// The rate that is due from now on, in packets per second, where it changes.
-    pub fn due(&mut self, now: Duration, counters: &Counters) -> Option<u32> {
+    pub fn due(&mut self, now: Duration) -> Option<u32> {
         let passed = now.saturating_sub(self.since);
         if passed < INTERVAL {
             return None;
         }
-        let packets = counters.packets_from_device - self.packets;
-        let others = packets - (counters.tcp_from_device - self.of_tcp);
+        let sum = |of: fn(&Queue) -> u64| self.queues.iter().map(of).sum::<u64>();
+        let (all, all_of_tcp) = (sum(|queue| queue.packets), sum(|queue| queue.of_tcp));
+        let packets = all - self.packets;
+        let others = packets - (all_of_tcp - self.of_tcp);
         if packets > 0 {
             self.is_flood = others * OTHERS >= packets;
         }
-        let rate = if self.was_empty {
+        self.rate = if self.queues.iter().all(|queue| queue.was_empty || queue.rests) {
             grown(self.rate, passed)
         } else if self.is_flood {
             let nanoseconds = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
@@ -69,15 +96,9 @@ impl Pace {
         } else {
             self.rate
         };
-        *self = Self {
-            rate,
-            since: now,
-            packets: counters.packets_from_device,
-            of_tcp: counters.tcp_from_device,
-            was_empty: false,
-            is_flood: self.is_flood,
-        };
-        Some(rate)
+        (self.since, self.packets, self.of_tcp) = (now, all, all_of_tcp);
+        self.queues.iter_mut().for_each(|queue| queue.was_empty = false);
+        Some(self.rate)
     }
 }
 
@@ -110,7 +131,7 @@ mod tests {
         fn new() -> Self {
             let now = Duration::from_secs(1);
             Self {
-                pace: Pace::new(now),
+                pace: Pace::new(1, now),
                 rate: u64::from(RATE_MAX),
                 waiting: 0,
                 dropped: 0,
@@ -129,10 +150,8 @@ mod tests {
                 self.waiting -= read;
                 self.counters.packets_from_device += read;
                 self.counters.tcp_from_device += if tcp { read } else { 0 };
-                if self.waiting == 0 {
-                    self.pace.is_empty();
-                }
-                if let Some(rate) = self.pace.due(self.now, &self.counters) {
+                self.pace.read(0, &self.counters, self.waiting == 0);
+                if let Some(rate) = self.pace.due(self.now) {
                     self.rate = u64::from(rate);
                 }
             }
@@ -175,5 +194,21 @@ mod tests {
         flood.go(2_000, 0, 10_000, false);
         assert_eq!(flood.rate, u64::from(RATE_MAX));
         assert_eq!(grown(RATE_MIN, Duration::from_secs(3_600)), RATE_MAX);
+    }
+
+    #[test]
+    fn a_flood_of_one_queue_counts_and_one_at_rest_does_not() {
+        let start = Duration::from_secs(1);
+        let mut pace = Pace::new(2, start);
+        let read = |packets| Counters { packets_from_device: packets, ..Counters::default() };
+        pace.rests(1);
+        for interval in 1..=3 {
+            pace.read(0, &read(u64::from(interval) * 500), true);
+            assert_eq!(pace.due(start + INTERVAL * interval), Some(RATE_MAX));
+        }
+        pace.read(0, &read(2_000), false);
+        pace.read(1, &read(500), true);
+        let rate = pace.due(start + INTERVAL * 4).expect("an interval is over");
+        assert_eq!(rate, 90_000, "nine tenths of 1,000 packets in 10 ms");
     }
 }

@@ -113,7 +113,7 @@ impl<E: Endpoint> PeerPort<E> {
     /// for long: others would wait with it.
     pub fn is_full(&self, now: Duration, limits: Limits) -> bool {
         let waited = now.saturating_sub(self.waits_since);
-        let room = if waited >= STALLS_AFTER { limits.queue_stalled } else { limits.queue };
+        let room = if waited >= STALLS_AFTER { limits.backlog_stalled } else { limits.backlog };
         self.queue.len() >= room && waited < GIVEN_UP_AFTER
     }
 
@@ -123,7 +123,7 @@ impl<E: Endpoint> PeerPort<E> {
             self.waits_since = now;
         }
         let waited = now.saturating_sub(self.waits_since);
-        let has_room = waited < GIVEN_UP_AFTER || self.queue.len() < limits.queue_stalled;
+        let has_room = waited < GIVEN_UP_AFTER || self.queue.len() < limits.backlog_stalled;
         if has_room {
             self.queue.push_back(packet);
         }
@@ -142,7 +142,7 @@ impl<E: Endpoint> PeerPort<E> {
     pub fn flush(
         &mut self,
         endpoint: &mut E,
-        own: NodeId,
+        own: Hello,
         limits: Limits,
         now: Duration,
     ) -> Result<(), Stop> {
@@ -158,11 +158,10 @@ impl<E: Endpoint> PeerPort<E> {
     }
 
     /// It must know of this port before anything else comes.
-    fn greet(&mut self, endpoint: &mut E, own: NodeId) -> Result<(), Stop> {
+    fn greet(&mut self, endpoint: &mut E, own: Hello) -> Result<(), Stop> {
         if !self.greeted {
-            let hello = Hello::new(own.0);
             let header = MessageHeader::tag(tag::HELLO);
-            endpoint.send_short(self.handle, header, &[hello.as_bytes()])?;
+            endpoint.send_short(self.handle, header, &[own.as_bytes()])?;
             self.greeted = true;
         }
         Ok(())
@@ -172,7 +171,7 @@ impl<E: Endpoint> PeerPort<E> {
     pub fn send(
         &mut self,
         endpoint: &mut E,
-        own: NodeId,
+        own: Hello,
         packet: &[u8],
         limits: Limits,
     ) -> Result<(), Stop> {
@@ -272,9 +271,9 @@ pub struct Limits {
     /// Places of the ring for one peer (004 section 2.1).
     pub slots: u32,
     /// Packets that may wait for one peer before the device is read no further.
-    pub queue: usize,
+    pub backlog: usize,
     /// The same for a peer that has taken none for [`STALLS_AFTER`].
-    pub queue_stalled: usize,
+    pub backlog_stalled: usize,
 }
 
 impl Default for Limits {
@@ -283,8 +282,8 @@ impl Default for Limits {
             eager_bytes: 480,
             eager_group_bytes: 2_048,
             slots: 32,
-            queue: 32,
-            queue_stalled: 1_024,
+            backlog: 32,
+            backlog_stalled: 1_024,
         }
     }
 }

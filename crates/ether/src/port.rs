@@ -15,8 +15,7 @@ use std::io;
 use std::time::Duration;
 
 use weft_fabric::{
-    Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Region, SendError, Side, Vpid,
-    Window,
+    Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Region, SendError, Side, Window,
 };
 use zerocopy::IntoBytes;
 
@@ -29,7 +28,8 @@ use crate::packet::{Delivery, HEAD_BYTES, Space};
 use crate::peer::{Limits, Packet, PeerPort, Stop, fragments};
 use crate::query;
 use crate::reach::Reach;
-use crate::switch::{Departure, Switch};
+use crate::segment::{Seat, Segment, fabric_group};
+use crate::switch::{Departure, SharedSwitch};
 
 /// How often tables are gone through for what is over.
 const AGE_EVERY: Duration = Duration::from_secs(1);
@@ -42,34 +42,15 @@ enum Input {
     Room,
 }
 
-/// How the ports of a network find each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Segment {
-    /// All are endpoints of one host, whose VPIDs are the numbers of their nodes.
-    Host,
-    /// Each is on its own node of the fabric, with this VPID (003 section 5.4.6: one is reserved).
-    Fabric(Vpid),
-}
-
-impl Segment {
-    /// The node whose port is at `address`, or `None` where no port can be.
-    #[must_use]
-    pub fn node_at(self, address: EndpointAddress) -> Option<NodeId> {
-        match self {
-            Self::Host => Some(NodeId(address.vpid.0)),
-            Self::Fabric(vpid) => (address.vpid == vpid).then_some(address.node),
-        }
-    }
-}
-
 /// Takes packets for the device.
 type Deliver<'a, E> = &'a mut dyn FnMut(Delivery<'_, <E as Endpoint>::Window>);
 
-/// The port of one node.
+/// The port of one node, or of one queue of its device.
 pub struct Port<E: Endpoint> {
     endpoint: E,
     segment: Segment,
-    switch: Switch,
+    own: Seat,
+    switch: SharedSwitch,
     limits: Limits,
     peers: BTreeMap<NodeId, PeerPort<E>>,
     joined: u64,
@@ -90,18 +71,26 @@ pub struct Port<E: Endpoint> {
 }
 
 impl<E: Endpoint> Port<E> {
-    /// The port at `endpoint`, whose place in `segment` says which node's it is.
+    /// The port at `endpoint`, whose place in `segment` says whose it is, with the switch of its
+    /// node.
     ///
     /// # Panics
     /// When no port of the segment can be there.
     #[must_use]
-    pub fn new(endpoint: E, segment: Segment, limits: Limits, now: Duration) -> Self {
-        let own = segment.node_at(endpoint.address()).expect("the endpoint is in the segment");
+    pub fn new(
+        endpoint: E,
+        segment: Segment,
+        switch: SharedSwitch,
+        limits: Limits,
+        now: Duration,
+    ) -> Self {
+        let own = segment.seat_at(endpoint.address()).expect("the endpoint is in the segment");
         let is_memory = endpoint.capabilities().window_is_memory;
         Self {
             endpoint,
             segment,
-            switch: Switch::new(own, now),
+            own,
+            switch,
             limits,
             peers: BTreeMap::new(),
             joined: 1 << Group::BROADCAST.number(),
@@ -123,8 +112,8 @@ impl<E: Endpoint> Port<E> {
         &self.counters
     }
 
-    /// Its tables.
-    pub const fn switch(&self) -> &Switch {
+    /// The switch of its node.
+    pub const fn switch(&self) -> &SharedSwitch {
         &self.switch
     }
 
@@ -164,7 +153,7 @@ impl<E: Endpoint> Port<E> {
         self.reach = reach;
         if has_gained {
             // What hosts reported meanwhile did not come.
-            self.switch.appeared(now);
+            self.switch.lock().appeared(now);
         }
     }
 
@@ -218,7 +207,7 @@ impl<E: Endpoint> Port<E> {
         let goes_there = frame.is_some_and(|frame| {
             self.reach.has(node)
                 && !frame.destination().is_group()
-                && self.switch.departs(&frame, now) == Ok(Departure::Node(node))
+                && self.switch.lock().departs(&frame, now) == Ok(Departure::Node(node))
         });
         let advert = match goes_there && ring.region().write(place, head).is_ok() {
             true => ring.advert(head.len() + rest.len()),
@@ -242,33 +231,40 @@ impl<E: Endpoint> Port<E> {
         let frame = split(packet).map(|(_, frame)| frame);
         let is_tcp = frame.as_ref().is_ok_and(Frame::is_tcp);
         self.counters.departed(packet.len(), is_tcp);
-        let departure = frame
-            .and_then(|frame| self.switch.departs(&frame, now).map_err(|error| error.to_string()));
+        let departure = frame.and_then(|frame| {
+            let departs = self.switch.lock().departs(&frame, now);
+            Ok((departs.map_err(|error| error.to_string())?, frame))
+        });
+        let (departure, frame) = match departure {
+            Ok(departure) => departure,
+            Err(wrong) => {
+                self.counters.refused_here += 1;
+                self.complaint = Some(format!("a frame of this node's device is refused: {wrong}"));
+                return;
+            }
+        };
         match departure {
-            Ok(Departure::Nobody) => self.counters.filtered += 1,
-            Ok(Departure::Node(node)) => match self.is_within(node) {
+            Departure::Nobody => self.counters.filtered += 1,
+            Departure::Node(node) => match self.is_within(node) {
                 true => self.send_to(node, packet, now),
                 false => self.counters.unreachable += 1,
             },
-            Ok(Departure::Some(group, nodes)) => {
+            Departure::Some(nodes) => {
+                let group = fabric_group(frame.destination(), frame.vlan(), self.own.queue);
                 let there = nodes.into_iter().filter(|node| self.is_within(*node));
                 let there: Vec<NodeId> = there.collect();
                 self.send_to_several(group, &there, packet, now);
             }
-            Ok(Departure::All) => {
+            Departure::All => {
                 let all: Vec<NodeId> =
                     self.peers.keys().copied().filter(|node| self.is_within(*node)).collect();
                 self.send_to_several(Group::BROADCAST, &all, packet, now);
-            }
-            Err(wrong) => {
-                self.counters.refused_here += 1;
-                self.complaint = Some(format!("a frame of this node's device is refused: {wrong}"));
             }
         }
     }
 
     fn send_to(&mut self, node: NodeId, packet: &[u8], now: Duration) {
-        let own = self.switch.own();
+        let own = self.hello_of_own();
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let sent = if peer.queued() == 0 {
             peer.send(&mut self.endpoint, own, packet, self.limits)
@@ -337,9 +333,13 @@ impl<E: Endpoint> Port<E> {
         count
     }
 
+    fn hello_of_own(&self) -> Hello {
+        Hello::new(self.own, self.segment.queues())
+    }
+
     /// Tells all that are there; whoever comes later tells this one.
     fn announce(&mut self) {
-        let hello = Hello::new(self.switch.own().0);
+        let hello = self.hello_of_own();
         let header = MessageHeader::tag(tag::HELLO);
         let told = self.endpoint.send_multicast(Group::BROADCAST, header, &[hello.as_bytes()]);
         self.announced = told.is_ok();
@@ -355,7 +355,7 @@ impl<E: Endpoint> Port<E> {
                 }
             }
             Input::Taken { source, taken } => {
-                let node = self.segment.node_at(source);
+                let node = self.node_at(source);
                 if let Some(peer) = node.and_then(|node| self.peers.get_mut(&node))
                     && let Err(wrong) = peer.taken(taken)
                 {
@@ -384,20 +384,19 @@ impl<E: Endpoint> Port<E> {
         now: Duration,
         deliver: Deliver<'_, E>,
     ) -> Result<(), MessageError> {
-        let Some(node) = self.segment.node_at(source) else {
-            return Err(MessageError::NoPort);
-        };
-        if let Message::Hello(named) = message {
-            if named != node.0 || node == self.switch.own() {
-                return Err(MessageError::Node(named));
-            }
-            self.hello(source, node, now);
-            return Ok(());
+        if let Message::Hello(named, queues) = message {
+            return self.greeted_by(source, named, queues, now);
         }
+        let node = match self.segment.seat_at(source) {
+            Some(Seat { node, queue }) if queue == self.own.queue => node,
+            // What is said to a group reaches the ports of all queues.
+            Some(_) if grouped => return Ok(()),
+            _ => return Err(MessageError::NoPort),
+        };
         // Whoever speaks without a greeting began before this port did; its greeting comes.
         let Some(peer) = self.peers.get_mut(&node) else { return Ok(()) };
         let arrival = Arrival {
-            switch: &mut self.switch,
+            switch: &self.switch,
             counters: &mut self.counters,
             complaint: &mut self.complaint,
             node,
@@ -406,7 +405,7 @@ impl<E: Endpoint> Port<E> {
         };
         let assembly = if grouped { &mut peer.grouped } else { &mut peer.alone };
         match message {
-            Message::Hello(_) => {}
+            Message::Hello(..) => {}
             Message::First(length, bytes) => {
                 if let Some(packet) = assembly.first(length, bytes)? {
                     arrival.of(packet, Delivery::Bytes(packet), deliver);
@@ -432,36 +431,62 @@ impl<E: Endpoint> Port<E> {
         Ok(())
     }
 
+    /// The node whose port at `address` is of the same queue as this one.
+    fn node_at(&self, address: EndpointAddress) -> Option<NodeId> {
+        let seat = self.segment.seat_at(address).filter(|seat| seat.queue == self.own.queue);
+        seat.map(|seat| seat.node)
+    }
+
+    /// A port at `source` says which it is.
+    fn greeted_by(
+        &mut self,
+        source: EndpointAddress,
+        named: Seat,
+        queues: u8,
+        now: Duration,
+    ) -> Result<(), MessageError> {
+        if queues != self.segment.queues() {
+            return Err(MessageError::Queues(queues, self.segment.queues()));
+        }
+        if self.segment.seat_at(source) != Some(named) || named == self.own {
+            return Err(MessageError::Node(named.node.0));
+        }
+        if named.queue == self.own.queue {
+            self.meet(source, named.node, now);
+        }
+        Ok(())
+    }
+
     /// A port is there: it is told of this one, and gets what hosts here want said again.
-    fn hello(&mut self, source: EndpointAddress, node: NodeId, now: Duration) {
+    fn meet(&mut self, source: EndpointAddress, node: NodeId, now: Duration) {
         if self.peers.contains_key(&node) {
             return;
         }
         // One that is gone already is no mistake.
         let Ok(handle) = self.endpoint.connect(source) else { return };
-        let own = self.switch.own();
+        let own = self.hello_of_own();
         let mut peer = PeerPort::new(node, handle);
         if peer.flush(&mut self.endpoint, own, self.limits, now).is_err() {
             self.waits = true;
         }
         self.peers.insert(node, peer);
-        self.switch.appeared(now);
+        self.switch.lock().appeared(now);
     }
 
     fn down(&mut self, address: EndpointAddress) {
-        let Some(node) = self.segment.node_at(address) else { return };
+        let Some(node) = self.node_at(address) else { return };
         if let Some(peer) = self.peers.remove(&node) {
             self.counters.lost += peer.queued() as u64;
             if let Some(key) = peer.key() {
                 // Nobody is left to use it.
                 let _ = self.endpoint.revoke(key);
             }
-            self.switch.lost(node);
+            self.switch.lock().lost(node);
         }
     }
 
     fn flush(&mut self, now: Duration) {
-        let own = self.switch.own();
+        let own = self.hello_of_own();
         self.waits = false;
         for peer in self.peers.values_mut() {
             if peer.flush(&mut self.endpoint, own, self.limits, now).is_err() {
@@ -473,22 +498,22 @@ impl<E: Endpoint> Port<E> {
     /// Does what is due by the clock: asks the hosts behind the device what they want, forgets what
     /// is over, joins and leaves groups of the fabric. To be called about once a second.
     pub fn tick(&mut self, now: Duration, deliver: Deliver<'_, E>) {
-        if self.switch.asks(now) {
-            for query in query::all(self.switch.own()) {
+        if self.switch.lock().asks(now) {
+            for query in query::all(self.own.node) {
                 self.counters.delivered(query.len());
                 deliver(Delivery::Bytes(&query));
             }
         }
         if now >= self.age_at {
             self.age_at = now + AGE_EVERY;
-            self.switch.age(now);
+            self.switch.lock().age(now);
         }
         self.join(now);
     }
 
     /// Is in the groups of the fabric that its hosts want.
     fn join(&mut self, now: Duration) {
-        let wanted = self.switch.joined(now);
+        let wanted = self.switch.lock().joined(self.own.queue, now);
         let differ = wanted ^ self.joined;
         for number in (0..Group::BROADCAST.number()).filter(|number| differ >> number & 1 == 1) {
             let Some(group) = Group::new(number) else { continue };

@@ -6,15 +6,16 @@
 //! nothing can go in circles.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weft_fabric::{Group, NodeId};
+use weft_fabric::NodeId;
 
 use crate::forwarding::{Forwarding, Place, SourceError};
 use crate::frame::Frame;
 use crate::groups::{Audience, Groups};
-use crate::mac::MacAddress;
 use crate::membership::heard;
+use crate::segment::fabric_group;
 
 /// Where a frame of the own device goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,10 +24,29 @@ pub enum Departure {
     Nobody,
     /// To one node.
     Node(NodeId),
-    /// To some, who joined this group of the fabric, perhaps with others.
-    Some(Group, BTreeSet<NodeId>),
+    /// To some, who want this group; on the fabric perhaps to others, too.
+    Some(BTreeSet<NodeId>),
     /// To every node.
     All,
+}
+
+/// The switch of a node whose device has several queues, each with a port of its own: what one
+/// learns, the others know.
+#[derive(Clone, Debug)]
+pub struct SharedSwitch(Arc<Mutex<Switch>>);
+
+impl SharedSwitch {
+    /// `switch`, for several.
+    #[must_use]
+    pub fn new(switch: Switch) -> Self {
+        Self(Arc::new(Mutex::new(switch)))
+    }
+
+    /// The switch, for one alone and a moment.
+    pub fn lock(&self) -> MutexGuard<'_, Switch> {
+        // Whoever panicked with it has left tables that are at worst incomplete.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The switch of one node.
@@ -79,11 +99,7 @@ impl Switch {
                     Place::Here => None,
                 };
                 let nodes: BTreeSet<NodeId> = places.into_iter().filter_map(node).collect();
-                if nodes.is_empty() {
-                    Departure::Nobody
-                } else {
-                    Departure::Some(fabric_group(destination, vlan), nodes)
-                }
+                if nodes.is_empty() { Departure::Nobody } else { Departure::Some(nodes) }
             }
         })
     }
@@ -119,15 +135,15 @@ impl Switch {
         })
     }
 
-    /// The groups of the fabric that this node has to be a member of, a bit each: that of
+    /// The groups of the fabric that the port of `queue` has to be a member of, a bit each: that of
     /// everybody, those onto which wanted ones fall, and all of them for a router.
     #[must_use]
-    pub fn joined(&self, now: Duration) -> u64 {
+    pub fn joined(&self, queue: u8, now: Duration) -> u64 {
         const EVERYBODY: u64 = 1 << 63;
         let mut joined = EVERYBODY;
         for (group, vlan, places) in self.groups.list(now) {
             if places.contains(&Place::Here) {
-                joined |= 1 << fabric_group(group, vlan).number();
+                joined |= 1 << fabric_group(group, vlan, queue).number();
             }
         }
         if self.groups.wants_all(Place::Here, now) { u64::MAX } else { joined }
@@ -169,22 +185,11 @@ impl Switch {
     }
 }
 
-/// The group of the fabric for frames to `group` in `vlan`: there are 63 beside that of everybody,
-/// which several share; receivers tell them apart by the frame.
-#[must_use]
-pub fn fabric_group(group: MacAddress, vlan: u16) -> Group {
-    // FNV-1a: spreads neighbouring addresses, and is the same on all nodes.
-    let bytes = group.0.into_iter().chain(vlan.to_be_bytes());
-    let hash = bytes
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    let number = (hash ^ (hash >> 16)) % u32::from(Group::COUNT - 1);
-    u8::try_from(number).ok().and_then(Group::new).unwrap_or(Group::BROADCAST)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::groups::LEARN_FOR;
+    use crate::mac::MacAddress;
 
     const START: Duration = Duration::from_secs(1_000);
     const GROUP: [u8; 6] = [1, 0, 0x5e, 1, 2, 3];
@@ -250,25 +255,18 @@ mod tests {
     fn groups_go_to_those_who_asked() {
         let (mut here, mut there) = (switch(), Switch::new(NodeId(1), START - LEARN_FOR));
         let data = frame(GROUP, of(7));
-        let fabric = fabric_group(MacAddress(GROUP), 0);
+        let fabric = fabric_group(MacAddress(GROUP), 0, 2);
         assert_eq!(departs(&mut here, &data), Departure::Nobody);
-        assert_eq!(there.joined(START), 1 << 63);
+        assert_eq!(there.joined(2, START), 1 << 63);
         assert_eq!(departs(&mut there, &report(of(1))), Departure::All, "switches live by it");
-        assert_eq!(there.joined(START), 1 << 63 | 1 << fabric.number());
+        assert_eq!(there.joined(2, START), 1 << 63 | 1 << fabric.number());
         assert_eq!(arrives(&mut here, 1, &report(of(1))), Ok(true), "no router is known");
-        let some = Departure::Some(fabric, BTreeSet::from([NodeId(1)]));
+        let some = Departure::Some(BTreeSet::from([NodeId(1)]));
         assert_eq!(departs(&mut here, &data), some);
         assert_eq!(arrives(&mut there, 7, &data), Ok(true));
         assert_eq!(arrives(&mut here, 1, &frame(GROUP, of(1))), Ok(false), "not wanted here");
         assert_eq!(departs(&mut there, &frame(GROUP, of(1))), Departure::Nobody);
         here.lost(NodeId(1));
         assert_eq!(departs(&mut here, &data), Departure::Nobody);
-    }
-
-    #[test]
-    fn groups_spread_over_those_of_the_fabric() {
-        let all = (0..=255).map(|last| fabric_group(MacAddress([1, 0, 0x5e, 1, 1, last]), 0));
-        let numbers: BTreeSet<u8> = all.map(Group::number).collect();
-        assert!(numbers.len() > 55 && !numbers.contains(&63), "{numbers:?}");
     }
 }

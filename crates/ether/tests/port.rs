@@ -11,7 +11,10 @@ use proptest::prelude::*;
 use weft_ether::groups::LEARN_FOR;
 use weft_ether::hostile::fuzz_port;
 use weft_ether::message::Hello;
-use weft_ether::{Delivery, Limits, MacAddress, Port, Reach, STALLS_AFTER, Segment, Space};
+use weft_ether::{
+    Delivery, Limits, MacAddress, Port, Reach, STALLS_AFTER, Seat, Segment, SharedSwitch, Space,
+    Switch,
+};
 use weft_fabric::{Endpoint, EndpointOptions, MessageHeader, NodeId, Transport, Vpid, Window};
 use weft_transport_shm::{Parameters, ShmTransport};
 
@@ -41,14 +44,29 @@ impl Net {
         net
     }
 
-    fn endpoint(&self, node: u16) -> ShmEndpoint {
-        let options = EndpointOptions { vpid: Vpid(node), ..EndpointOptions::default() };
+    fn endpoint(&self, vpid: u16) -> ShmEndpoint {
+        let options = EndpointOptions { vpid: Vpid(vpid), ..EndpointOptions::default() };
         self.transport.open(&options).expect("the number is free")
+    }
+
+    /// The ports of a node whose device has several queues.
+    fn add_queues(&mut self, node: u16, queues: u8) {
+        let switch = SharedSwitch::new(Switch::new(NodeId(node), NOW - LEARN_FOR));
+        let segment = Segment::Host { queues };
+        for queue in 0..queues {
+            let vpid = segment.vpid_of(Seat { node: NodeId(node), queue }).expect("there is one");
+            let (endpoint, switch) = (self.endpoint(vpid.0), switch.clone());
+            let port = Port::new(endpoint, segment, switch, Limits::default(), NOW - LEARN_FOR);
+            self.ports.push(port);
+        }
+        self.settle();
     }
 
     fn add(&mut self, node: u16, limits: Limits) {
         let endpoint = self.endpoint(node);
-        self.ports.push(Port::new(endpoint, Segment::Host, limits, NOW - LEARN_FOR));
+        let switch = SharedSwitch::new(Switch::new(NodeId(node), NOW - LEARN_FOR));
+        let segment = Segment::Host { queues: 1 };
+        self.ports.push(Port::new(endpoint, segment, switch, limits, NOW - LEARN_FOR));
         self.settle();
     }
 
@@ -79,6 +97,10 @@ fn frame(to: MacAddress, from: MacAddress, payload: &[u8]) -> Vec<u8> {
 
 fn of(node: u16) -> MacAddress {
     MacAddress::of_node(NodeId(node))
+}
+
+fn hello_of(node: u16, queues: u8) -> Hello {
+    Hello::new(Seat { node: NodeId(node), queue: 0 }, queues)
 }
 
 fn payload(length: usize, seed: u8) -> Vec<u8> {
@@ -295,7 +317,7 @@ fn a_forged_address_is_refused_and_named() {
     let mut hostile = net.endpoint(9);
     let to = hostile.connect(weft_fabric::EndpointAddress::new(NodeId::LOCAL, Vpid(1)));
     let to = to.expect("it is there");
-    hostile.send_short(to, MessageHeader::tag(1), &[Hello::new(9).as_bytes()]).expect("room");
+    hostile.send_short(to, MessageHeader::tag(1), &[hello_of(9, 1).as_bytes()]).expect("room");
     let packet = frame(of(1), of(2), &[0; 50]);
     let length = u32::try_from(packet.len()).expect("short").to_le_bytes();
     hostile.send_short(to, MessageHeader::tag(2), &[&length, &packet]).expect("room");
@@ -371,4 +393,57 @@ proptest! {
     fn whatever_a_node_says_hurts_nobody(script in prop::collection::vec(any::<u8>(), 0..1_000)) {
         hostile(&script);
     }
+}
+
+/// What came at the ports of each of `nodes` devices with three queues: queue and packet.
+fn by_node(came: Vec<Vec<Vec<u8>>>, nodes: usize) -> Vec<Vec<(usize, Vec<u8>)>> {
+    let mut all = vec![Vec::new(); nodes];
+    for (port, packets) in came.into_iter().enumerate() {
+        all[port / 3].extend(packets.into_iter().map(|packet| (port % 3, packet)));
+    }
+    all
+}
+
+#[test]
+fn queues_talk_to_their_like_and_share_what_they_know() {
+    let mut net = Net::new(0);
+    (0..3).for_each(|node| net.add_queues(node, 3));
+    assert_eq!(net.complaints(), Vec::<String>::new());
+    let guest = MacAddress([2, 0, 0, 0, 0, 9]);
+    for queue in 0..3_usize {
+        for size in [46, 9_000, 60_000] {
+            let there = frame(of(1), of(0), &payload(size, 3));
+            net.ports[queue].depart(&there, NOW);
+            let came = by_node(net.settle(), 3);
+            assert!(came[1] == [(queue, there)], "{size} bytes on queue {queue}");
+            assert!(came[0].is_empty() && came[2].is_empty());
+        }
+        let all = frame(MacAddress([0xff; 6]), of(0), &payload(46, 4));
+        net.ports[queue].depart(&all, NOW);
+        let came = by_node(net.settle(), 3);
+        let once = [(queue, all)];
+        assert!(came[1] == once && came[2] == once, "once to each, on queue {queue}");
+        assert!(came[0].is_empty());
+    }
+    // One queue hears of an address, another knows it.
+    net.ports[8].depart(&frame(of(1), guest, &payload(46, 5)), NOW);
+    net.settle();
+    let to_guest = frame(guest, of(1), &payload(46, 6));
+    net.ports[3].depart(&to_guest, NOW);
+    let came = by_node(net.settle(), 3);
+    assert!(came[0].is_empty() && came[2] == [(0, to_guest)], "it is not flooded");
+    assert_eq!(net.complaints(), Vec::<String>::new());
+}
+
+#[test]
+fn devices_with_other_numbers_of_queues_do_not_talk() {
+    let mut net = Net::new(0);
+    net.add_queues(0, 1);
+    net.add_queues(1, 2);
+    let complaints = net.complaints();
+    let named = complaints.iter().any(|complaint| complaint.contains("set ether.queues"));
+    assert!(named, "{complaints:?}");
+    net.ports[0].depart(&frame(of(1), of(0), &payload(46, 5)), NOW);
+    assert!(net.settle().iter().all(Vec::is_empty));
+    assert_eq!(net.ports[0].counters().unreachable, 1);
 }

@@ -1,21 +1,24 @@
 //! Layer 1: the kernel's side of an Ethernet device.
 //!
 //! - [`tap`]: a TAP device, which gives and takes frames with the kernel's header of offloads.
+//! - [`steering`]: which of its queues a packet goes to.
 //! - [`interface`]: settings of a network interface: up, MTU, addresses.
 //! - [`addresses`]: the addresses of one, kept up to date.
 //! - [`rate`]: a limit of packets per second in front of its queue.
 //! - [`namespace`]: network namespaces with names, as `ip netns` keeps them.
 //! - [`room`]: what else a program there sees of the machine.
 //!
-//! May depend on nothing of weft. `unsafe` is in `sys` alone: the ioctls of the kernel's
-//! `if_tun.h` and `if.h`. Linux only.
+//! May depend on nothing of weft. `unsafe` is in `sys`, the ioctls of the kernel's `if_tun.h`
+//! and `if.h`, and in `bpf` alone. Linux only.
 
 pub mod addresses;
+mod bpf;
 pub mod interface;
 pub mod namespace;
 mod netlink;
 pub mod rate;
 pub mod room;
+pub mod steering;
 mod sys;
 pub mod tap;
 

@@ -85,6 +85,8 @@ of_tap_by_place! {
     set_header_bytes = 0x4004_54d8;
     /// TUNSETVNETLE: that header is little endian.
     set_little_endian = 0x4004_54dc;
+    /// TUNSETSTEERINGEBPF: the program that chooses a queue; the kernel's own choice with -1.
+    set_steering = 0x8004_54e0;
     /// TUNSETCARRIER: whether the device has a link.
     set_carrier = 0x4004_54e2;
 }

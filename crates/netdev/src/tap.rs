@@ -5,13 +5,14 @@
 //! super-packets of up to 64 KB without checksums, whatever the MTU (000 section 3.8).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::interface::name_of;
 use crate::netlink::errno_of;
+use crate::steering::Steering;
 use crate::{NetdevError, sys};
 
 /// Bytes of the header in front of each frame.
@@ -20,6 +21,7 @@ pub const HEADER_BYTES: i32 = 12;
 const TAP: u16 = 0x0002;
 const NO_PACKET_INFORMATION: u16 = 0x1000;
 const OFFLOAD_HEADER: u16 = 0x4000;
+const SEVERAL_QUEUES: u16 = 0x0100;
 
 /// What the kernel may leave to the device; its `TUN_F_` numbers.
 mod offload {
@@ -52,16 +54,22 @@ pub enum Read {
 
 impl Tap {
     /// Makes the interface `name`, or attaches to the one that was left there, in the network
-    /// namespace of the calling thread. Packets are read and written without waiting.
+    /// namespace of the calling thread. Packets are read and written without waiting, each from and
+    /// to any of its `queues`: one for each TAP that this returns.
     ///
     /// # Errors
     /// [`NetdevError`], which says what is missing.
-    pub fn open(name: &str) -> Result<Self, NetdevError> {
+    pub fn open(name: &str, queues: u8) -> Result<Vec<Self>, NetdevError> {
+        (0..queues.max(1)).map(|_| Self::attach(name, queues > 1)).collect()
+    }
+
+    fn attach(name: &str, is_one_of_several: bool) -> Result<Self, NetdevError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let device = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
             .map_err(|errno| NetdevError::NoTun { errno })?;
         let mut request = sys::Request { name: name_of(name)?, data: [0; 24] };
-        let wanted = TAP | NO_PACKET_INFORMATION | OFFLOAD_HEADER;
+        let several = if is_one_of_several { SEVERAL_QUEUES } else { 0 };
+        let wanted = TAP | NO_PACKET_INFORMATION | OFFLOAD_HEADER | several;
         request.data[..2].copy_from_slice(&wanted.to_ne_bytes());
         let failed = |what: &str, errno| {
             NetdevError::from_call(format!("{what} {name}"), "CAP_NET_ADMIN", errno)
@@ -69,7 +77,10 @@ impl Tap {
         sys::attach(device.as_fd(), &mut request).map_err(|errno| match errno {
             Errno::BUSY => failed("another program has the device", errno),
             Errno::INVAL => {
-                failed("another interface, which is no TAP device, has the name", errno)
+                let other = "an interface has the name that is no TAP device, or has one queue \
+                             where several are wanted, or several for one (remove it, or set \
+                             ether.queues as it was):";
+                failed(other, errno)
             }
             errno => failed("making the TAP device", errno),
         })?;
@@ -107,6 +118,21 @@ impl Tap {
     pub fn set_persistent(&self, stays: bool) -> Result<(), NetdevError> {
         sys::set_persistent(self.as_fd(), usize::from(stays))
             .map_err(|errno| NetdevError::Os { what: format!("making {} stay", self.name), errno })
+    }
+
+    /// Which queue the kernel puts each packet into.
+    ///
+    /// # Errors
+    /// [`NetdevError`], which says what is missing.
+    pub fn steer(&self, steering: Steering) -> Result<(), NetdevError> {
+        let failed = |errno| {
+            let what = format!("choosing the queues of {} by {steering}", self.name);
+            NetdevError::from_call(what, "CAP_BPF", errno)
+        };
+        let program = steering.program().map_err(failed)?;
+        // No descriptor is longer than an int.
+        let number = program.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        sys::set_steering(self.as_fd(), number).map_err(failed)
     }
 
     /// Whether the interface has a link.

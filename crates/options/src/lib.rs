@@ -31,7 +31,7 @@ mod table;
 
 pub use build::{Builder, Problem};
 pub use nearest::nearest;
-pub use options::{CopyMethod, Options, Origin};
+pub use options::{CopyMethod, Options, Origin, QueueChoice};
 pub use table::{Category, Entry, Id, Kind, OTHER_VARIABLES, TABLE, Variable};
 
 #[cfg(test)]

@@ -44,6 +44,17 @@ impl fmt::Display for Origin {
     }
 }
 
+/// Which queue of a device a packet goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueChoice {
+    /// One for each flow.
+    Flow,
+    /// One for each processor that sends.
+    Processor,
+    /// One after the other.
+    RoundRobin,
+}
+
 /// How long copies are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMethod {
@@ -235,14 +246,30 @@ impl Options {
 
     /// Packets that wait for one node before its device is read no further.
     #[must_use]
-    pub fn ether_queue(&self) -> usize {
-        self.place(Id::EtherQueue)
+    pub fn ether_backlog(&self) -> usize {
+        self.place(Id::EtherBacklog)
     }
 
     /// Packets that wait for one node that takes none.
     #[must_use]
-    pub fn ether_queue_stalled(&self) -> usize {
-        self.place(Id::EtherQueueStalled)
+    pub fn ether_backlog_stalled(&self) -> usize {
+        self.place(Id::EtherBacklogStalled)
+    }
+
+    /// Queues of each Ethernet device.
+    #[must_use]
+    pub fn ether_queues(&self) -> usize {
+        self.place(Id::EtherQueues)
+    }
+
+    /// Which of them a packet goes to.
+    #[must_use]
+    pub fn ether_steering(&self) -> QueueChoice {
+        match self.setting(Id::EtherSteering).number {
+            1 => QueueChoice::Processor,
+            2 => QueueChoice::RoundRobin,
+            _ => QueueChoice::Flow,
+        }
     }
 
     /// Threads that serve the Ethernet devices; 0: as many as suit the machine.

@@ -39,10 +39,14 @@ pub enum Id {
     EtherEagerGroupBytes,
     /// `ether.slots`.
     EtherSlots,
-    /// `ether.queue`.
-    EtherQueue,
-    /// `ether.queue_stalled`.
-    EtherQueueStalled,
+    /// `ether.backlog`.
+    EtherBacklog,
+    /// `ether.backlog_stalled`.
+    EtherBacklogStalled,
+    /// `ether.queues`.
+    EtherQueues,
+    /// `ether.steering`.
+    EtherSteering,
     /// `ether.loops`.
     EtherLoops,
     /// `ether.pace`.
@@ -233,7 +237,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 24] = [
+pub const TABLE: [Entry; 26] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -396,8 +400,8 @@ pub const TABLE: [Entry; 24] = [
                ordered pair of nodes that talks, that is 2 MiB by default and 272 MiB at most.",
     },
     Entry {
-        id: Id::EtherQueue,
-        name: "ether.queue",
+        id: Id::EtherBacklog,
+        name: "ether.backlog",
         kind: integer(32, 1, 4_096),
         unit: "packets",
         category: Category::Ethernet,
@@ -405,8 +409,8 @@ pub const TABLE: [Entry; 24] = [
                Memory: up to 64 KiB each while they wait.",
     },
     Entry {
-        id: Id::EtherQueueStalled,
-        name: "ether.queue_stalled",
+        id: Id::EtherBacklogStalled,
+        name: "ether.backlog_stalled",
         kind: integer(1_024, 1, 65_536),
         unit: "packets",
         category: Category::Ethernet,
@@ -414,13 +418,33 @@ pub const TABLE: [Entry; 24] = [
                it. Memory: up to 64 KiB each while they wait, 64 MiB by default for each node.",
     },
     Entry {
+        id: Id::EtherQueues,
+        name: "ether.queues",
+        kind: integer(1, 1, 16),
+        unit: "queues",
+        category: Category::Ethernet,
+        text: "Queues of each Ethernet device, each with a port of its own, for the threads of \
+               ether.loops to share; the same on all nodes of a network, which has room for 256 \
+               on one host. Memory: that of ether.slots for each.",
+    },
+    Entry {
+        id: Id::EtherSteering,
+        name: "ether.steering",
+        kind: Kind::Choice { choices: &["flow", "processor", "round-robin"] },
+        unit: "",
+        category: Category::Ethernet,
+        text: "Which queue the kernel puts a packet into: by flow, which keeps each flow in order; \
+               by the processor that sends; one after the other. The last two need CAP_BPF, and \
+               let packets of a flow overtake each other (000 section 3.4). No memory.",
+    },
+    Entry {
         id: Id::EtherLoops,
         name: "ether.loops",
         kind: integer(0, 0, 64),
         unit: "threads",
         category: Category::Ethernet,
-        text: "Threads that serve the Ethernet devices of a daemon; a device has one of them, so \
-               that packets stay in order. 0: one for every two processors. No memory.",
+        text: "Threads that serve the Ethernet devices of a daemon; a queue of a device has one of \
+               them, so that packets stay in order. 0: one for every two processors. No memory.",
     },
     Entry {
         id: Id::EtherPace,

@@ -22,7 +22,7 @@ pub use ether::{DeviceSpec, INTERFACE, MTU_MAX, MTU_MIN};
 pub use server::serve;
 pub use status::{
     ConnectionStatus, DeviceStatus, EndpointStatus, ListenerStatus, PeerStatus, ProcessStatus,
-    Status,
+    QueueStatus, Status,
 };
 
 /// What a daemon is started with.

@@ -19,14 +19,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weft_channel::{Channel, Listener};
 use weft_fabric::NodeId;
-use weft_options::CopyMethod;
+use weft_netdev::steering::Steering;
+use weft_options::{CopyMethod, QueueChoice};
 use weft_socket::Limits;
 use weft_transport_shm::broker::Connector;
 use weft_transport_shm::broker::local::LocalBroker;
 use weft_transport_shm::lane::LaneLayout;
 use weft_wire::control::{Advice, CopyAdvice};
 
-use crate::ether::Devices;
+use crate::ether::{Devices, Service};
 use crate::node::{Node, Outgoing, ProcessId, Verdict};
 use crate::place::Place;
 use crate::{Config, calibration};
@@ -86,14 +87,21 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
         eager_bytes: options.ether_eager_bytes(),
         eager_group_bytes: options.ether_eager_group_bytes(),
         slots: options.ether_slots(),
-        queue: options.ether_queue(),
-        queue_stalled: options.ether_queue_stalled(),
+        backlog: options.ether_backlog(),
+        backlog_stalled: options.ether_backlog_stalled(),
     };
     let loops = match options.ether_loops() {
         0 => std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2),
         loops => loops,
     };
-    Devices::start(&config.devices, &broker, limits, loops, options.ether_pace()).map(Some)
+    let steering = match options.ether_steering() {
+        QueueChoice::Flow => Steering::Flow,
+        QueueChoice::Processor => Steering::Processor,
+        QueueChoice::RoundRobin => Steering::RoundRobin,
+    };
+    let queues = u8::try_from(options.ether_queues()).context("ether.queues")?;
+    let how = Service { limits, queues, steering, loops, is_paced: options.ether_pace() };
+    Devices::start(&config.devices, &broker, &how).map(Some)
 }
 
 /// Every waiting connection holds a descriptor.

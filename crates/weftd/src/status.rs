@@ -36,7 +36,7 @@ pub struct Status {
 
 /// An Ethernet device. Packets are counted once in each place, bytes with the 12 of their header of
 /// offloads.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// The node that it belongs to.
     pub node: u16,
@@ -72,6 +72,48 @@ pub struct DeviceStatus {
     pub addresses: Vec<(String, u16, u16, u64)>,
     /// Groups: address, VLAN, nodes that want it.
     pub groups: Vec<(String, u16, Vec<u16>)>,
+    /// Its queues.
+    #[serde(default)]
+    pub queues: Vec<QueueStatus>,
+}
+
+impl DeviceStatus {
+    /// Adds what another queue of the device has done.
+    pub(crate) fn add(&mut self, queue: Self) {
+        self.sent += queue.sent;
+        self.sent_bytes += queue.sent_bytes;
+        self.received += queue.received;
+        self.received_bytes += queue.received_bytes;
+        self.multicast += queue.multicast;
+        self.filtered += queue.filtered;
+        self.unreachable += queue.unreachable;
+        self.refused += queue.refused;
+        self.unwanted += queue.unwanted;
+        self.lost += queue.lost;
+        self.queues.extend(queue.queues);
+        self.queues.sort_by_key(|queue| queue.queue);
+        for peer in queue.peers {
+            match self.peers.iter_mut().find(|known| known.node == peer.node) {
+                Some(known) => {
+                    known.waiting += peer.waiting;
+                    known.active |= peer.active;
+                }
+                None => self.peers.push(peer),
+            }
+        }
+        self.peers.sort_by_key(|peer| peer.node);
+    }
+}
+
+/// A queue of a device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// Its number.
+    pub queue: u8,
+    /// Packets that the interface gave there.
+    pub sent: u64,
+    /// Packets that the interface got there.
+    pub received: u64,
 }
 
 /// Another node as a device sees it.

@@ -1,7 +1,8 @@
 //! The node's Ethernet devices: TAP on one side, a port of the fabric on the other.
 //!
-//! A thread serves its devices in one synchronous loop ([`turns`]), and a device has one thread:
-//! several on one flow would let packets overtake each other. Source: 003 section 5.4.6 (EXN).
+//! A device has one queue or several (000 section 3.3), each with a port of its own. A thread
+//! serves its queues in one synchronous loop ([`turns`]), and a queue has one thread: several on
+//! one flow would let packets overtake each other. Source: 003 section 5.4.6 (EXN).
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,33 +14,51 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
-use weft_ether::{Limits, MacAddress, Reach, pace};
+use weft_ether::{Limits, MacAddress, Reach, Segment, pace};
 use weft_fabric::NodeId;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
+use weft_netdev::steering::Steering;
 use weft_netdev::tap::Tap;
 use weft_transport_shm::broker::{Connector, remote::RemoteBroker};
 
 use self::device::Device;
 use self::network::{Network, Site};
+use self::queue::Queue;
 use crate::status::DeviceStatus;
 
 mod device;
 mod network;
+mod queue;
 mod turns;
 
 /// The name of the interface.
 pub const INTERFACE: &str = "weft0";
-/// Packets that may wait in the interface for this program.
+/// Packets that may wait in a queue of the interface for this program.
 const QUEUE_PACKETS: u32 = 10_000;
 
 /// The largest MTU: a TAP device takes one byte more; it is that of IPoIB's connected mode.
 pub const MTU_MAX: u32 = 65_520;
 /// The smallest that IPv4 works with (RFC 791).
 pub const MTU_MIN: u32 = 68;
-/// The highest number of a node: ports of one host are endpoints of one broker.
+/// The highest number of a node, and of a port: ports of one host are endpoints of one broker.
 const NODE_MAX: u16 = 255;
+
+/// How devices are served.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// What may wait, and where.
+    pub limits: Limits,
+    /// Queues of each device.
+    pub queues: u8,
+    /// Which of them a packet goes to.
+    pub steering: Steering,
+    /// Threads at most.
+    pub loops: usize,
+    /// Floods of datagrams are held back before they are dropped.
+    pub is_paced: bool,
+}
 
 /// A device that is to be served.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,19 +123,24 @@ impl fmt::Display for DeviceSpec {
 
 impl DeviceSpec {
     /// Makes the device, or attaches to the one that was left, and turns it on.
-    fn open(&self, is_paced: bool) -> anyhow::Result<(Tap, Option<RateLimit>, Site)> {
+    fn open(&self, how: &Service) -> anyhow::Result<(Vec<Tap>, Option<RateLimit>, Site)> {
         let open = || -> anyhow::Result<_> {
-            let tap = Tap::open(INTERFACE)?;
+            let taps = Tap::open(INTERFACE, how.queues)?;
+            let tap = taps.first().context("a device has a queue")?;
+            if how.queues > 1 {
+                tap.steer(how.steering)?;
+            }
             let interface = Interface::named(INTERFACE)?;
             interface.set_mac(MacAddress::of_node(self.node).0)?;
             interface.set_mtu(self.mtu)?;
             interface.set_queue(QUEUE_PACKETS)?;
             tap.set_persistent(self.stays)?;
+            // Before it is up: else the kernel makes room for 256 queues.
+            let limit = self.limit(&interface, how.is_paced);
             interface.set_up(true)?;
             tap.set_carrier(true)?;
-            let limit = self.limit(&interface, is_paced);
             let site = Site::of(&interface)?;
-            Ok((tap, limit, site))
+            Ok((taps, limit, site))
         };
         let node = self.node.0;
         match &self.namespace {
@@ -163,33 +187,47 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Makes the devices and serves them by up to `loops` threads, with ports that meet at
-    /// `broker`, or at the daemon of their segment; where `is_paced`, floods of datagrams are held
-    /// back before they are dropped.
+    /// Makes the devices and serves them, with ports that meet at `broker`, or at the daemon of
+    /// their segment.
     ///
     /// # Errors
     /// Names the device that cannot be made, and why.
     pub fn start(
         specs: &[DeviceSpec],
         broker: &Arc<dyn Connector>,
-        limits: Limits,
-        loops: usize,
-        is_paced: bool,
+        how: &Service,
     ) -> anyhow::Result<Self> {
-        let (mut devices, mut sites) = (Vec::new(), Vec::new());
-        devices.resize_with(loops.clamp(1, specs.len().max(1)), Vec::new);
-        let shares = devices.len();
+        let segment = Segment::Host { queues: how.queues };
+        let queues = usize::from(how.queues);
+        let (mut shares, mut sites) = (Vec::new(), Vec::new());
+        shares.resize_with(how.loops.clamp(1, (specs.len() * queues).max(1)), Vec::new);
+        let loops = shares.len();
         for (number, spec) in specs.iter().enumerate() {
-            let (tap, limit, site) = spec.open(is_paced)?;
+            let places = (NODE_MAX + 1) / u16::from(how.queues);
+            if spec.node.0 >= places {
+                bail!(
+                    "with {} queues for each device a network has nodes 0 to {}, and not {}: set \
+                     ether.queues lower",
+                    how.queues,
+                    places - 1,
+                    spec.node.0
+                );
+            }
+            let (taps, limit, site) = spec.open(how)?;
             let meets: Arc<dyn Connector> = match &spec.segment {
                 Some(socket) => Arc::new(RemoteBroker::new(socket, "weft-ether")),
                 None => Arc::clone(broker),
             };
-            let device = Device::new(spec, (tap, limit), meets, limits)?;
-            devices[number % shares].push(device);
+            let device = Arc::new(Device::new(spec, INTERFACE, how.queues, limit));
+            for (queue, tap) in (0..).zip(taps) {
+                let meets = Arc::clone(&meets);
+                let served = Queue::new(&device, queue, tap, segment, meets, how.limits)?;
+                // Those of a number have one loop, and so have those who talk to each other.
+                shares[(number * queues + usize::from(queue)) % loops].push(served);
+            }
             sites.push(site);
         }
-        let loops = devices.into_iter().map(Loop::start).collect::<anyhow::Result<_>>()?;
+        let loops = shares.into_iter().map(Loop::start).collect::<anyhow::Result<_>>()?;
         Ok(Self { network: Network::new(sites), loops })
     }
 
@@ -200,9 +238,16 @@ impl Devices {
 
     /// What the devices are doing, by node.
     pub fn status(&self) -> Vec<DeviceStatus> {
-        let mut all: Vec<_> = self.ask(Question::Status).into_iter().flatten().collect();
-        all.sort_by_key(|device| device.node);
-        all
+        let mut queues: Vec<_> = self.ask(Question::Status).into_iter().flatten().collect();
+        queues.sort_by_key(|queue| queue.node);
+        let mut devices: Vec<DeviceStatus> = Vec::new();
+        for queue in queues {
+            match devices.last_mut() {
+                Some(device) if device.node == queue.node => device.add(queue),
+                _ => devices.push(queue),
+            }
+        }
+        devices
     }
 
     /// From now on the device of `node` reaches the nodes in `reach` alone; `false` when there is
@@ -223,7 +268,7 @@ impl Devices {
     }
 }
 
-/// A thread that serves devices.
+/// A thread that serves queues.
 struct Loop {
     questions: Sender<Question>,
     woken: Arc<OwnedFd>,
@@ -231,11 +276,11 @@ struct Loop {
 }
 
 impl Loop {
-    fn start(devices: Vec<Device>) -> anyhow::Result<Self> {
+    fn start(queues: Vec<Queue>) -> anyhow::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
         let (questions, asked) = channel();
-        let mut turns = turns::Turns::new(devices, Arc::clone(&woken))?;
+        let mut turns = turns::Turns::new(queues, Arc::clone(&woken))?;
         let thread = std::thread::Builder::new()
             .name("weft-ether".to_owned())
             .spawn(move || turns.run(|turns| answer(turns, &asked)))

@@ -1,4 +1,4 @@
-//! The loop: every device in turn, then a look, then sleep.
+//! The loop: every queue in turn, then a look, then sleep.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,23 +12,23 @@ use weft_ether::Reach;
 use weft_fabric::NodeId;
 use weft_sync::{Patience, Step};
 
-use super::device::{Device, Sleeps, now};
+use super::queue::{Queue, Sleeps};
 use crate::status::DeviceStatus;
 
 /// How long an answer of the loop may take.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 /// How often what is due by the clock is done.
 const TICK_EVERY: Duration = Duration::from_secs(1);
-/// Beside the numbers of devices: the loop is asked something.
+/// Beside the numbers of queues: the loop is asked something.
 const WOKEN: u64 = u64::MAX;
-/// Looks at all devices before the first yield, and yields before sleeping: some 50 us, which two
+/// Looks at all queues before the first yield, and yields before sleeping: some 50 us, which two
 /// programs that answer each other need at most, and which a load of packets never reaches.
 const LOOKS: u32 = 40;
 const YIELDS: u32 = 60;
 
-/// The devices of one loop.
+/// The queues of one loop.
 pub struct Turns {
-    devices: Vec<Device>,
+    queues: Vec<Queue>,
     /// Whether each one's TAP is waited for; not at all once it is gone.
     reads: Vec<Option<bool>>,
     epoll: OwnedFd,
@@ -38,22 +38,22 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// A loop for `devices`, which `woken` interrupts.
-    pub fn new(mut devices: Vec<Device>, woken: Arc<OwnedFd>) -> anyhow::Result<Self> {
+    /// A loop for `queues`, which `woken` interrupts.
+    pub fn new(mut queues: Vec<Queue>, woken: Arc<OwnedFd>) -> anyhow::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
         epoll::add(&epoll, woken.as_fd(), EventData::new_u64(WOKEN), EventFlags::IN)?;
-        for (number, device) in (0_u64..).zip(&mut devices) {
+        for (number, queue) in (0_u64..).zip(&mut queues) {
             let data = EventData::new_u64(number);
-            epoll::add(&epoll, device.tap(), data, EventFlags::IN)?;
-            let line = device.line().context("the transport has nothing to sleep on")?;
+            epoll::add(&epoll, queue.tap(), data, EventFlags::IN)?;
+            let line = queue.line().context("the transport has nothing to sleep on")?;
             epoll::add(&epoll, line, data, EventFlags::IN)?;
         }
-        let reads = vec![Some(true); devices.len()];
+        let reads = vec![Some(true); queues.len()];
         let (patience, tick_at) = (Patience::new(LOOKS, YIELDS), Duration::ZERO);
-        Ok(Self { devices, reads, epoll, woken, patience, tick_at })
+        Ok(Self { queues, reads, epoll, woken, patience, tick_at })
     }
 
-    /// Serves the devices until `goes_on` says `false`; it is asked in every turn.
+    /// Serves the queues until `goes_on` says `false`; it is asked in every turn.
     pub fn run(&mut self, mut goes_on: impl FnMut(&mut Self) -> bool) {
         loop {
             if !goes_on(self) {
@@ -62,9 +62,9 @@ impl Turns {
             let now = now();
             if now >= self.tick_at {
                 self.tick_at = now + TICK_EVERY;
-                self.devices.iter_mut().for_each(|device| device.tick(now));
+                self.queues.iter_mut().for_each(|queue| queue.tick(now));
             }
-            let done: usize = self.devices.iter_mut().map(|device| device.turn(now)).sum();
+            let done: usize = self.queues.iter_mut().map(|queue| queue.turn(now)).sum();
             if done > 0 {
                 if !self.patience.is_fresh() {
                     self.patience.hit();
@@ -85,8 +85,8 @@ impl Turns {
     /// Sleeps until there is something to do.
     fn sleep(&mut self) {
         let mut longest = self.tick_at.saturating_sub(now());
-        for number in 0..self.devices.len() {
-            match self.devices[number].prepare() {
+        for number in 0..self.queues.len() {
+            match self.queues[number].prepare() {
                 Sleeps::Not => return,
                 Sleeps::Until { reads, within } => {
                     longest = within.map_or(longest, |within| longest.min(within));
@@ -110,8 +110,8 @@ impl Turns {
     /// A TAP that must not be read would wake the loop again and again, and so would one that is
     /// gone, whatever it is waited for.
     fn wait_for_tap(&mut self, number: usize, reads: bool) {
-        let tap = self.devices[number].tap();
-        if self.reads[number].is_some() && self.devices[number].is_gone() {
+        let tap = self.queues[number].tap();
+        if self.reads[number].is_some() && self.queues[number].is_gone() {
             let _ = epoll::delete(&self.epoll, tap);
             self.reads[number] = None;
         } else if self.reads[number] == Some(!reads) {
@@ -124,12 +124,21 @@ impl Turns {
 
     /// Links of `node` were cut, or mended; `false` when its device is served elsewhere.
     pub fn set_reach(&mut self, node: NodeId, reach: Reach) -> bool {
-        let device = self.devices.iter_mut().find(|device| device.node() == node);
-        device.map(|device| device.set_reach(reach)).is_some()
+        let mut of_node = self.queues.iter_mut().filter(|queue| queue.node() == node).peekable();
+        let is_here = of_node.peek().is_some();
+        of_node.for_each(|queue| queue.set_reach(reach));
+        is_here
     }
 
-    /// What the devices are doing.
+    /// What the queues are doing.
     pub fn status(&self) -> Vec<DeviceStatus> {
-        self.devices.iter().map(|device| device.status(now())).collect()
+        self.queues.iter().map(|queue| queue.status(now())).collect()
     }
+}
+
+/// Time since the machine started: the clock of ports.
+pub fn now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -1,0 +1,128 @@
+//! Where the ports of a network are: the address of each queue of each node.
+//!
+//! A device may have several queues, each with a port of its own: queue 0 of a node talks to queue
+//! 0 of the others, queue 1 to queue 1, so that a flow stays on one and in order (000 section 3.3).
+//! They share the node's switch and nothing else.
+
+use weft_fabric::{EndpointAddress, Group, NodeId, Vpid};
+
+use crate::mac::MacAddress;
+
+/// How the ports of a network find each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Segment {
+    /// All are endpoints of one host, with the VPIDs from the number of their node times `queues`
+    /// on.
+    Host {
+        /// Queues of each device.
+        queues: u8,
+    },
+    /// Each node is one of the fabric, whose queues have the VPIDs from `vpid` on (003 section
+    /// 5.4.6: one is reserved).
+    Fabric {
+        /// That of queue 0.
+        vpid: Vpid,
+        /// Queues of each device.
+        queues: u8,
+    },
+}
+
+/// A port: the node and the queue that it serves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Seat {
+    /// The node.
+    pub node: NodeId,
+    /// The queue.
+    pub queue: u8,
+}
+
+impl Segment {
+    /// Queues of each device in it.
+    #[must_use]
+    pub const fn queues(self) -> u8 {
+        let (Self::Host { queues } | Self::Fabric { queues, .. }) = self;
+        queues
+    }
+
+    /// Whose port is at `address`, or `None` where none can be.
+    #[must_use]
+    pub fn seat_at(self, address: EndpointAddress) -> Option<Seat> {
+        let (node, queue) = match self {
+            Self::Host { queues } => {
+                let queues = u16::from(queues.max(1));
+                (NodeId(address.vpid.0 / queues), address.vpid.0 % queues)
+            }
+            Self::Fabric { vpid, .. } => (address.node, address.vpid.0.checked_sub(vpid.0)?),
+        };
+        let queue = u8::try_from(queue).ok().filter(|queue| *queue < self.queues())?;
+        Some(Seat { node, queue })
+    }
+
+    /// The VPID of a port, or `None` where there is none for it.
+    #[must_use]
+    pub fn vpid_of(self, seat: Seat) -> Option<Vpid> {
+        let (first, queues) = match self {
+            Self::Host { queues } => (seat.node.0.checked_mul(u16::from(queues))?, queues),
+            Self::Fabric { vpid, queues } => (vpid.0, queues),
+        };
+        let vpid = first.checked_add(u16::from(seat.queue)).map(Vpid)?;
+        (seat.queue < queues && !vpid.is_any()).then_some(vpid)
+    }
+}
+
+/// The group of the fabric for frames to `group` in `vlan` between the ports of `queue`: there are
+/// 63 beside that of everybody, which several share; receivers tell them apart by the frame.
+#[must_use]
+pub fn fabric_group(group: MacAddress, vlan: u16, queue: u8) -> Group {
+    // FNV-1a: spreads neighbouring addresses, and is the same on all nodes.
+    let bytes = group.0.into_iter().chain(vlan.to_be_bytes()).chain([queue]);
+    let hash = bytes
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let number = (hash ^ (hash >> 16)) % u32::from(Group::COUNT - 1);
+    u8::try_from(number).ok().and_then(Group::new).unwrap_or(Group::BROADCAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_where_they_are_looked_for() {
+        let segments = [
+            Segment::Host { queues: 1 },
+            Segment::Host { queues: 3 },
+            Segment::Fabric { vpid: Vpid(9), queues: 2 },
+        ];
+        for segment in segments {
+            for (node, queue) in [(0, 0), (5, 0), (5, 1), (80, 2)] {
+                let seat = Seat { node: NodeId(node), queue };
+                let Some(vpid) = segment.vpid_of(seat) else {
+                    assert!(queue >= segment.queues(), "{seat:?} of {segment:?}");
+                    continue;
+                };
+                let node = match segment {
+                    Segment::Host { .. } => NodeId::LOCAL,
+                    Segment::Fabric { .. } => seat.node,
+                };
+                let found = segment.seat_at(EndpointAddress::new(node, vpid));
+                assert_eq!(found, Some(seat), "{segment:?}");
+            }
+        }
+        let fabric = segments[2];
+        for vpid in [8, 11] {
+            let address = EndpointAddress::new(NodeId(1), Vpid(vpid));
+            assert_eq!(fabric.seat_at(address), None, "{vpid}");
+        }
+        let far = Seat { node: NodeId(30_000), queue: 0 };
+        assert_eq!(segments[1].vpid_of(far), None, "there is no VPID for it");
+    }
+
+    #[test]
+    fn groups_spread_over_those_of_the_fabric() {
+        let all = (0..=255).map(|last| fabric_group(MacAddress([1, 0, 0x5e, 1, 1, last]), 0, 0));
+        let numbers: BTreeSet<u8> = all.map(Group::number).collect();
+        assert!(numbers.len() > 55 && !numbers.contains(&63), "{numbers:?}");
+    }
+}

@@ -1,0 +1,200 @@
+//! One queue of a device: packets from its TAP to its port and back.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use weft_ether::{Delivery, Limits, Port, Reach, STALLS_AFTER, Seat, Segment, Space};
+use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Window};
+use weft_netdev::tap::{Read, Tap};
+use weft_transport_shm::broker::Connector;
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+
+use super::device::Device;
+use super::turns::now;
+use crate::status::{DeviceStatus, PeerStatus, QueueStatus};
+
+/// Packets that are read from one queue before others get their turn.
+const PACKETS_A_TURN: usize = 16;
+/// Events of the fabric that one queue handles before others get their turn (003 section 5.4.6.2).
+const EVENTS_A_TURN: usize = 64;
+/// Slots of the mailbox of one peer.
+const MAILBOX_SLOTS: u32 = 256;
+
+/// A queue that is served.
+pub struct Queue {
+    device: Arc<Device>,
+    number: u8,
+    tap: Tap,
+    port: Port<ShmEndpoint>,
+    written: Written,
+    is_gone: bool,
+}
+
+/// What became of packets for the device.
+#[derive(Default)]
+struct Written {
+    /// The interface was off.
+    down: u64,
+    /// The kernel did not believe their headers.
+    refused: u64,
+}
+
+/// Where a queue sleeps.
+pub enum Sleeps {
+    /// There is something to do already.
+    Not,
+    /// Its endpoint rings; the TAP need not be looked at while too much waits.
+    Until {
+        /// Look at the TAP, too.
+        reads: bool,
+        /// At most so long.
+        within: Option<Duration>,
+    },
+}
+
+impl Queue {
+    /// Queue `number` of `device`, whose port meets others at `broker`.
+    pub fn new(
+        device: &Arc<Device>,
+        number: u8,
+        tap: Tap,
+        segment: Segment,
+        broker: Arc<dyn Connector>,
+        limits: Limits,
+    ) -> anyhow::Result<Self> {
+        let node = device.node();
+        let seat = Seat { node, queue: number };
+        let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
+        let transport = ShmTransport::new(broker, parameters);
+        let vpid = segment.vpid_of(seat).with_context(|| {
+            format!("a network has no place for queue {number} of node {}", node.0)
+        })?;
+        let endpoint = transport
+            .open(&EndpointOptions { vpid, ..EndpointOptions::default() })
+            .with_context(|| format!("the port of queue {number} of node {}", node.0))?;
+        let port = Port::new(endpoint, segment, device.switch().clone(), limits, now());
+        let device = Arc::clone(device);
+        Ok(Self { device, number, tap, port, written: Written::default(), is_gone: false })
+    }
+
+    /// One turn; returns how much was done.
+    pub fn turn(&mut self, now: Duration) -> usize {
+        let (mut done, mut is_empty) = (0, false);
+        while done < PACKETS_A_TURN && !self.is_gone && self.port.may_depart(now) {
+            let port = &mut self.port;
+            let read = |space: Space<'_, _>, tap: BorrowedFd<'_>| {
+                space.fill(tap, |tap, bytes| Ok(rustix::io::read(tap, bytes)?))
+            };
+            match self.tap.read(|tap| port.depart_by(now, |space| read(space, tap))) {
+                Ok(Read::Packet) => {}
+                Ok(Read::Nothing) => {
+                    is_empty = true;
+                    break;
+                }
+                Ok(Read::Gone) => self.is_lost("its interface was removed"),
+                Err(errno) => self.is_lost(&errno.to_string()),
+            }
+            done += 1;
+        }
+        self.device.was_read(self.number, self.port.counters(), is_empty, now);
+        let Self { tap, port, written, .. } = self;
+        done += port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, &packet));
+        if let Some(complaint) = port.complaint() {
+            tracing::debug!(node = self.node().0, queue = self.number, complaint);
+        }
+        done
+    }
+
+    /// The node that it belongs to.
+    pub fn node(&self) -> NodeId {
+        self.device.node()
+    }
+
+    /// Links were cut, or mended: only the nodes in `reach` are there, and without any the
+    /// interface has no link.
+    pub fn set_reach(&mut self, reach: Reach) {
+        self.port.set_reach(reach, now());
+        if let Err(error) = self.tap.set_carrier(reach.is_more_than(self.node())) {
+            tracing::warn!(node = self.node().0, "{error}");
+        }
+    }
+
+    /// The interface is no more, with its network namespace, say.
+    fn is_lost(&mut self, why: &str) {
+        let (node, queue, name) = (self.node().0, self.number, self.tap.name());
+        tracing::warn!(node, queue, "the device {name} is lost: {why}; start the daemon again");
+        self.is_gone = true;
+    }
+
+    /// Nothing comes from it any more.
+    pub const fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Does what is due by the clock.
+    pub fn tick(&mut self, now: Duration) {
+        let Self { tap, port, written, .. } = self;
+        port.tick(now, &mut |packet| write(tap, written, &packet));
+    }
+
+    /// Prepares to sleep.
+    pub fn prepare(&mut self) -> Sleeps {
+        let within = match self.port.endpoint().arm() {
+            Armed::Busy => return Sleeps::Not,
+            Armed::Sleep => None,
+            Armed::PollWithin(within) => Some(within),
+        };
+        let reads = self.port.may_depart(now());
+        // After that the queue waits no longer for a peer that takes nothing.
+        if reads {
+            self.device.rests(self.number);
+        }
+        let within =
+            if reads { within } else { Some(within.unwrap_or(STALLS_AFTER).min(STALLS_AFTER)) };
+        Sleeps::Until { reads, within }
+    }
+
+    /// The TAP.
+    pub fn tap(&self) -> BorrowedFd<'_> {
+        self.tap.as_fd()
+    }
+
+    /// What to sleep on for the fabric.
+    pub fn line(&mut self) -> Option<BorrowedFd<'_>> {
+        self.port.endpoint().descriptor()
+    }
+
+    /// What it is doing.
+    pub fn status(&self, now: Duration) -> DeviceStatus {
+        let counters = self.port.counters();
+        let (sent, received) = (counters.packets_from_device, counters.packets_to_device);
+        DeviceStatus {
+            sent,
+            sent_bytes: counters.bytes_from_device,
+            received,
+            received_bytes: counters.bytes_to_device,
+            multicast: counters.multicast,
+            filtered: counters.filtered,
+            unreachable: counters.unreachable,
+            refused: counters.refused_here + counters.refused_from_fabric + self.written.refused,
+            unwanted: counters.unwanted,
+            lost: counters.lost + self.written.down,
+            peers: (self.port.peers())
+                .map(|(node, waiting, active)| PeerStatus { node: node.0, waiting, active })
+                .collect(),
+            queues: vec![QueueStatus { queue: self.number, sent, received }],
+            ..self.device.status(now)
+        }
+    }
+}
+
+fn write<W: Window>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, W>) {
+    let write = |tap: BorrowedFd<'_>, bytes: &[u8]| Ok(rustix::io::write(tap, bytes)?);
+    match tap.write(|tap| packet.pour(tap, write)) {
+        Ok(true) => {}
+        Ok(false) => written.down += 1,
+        Err(_) => written.refused += 1,
+    }
+}
