@@ -131,7 +131,8 @@ fn up(
     }
     state.store(socket)?;
     state.store_hosts(socket)?;
-    if !weftd::client::answers(&socket.path) {
+    // One that was killed a moment ago takes calls and answers none.
+    if weftd::client::status(&socket.path).is_err() {
         let devices: Vec<DeviceSpec> = (0..nodes)
             .map(|node| DeviceSpec {
                 node: weft_fabric::NodeId(node),
