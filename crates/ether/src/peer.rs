@@ -43,7 +43,7 @@ pub(crate) struct PeerPort<E: Endpoint> {
     greeted: bool,
     /// Packets that wait; of the first `sent` bytes have left in messages.
     queue: VecDeque<Packet>,
-    /// Since when the first of them waits.
+    /// Since when the first of them waits; without any, when one went into the ring last.
     waits_since: Duration,
     sent: usize,
     sends: Option<SendRing<E::Region>>,
@@ -117,9 +117,17 @@ impl<E: Endpoint> PeerPort<E> {
         self.queue.len() >= room && waited < GIVEN_UP_AFTER
     }
 
+    /// True while a packet for it would wait, though not for long: whoever reads it now would copy
+    /// it twice more.
+    pub fn is_short_of_places(&self, now: Duration) -> bool {
+        let waited = now.saturating_sub(self.waits_since);
+        self.ring_told && waited < STALLS_AFTER && self.place().is_none()
+    }
+
     /// Keeps a packet until there is room; `false` when the peer was given up and has enough.
     pub fn push(&mut self, packet: Packet, now: Duration, limits: Limits) -> bool {
-        if self.queue.is_empty() {
+        let is_ring_full = self.sends.as_ref().is_some_and(|ring| ring.place().is_none());
+        if self.queue.is_empty() && !is_ring_full {
             self.waits_since = now;
         }
         let waited = now.saturating_sub(self.waits_since);
@@ -149,7 +157,7 @@ impl<E: Endpoint> PeerPort<E> {
         self.greet(endpoint, own)?;
         while let Some(packet) = self.queue.front() {
             let packet = Arc::clone(packet);
-            self.send(endpoint, own, &packet, limits)?;
+            self.send(endpoint, own, &packet, limits, now)?;
             self.sent = 0;
             self.waits_since = now;
             self.queue.pop_front();
@@ -174,6 +182,7 @@ impl<E: Endpoint> PeerPort<E> {
         own: Hello,
         packet: &[u8],
         limits: Limits,
+        now: Duration,
     ) -> Result<(), Stop> {
         self.greet(endpoint, own)?;
         if packet.len() <= limits.eager_bytes {
@@ -196,16 +205,22 @@ impl<E: Endpoint> PeerPort<E> {
             self.ring_told = true;
         }
         let advert = ring.put(packet).ok_or(Stop::Full)?;
-        self.advertise(endpoint, &advert)
+        self.advertise(endpoint, &advert, now)
     }
 
     /// Tells the peer of a packet in the next place of the ring.
-    pub fn advertise(&mut self, endpoint: &mut E, advert: &Advert) -> Result<(), Stop> {
+    pub fn advertise(
+        &mut self,
+        endpoint: &mut E,
+        advert: &Advert,
+        now: Duration,
+    ) -> Result<(), Stop> {
         let header = MessageHeader::tag(tag::ADVERT);
         endpoint.send_short(self.handle, header, &[advert.as_bytes()])?;
         if let Some(ring) = &mut self.sends {
             ring.advertised();
         }
+        self.waits_since = now;
         Ok(())
     }
 

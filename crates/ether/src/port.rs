@@ -134,9 +134,11 @@ impl<E: Endpoint> Port<E> {
         self.complaint.take()
     }
 
-    /// False when the device must not be read: a queue is full.
+    /// False when the device must not be read: too much waits, or would.
     pub fn may_depart(&self, now: Duration) -> bool {
-        !self.waits || self.peers.values().all(|peer| !peer.is_full(now, self.limits))
+        let guessed = self.guess.and_then(|node| self.peers.get(&node));
+        guessed.is_none_or(|peer| !peer.is_short_of_places(now))
+            && (!self.waits || self.peers.values().all(|peer| !peer.is_full(now, self.limits)))
     }
 
     /// From now on only the nodes in `reach` get packets, or have theirs taken: links were cut, or
@@ -214,7 +216,7 @@ impl<E: Endpoint> Port<E> {
             false => None,
         };
         if let Some(advert) = advert
-            && peer.advertise(&mut self.endpoint, &advert).is_ok()
+            && peer.advertise(&mut self.endpoint, &advert, now).is_ok()
         {
             self.counters.departed(packet.len(), is_tcp);
             return;
@@ -267,7 +269,7 @@ impl<E: Endpoint> Port<E> {
         let own = self.hello_of_own();
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let sent = if peer.queued() == 0 {
-            peer.send(&mut self.endpoint, own, packet, self.limits)
+            peer.send(&mut self.endpoint, own, packet, self.limits, now)
         } else {
             Err(Stop::Full)
         };
