@@ -14,6 +14,7 @@
 //! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
 //! - [`packet`]: packets between rings and the device, which the kernel copies alone.
 //! - [`pace`]: how fast a device may hand packets over whose queue cannot be stopped.
+//! - [`throttle`]: how long a loop leaves queues alone that it has emptied.
 //! - [`hostile`]: a node that says anything, for fuzzing.
 //! - [`port`]: all of it at an endpoint.
 //!
@@ -43,6 +44,7 @@ pub mod reach;
 pub mod ring;
 pub mod segment;
 pub mod switch;
+pub mod throttle;
 
 pub use counters::Counters;
 pub use forwarding::{Forwarding, Place};
@@ -56,3 +58,4 @@ pub use port::Port;
 pub use reach::Reach;
 pub use segment::{Seat, Segment};
 pub use switch::{Departure, SharedSwitch, Switch};
+pub use throttle::Throttle;

@@ -1,6 +1,7 @@
 //! The values in force, and where each came from.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::build::{Builder, Problem};
 use crate::table::{Entry, Id, Kind, TABLE};
@@ -270,6 +271,12 @@ impl Options {
             2 => QueueChoice::RoundRobin,
             _ => QueueChoice::Flow,
         }
+    }
+
+    /// How long a loaded loop leaves its Ethernet devices alone.
+    #[must_use]
+    pub fn ether_coalesce(&self) -> Duration {
+        Duration::from_micros(self.setting(Id::EtherCoalesce).number)
     }
 
     /// Threads that serve the Ethernet devices; 0: as many as suit the machine.

@@ -49,6 +49,8 @@ pub enum Id {
     EtherSteering,
     /// `ether.loops`.
     EtherLoops,
+    /// `ether.coalesce`.
+    EtherCoalesce,
     /// `ether.pace`.
     EtherPace,
     /// `daemon.endpoints_max`.
@@ -237,7 +239,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 26] = [
+pub const TABLE: [Entry; 27] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -445,6 +447,17 @@ pub const TABLE: [Entry; 26] = [
         category: Category::Ethernet,
         text: "Threads that serve the Ethernet devices of a daemon; a queue of a device has one of \
                them, so that packets stay in order. 0: one for every two processors. No memory.",
+    },
+    Entry {
+        id: Id::EtherCoalesce,
+        name: "ether.coalesce",
+        kind: integer(50, 0, 10_000),
+        unit: "us",
+        category: Category::Ethernet,
+        text: "How long a loop leaves its devices alone after it has emptied them, counted from \
+               when it began, above 20 MB/s; two fifths of that above 10 MB/s, and below nothing. \
+               Frees processor time for latency (ixgbe in 003 section 5.4.6.2: 125). 0: never. No \
+               memory.",
     },
     Entry {
         id: Id::EtherPace,

@@ -100,7 +100,8 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
         QueueChoice::RoundRobin => Steering::RoundRobin,
     };
     let queues = u8::try_from(options.ether_queues()).context("ether.queues")?;
-    let how = Service { limits, queues, steering, loops, is_paced: options.ether_pace() };
+    let (is_paced, coalesce) = (options.ether_pace(), options.ether_coalesce());
+    let how = Service { limits, queues, steering, loops, is_paced, coalesce };
     Devices::start(&config.devices, &broker, &how).map(Some)
 }
 

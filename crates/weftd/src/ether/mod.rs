@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
@@ -58,6 +59,8 @@ pub struct Service {
     pub loops: usize,
     /// Floods of datagrams are held back before they are dropped.
     pub is_paced: bool,
+    /// How long a loaded loop leaves its queues alone.
+    pub coalesce: Duration,
 }
 
 /// A device that is to be served.
@@ -227,7 +230,8 @@ impl Devices {
             }
             sites.push(site);
         }
-        let loops = shares.into_iter().map(Loop::start).collect::<anyhow::Result<_>>()?;
+        let loops = shares.into_iter().map(|share| Loop::start(share, how.coalesce));
+        let loops = loops.collect::<anyhow::Result<_>>()?;
         Ok(Self { network: Network::new(sites), loops })
     }
 
@@ -276,11 +280,11 @@ struct Loop {
 }
 
 impl Loop {
-    fn start(queues: Vec<Queue>) -> anyhow::Result<Self> {
+    fn start(queues: Vec<Queue>, coalesce: Duration) -> anyhow::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
         let (questions, asked) = channel();
-        let mut turns = turns::Turns::new(queues, Arc::clone(&woken))?;
+        let mut turns = turns::Turns::new(queues, Arc::clone(&woken), coalesce)?;
         let thread = std::thread::Builder::new()
             .name("weft-ether".to_owned())
             .spawn(move || turns.run(|turns| answer(turns, &asked)))

@@ -81,8 +81,17 @@ impl Queue {
 
     /// One turn; returns how much was done.
     pub fn turn(&mut self, now: Duration) -> usize {
-        let (mut done, mut is_empty) = (0, false);
-        while done < PACKETS_A_TURN && !self.is_gone && self.port.may_depart(now) {
+        // First what others took of this one's packets: that is room for the next.
+        let Self { tap, port, written, .. } = self;
+        let mut done = port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, &packet));
+        if let Some(complaint) = port.complaint() {
+            tracing::debug!(node = self.node().0, queue = self.number, complaint);
+        }
+        let mut is_empty = false;
+        for _ in 0..PACKETS_A_TURN {
+            if self.is_gone || !self.port.may_depart(now) {
+                break;
+            }
             let port = &mut self.port;
             let read = |space: Space<'_, _>, tap: BorrowedFd<'_>| {
                 space.fill(tap, |tap, bytes| Ok(rustix::io::read(tap, bytes)?))
@@ -99,11 +108,6 @@ impl Queue {
             done += 1;
         }
         self.device.was_read(self.number, self.port.counters(), is_empty, now);
-        let Self { tap, port, written, .. } = self;
-        done += port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, &packet));
-        if let Some(complaint) = port.complaint() {
-            tracing::debug!(node = self.node().0, queue = self.number, complaint);
-        }
         done
     }
 
@@ -164,6 +168,12 @@ impl Queue {
     /// What to sleep on for the fabric.
     pub fn line(&mut self) -> Option<BorrowedFd<'_>> {
         self.port.endpoint().descriptor()
+    }
+
+    /// Bytes that came from the device, and bytes that went to it.
+    pub const fn bytes(&self) -> (u64, u64) {
+        let counters = self.port.counters();
+        (counters.bytes_from_device, counters.bytes_to_device)
     }
 
     /// What it is doing.
