@@ -3,6 +3,7 @@
 With a role in place of a case it is what runs in a node.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -95,6 +96,31 @@ def stream_goes(host, megabytes, pause):
         digest.update(part)
         time.sleep(float(pause))
     say(digest.hexdigest())
+
+
+def calls_go():
+    """A broadcast every millisecond, until it is killed."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    say("ready")
+    while True:
+        # Without a link there may be no way.
+        with contextlib.suppress(OSError):
+            datagrams.sendto(b"who?", ("10.77.255.255", PORT))
+        time.sleep(0.001)
+
+
+def calls_come(host):
+    """Counts what comes from `host` until it is interrupted."""
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(("", PORT))
+    datagrams.settimeout(LIMIT)
+    say("ready")
+    count = 0
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            count += datagrams.recvfrom(2000)[1][0] == host
+    say(count)
 
 
 def numbers_come(count):
@@ -295,6 +321,34 @@ def again():
     assert missing.returncode == 125 and "weft lab up" in missing.stderr, missing.stderr
 
 
+def interrupted():
+    """Wherever it was killed, what a lab left is removed, or made whole."""
+    up = ["lab", "up", "--nodes", str(NODES)]
+    weft("lab", "down")
+    start = time.monotonic()
+    weft(*up)
+    takes = time.monotonic() - start
+    weft("lab", "down")
+    rounds = 12
+    for number in range(rounds):
+        with open("/run/weft/lab.new", "w", encoding="ascii") as half:
+            half.write("{")
+        begun = subprocess.Popen([WEFT, *up], stderr=subprocess.DEVNULL)
+        time.sleep(takes * number / rounds)
+        begun.kill()
+        begun.wait()
+        if number % 3 == 2:
+            weft(*up)
+            assert len(devices()) == NODES
+            weft("lab", "exec", "n0", "--", "ping", "-q", "-c", "1", f"n{NODES - 1}")
+        weft("lab", "down")
+        assert not any(name.startswith("weft-n") for name in os.listdir("/run/netns"))
+        left = {name for name in os.listdir("/run/weft") if name.startswith("lab.")}
+        assert not left & {"lab.json", "lab.hosts", "lab.new"}, left
+        ended = weft("status", "--node", "lab", check=False)
+        assert ended.returncode == 1, ended.stdout
+
+
 def memberships():
     """Who is in a group changes, and each time those who are get all of it."""
     time.sleep(13)
@@ -332,12 +386,18 @@ def links():
     listed = json.loads(weft("lab", "link", "--json").stdout)
     states = {(link["a"], link["b"]): link["state"] for link in listed}
     assert states == {(0, 1): "down", (0, 2): "down", (1, 2): "up"}, states
-    # A daemon that starts again knows of it.
+    # A daemon that starts again knows of it, from its first packet on.
+    caller, called = Role(0, "calls_go").ready(), Role(2, "calls_come", "10.77.0.1").ready()
     status = json.loads(weft("status", "--node", "lab", "--json").stdout)
     os.kill(status["pid"], signal.SIGKILL)
     time.sleep(0.3)
     weft("lab", "up", "--nodes", str(NODES), "--mtu", str(MTU))
     assert not reaches("n2") and not carrier()
+    caller.process.kill()
+    caller.process.wait()
+    called.process.send_signal(signal.SIGINT)
+    count = called.end()
+    assert count == "0", f"{count} packets crossed a link that was cut"
     weft("lab", "link", "n2", "n0", "up")
     assert carrier() and reaches("n1") and reaches("n2")
     assert receiver.end() == sender.end()

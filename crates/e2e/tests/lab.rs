@@ -20,6 +20,7 @@ const TOOLS: [&str; 12] = [
 fn main() -> ExitCode {
     let own = [
         "every_size",
+        "interrupted",
         "streams",
         "direct",
         "datagrams",

@@ -1,5 +1,8 @@
 //! Which nodes a port reaches: links may be cut.
 
+use std::fmt;
+use std::str::FromStr;
+
 use weft_fabric::NodeId;
 
 /// Nodes, by their number.
@@ -16,6 +19,12 @@ impl Reach {
         Self(bits)
     }
 
+    /// A bit for each node, as [`of_bits`](Self::of_bits) takes them.
+    #[must_use]
+    pub const fn bits(self) -> [u64; 4] {
+        self.0
+    }
+
     /// Whether `node` is among them; nodes from 256 on always are: no links to them are cut.
     #[must_use]
     pub fn has(self, node: NodeId) -> bool {
@@ -30,9 +39,60 @@ impl Reach {
     }
 }
 
+impl FromIterator<NodeId> for Reach {
+    /// Nodes from 256 on are among them anyway.
+    fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
+        let mut bits = [0; 4];
+        for NodeId(node) in nodes {
+            if let Some(word) = bits.get_mut(usize::from(node / 64)) {
+                *word |= 1 << (node % 64);
+            }
+        }
+        Self(bits)
+    }
+}
+
+impl fmt::Display for Reach {
+    /// The nodes with a plus sign between each two.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = (0..256).map(NodeId).filter(|node| self.has(*node));
+        for (number, NodeId(node)) in nodes.enumerate() {
+            if number > 0 {
+                f.write_str("+")?;
+            }
+            write!(f, "{node}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Reach {
+    type Err = String;
+
+    /// Reads what is printed.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let node = |text: &str| {
+            let node = text.parse().ok().filter(|node| *node < 256).map(NodeId);
+            node.ok_or_else(|| format!("{text:?} is not a node, 0 to 255"))
+        };
+        text.split('+').map(node).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_read_as_they_are_printed() {
+        let reach: Reach = [3, 64, 255].into_iter().map(NodeId).collect();
+        assert_eq!(reach, Reach::of_bits([1 << 3, 1, 0, 1 << 63]));
+        assert_eq!(reach.to_string(), "3+64+255");
+        assert_eq!("3+64+255".parse(), Ok(reach));
+        for text in ["", "3+", "256", "-1", "a"] {
+            assert!(text.parse::<Reach>().is_err(), "{text:?}");
+        }
+    }
 
     #[test]
     fn nodes_have_bits() {

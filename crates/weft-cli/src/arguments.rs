@@ -158,7 +158,8 @@ pub struct DaemonArguments {
     pub background: bool,
     /// Serves the Ethernet device weft0 of node NODE of the fabric, 0 to 255: `5`, `5,mtu=9000`,
     /// `5,netns=NAME`; `stays` keeps it when the daemon ends; devices of several daemons meet at
-    /// one more daemon for them alone, whose socket is their `segment`. May be given several times
+    /// one more daemon for them alone, whose socket is their `segment`; `reach=0+1` leaves it links
+    /// to these nodes alone. May be given several times
     #[arg(long, value_name = DEVICE, value_parser = device)]
     pub device: Vec<weftd::DeviceSpec>,
     /// A step of going into the background

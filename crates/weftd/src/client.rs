@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use weft_channel::{Channel, Packet};
+use weft_ether::Reach;
 use weft_wire::control::Control;
 
 use crate::Status;
@@ -26,13 +27,12 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
         .context("the daemon's status does not parse; is it another release?")
 }
 
-/// Tells the daemon at `socket` that the device of `node` reaches the nodes of which the bits are
-/// set in `reach`, from the lowest of the first word on.
+/// Tells the daemon at `socket` that the device of `node` reaches the nodes of `reach` alone.
 ///
 /// # Errors
 /// When no daemon answers, or it serves no such device.
-pub fn set_reach(socket: &Path, node: u16, reach: [u64; 4]) -> anyhow::Result<()> {
-    match ask(socket, &Control::Reach { node, reach })? {
+pub fn set_reach(socket: &Path, node: u16, reach: Reach) -> anyhow::Result<()> {
+    match ask(socket, &Control::Reach { node, reach: reach.bits() })? {
         (Control::Done, _) => Ok(()),
         _ => bail!("the daemon at {} does not cut or mend links", socket.display()),
     }

@@ -24,6 +24,7 @@ pub use status::{
     ConnectionStatus, DeviceStatus, EndpointStatus, ListenerStatus, PeerStatus, ProcessStatus,
     QueueStatus, Status,
 };
+pub use weft_ether::Reach;
 
 /// What a daemon is started with.
 #[derive(Clone, Debug)]

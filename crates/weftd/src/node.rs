@@ -360,15 +360,17 @@ impl Node {
     }
 
     fn reach(&mut self, process: ProcessId, node: NodeId, reach: Reach, out: &mut Vec<Outgoing>) {
-        let refused = if !self.may_command(process) {
-            "only root and the daemon's own user may cut links".to_owned()
-        } else if self.devices.as_ref().is_some_and(|devices| devices.set_reach(node, reach)) {
-            reply(out, process, &Control::Done);
-            return;
-        } else {
-            format!("it serves no device of node {}", node.0)
+        let done = match &self.devices {
+            _ if !self.may_command(process) => {
+                Err("only root and the daemon's own user may cut links".to_owned())
+            }
+            None => Err("it serves no devices".to_owned()),
+            Some(devices) => devices.set_reach(node, reach),
         };
-        reply(out, process, &Control::Refused { token: 0, reason: refused });
+        match done {
+            Ok(()) => reply(out, process, &Control::Done),
+            Err(reason) => reply(out, process, &Control::Refused { token: 0, reason }),
+        }
     }
 
     fn stop(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) -> Verdict {

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
+use weft_fabric::NodeId;
 use weft_options::runtime_path::ControlSocket;
 use weft_topology::{Link, Shape, Topology};
+use weftd::Reach;
 
 use super::state::State;
 use crate::arguments::{LabLinkArguments, LinkState};
@@ -39,20 +41,15 @@ pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Res
 /// Tells the daemon who reaches whom.
 pub fn tell(topology: &Topology, socket: &ControlSocket) -> anyhow::Result<()> {
     for node in 0..topology.nodes() {
-        weftd::client::set_reach(&socket.path, node, bits(&topology.hops(node)))?;
+        weftd::client::set_reach(&socket.path, node, reach(topology, node))?;
     }
     Ok(())
 }
 
-/// A bit for each node to which some way leads.
-fn bits(hops: &[Option<u16>]) -> [u64; 4] {
-    let mut bits = [0; 4];
-    for (node, _) in hops.iter().enumerate().filter(|(_, hops)| hops.is_some()) {
-        if let Some(word) = bits.get_mut(node / 64) {
-            *word |= 1 << (node % 64);
-        }
-    }
-    bits
+/// The nodes to which some way leads from `node`.
+pub fn reach(topology: &Topology, node: u16) -> Reach {
+    let hops = topology.hops(node);
+    (0..).map(NodeId).zip(hops).filter(|(_, hops)| hops.is_some()).map(|(node, _)| node).collect()
 }
 
 fn list(topology: &Topology, json: bool) -> anyhow::Result<()> {

@@ -132,6 +132,7 @@ fn up(
     state.store(socket)?;
     state.store_hosts(socket)?;
     // One that was killed a moment ago takes calls and answers none.
+    let topology = state.topology()?;
     if weftd::client::status(&socket.path).is_err() {
         let devices: Vec<DeviceSpec> = (0..nodes)
             .map(|node| DeviceSpec {
@@ -140,6 +141,7 @@ fn up(
                 mtu: arguments.mtu,
                 stays: true,
                 segment: None,
+                reach: link::reach(&topology, node),
             })
             .collect();
         daemon::start(socket, &configuration.options, &devices)?;
@@ -147,7 +149,7 @@ fn up(
     wait_for_devices(socket)?;
     // Also when nothing is cut: a shape may leave nodes apart, and who mended a link may have died
     // before the daemon was told.
-    link::tell(&state.topology()?, socket)?;
+    link::tell(&topology, socket)?;
     for node in 0..nodes {
         let set = || -> anyhow::Result<()> {
             let interface = Interface::named(INTERFACE)?;
@@ -256,6 +258,7 @@ fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
 
 fn down(socket: &ControlSocket) -> anyhow::Result<ExitCode> {
     let Some(state) = State::load(socket)? else {
+        State::remove(socket)?;
         eprintln!("weft: no lab is up; nothing to remove");
         return Ok(ExitCode::SUCCESS);
     };

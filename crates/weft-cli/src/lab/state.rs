@@ -143,7 +143,9 @@ impl State {
 
     /// Forgets the lab.
     pub fn remove(socket: &ControlSocket) -> anyhow::Result<()> {
-        for file in [Self::hosts(socket), Self::file(socket)] {
+        let file = Self::file(socket);
+        // One may be left by somebody who died between its two steps.
+        for file in [Self::hosts(socket), unfinished(&file), file] {
             match fs::remove_file(&file) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     let context = format!("{} cannot be removed", file.display());
@@ -156,8 +158,13 @@ impl State {
     }
 }
 
+/// Where a file is written before it has its name.
+fn unfinished(file: &std::path::Path) -> PathBuf {
+    file.with_extension("new")
+}
+
 fn write(file: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let new = file.with_extension("new");
+    let new = unfinished(file);
     fs::write(&new, bytes)
         .and_then(|()| fs::rename(&new, file))
         .with_context(|| format!("{} cannot be written", file.display()))

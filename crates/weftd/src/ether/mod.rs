@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
@@ -77,19 +77,28 @@ pub struct DeviceSpec {
     /// The control socket of the daemon at which it meets the devices of other daemons; without
     /// one it meets those of its own alone.
     pub segment: Option<PathBuf>,
+    /// The nodes that its links lead to at first.
+    pub reach: Reach,
 }
 
 impl FromStr for DeviceSpec {
     type Err = String;
 
-    /// Reads `NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET]`, as it is printed.
+    /// Reads `NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET][,reach=NODE+NODE]`, as it is
+    /// printed.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let node = parts.next().unwrap_or_default();
         let node = node.parse().ok().filter(|node| *node <= NODE_MAX);
         let node = node.ok_or_else(|| format!("a device begins with a node, 0 to {NODE_MAX}"))?;
-        let mut spec =
-            Self { node: NodeId(node), namespace: None, mtu: MTU_MAX, stays: false, segment: None };
+        let mut spec = Self {
+            node: NodeId(node),
+            namespace: None,
+            mtu: MTU_MAX,
+            stays: false,
+            segment: None,
+            reach: Reach::ALL,
+        };
         for part in parts {
             match part.split_once('=') {
                 None if part == "stays" => spec.stays = true,
@@ -101,8 +110,9 @@ impl FromStr for DeviceSpec {
                 Some(("segment", socket)) if socket.starts_with('/') => {
                     spec.segment = Some(socket.into());
                 }
+                Some(("reach", nodes)) => spec.reach = nodes.parse()?,
                 _ => {
-                    let known = "mtu=N, netns=NAME, segment=/SOCKET or stays";
+                    let known = "mtu=N, netns=NAME, segment=/SOCKET, reach=NODE+NODE or stays";
                     return Err(format!("{part:?} is not {known}"));
                 }
             }
@@ -119,6 +129,9 @@ impl fmt::Display for DeviceSpec {
         }
         if let Some(socket) = &self.segment {
             write!(f, ",segment={}", socket.display())?;
+        }
+        if self.reach != Reach::ALL {
+            write!(f, ",reach={}", self.reach)?;
         }
         if self.stays { f.write_str(",stays") } else { Ok(()) }
     }
@@ -224,7 +237,9 @@ impl Devices {
             let device = Arc::new(Device::new(spec, INTERFACE, how.queues, limit));
             for (queue, tap) in (0..).zip(taps) {
                 let meets = Arc::clone(&meets);
-                let served = Queue::new(&device, queue, tap, segment, meets, how.limits)?;
+                let mut served = Queue::new(&device, queue, tap, segment, meets, how.limits)?;
+                // Before the first packet: what was cut stays cut.
+                served.set_reach(spec.reach);
                 // Those of a number have one loop, and so have those who talk to each other.
                 shares[(number * queues + usize::from(queue)) % loops].push(served);
             }
@@ -254,13 +269,27 @@ impl Devices {
         devices
     }
 
-    /// From now on the device of `node` reaches the nodes in `reach` alone; `false` when there is
-    /// no such device.
-    pub fn set_reach(&self, node: NodeId, reach: Reach) -> bool {
-        self.ask(|sender| Question::Reach(node, reach, sender)).contains(&true)
+    /// From now on the device of `node` reaches the nodes in `reach` alone.
+    ///
+    /// # Errors
+    /// Says that there is no such device, or that it is so busy that nobody knows yet.
+    pub fn set_reach(&self, node: NodeId, reach: Reach) -> Result<(), String> {
+        let answers = self.ask(|sender| Question::Reach(node, reach, sender));
+        match () {
+            () if answers.len() < self.loops.len() => Err(format!(
+                "the devices are so busy that they did not answer within {} ms; the change waits \
+                 for them, repeat it to see whether it was made",
+                turns::ANSWER_WITHIN.as_millis()
+            )),
+            () if !answers.contains(&true) => {
+                Err(format!("it serves no device of node {}", node.0))
+            }
+            () => Ok(()),
+        }
     }
 
-    /// What all loops answer; one that does not in time is left out.
+    /// What all loops answer; one that does not in time is left out, and does what it was asked
+    /// when it goes on.
     fn ask<T>(&self, question: impl Fn(Sender<T>) -> Question) -> Vec<T> {
         let ask = |one: &Loop| {
             let (sender, receiver) = channel();
@@ -268,7 +297,15 @@ impl Devices {
             receiver
         };
         let asked: Vec<Receiver<T>> = self.loops.iter().map(ask).collect();
-        asked.iter().filter_map(|answer| answer.recv_timeout(turns::ANSWER_WITHIN).ok()).collect()
+        let until = Instant::now() + turns::ANSWER_WITHIN;
+        let answer = |answer: &Receiver<T>| {
+            answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+        };
+        let answers: Vec<T> = asked.iter().filter_map(answer).collect();
+        if answers.len() < asked.len() {
+            tracing::warn!("a loop of the devices is so busy that it did not answer");
+        }
+        answers
     }
 }
 
@@ -331,11 +368,18 @@ mod tests {
 
     #[test]
     fn a_device_is_read_as_it_is_printed() {
-        for text in ["5,mtu=65520", "0,mtu=1500,netns=n,stays", "1,mtu=68,segment=/a/b.sock"] {
+        for text in [
+            "5,mtu=65520",
+            "0,mtu=1500,netns=n,stays",
+            "1,mtu=68,segment=/a/b.sock",
+            "1,mtu=68,reach=0+1,stays",
+        ] {
             assert_eq!(text.parse::<DeviceSpec>().map(|spec| spec.to_string()), Ok(text.into()));
         }
         assert_eq!("5".parse::<DeviceSpec>().map(|spec| spec.mtu), Ok(MTU_MAX));
-        for text in ["", "256", "x", "5,mtu=67", "5,mtu=65521", "5,", "5,netns", "5,segment=a"] {
+        for text in
+            ["", "256", "x", "5,mtu=67", "5,mtu=65521", "5,", "5,netns", "5,segment=a", "5,reach=x"]
+        {
             assert!(text.parse::<DeviceSpec>().is_err(), "{text:?}");
         }
     }

@@ -35,8 +35,8 @@ pub struct Queue {
 /// What became of packets for the device.
 #[derive(Default)]
 struct Written {
-    /// The interface was off.
-    down: u64,
+    /// The interface was off, or the ring that it lay in went with its sender.
+    lost: u64,
     /// The kernel did not believe their headers.
     refused: u64,
 }
@@ -190,7 +190,7 @@ impl Queue {
             unreachable: counters.unreachable,
             refused: counters.refused_here + counters.refused_from_fabric + self.written.refused,
             unwanted: counters.unwanted,
-            lost: counters.lost + self.written.down,
+            lost: counters.lost + self.written.lost,
             peers: (self.port.peers())
                 .map(|(node, waiting, active)| PeerStatus { node: node.0, waiting, active })
                 .collect(),
@@ -204,7 +204,7 @@ fn write<W: Window>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, W>) 
     let write = |tap: BorrowedFd<'_>, bytes: &[u8]| Ok(rustix::io::write(tap, bytes)?);
     match tap.write(|tap| packet.pour(tap, write)) {
         Ok(true) => {}
-        Ok(false) => written.down += 1,
+        Ok(false) => written.lost += 1,
         Err(_) => written.refused += 1,
     }
 }
