@@ -76,10 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_that_are_reached_have_their_bit() {
-        let mut hops = vec![None; 70];
-        hops[0] = Some(0);
-        hops[65] = Some(3);
-        assert_eq!(bits(&hops), [1, 2, 0, 0]);
+    fn nodes_to_which_a_way_leads_are_reached() {
+        let topology = Topology::new(70, [Link::between(0, 65), Link::between(65, 64)]);
+        assert_eq!(reach(&topology, 0).to_string(), "0+64+65");
+        assert_eq!(reach(&topology, 1).to_string(), "1");
     }
 }
