@@ -349,6 +349,21 @@ def interrupted():
         assert ended.returncode == 1, ended.stdout
 
 
+def many():
+    """Most of many nodes rest while some talk; each is there as soon as it is wanted."""
+    nodes = 48
+    weft("lab", "down")
+    weft("lab", "up", "--nodes", str(nodes))
+    assert [len(device["peers"]) for device in devices()] == [nodes - 1] * nodes
+    pairs = [(7, 40), (21, 22)]
+    receivers = [Role(to, "stream_comes").ready() for _, to in pairs]
+    senders = [Role(one, "stream_goes", f"n{to}", 200, 0) for one, to in pairs]
+    for number in range(0, nodes, 5):
+        ping = ["ping", "-4", "-q", "-c", "20", "-i", "0.002", "-W", "2", f"n{nodes - 1 - number}"]
+        weft("lab", "exec", f"n{number}", "--", *ping)
+    assert [receiver.end() for receiver in receivers] == [sender.end() for sender in senders]
+
+
 def memberships():
     """Who is in a group changes, and each time those who are get all of it."""
     time.sleep(13)

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let own = [
         "every_size",
         "interrupted",
+        "many",
         "streams",
         "direct",
         "datagrams",

@@ -72,14 +72,14 @@ pub struct DeviceStatus {
     pub addresses: Vec<(String, u16, u16, u64)>,
     /// Groups: address, VLAN, nodes that want it.
     pub groups: Vec<(String, u16, Vec<u16>)>,
-    /// Its queues.
+    /// Its queues; one is missing, with what it counted, while its loop is too busy to say.
     #[serde(default)]
     pub queues: Vec<QueueStatus>,
 }
 
 impl DeviceStatus {
     /// Adds what another queue of the device has done.
-    pub(crate) fn add(&mut self, queue: Self) {
+    pub(crate) fn add(&mut self, queue: &Self) {
         self.sent += queue.sent;
         self.sent_bytes += queue.sent_bytes;
         self.received += queue.received;
@@ -90,15 +90,15 @@ impl DeviceStatus {
         self.refused += queue.refused;
         self.unwanted += queue.unwanted;
         self.lost += queue.lost;
-        self.queues.extend(queue.queues);
+        self.queues.extend_from_slice(&queue.queues);
         self.queues.sort_by_key(|queue| queue.queue);
-        for peer in queue.peers {
+        for peer in &queue.peers {
             match self.peers.iter_mut().find(|known| known.node == peer.node) {
                 Some(known) => {
                     known.waiting += peer.waiting;
                     known.active |= peer.active;
                 }
-                None => self.peers.push(peer),
+                None => self.peers.push(peer.clone()),
             }
         }
         self.peers.sort_by_key(|peer| peer.node);

@@ -245,7 +245,11 @@ fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
             format!("n{}", device.node),
             address_of(device.node).to_string(),
             device.mac,
-            device.peers.len().to_string(),
+            if device.queues.is_empty() {
+                "busy".to_owned()
+            } else {
+                device.peers.len().to_string()
+            },
             device.sent.to_string(),
             device.received.to_string(),
             device.lost.to_string(),

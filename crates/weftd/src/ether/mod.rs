@@ -29,6 +29,7 @@ use self::network::{Network, Site};
 use self::queue::Queue;
 use crate::status::DeviceStatus;
 
+mod demand;
 mod device;
 mod network;
 mod queue;
@@ -191,7 +192,7 @@ impl DeviceSpec {
 
 /// What the loop is asked.
 enum Question {
-    Status(Sender<Vec<DeviceStatus>>),
+    Status(Sender<Vec<(NodeId, DeviceStatus)>>),
     Reach(NodeId, Reach, Sender<bool>),
     Stop,
 }
@@ -199,6 +200,7 @@ enum Question {
 /// The devices that a daemon serves.
 pub struct Devices {
     network: Network,
+    devices: Vec<Arc<Device>>,
     loops: Vec<Loop>,
 }
 
@@ -213,9 +215,10 @@ impl Devices {
         broker: &Arc<dyn Connector>,
         how: &Service,
     ) -> anyhow::Result<Self> {
+        demand::check(specs.iter().filter(|spec| spec.segment.is_none()).count(), how.queues)?;
         let segment = Segment::Host { queues: how.queues };
         let queues = usize::from(how.queues);
-        let (mut shares, mut sites) = (Vec::new(), Vec::new());
+        let (mut shares, mut sites, mut devices) = (Vec::new(), Vec::new(), Vec::new());
         shares.resize_with(how.loops.clamp(1, (specs.len() * queues).max(1)), Vec::new);
         let loops = shares.len();
         for (number, spec) in specs.iter().enumerate() {
@@ -243,11 +246,18 @@ impl Devices {
                 // Those of a number have one loop, and so have those who talk to each other.
                 shares[(number * queues + usize::from(queue)) % loops].push(served);
             }
+            // Each takes the descriptors of those it meets now, so that few are on their way.
+            let now = turns::now();
+            for queue in shares.iter_mut().flatten() {
+                queue.turn(now);
+            }
             sites.push(site);
+            devices.push(device);
         }
         let loops = shares.into_iter().map(|share| Loop::start(share, how.coalesce));
         let loops = loops.collect::<anyhow::Result<_>>()?;
-        Ok(Self { network: Network::new(sites), loops })
+        devices.sort_by_key(|device| device.node());
+        Ok(Self { network: Network::new(sites), devices, loops })
     }
 
     /// The network that they make.
@@ -257,16 +267,15 @@ impl Devices {
 
     /// What the devices are doing, by node.
     pub fn status(&self) -> Vec<DeviceStatus> {
-        let mut queues: Vec<_> = self.ask(Question::Status).into_iter().flatten().collect();
-        queues.sort_by_key(|queue| queue.node);
-        let mut devices: Vec<DeviceStatus> = Vec::new();
-        for queue in queues {
-            match devices.last_mut() {
-                Some(device) if device.node == queue.node => device.add(queue),
-                _ => devices.push(queue),
-            }
-        }
-        devices
+        let queues: Vec<_> = self.ask(Question::Status).into_iter().flatten().collect();
+        let of = |device: &Arc<Device>| {
+            let mut status = device.status(turns::now());
+            queues.iter().filter(|(node, _)| *node == device.node()).for_each(|(_, queue)| {
+                status.add(queue);
+            });
+            status
+        };
+        self.devices.iter().map(of).collect()
     }
 
     /// From now on the device of `node` reaches the nodes in `reach` alone.

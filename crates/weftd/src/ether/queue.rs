@@ -176,8 +176,8 @@ impl Queue {
         (counters.bytes_from_device, counters.bytes_to_device)
     }
 
-    /// What it is doing.
-    pub fn status(&self, now: Duration) -> DeviceStatus {
+    /// What it is doing, without what is the device's.
+    pub fn status(&self) -> DeviceStatus {
         let counters = self.port.counters();
         let (sent, received) = (counters.packets_from_device, counters.packets_to_device);
         DeviceStatus {
@@ -195,7 +195,7 @@ impl Queue {
                 .map(|(node, waiting, active)| PeerStatus { node: node.0, waiting, active })
                 .collect(),
             queues: vec![QueueStatus { queue: self.number, sent, received }],
-            ..self.device.status(now)
+            ..DeviceStatus::default()
         }
     }
 }

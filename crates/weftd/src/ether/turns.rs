@@ -1,4 +1,9 @@
-//! The loop: every queue in turn, then a look, then sleep.
+//! The loop: every active queue in turn, then a look, then sleep.
+//!
+//! Where there are many queues only the active ones are polled, as the driver of 004 serves the
+//! participants that talk before the others (*angara_parts*, section 2): those that had nothing for
+//! a while rest, and ring when they have. So a turn costs as much as there is traffic, not as there
+//! are devices.
 
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -26,12 +31,30 @@ const WOKEN: u64 = u64::MAX;
 /// programs that answer each other need at most, and which a load of packets never reaches.
 const LOOKS: u32 = 40;
 const YIELDS: u32 = 60;
+/// So many queues are always polled: that costs less than to ask whether they ring.
+const ACTIVE_MIN: usize = 4;
+/// After so long without anything to do a queue rests, when there are more.
+const RESTS_AFTER: Duration = Duration::from_millis(1);
+
+/// A queue of the loop.
+struct Served {
+    queue: Queue,
+    /// Whether its TAP is waited for; not at all once it is gone.
+    reads: Option<bool>,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// It is polled; there was something to do at `worked` last.
+    Active { worked: Duration },
+    /// It rings when there is something to do; it is polled then, or at `until`.
+    Rests { until: Option<Duration> },
+}
 
 /// The queues of one loop.
 pub struct Turns {
-    queues: Vec<Queue>,
-    /// Whether each one's TAP is waited for; not at all once it is gone.
-    reads: Vec<Option<bool>>,
+    queues: Vec<Served>,
     epoll: OwnedFd,
     woken: Arc<OwnedFd>,
     patience: Patience,
@@ -43,21 +66,22 @@ impl Turns {
     /// A loop for `queues`, which `woken` interrupts, and which leaves them alone for up to
     /// `coalesce` under load.
     pub fn new(
-        mut queues: Vec<Queue>,
+        queues: Vec<Queue>,
         woken: Arc<OwnedFd>,
         coalesce: Duration,
     ) -> anyhow::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
         epoll::add(&epoll, woken.as_fd(), EventData::new_u64(WOKEN), EventFlags::IN)?;
-        for (number, queue) in (0_u64..).zip(&mut queues) {
+        let serve = |(number, mut queue): (u64, Queue)| -> anyhow::Result<Served> {
             let data = EventData::new_u64(number);
             epoll::add(&epoll, queue.tap(), data, EventFlags::IN)?;
             let line = queue.line().context("the transport has nothing to sleep on")?;
             epoll::add(&epoll, line, data, EventFlags::IN)?;
-        }
-        let reads = vec![Some(true); queues.len()];
+            Ok(Served { queue, reads: Some(true), state: State::Active { worked: now() } })
+        };
+        let queues = (0..).zip(queues).map(serve).collect::<anyhow::Result<_>>()?;
         let (patience, throttle) = (Patience::new(LOOKS, YIELDS), Throttle::new(coalesce));
-        Ok(Self { queues, reads, epoll, woken, patience, throttle, tick_at: Duration::ZERO })
+        Ok(Self { queues, epoll, woken, patience, throttle, tick_at: Duration::ZERO })
     }
 
     /// Serves the queues until `goes_on` says `false`; it is asked in every turn.
@@ -71,9 +95,10 @@ impl Turns {
             let now = now();
             if now >= self.tick_at {
                 self.tick_at = now + TICK_EVERY;
-                self.queues.iter_mut().for_each(|queue| queue.tick(now));
+                self.queues.iter_mut().for_each(|served| served.queue.tick(now));
+                self.rouse(now);
             }
-            let done: usize = self.queues.iter_mut().map(|queue| queue.turn(now)).sum();
+            let done = self.turn(now);
             if done > 0 {
                 self.throttle.worked(now);
                 if !self.patience.is_fresh() {
@@ -90,24 +115,74 @@ impl Turns {
                 Step::Yield => self.patience.give_way(),
                 Step::Sleep => {
                     self.patience.miss();
-                    self.sleep();
+                    self.sleep(now);
                 }
             }
         }
     }
 
-    /// Sleeps until there is something to do.
-    fn sleep(&mut self) {
-        let mut longest = self.tick_at.saturating_sub(now());
+    /// Every active queue once; returns how much was done.
+    fn turn(&mut self, now: Duration) -> usize {
+        if self.queues.iter().any(|served| matches!(served.state, State::Rests { .. })) {
+            self.look(Duration::ZERO);
+        }
+        let is_crowded = self.queues.len() > ACTIVE_MIN;
+        let mut all = 0;
         for number in 0..self.queues.len() {
-            match self.queues[number].prepare() {
-                Sleeps::Not => return,
-                Sleeps::Until { reads, within } => {
-                    longest = within.map_or(longest, |within| longest.min(within));
-                    self.wait_for_tap(number, reads);
-                }
+            let served = &mut self.queues[number];
+            let worked = match served.state {
+                State::Active { worked } => worked,
+                State::Rests { until } if until.is_some_and(|until| until <= now) => now,
+                State::Rests { .. } => continue,
+            };
+            let done = served.queue.turn(now);
+            all += done;
+            let worked = if done > 0 { now } else { worked };
+            served.state = State::Active { worked };
+            if is_crowded && now.saturating_sub(worked) >= RESTS_AFTER {
+                self.rest(number, now);
             }
         }
+        all
+    }
+
+    /// Polls a queue no longer; `false` when there is something to do for it.
+    fn rest(&mut self, number: usize, now: Duration) -> bool {
+        match self.queues[number].queue.prepare() {
+            Sleeps::Not => false,
+            Sleeps::Until { reads, within } => {
+                self.wait_for_tap(number, reads);
+                let until = within.map(|within| now + within);
+                self.queues[number].state = State::Rests { until };
+                true
+            }
+        }
+    }
+
+    /// Polls every queue again.
+    fn rouse(&mut self, now: Duration) {
+        for served in &mut self.queues {
+            served.state = State::Active { worked: now };
+        }
+    }
+
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self, now: Duration) {
+        let mut until = self.tick_at;
+        for number in 0..self.queues.len() {
+            if matches!(self.queues[number].state, State::Active { .. }) && !self.rest(number, now)
+            {
+                return;
+            }
+            if let State::Rests { until: Some(due) } = self.queues[number].state {
+                until = until.min(due);
+            }
+        }
+        self.look(until.saturating_sub(now));
+    }
+
+    /// Polls those that rang again; waits for one for so long.
+    fn look(&mut self, longest: Duration) {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(longest.subsec_nanos()),
@@ -115,44 +190,57 @@ impl Turns {
         let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         // A signal is as good as an event.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut space, Some(&timeout)) else { return };
-        if events.iter().any(|event| event.data.u64() == WOKEN) {
-            // Who rang asks in the next turn.
-            let _ = rustix::io::read(self.woken.as_fd(), &mut [0; 8]);
+        let now = now();
+        for event in events.iter() {
+            let number = event.data.u64();
+            if number == WOKEN {
+                // Who rang asks in the next turn.
+                let _ = rustix::io::read(self.woken.as_fd(), &mut [0; 8]);
+                self.rouse(now);
+            } else if let Some(served) = self.queues.get_mut(number as usize) {
+                served.state = State::Active { worked: now };
+            }
+        }
+        if self.queues.len() <= ACTIVE_MIN {
+            self.rouse(now);
         }
     }
 
     /// A TAP that must not be read would wake the loop again and again, and so would one that is
     /// gone, whatever it is waited for.
     fn wait_for_tap(&mut self, number: usize, reads: bool) {
-        let tap = self.queues[number].tap();
-        if self.reads[number].is_some() && self.queues[number].is_gone() {
+        let served = &mut self.queues[number];
+        let tap = served.queue.tap();
+        if served.reads.is_some() && served.queue.is_gone() {
             let _ = epoll::delete(&self.epoll, tap);
-            self.reads[number] = None;
-        } else if self.reads[number] == Some(!reads) {
+            served.reads = None;
+        } else if served.reads == Some(!reads) {
             let flags = if reads { EventFlags::IN } else { EventFlags::empty() };
             if epoll::modify(&self.epoll, tap, EventData::new_u64(number as u64), flags).is_ok() {
-                self.reads[number] = Some(reads);
+                served.reads = Some(reads);
             }
         }
     }
 
     /// Links of `node` were cut, or mended; `false` when its device is served elsewhere.
     pub fn set_reach(&mut self, node: NodeId, reach: Reach) -> bool {
-        let mut of_node = self.queues.iter_mut().filter(|queue| queue.node() == node).peekable();
+        let queues = self.queues.iter_mut().map(|served| &mut served.queue);
+        let mut of_node = queues.filter(|queue| queue.node() == node).peekable();
         let is_here = of_node.peek().is_some();
         of_node.for_each(|queue| queue.set_reach(reach));
         is_here
     }
 
     /// What the queues are doing.
-    pub fn status(&self) -> Vec<DeviceStatus> {
-        self.queues.iter().map(|queue| queue.status(now())).collect()
+    pub fn status(&self) -> Vec<(NodeId, DeviceStatus)> {
+        let of = |served: &Served| (served.queue.node(), served.queue.status());
+        self.queues.iter().map(of).collect()
     }
 }
 
 /// Bytes that went through so far, once also where both ends are here.
-fn total(queues: &[Queue]) -> u64 {
-    let each = queues.iter().map(Queue::bytes);
+fn total(queues: &[Served]) -> u64 {
+    let each = queues.iter().map(|served| served.queue.bytes());
     let (sent, received) = each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     sent.max(received)
 }
