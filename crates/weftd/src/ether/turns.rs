@@ -197,7 +197,10 @@ impl Turns {
                 // Who rang asks in the next turn.
                 let _ = rustix::io::read(self.woken.as_fd(), &mut [0; 8]);
                 self.rouse(now);
-            } else if let Some(served) = self.queues.get_mut(number as usize) {
+                continue;
+            }
+            let number = usize::try_from(number).unwrap_or(usize::MAX);
+            if let Some(served) = self.queues.get_mut(number) {
                 served.state = State::Active { worked: now };
             }
         }
