@@ -407,8 +407,9 @@ pub const TABLE: [Entry; 27] = [
         kind: integer(32, 1, 4_096),
         unit: "packets",
         category: Category::Ethernet,
-        text: "Further packets that wait for one node before its device is read no further. \
-               Memory: up to 64 KiB each while they wait.",
+        text: "Further packets that wait for one node before the device is read no further; a \
+               stream of long ones stops it as soon as the ring is full. Memory: up to 64 KiB \
+               each while they wait.",
     },
     Entry {
         id: Id::EtherBacklogStalled,
