@@ -339,6 +339,11 @@ def interrupted():
         begun.wait()
         if number % 3 == 2:
             weft(*up)
+        if number % 6 == 5:
+            # Whoever removes it comes while its daemon is still dying.
+            status = json.loads(weft("status", "--node", "lab", "--json").stdout)
+            os.kill(status["pid"], signal.SIGKILL)
+        elif number % 3 == 2:
             assert len(devices()) == NODES
             weft("lab", "exec", "n0", "--", "ping", "-q", "-c", "1", f"n{NODES - 1}")
         weft("lab", "down")

@@ -29,7 +29,7 @@ use crate::table::Table;
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// How long one may take that makes devices first, which may meet others at another daemon.
 const DEVICES_WITHIN: Duration = Duration::from_secs(10);
-/// How long another may take that was started at the same time, when this one ended.
+/// How long another may take that was started at the same time, when this one ended, or was killed.
 const RIVAL_WITHIN: Duration = Duration::from_millis(250);
 /// How often it is asked meanwhile.
 const ASK_EVERY: Duration = Duration::from_millis(5);
@@ -98,9 +98,13 @@ pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow:
 /// # Errors
 /// When it goes on.
 pub fn stop(socket: &ControlSocket) -> anyhow::Result<()> {
-    weftd::client::stop(&socket.path)?;
+    let is_over = || !weftd::client::answers(&socket.path);
+    if let Err(error) = weftd::client::stop(&socket.path) {
+        // One that was killed a moment ago takes calls and answers none.
+        return if until(RIVAL_WITHIN, is_over) { Ok(()) } else { Err(error) };
+    }
     ensure!(
-        until(|| !weftd::client::answers(&socket.path)),
+        until(ANSWER_WITHIN, is_over),
         "the node daemon at {} still answers after {} s; see its log {}",
         socket.path.display(),
         ANSWER_WITHIN.as_secs(),
@@ -322,8 +326,8 @@ pub fn prepare_directory(socket: &ControlSocket) -> anyhow::Result<()> {
 }
 
 /// Asks until the answer is yes or the time is over.
-fn until(is_so: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + ANSWER_WITHIN;
+fn until(within: Duration, is_so: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + within;
     loop {
         if is_so() {
             return true;
