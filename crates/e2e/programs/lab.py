@@ -115,6 +115,8 @@ def calls_come(host):
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("", PORT))
     datagrams.settimeout(LIMIT)
+    # Who is started in the background of a shell ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     say("ready")
     count = 0
     with contextlib.suppress(KeyboardInterrupt):
