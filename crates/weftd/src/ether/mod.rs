@@ -284,16 +284,16 @@ impl Devices {
     /// Says that there is no such device, or that it is so busy that nobody knows yet.
     pub fn set_reach(&self, node: NodeId, reach: Reach) -> Result<(), String> {
         let answers = self.ask(|sender| Question::Reach(node, reach, sender));
-        match () {
-            () if answers.len() < self.loops.len() => Err(format!(
+        if answers.contains(&true) && answers.len() == self.loops.len() {
+            Ok(())
+        } else if answers.len() == self.loops.len() {
+            Err(format!("it serves no device of node {}", node.0))
+        } else {
+            Err(format!(
                 "the devices are so busy that they did not answer within {} ms; the change waits \
                  for them, repeat it to see whether it was made",
                 turns::ANSWER_WITHIN.as_millis()
-            )),
-            () if !answers.contains(&true) => {
-                Err(format!("it serves no device of node {}", node.0))
-            }
-            () => Ok(()),
+            ))
         }
     }
 
