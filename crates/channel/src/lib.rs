@@ -3,9 +3,11 @@
 //! A channel is a `SOCK_SEQPACKET` UNIX socket: packets keep their bounds, descriptors travel
 //! beside them, the kernel says who the other side is, and its death is an end of file. Calls are
 //! raw system calls by way of rustix, so that a preload library can use them inside its own hooks.
-//! May depend on `weft-wire` and the operating system.
+//! [`ConnectError`] says which control sockets are
+//! not used. May depend on `weft-wire` and the operating system.
 
 mod sys;
+mod trust;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -49,20 +51,35 @@ pub struct Credentials {
 }
 
 pub use sys::network_namespace;
+pub use trust::{ConnectError, open_directory};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Channel {
-    /// Connects to the daemon that listens at `path`. Never blocks.
+    /// Connects to the daemon that listens at `path`, if nobody but the own user and root can be
+    /// there. Never blocks.
     ///
     /// # Errors
-    /// `NOENT` or `CONNREFUSED` when nobody listens, `AGAIN` when the daemon is flooded, others
-    /// as connect(2).
-    pub fn connect(path: &Path) -> Result<Self, Errno> {
+    /// [`ConnectError`].
+    pub fn connect(path: &Path) -> Result<Self, ConnectError> {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = trust::open_directory(directory.unwrap_or(Path::new(".")))?;
+        let name = Path::new(path.file_name().ok_or(Errno::ISDIR)?);
+        if !trust::is_socket(&directory, name) {
+            // Not a link either: it could lead to a socket that others made.
+            return Err(Errno::NOENT.into());
+        }
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Self { socket })
+        let fixed = SocketAddrUnix::new(trust::fixed_path(&directory, name))?;
+        match rustix::net::connect(&socket, &fixed) {
+            // No /proc is mounted.
+            Err(Errno::NOENT) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?,
+            other => other?,
+        }
+        let channel = Self { socket };
+        trust::check_listener(channel.peer()?)?;
+        Ok(channel)
     }
 
     /// The channel over a connected socket.
@@ -251,6 +268,38 @@ mod tests {
     #[test]
     fn nobody_listening_is_an_error_at_once() {
         let path = std::env::temp_dir().join("weft-channel-nobody");
-        assert_eq!(Channel::connect(&path).err(), Some(Errno::NOENT));
+        let directory = path.join("none");
+        assert_eq!(Channel::connect(&directory).err(), Some(Errno::NOENT.into()));
+    }
+
+    #[test]
+    fn a_daemon_of_the_own_user_is_found_in_a_directory_of_its_own_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::Permissions::from_mode;
+        let place = std::env::temp_dir().join(format!("weft-channel-{}", std::process::id()));
+        std::fs::create_dir(&place).expect("free");
+        let path = place.join("n.sock");
+        assert_eq!(Channel::connect(&path).err(), Some(Errno::NOENT.into()));
+        let listener = Listener::bind(&path).expect("free");
+        let channel = Channel::connect(&path).expect("its own user listens");
+        assert_eq!(channel.peer().expect("local").uid, rustix::process::geteuid().as_raw());
+        let linked = place.join("linked.sock");
+        std::os::unix::fs::symlink(&path, &linked).expect("free");
+        assert_eq!(Channel::connect(&linked).err(), Some(Errno::NOENT.into()));
+        for open in [0o777, 0o1777, 0o770] {
+            std::fs::set_permissions(&place, mode(open)).expect("ours");
+            let refused = Channel::connect(&path).expect_err("others can write there");
+            assert!(refused.is_distrust(), "{refused}");
+        }
+        std::fs::set_permissions(&place, mode(0o755)).expect("ours");
+        let below = place.join("below");
+        std::fs::create_dir(&below).expect("free");
+        std::fs::rename(&path, below.join("n.sock")).expect("ours");
+        std::fs::set_permissions(&place, mode(0o1777)).expect("ours");
+        Channel::connect(&below.join("n.sock")).expect("the sticky bit protects it");
+        std::fs::set_permissions(&place, mode(0o777)).expect("ours");
+        assert!(Channel::connect(&below.join("n.sock")).is_err_and(|error| error.is_distrust()));
+        drop(listener);
+        std::fs::remove_dir_all(&place).expect("ours");
     }
 }

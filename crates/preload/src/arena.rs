@@ -58,6 +58,8 @@ pub mod flag {
     pub const GIVING_BACK: u32 = 512;
     /// It wanted a lane when the process had no more of them.
     pub const NO_LANE: u32 = 1024;
+    /// The other end is of a user whom the daemon does not serve.
+    pub const OTHER_USER: u32 = 2048;
 }
 
 /// What the kernel said about the peer.

@@ -91,8 +91,15 @@ impl Connection {
     /// Stays on TCP for good.
     pub fn decline(&self, reason: TcpReason) {
         self.shared.phase.store(phase::DECLINED, Ordering::Release);
-        stats::stays_on_tcp(reason);
+        self.count_on_tcp(reason);
         log::debug!("connection {} stays on TCP: {}", self.place, reason.name());
+    }
+
+    /// Counts it as one that stays on TCP.
+    pub fn count_on_tcp(&self, reason: TcpReason) {
+        let absent = matches!(reason, TcpReason::PeerNotWeft | TcpReason::ShortLived);
+        let of_other = absent && self.has(flag::OTHER_USER);
+        stats::stays_on_tcp(if of_other { TcpReason::OtherUser } else { reason });
     }
 
     /// Counts the connection as one of the fabric, once.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use weft_channel::{Channel, Packet};
+use weft_channel::{Channel, ConnectError, Packet};
 use weft_memory::CopyMode;
 use weft_wire::control::{Advice, Control, CopyAdvice, End};
 use weft_wire::stats::TcpReason;
@@ -42,6 +42,8 @@ struct State {
     /// Offers whose daemon is gone, until their connections ask.
     lost: Vec<u64>,
     told: bool,
+    /// The user of the daemon.
+    daemon: u32,
 }
 
 /// A channel and what identifies its socket.
@@ -61,6 +63,7 @@ impl State {
             pending: Vec::new(),
             lost: Vec::new(),
             told: false,
+            daemon: 0,
         }
     }
 }
@@ -163,6 +166,11 @@ pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
 pub fn carries_networks() -> bool {
     let Some(mut state) = STATE.lock() else { return false };
     connected(&mut state).is_ok() && state.advice.networks
+}
+
+/// The only user whom the daemon serves; nothing when it serves all.
+pub fn only_user() -> Option<u32> {
+    STATE.lock().map(|state| state.daemon).filter(|daemon| *daemon != 0)
 }
 
 fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
@@ -363,10 +371,21 @@ fn connected(state: &mut State) -> Result<&Channel, TcpReason> {
 
 fn open(state: &mut State) -> Result<(), TcpReason> {
     let path = PATH.get().ok_or(TcpReason::NoDaemon)?;
-    let channel = Channel::connect(path).map_err(|errno| {
-        tell_once(state, format_args!("no daemon answers at {} ({errno})", path.display()));
-        if errno == Errno::MFILE { TcpReason::OutOfDescriptors } else { TcpReason::NoDaemon }
+    let channel = Channel::connect(path).map_err(|error| {
+        let path = path.display();
+        match error {
+            ConnectError::Os { errno } => {
+                tell_once(state, format_args!("no daemon answers at {path} ({errno})"));
+                let out = errno == Errno::MFILE;
+                if out { TcpReason::OutOfDescriptors } else { TcpReason::NoDaemon }
+            }
+            distrust => {
+                tell_once(state, format_args!("the daemon at {path} is not used: {distrust}"));
+                TcpReason::DaemonNotTrusted
+            }
+        }
     })?;
+    state.daemon = channel.peer().map_or(0, |daemon| daemon.uid);
     let channel = out_of_the_way(channel);
     let hello = Control::Hello { pid: process::pid(), name: process::name() };
     let greeted = channel.send(&hello.emit(), &[]).and_then(|()| channel.receive_within(ANSWER_MS));

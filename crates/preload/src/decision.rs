@@ -12,7 +12,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, Connection, flag, phase};
 use crate::table::{self, Entry};
-use crate::{control, epoll, lanes, log, process, stats, sys};
+use crate::{control, epoll, lanes, log, other_end, process, stats, sys};
 
 /// One more than the place of the connection that this process waits for in the kernel, 0 for none.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
@@ -254,10 +254,10 @@ impl Connection {
         let is_here = |(local, remote): (SocketAddr, SocketAddr)| {
             same_host(local.ip(), remote.ip()) || control::carries_networks()
         };
-        if !addresses.is_some_and(is_here) {
+        let Some((local, remote)) = addresses.filter(|addresses| is_here(*addresses)) else {
             self.decline(TcpReason::NotLocal);
             return phase::DECLINED;
-        }
+        };
         let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
         self.shared.inode.store(inode, Ordering::Relaxed);
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
@@ -275,6 +275,13 @@ impl Connection {
             Side::Accepted => self.make_lane(fd, 0),
             Side::Connected => self.ask_connected(fd),
         };
+        // Now, since it is not known any more when the other end has closed.
+        if stats::are_read()
+            && let Some(own) = control::only_user()
+            && other_end::user(local, remote).is_some_and(|user| user != own)
+        {
+            self.set(flag::OTHER_USER, true);
+        }
         match asked {
             Ok(decided) => decided,
             Err(reason) => {
@@ -434,7 +441,7 @@ impl Connection {
                 Ordering::Acquire,
             );
             if declined.is_ok() {
-                stats::stays_on_tcp(reason);
+                self.count_on_tcp(reason);
                 if from == phase::PENDING {
                     control::withdraw(self.token());
                 }

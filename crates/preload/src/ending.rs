@@ -62,7 +62,7 @@ impl Connection {
                 }
                 // It had a lane before and gave it back.
                 if !self.has(flag::COUNTED) {
-                    stats::stays_on_tcp(self.why_still_on_tcp(waiting));
+                    self.count_on_tcp(self.why_still_on_tcp(waiting));
                 }
             }
             phase::LANED => {
@@ -73,7 +73,7 @@ impl Connection {
                     control::withdraw(self.token());
                 }
                 if !self.has(flag::COUNTED) {
-                    stats::stays_on_tcp(self.why_not_used());
+                    self.count_on_tcp(self.why_not_used());
                 }
             }
             phase::DECLINED => self.count_kernel_bytes(fd),

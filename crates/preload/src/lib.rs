@@ -17,6 +17,7 @@
 //! | `handover` | what survives exec |
 //! | `signals`, `cancel` | handlers and cancellations that end a call |
 //! | `control` | the channel to the node daemon |
+//! | `other_end` | which user holds the other end, for `--stats` |
 //!
 //! # Rules
 //! - Nothing here may panic on what a program or a peer does, block without end, or leave errno
@@ -38,6 +39,7 @@ mod handover;
 mod hooks;
 mod lanes;
 mod log;
+mod other_end;
 mod poll;
 mod process;
 mod real;

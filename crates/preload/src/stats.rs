@@ -26,6 +26,11 @@ pub fn open(path: &str) {
     }
 }
 
+/// True when somebody will read the counters.
+pub fn are_read() -> bool {
+    BLOCK.get().is_some()
+}
+
 /// Adds to a counter.
 #[inline]
 pub fn add(counter: usize, amount: u64) {

@@ -1,6 +1,5 @@
 //! The configuration in force: file, environment, flags; and the control socket that follows.
 
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -58,13 +57,8 @@ impl Configuration {
             socket_variable: socket.as_deref(),
             runtime_directory: runtime_directory.as_deref(),
         };
-        Ok(control_socket(&surroundings, &self.options, is_served)?)
+        Ok(control_socket(&surroundings, &self.options, weftd::client::answers)?)
     }
-}
-
-/// True when something listens at `path`: a socket file alone may be left over from the dead.
-fn is_served(path: &Path) -> bool {
-    UnixStream::connect(path).is_ok()
 }
 
 /// A variable that is set to something other than nothing and is UTF-8.

@@ -85,9 +85,13 @@ fn serve(
 /// `weft down`.
 pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(arguments.node.as_deref())?;
-    if !weftd::client::answers(&socket.path) {
-        eprintln!("weft: no node daemon runs at {}; nothing to stop", socket.path.display());
-        return Ok(ExitCode::SUCCESS);
+    match weftd::client::look(&socket.path) {
+        Ok(()) => {}
+        Err(error) if error.is_distrust() => bail!("{}", absence(&socket.path)),
+        Err(_) => {
+            eprintln!("weft: no node daemon runs at {}; nothing to stop", socket.path.display());
+            return Ok(ExitCode::SUCCESS);
+        }
     }
     stop(&socket)?;
     Ok(ExitCode::SUCCESS)
@@ -134,6 +138,11 @@ pub fn status(
 /// Why nobody answers at `socket`, and what to do.
 pub fn absence(socket: &Path) -> String {
     let path = socket.display();
+    if let Err(error) = weftd::client::look(socket)
+        && error.is_distrust()
+    {
+        return format!("the node daemon at {path} is not used: {error}");
+    }
     match socket.symlink_metadata() {
         Ok(_) => format!(
             "no node daemon answers at {path}: the socket is left over from one that died; \
@@ -293,7 +302,12 @@ fn open_log(socket: &ControlSocket) -> anyhow::Result<File> {
 /// Makes the directory of the socket, or checks that nobody else can put anything into it.
 pub fn prepare_directory(socket: &ControlSocket) -> anyhow::Result<()> {
     let (mode, forbidden) = match socket.scope {
-        Scope::Explicit => return Ok(()),
+        // Made by the daemon; nothing is written into what others could have prepared.
+        Scope::Explicit if !socket.directory().exists() => return Ok(()),
+        Scope::Explicit => {
+            weft_channel::open_directory(socket.directory())?;
+            return Ok(());
+        }
         Scope::System => (0o755, 0o022),
         Scope::User => (0o700, 0o077),
     };
@@ -322,6 +336,7 @@ pub fn prepare_directory(socket: &ControlSocket) -> anyhow::Result<()> {
         metadata.uid(),
         metadata.mode() & 0o7777
     );
+    weft_channel::open_directory(directory)?;
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use weft_channel::{Channel, Packet};
+use weft_channel::{Channel, ConnectError, Packet};
 use weft_ether::Reach;
 use weft_wire::control::Control;
 
@@ -52,13 +52,30 @@ pub fn stop(socket: &Path) -> anyhow::Result<()> {
 /// True when a daemon answers at `socket`.
 #[must_use]
 pub fn answers(socket: &Path) -> bool {
-    Channel::connect(socket).is_ok()
+    look(socket).is_ok()
+}
+
+/// Looks whether a daemon of the own user or of root answers at `socket`.
+///
+/// # Errors
+/// Why there is none to use.
+pub fn look(socket: &Path) -> Result<(), ConnectError> {
+    Channel::connect(socket).map(drop)
 }
 
 fn ask(socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
-    let channel = Channel::connect(socket).with_context(|| {
-        format!("no daemon answers at {}; start one with `weft daemon`", socket.display())
-    })?;
+    let channel = match Channel::connect(socket) {
+        Ok(channel) => channel,
+        Err(error) if error.is_distrust() => {
+            return Err(error)
+                .with_context(|| format!("the daemon at {} is not used", socket.display()));
+        }
+        Err(error) => {
+            return Err(error).with_context(|| {
+                format!("no daemon answers at {}; start one with `weft daemon`", socket.display())
+            });
+        }
+    };
     channel.send(&question.emit(), &[])?;
     let packet = channel
         .receive_within(TIMEOUT_MS)

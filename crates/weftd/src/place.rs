@@ -2,11 +2,13 @@
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{
+    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
+};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use weft_channel::Listener;
 
 use crate::client;
@@ -25,7 +27,13 @@ impl Place {
         let directory = path.parent().context("the control socket needs a directory")?;
         make_directory(directory)?;
         let lock_path = path.with_extension("lock");
-        let lock = File::create(&lock_path)
+        let lock = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(NO_FOLLOW)
+            .open(&lock_path)
             .with_context(|| format!("cannot create {}", lock_path.display()))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!("a daemon already serves {}; stop it with `weft down`", path.display());
@@ -40,6 +48,9 @@ impl Place {
         Ok((Self { path: path.to_owned(), inode, _lock: lock }, listener))
     }
 }
+
+/// A link in place of the lock would have another file made or locked.
+const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -62,22 +73,18 @@ fn make_directory(directory: &Path) -> anyhow::Result<()> {
             return Err(error).with_context(|| format!("cannot create {}", directory.display()));
         }
     }
-    let found = std::fs::symlink_metadata(directory)?;
-    ensure!(found.is_dir(), "{} is not a directory", directory.display());
-    let safe = found.uid() == uid.as_raw() || found.uid() == 0;
-    ensure!(
-        safe && found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0,
-        "{} can be written by others; remove it or set WEFT_DAEMON_SOCKET to a path in a \
-         directory of your own",
-        directory.display()
-    );
+    // The same question as programs ask before they use it.
+    weft_channel::open_directory(directory)?;
     Ok(())
 }
 
 fn remove_stale(path: &Path) -> anyhow::Result<()> {
-    if std::fs::symlink_metadata(path).is_err() {
-        return Ok(());
-    }
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    ensure!(
+        found.file_type().is_socket(),
+        "{} is there and is no socket; remove it or choose another place with --daemon-socket",
+        path.display()
+    );
     if client::answers(path) {
         bail!("a daemon already answers at {}; stop it with `weft down`", path.display());
     }
@@ -106,7 +113,19 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let open = directory.path().join("open");
         std::fs::create_dir(&open).expect("free");
-        std::fs::set_permissions(&open, Permissions::from_mode(0o777)).expect("ours");
-        assert!(Place::take(&open.join("node.sock")).is_err());
+        // A sticky one, too: whoever comes first makes the socket there.
+        for mode in [0o777, 0o1777, 0o1770] {
+            std::fs::set_permissions(&open, Permissions::from_mode(mode)).expect("ours");
+            assert!(Place::take(&open.join("node.sock")).is_err(), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("node.sock");
+        std::fs::write(&path, "mine").expect("free");
+        assert!(Place::take(&path).is_err());
+        assert_eq!(std::fs::read(&path).expect("still there"), b"mine");
     }
 }

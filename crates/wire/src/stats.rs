@@ -89,11 +89,15 @@ pub enum TcpReason {
     ShortLived = 12,
     /// Anything else.
     Other = 13,
+    /// The control socket may be another user's.
+    DaemonNotTrusted = 14,
+    /// The other end is of another user, whom the own user's daemon does not serve.
+    OtherUser = 15,
 }
 
 impl TcpReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::PeerNotWeft,
         Self::NoDaemon,
         Self::DaemonLost,
@@ -108,6 +112,8 @@ impl TcpReason {
         Self::PassedFd,
         Self::ShortLived,
         Self::Other,
+        Self::DaemonNotTrusted,
+        Self::OtherUser,
     ];
 
     /// Its place in the block.
@@ -134,6 +140,8 @@ impl TcpReason {
             Self::PassedFd => "passed_fd",
             Self::ShortLived => "short_lived",
             Self::Other => "other",
+            Self::DaemonNotTrusted => "daemon_not_trusted",
+            Self::OtherUser => "other_user",
         }
     }
 
@@ -155,6 +163,11 @@ impl TcpReason {
             Self::PassedFd => "passed to another process",
             Self::ShortLived => "too short to move",
             Self::Other => "other",
+            Self::DaemonNotTrusted => "the node daemon may be another user's",
+            Self::OtherUser => {
+                "the other end belongs to another user, and each has a daemon of their own; \
+                 `sudo weft daemon` serves all users"
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 //! - What the daemon said before it died is read before the new line is used.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -55,8 +56,8 @@ struct RemoteClient {
     anew: bool,
 }
 
-fn unreachable(socket: &Path, what: &str, errno: Errno) -> BrokerError {
-    BrokerError::Unreachable { reason: format!("{} at {}: {errno}", what, socket.display()) }
+fn unreachable(socket: &Path, what: &str, why: impl Display) -> BrokerError {
+    BrokerError::Unreachable { reason: format!("{what} at {}: {why}", socket.display()) }
 }
 
 /// Connects and says hello.

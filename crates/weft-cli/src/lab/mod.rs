@@ -42,6 +42,10 @@ const EXIT_EXEC_FAILED: u8 = 125;
 /// `weft lab`.
 pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(Some(NODE))?;
+    if socket.directory().exists() {
+        // What the lab wrote down there is believed.
+        weft_channel::open_directory(socket.directory())?;
+    }
     let _guard = match command {
         LabCommand::Up(_) => {
             daemon::prepare_directory(&socket)?;

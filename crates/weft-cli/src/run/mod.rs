@@ -136,10 +136,16 @@ fn note_linkage(path: &Path, linkage: &Linkage, stats: bool) {
 
 /// Starts a daemon when none answers; without one the program runs on TCP.
 fn ensure_daemon(socket: &ControlSocket, configuration: &Configuration) {
-    if !configuration.options.socket_enable() || weftd::client::answers(&socket.path) {
+    if !configuration.options.socket_enable() {
         return;
     }
-    if let Err(error) = daemon::start(socket, &configuration.options, &[]) {
+    let ready = match weftd::client::look(&socket.path) {
+        Ok(()) => Ok(()),
+        // Starting one there would serve nobody, or be somebody else's trap.
+        Err(error) if error.is_distrust() => Err(anyhow::anyhow!(daemon::absence(&socket.path))),
+        Err(_) => daemon::start(socket, &configuration.options, &[]),
+    };
+    if let Err(error) = ready {
         eprintln!("weft: warning: {error:#}; the program runs on plain tcp");
     }
 }

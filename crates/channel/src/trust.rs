@@ -1,0 +1,147 @@
+//! Which control sockets may be used: nobody but the own user and root may be at the other end.
+//!
+//! Two questions, both for the kernel. Before the connection: could somebody else have put the
+//! socket there? Every directory from the socket's up to the root has to belong to the own user or
+//! to root, and be writable by nobody else; above the socket's own directory the sticky bit will do,
+//! since names in such a directory are only their owner's to replace. After it: which user
+//! listens? A program passes descriptors over the channel, so a wrong answer gives its connections
+//! away.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::Credentials;
+
+/// Why there is no channel to a daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The kernel refused: `NOENT` or `CONNREFUSED` when nobody listens, `AGAIN` when the daemon is
+    /// flooded, others as connect(2).
+    #[error("{errno}")]
+    Os {
+        /// Its error number.
+        errno: Errno,
+    },
+    /// Somebody else could put a socket of theirs there.
+    #[error(
+        "{directory} can be written by others than user {own} and root (it is of user {owner}, \
+         mode {mode:o}), so weft does not use it; remove it, or name a socket in a directory of \
+         your own with WEFT_DAEMON_SOCKET"
+    )]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// The own user.
+        own: u32,
+        /// Whose it is.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Another user listens there.
+    #[error(
+        "process {pid} of user {uid} listens there, and weft trusts daemons of user {own} and root \
+         alone; `sudo weft daemon` serves all users"
+    )]
+    Listener {
+        /// The own user.
+        own: u32,
+        /// The user that listens.
+        uid: u32,
+        /// The process that listens.
+        pid: u32,
+    },
+}
+
+impl ConnectError {
+    /// True when something is there that is not to be used, rather than nothing.
+    #[must_use]
+    pub const fn is_distrust(&self) -> bool {
+        matches!(self, Self::Directory { .. } | Self::Listener { .. })
+    }
+}
+
+impl From<Errno> for ConnectError {
+    fn from(errno: Errno) -> Self {
+        Self::Os { errno }
+    }
+}
+
+/// Directories between a socket and the root. Linux has no deeper path in use.
+const DEPTH_MAX: usize = 128;
+
+/// The directory at `path`, when nobody but the own user and root can put anything into it or
+/// another one in its place.
+///
+/// # Errors
+/// [`ConnectError::Directory`], [`ConnectError::Os`].
+pub fn open_directory(path: &Path) -> Result<OwnedFd, ConnectError> {
+    let own = rustix::process::geteuid().as_raw();
+    let directory = rustix::fs::open(path, FLAGS, Mode::empty())?;
+    let mut status = rustix::fs::fstat(&directory)?;
+    check(path.to_owned(), &status, own, 0)?;
+    let mut above: Option<OwnedFd> = None;
+    // By `..`, not by the names in the path: those may be links.
+    for _ in 0..DEPTH_MAX {
+        let from = above.as_ref().unwrap_or(&directory);
+        let next = rustix::fs::openat(from, "..", FLAGS, Mode::empty())?;
+        let found = rustix::fs::fstat(&next)?;
+        if (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino) {
+            return Ok(directory);
+        }
+        check(name_of(&next, path), &found, own, STICKY)?;
+        (status, above) = (found, Some(next));
+    }
+    Err(Errno::NAMETOOLONG.into())
+}
+
+const FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// Refuses a directory of others, and one that others can write unless it has a bit of `excused`.
+fn check(directory: PathBuf, status: &Stat, own: u32, excused: u32) -> Result<(), ConnectError> {
+    let is_ours = [0, own].contains(&status.st_uid);
+    let is_closed = status.st_mode & WRITABLE_BY_OTHERS == 0 || status.st_mode & excused != 0;
+    if is_ours && is_closed {
+        return Ok(());
+    }
+    Err(ConnectError::Directory {
+        directory: directory.display().to_string(),
+        own,
+        owner: status.st_uid,
+        mode: status.st_mode & 0o7777,
+    })
+}
+
+/// What a person calls the directory `above` one of those of `path`.
+fn name_of(above: &OwnedFd, path: &Path) -> PathBuf {
+    let link = format!("/proc/self/fd/{}", above.as_raw_fd());
+    rustix::fs::readlink(link, Vec::new())
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .map_or_else(|| path.join(".."), PathBuf::from)
+}
+
+/// A path of the socket `name` in `directory` that no link on the way can divert.
+pub(crate) fn fixed_path(directory: &OwnedFd, name: &Path) -> PathBuf {
+    Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
+}
+
+/// Refuses a listener of another user.
+pub(crate) fn check_listener(listener: Credentials) -> Result<(), ConnectError> {
+    let own = rustix::process::geteuid().as_raw();
+    let Credentials { uid, pid } = listener;
+    if [0, own].contains(&uid) { Ok(()) } else { Err(ConnectError::Listener { own, uid, pid }) }
+}
+
+/// True when `name` in `directory` is a socket, be it that nobody listens there any more.
+pub(crate) fn is_socket(directory: &OwnedFd, name: &Path) -> bool {
+    rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket)
+}
