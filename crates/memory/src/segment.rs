@@ -106,21 +106,31 @@ impl Segment {
     /// # Errors
     /// [`SegmentError::NotSealed`], [`SegmentError::WrongSize`], [`SegmentError::Os`].
     pub fn open(file: BorrowedFd<'_>, length: usize, writable: bool) -> Result<Self, SegmentError> {
+        let actual = Self::sealed_length(file)?;
+        if actual != length as u64 {
+            return Err(SegmentError::WrongSize { expected: length as u64, actual });
+        }
+        Self::map(file, length, writable)
+    }
+
+    /// How long the memory is that somebody passed, after checking that it is a sealed memfd. Does
+    /// not wait for anybody, whatever was passed: a file of a file system in user space would let
+    /// its owner hold up whoever asks for more than its seals.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotSealed`], [`SegmentError::Os`].
+    pub fn sealed_length(file: BorrowedFd<'_>) -> Result<u64, SegmentError> {
         let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| SegmentError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(SegmentError::NotSealed);
         }
         // Huge pages may run out behind a mapping, which raises SIGBUS: only ordinary ones will do.
-        let system = rustix::fs::fstatfs(file).map_err(|e| os("fstatfs", length, e))?;
+        let system = rustix::fs::fstatfs(file).map_err(|e| os("fstatfs", 0, e))?;
         if system.f_type != TMPFS_MAGIC {
             return Err(SegmentError::NotSealed);
         }
-        let status = rustix::fs::fstat(file).map_err(|e| os("fstat", length, e))?;
-        let actual = u64::try_from(status.st_size).unwrap_or(0);
-        if actual != length as u64 {
-            return Err(SegmentError::WrongSize { expected: length as u64, actual });
-        }
-        Self::map(file, length, writable)
+        let status = rustix::fs::fstat(file).map_err(|e| os("fstat", 0, e))?;
+        Ok(u64::try_from(status.st_size).unwrap_or(0))
     }
 
     /// The same file under a descriptor that can only be mapped for reading.

@@ -27,6 +27,7 @@ mod build;
 mod nearest;
 mod options;
 pub mod runtime_path;
+pub mod share;
 mod table;
 
 pub use build::{Builder, Problem};

@@ -303,6 +303,12 @@ impl Options {
         self.place(Id::DaemonConnectionsMax)
     }
 
+    /// How many percent of what others leave one user may have.
+    #[must_use]
+    pub fn daemon_user_share(&self) -> u8 {
+        u8::try_from(self.setting(Id::DaemonUserShare).number).unwrap_or(crate::share::ALL)
+    }
+
     /// The control socket, or `None` when it is found by rule ([`crate::runtime_path`]).
     #[must_use]
     pub fn daemon_socket(&self) -> Option<&str> {

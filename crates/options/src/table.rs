@@ -57,6 +57,8 @@ pub enum Id {
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
     DaemonConnectionsMax,
+    /// `daemon.user_share`.
+    DaemonUserShare,
     /// `daemon.socket`.
     DaemonSocket,
 }
@@ -239,7 +241,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 27] = [
+pub const TABLE: [Entry; 28] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -488,6 +490,16 @@ pub const TABLE: [Entry; 27] = [
         text: "Direct-socket connections a node may have; further ones stay on TCP. Memory: \
                about 1 KiB each in the daemon; for those of the programs see \
                `socket.lanes_max`.",
+    },
+    Entry {
+        id: Id::DaemonUserShare,
+        name: "daemon.user_share",
+        kind: integer(50, 1, 100),
+        unit: "percent",
+        category: Category::Daemon,
+        text: "How much of the programs, connections, listeners, endpoints, keys and descriptors \
+               that the others leave one user may have, so that nobody can take all; root and the \
+               daemon's own user may. No memory.",
     },
     Entry {
         id: Id::DaemonSocket,

@@ -47,9 +47,7 @@ fn question(source: SocketAddr, target: SocketAddr) -> Option<Vec<u8>> {
                 };
                 (libc::AF_INET, long(one.octets()), long(other.octets()))
             }
-            (IpAddr::V6(one), IpAddr::V6(other)) => {
-                (libc::AF_INET6, one.octets(), other.octets())
-            }
+            (IpAddr::V6(one), IpAddr::V6(other)) => (libc::AF_INET6, one.octets(), other.octets()),
             _ => return None,
         };
     let mut bytes = Vec::with_capacity(HEADER_BYTES + QUESTION_BYTES);

@@ -9,12 +9,14 @@
 //! # Invariants
 //! - An end is offered once; a newer offer for the same end replaces the older, which can only be
 //!   a leftover of a connection that is gone; so is a pair that an end of is offered anew.
-//! - Tables are bounded by [`TableLimits`]; beyond, an offer is refused and the connection stays on
-//!   TCP.
+//! - Tables are bounded by [`TableLimits`], and so is each user's part of them; beyond, an offer is
+//!   refused and the connection stays on TCP. A connection counts for the users of both its ends.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use weft_options::share;
 
 /// One end of a TCP connection as the kernel names it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -63,11 +65,20 @@ pub struct TableLimits {
     pub connections_max: usize,
     /// Listening sockets known.
     pub listeners_max: usize,
+    /// How many percent of what others leave one user may have.
+    pub user_share: u8,
+    /// The user who may have all, as root may.
+    pub user_unbounded: u32,
 }
 
 impl Default for TableLimits {
     fn default() -> Self {
-        Self { connections_max: 16_384, listeners_max: 4096 }
+        Self {
+            connections_max: 16_384,
+            listeners_max: 4096,
+            user_share: share::ALL,
+            user_unbounded: 0,
+        }
     }
 }
 
@@ -124,7 +135,31 @@ pub enum Outcome<P, M> {
 
 struct Waiting<P, M> {
     offerer: Offerer<P>,
+    user: u32,
     offer: Offer<M>,
+}
+
+/// How much each user has of a table.
+#[derive(Debug, Default)]
+struct Tally(HashMap<u32, usize>);
+
+impl Tally {
+    fn of(&self, user: u32) -> usize {
+        self.0.get(&user).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, user: u32) {
+        *self.0.entry(user).or_insert(0) += 1;
+    }
+
+    fn remove(&mut self, user: u32) {
+        if let Some(count) = self.0.get_mut(&user) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&user);
+            }
+        }
+    }
 }
 
 /// A connection that both ends agreed on.
@@ -136,11 +171,25 @@ pub struct Pair<P, M> {
     pub connected: Offerer<P>,
     /// As the accepting end sees it.
     pub tuple: Tuple,
+    /// The users of the accepting and the connecting end.
+    users: [u32; 2],
     /// The lane's memory, for looking at its counters.
     pub memory: M,
     /// The programs that offered the accepting and the connecting end are gone.
     gone: [bool; 2],
 }
+
+/// A socket that listens.
+#[derive(Clone, Copy, Debug)]
+struct Listener {
+    user: u32,
+    namespace: u64,
+    address: SocketAddr,
+}
+
+const CONNECTIONS: usize = 0;
+const LANES: usize = 1;
+const LISTENERS: usize = 2;
 
 /// The state. `P` names a program, `M` is the memory of a lane (a descriptor).
 pub struct Matchmaker<P, M> {
@@ -151,7 +200,9 @@ pub struct Matchmaker<P, M> {
     /// The accepting end of a pair by its tuple.
     paired: HashMap<Tuple, Offerer<P>>,
     partners: HashMap<Offerer<P>, Offerer<P>>,
-    listeners: HashMap<Offerer<P>, (u64, SocketAddr)>,
+    listeners: HashMap<Offerer<P>, Listener>,
+    /// Connections, lanes and listeners by user.
+    tallies: [Tally; 3],
     listening: HashMap<(u64, SocketAddr), usize>,
     /// Where programs listened that still run: they may hold connections from there, and offer
     /// them when those have moved some bytes.
@@ -170,17 +221,22 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             paired: HashMap::new(),
             partners: HashMap::new(),
             listeners: HashMap::new(),
+            tallies: Default::default(),
             listening: HashMap::new(),
             listened: HashMap::new(),
         }
     }
 
-    /// An end is offered.
-    pub fn offer(&mut self, offerer: Offerer<P>, tuple: Tuple, offer: Offer<M>) -> Outcome<P, M> {
+    /// An end is offered, by a program of `user`.
+    pub fn offer(
+        &mut self,
+        offerer: Offerer<P>,
+        user: u32,
+        tuple: Tuple,
+        offer: Offer<M>,
+    ) -> Outcome<P, M> {
         self.withdraw(offerer);
-        if let Some(stale) = self.waiting.remove(&tuple) {
-            self.tuples.remove(&stale.offerer);
-        }
+        self.wait_no_more(tuple);
         let other = tuple.mirrored();
         for end in [tuple, other] {
             if let Some(stale) = self.paired.get(&end).copied() {
@@ -189,32 +245,63 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         }
         let found = self.waiting.get(&other);
         let mut wanted = None;
-        match (&offer, found.map(|found| (&found.offer, found.offerer))) {
-            (Offer::Accepted(memory), Some((Offer::Connected, connected))) => {
-                return self.pair(offerer, connected, tuple, memory.clone());
+        match (&offer, found.map(|found| (&found.offer, found.offerer, found.user))) {
+            (Offer::Accepted(memory), Some((Offer::Connected, connected, theirs))) => {
+                let users = [user, theirs];
+                return self.pair(offerer, connected, tuple, users, memory.clone());
             }
-            (Offer::Connected, Some((Offer::Accepted(memory), accepted))) => {
-                let memory = memory.clone();
-                return self.pair(accepted, offerer, other, memory);
+            (Offer::Connected, Some((Offer::Accepted(memory), accepted, theirs))) => {
+                let (memory, users) = (memory.clone(), [theirs, user]);
+                return self.pair(accepted, offerer, other, users, memory);
             }
-            (Offer::Expecting, Some((Offer::Connected, connected))) => {
+            (Offer::Expecting, Some((Offer::Connected, connected, _))) => {
                 wanted = Some((connected, offerer));
             }
-            (Offer::Connected, Some((Offer::Expecting, accepted))) => {
+            (Offer::Connected, Some((Offer::Expecting, accepted, _))) => {
                 wanted = Some((offerer, accepted));
             }
             _ => {}
         }
-        if self.waiting.len() + self.pairs.len() >= self.limits.connections_max {
-            return Outcome::Full { maximum: self.limits.connections_max };
+        let all = self.waiting.len() + self.pairs.len();
+        let maximum = self.allowance(user, CONNECTIONS, self.limits.connections_max, all);
+        if self.tallies[CONNECTIONS].of(user) >= maximum {
+            return Outcome::Full { maximum };
         }
         let connects = matches!(offer, Offer::Connected);
         let listening = connects && self.is_listening(tuple.remote_namespace, tuple.remote);
         self.tuples.insert(offerer, tuple);
-        self.waiting.insert(tuple, Waiting { offerer, offer });
+        self.tallies[CONNECTIONS].add(user);
+        if matches!(offer, Offer::Accepted(_)) {
+            self.tallies[LANES].add(user);
+        }
+        self.waiting.insert(tuple, Waiting { offerer, user, offer });
         match wanted {
             Some((connected, accepted)) => Outcome::Wanted { connected, accepted },
             None => Outcome::Waiting { listening },
+        }
+    }
+
+    /// How much `user` may have of a table of `maximum` places that holds `all` now.
+    fn allowance(&self, user: u32, table: usize, maximum: usize, all: usize) -> usize {
+        let is_bounded = user != 0 && user != self.limits.user_unbounded;
+        let percent = if is_bounded { self.limits.user_share } else { share::ALL };
+        share::allowance(maximum, all.saturating_sub(self.tallies[table].of(user)), percent)
+    }
+
+    /// Lanes that are kept for a user, and for all: each is a descriptor.
+    #[must_use]
+    pub fn lanes(&self, user: u32) -> (usize, usize) {
+        (self.tallies[LANES].of(user), self.tallies[LANES].0.values().sum())
+    }
+
+    /// Forgets what waits at `tuple`.
+    fn wait_no_more(&mut self, tuple: Tuple) {
+        if let Some(found) = self.waiting.remove(&tuple) {
+            self.tuples.remove(&found.offerer);
+            self.tallies[CONNECTIONS].remove(found.user);
+            if matches!(found.offer, Offer::Accepted(_)) {
+                self.tallies[LANES].remove(found.user);
+            }
         }
     }
 
@@ -224,14 +311,19 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         accepted: Offerer<P>,
         connected: Offerer<P>,
         tuple: Tuple,
+        users: [u32; 2],
         memory: M,
     ) -> Outcome<P, M> {
         for end in [tuple, tuple.mirrored()] {
-            if let Some(found) = self.waiting.remove(&end) {
-                self.tuples.remove(&found.offerer);
-            }
+            self.wait_no_more(end);
         }
-        let pair = Pair { accepted, connected, tuple, memory: memory.clone(), gone: [false; 2] };
+        self.tallies[LANES].add(users[0]);
+        self.tallies[CONNECTIONS].add(users[0]);
+        if users[0] != users[1] {
+            self.tallies[CONNECTIONS].add(users[1]);
+        }
+        let gone = [false; 2];
+        let pair = Pair { accepted, connected, tuple, users, memory: memory.clone(), gone };
         self.pairs.insert(accepted, pair);
         self.paired.insert(tuple, accepted);
         self.partners.insert(connected, accepted);
@@ -264,6 +356,11 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         if let Some(pair) = self.pairs.remove(&accepted) {
             self.partners.remove(&pair.connected);
             self.paired.remove(&pair.tuple);
+            self.tallies[LANES].remove(pair.users[0]);
+            self.tallies[CONNECTIONS].remove(pair.users[0]);
+            if pair.users[0] != pair.users[1] {
+                self.tallies[CONNECTIONS].remove(pair.users[1]);
+            }
         }
     }
 
@@ -279,21 +376,23 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
     /// What `offerer` offered and nobody took.
     fn withdraw_offer(&mut self, offerer: Offerer<P>) {
         if let Some(tuple) = self.tuples.remove(&offerer) {
-            self.waiting.remove(&tuple);
+            self.wait_no_more(tuple);
         }
         self.stop_listening(offerer);
     }
 
     fn stop_listening(&mut self, offerer: Offerer<P>) {
-        if let Some(address) = self.listeners.remove(&offerer)
-            && let Some(count) = self.listening.get_mut(&address)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.listening.remove(&address);
-                if self.listened.len() < self.limits.listeners_max {
-                    self.listened.entry(address).or_insert(offerer.process);
-                }
+        let Some(Listener { user, namespace, address }) = self.listeners.remove(&offerer) else {
+            return;
+        };
+        self.tallies[LISTENERS].remove(user);
+        let place = (namespace, address);
+        let Some(count) = self.listening.get_mut(&place) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.listening.remove(&place);
+            if self.listened.len() < self.limits.listeners_max {
+                self.listened.entry(place).or_insert(offerer.process);
             }
         }
     }
@@ -301,14 +400,17 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
     /// A socket under weft listens at `address`. Beyond the bound it is not remembered, which
     /// costs its clients a moment's wait and nothing else. What the same offerer said before is a
     /// leftover of a socket that is gone.
-    pub fn listen(&mut self, offerer: Offerer<P>, namespace: u64, address: SocketAddr) {
+    pub fn listen(&mut self, offerer: Offerer<P>, user: u32, namespace: u64, address: SocketAddr) {
         self.stop_listening(offerer);
-        if self.listeners.len() >= self.limits.listeners_max {
+        let (maximum, all) = (self.limits.listeners_max, self.listeners.len());
+        let maximum = self.allowance(user, LISTENERS, maximum, all);
+        if self.tallies[LISTENERS].of(user) >= maximum {
             return;
         }
         let address = canonical(address);
         self.listened.remove(&(namespace, address));
-        self.listeners.insert(offerer, (namespace, address));
+        self.tallies[LISTENERS].add(user);
+        self.listeners.insert(offerer, Listener { user, namespace, address });
         *self.listening.entry((namespace, address)).or_insert(0) += 1;
     }
 
@@ -355,7 +457,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         let offers = self.waiting.len() + self.tuples.len();
         let pairs = self.pairs.len() + self.paired.len() + self.partners.len();
         let listeners = self.listeners.len() + self.listening.len() + self.listened.len();
-        offers + pairs + listeners == 0
+        let tallies: usize = self.tallies.iter().map(|tally| tally.0.len()).sum();
+        offers + pairs + listeners + tallies == 0
     }
 
     /// Connections both ends of which agreed.
@@ -371,7 +474,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
 
     /// Listening sockets.
     pub fn listeners(&self) -> impl Iterator<Item = (P, SocketAddr)> {
-        self.listeners.iter().map(|(offerer, (_, address))| (offerer.process, *address))
+        self.listeners.iter().map(|(offerer, listener)| (offerer.process, listener.address))
     }
 }
 
@@ -399,11 +502,11 @@ mod tests {
         for accepted_first in [true, false] {
             let mut maker = Maker::new(TableLimits::default());
             let last = if accepted_first {
-                maker.offer(by(1), server(), Offer::Accepted("lane"));
-                maker.offer(by(2), server().mirrored(), Offer::Connected)
+                maker.offer(by(1), 0, server(), Offer::Accepted("lane"));
+                maker.offer(by(2), 0, server().mirrored(), Offer::Connected)
             } else {
-                maker.offer(by(2), server().mirrored(), Offer::Connected);
-                maker.offer(by(1), server(), Offer::Accepted("lane"))
+                maker.offer(by(2), 0, server().mirrored(), Offer::Connected);
+                maker.offer(by(1), 0, server(), Offer::Accepted("lane"))
             };
             let expected = Outcome::Matched { connected: by(2), accepted: by(1), memory: "lane" };
             assert_eq!(last, expected);
@@ -425,11 +528,11 @@ mod tests {
                 offers.reverse();
             }
             let [(one, at, offer), (other, there, answer)] = offers;
-            assert_eq!(maker.offer(one, at, offer), Outcome::Waiting { listening: false });
+            assert_eq!(maker.offer(one, 0, at, offer), Outcome::Waiting { listening: false });
             let wanted = Outcome::Wanted { connected: by(2), accepted: by(1) };
-            assert_eq!(maker.offer(other, there, answer), wanted);
+            assert_eq!(maker.offer(other, 0, there, answer), wanted);
             assert_eq!((maker.waiting(), maker.memory_of(server())), (2, None));
-            let outcome = maker.offer(by(1), server(), Offer::Accepted("lane"));
+            let outcome = maker.offer(by(1), 0, server(), Offer::Accepted("lane"));
             let expected = Outcome::Matched { connected: by(2), accepted: by(1), memory: "lane" };
             assert_eq!(outcome, expected);
             assert_eq!((maker.waiting(), maker.pairs().count()), (0, 1));
@@ -440,9 +543,9 @@ mod tests {
     fn ipv4_in_ipv6_meets_ipv4() {
         let mut maker = Maker::new(TableLimits::default());
         let dual = tuple("[::ffff:127.0.0.1]:80", "[::ffff:127.0.0.1]:5000");
-        maker.offer(by(1), dual, Offer::Accepted("lane"));
+        maker.offer(by(1), 0, dual, Offer::Accepted("lane"));
         assert!(matches!(
-            maker.offer(by(2), server().mirrored(), Offer::Connected),
+            maker.offer(by(2), 0, server().mirrored(), Offer::Connected),
             Outcome::Matched { .. }
         ));
     }
@@ -450,10 +553,10 @@ mod tests {
     #[test]
     fn another_namespace_is_another_network() {
         let mut maker = Maker::new(TableLimits::default());
-        maker.offer(by(1), server(), Offer::Accepted("lane"));
+        maker.offer(by(1), 0, server(), Offer::Accepted("lane"));
         let elsewhere = Tuple { namespace: 2, remote_namespace: 2, ..server().mirrored() };
         assert_eq!(
-            maker.offer(by(2), elsewhere, Offer::Connected),
+            maker.offer(by(2), 0, elsewhere, Offer::Connected),
             Outcome::Waiting { listening: false }
         );
     }
@@ -462,21 +565,21 @@ mod tests {
     fn ends_in_two_namespaces_meet_where_a_network_joins_them() {
         let mut maker = Maker::new(TableLimits::default());
         let server = Tuple { remote_namespace: 2, ..server() };
-        maker.listen(by(1), 1, server.local);
+        maker.listen(by(1), 0, 1, server.local);
         assert_eq!(
-            maker.offer(by(2), server.mirrored(), Offer::Connected),
+            maker.offer(by(2), 0, server.mirrored(), Offer::Connected),
             Outcome::Waiting { listening: true }
         );
-        let outcome = maker.offer(by(1), server, Offer::Accepted("lane"));
+        let outcome = maker.offer(by(1), 0, server, Offer::Accepted("lane"));
         assert!(matches!(outcome, Outcome::Matched { .. }), "{outcome:?}");
     }
 
     #[test]
     fn two_connecting_ends_do_not_match() {
         let mut maker = Maker::new(TableLimits::default());
-        maker.offer(by(1), server(), Offer::Connected);
+        maker.offer(by(1), 0, server(), Offer::Connected);
         assert_eq!(
-            maker.offer(by(2), server().mirrored(), Offer::Connected),
+            maker.offer(by(2), 0, server().mirrored(), Offer::Connected),
             Outcome::Waiting { listening: false }
         );
     }
@@ -484,18 +587,18 @@ mod tests {
     #[test]
     fn a_leftover_is_replaced_by_the_next_connection_with_its_addresses() {
         let mut maker = Maker::new(TableLimits::default());
-        maker.offer(by(1), server(), Offer::Accepted("old"));
-        maker.offer(by(3), server(), Offer::Accepted("new"));
-        let outcome = maker.offer(by(2), server().mirrored(), Offer::Connected);
+        maker.offer(by(1), 0, server(), Offer::Accepted("old"));
+        maker.offer(by(3), 0, server(), Offer::Accepted("new"));
+        let outcome = maker.offer(by(2), 0, server().mirrored(), Offer::Connected);
         assert_eq!(outcome, Outcome::Matched { connected: by(2), accepted: by(3), memory: "new" });
     }
 
     #[test]
     fn a_listener_on_any_address_makes_waiting_worthwhile() {
         let mut maker = Maker::new(TableLimits::default());
-        maker.listen(by(1), 1, "[::]:80".parse().expect("an address"));
+        maker.listen(by(1), 0, 1, "[::]:80".parse().expect("an address"));
         assert_eq!(
-            maker.offer(by(2), server().mirrored(), Offer::Connected),
+            maker.offer(by(2), 0, server().mirrored(), Offer::Connected),
             Outcome::Waiting { listening: true }
         );
         maker.withdraw(by(1));
@@ -509,23 +612,66 @@ mod tests {
     fn whoever_holds_an_end_gets_its_memory() {
         let mut maker = Maker::new(TableLimits::default());
         assert_eq!(maker.memory_of(server()), None);
-        maker.offer(by(1), server(), Offer::Accepted("lane"));
+        maker.offer(by(1), 0, server(), Offer::Accepted("lane"));
         assert_eq!(maker.memory_of(server()), Some("lane"));
-        maker.offer(by(2), server().mirrored(), Offer::Connected);
+        maker.offer(by(2), 0, server().mirrored(), Offer::Connected);
         assert_eq!(maker.memory_of(server().mirrored()), Some("lane"));
     }
 
     #[test]
     fn a_full_table_refuses_and_a_dead_program_leaves_nothing() {
-        let limits = TableLimits { connections_max: 1, listeners_max: 1 };
+        let limits = TableLimits { connections_max: 1, listeners_max: 1, ..TableLimits::default() };
         let mut maker = Maker::new(limits);
-        maker.offer(by(1), server(), Offer::Accepted("lane"));
+        maker.offer(by(1), 0, server(), Offer::Accepted("lane"));
         let other = tuple("127.0.0.1:80", "127.0.0.1:5001");
         assert_eq!(
-            maker.offer(by(3), other, Offer::Accepted("lane")),
+            maker.offer(by(3), 0, other, Offer::Accepted("lane")),
             Outcome::Full { maximum: 1 }
         );
         maker.process_gone(1);
         assert_eq!(maker.waiting(), 0);
+    }
+
+    #[test]
+    fn nobody_takes_all_and_what_goes_makes_room() {
+        let limits = TableLimits {
+            connections_max: 16,
+            listeners_max: 4,
+            user_share: 50,
+            user_unbounded: 9,
+        };
+        let mut maker = Maker::new(limits);
+        let offered = |maker: &mut Maker, user: u32, count: usize| {
+            let taken = (0..count).take_while(|number| {
+                let local = format!("127.0.0.{user}:{}", number + 1);
+                let offerer = Offerer { process: user, token: *number as u64 };
+                let tuple = tuple(&local, "127.0.0.100:80");
+                maker.offer(offerer, user, tuple, Offer::Connected)
+                    == Outcome::Waiting { listening: false }
+            });
+            taken.count()
+        };
+        assert_eq!(offered(&mut maker, 1, 16), 8, "half of all");
+        assert_eq!(offered(&mut maker, 2, 16), 4, "half of what is left");
+        assert_eq!(offered(&mut maker, 3, 16), 2);
+        assert_eq!(offered(&mut maker, 9, 16), 2, "the daemon's own user takes the rest");
+        maker.process_gone(1);
+        assert_eq!(offered(&mut maker, 2, 16), 6, "half of what the others hold no more");
+        for user in [2, 3, 9] {
+            maker.process_gone(user);
+        }
+        assert!(maker.is_empty());
+    }
+
+    #[test]
+    fn a_connection_counts_for_the_users_of_both_ends() {
+        let mut maker = Maker::new(TableLimits::default());
+        maker.offer(by(1), 1, server(), Offer::Accepted("lane"));
+        assert_eq!(maker.lanes(1), (1, 1));
+        maker.offer(by(2), 2, server().mirrored(), Offer::Connected);
+        assert_eq!((maker.lanes(1), maker.lanes(2)), ((1, 1), (0, 1)));
+        assert_eq!([1, 2].map(|user| maker.tallies[CONNECTIONS].of(user)), [1, 1]);
+        maker.withdraw(by(2));
+        assert!(maker.is_empty());
     }
 }

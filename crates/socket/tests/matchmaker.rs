@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use proptest::prelude::*;
 use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits, Tuple};
 
-const LIMITS: TableLimits = TableLimits { connections_max: 6, listeners_max: 4 };
+const LIMITS: TableLimits =
+    TableLimits { connections_max: 6, listeners_max: 4, user_share: 100, user_unbounded: 0 };
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -198,7 +199,7 @@ proptest! {
                         1 => Offer::Expecting,
                         _ => Offer::Connected,
                     };
-                    let outcome = maker.offer(by, tuple, offer);
+                    let outcome = maker.offer(by, 7, tuple, offer);
                     prop_assert_eq!(outcome, model.offer(by, tuple, offer));
                 }
                 Act::Withdraw(by) => {
@@ -210,7 +211,7 @@ proptest! {
                     model.process_gone(process);
                 }
                 Act::Listen { by, namespace, address } => {
-                    maker.listen(by, namespace, address);
+                    maker.listen(by, 7, namespace, address);
                     model.listen(by, namespace, address);
                 }
             }

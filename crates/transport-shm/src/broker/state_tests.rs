@@ -23,7 +23,7 @@ fn memory() -> OwnedFd {
 
 impl World {
     fn new(endpoints_max: u16) -> Self {
-        let limits = Limits { endpoints_max, keys_max: 2, endpoints_per_user_max: 4 };
+        let limits = Limits { endpoints_max, keys_max: 4, user_share: 50, user_unbounded: 9 };
         Self { state: State::new(NodeId(7), limits) }
     }
 
@@ -95,6 +95,10 @@ fn one_user_cannot_take_all_endpoints() {
     }
     assert_eq!(world.open(4, 1000), None);
     assert!(world.open(5, 1001).is_some());
+    assert!(world.open(6, 1001).is_some());
+    assert_eq!(world.open(7, 1001), None, "half of what is left");
+    assert!(world.open(8, 1002).is_some());
+    assert!(world.open(9, 0).is_some(), "root takes the last");
 }
 
 #[test]

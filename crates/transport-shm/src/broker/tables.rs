@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use weft_fabric::{Access, PartitionId};
+use weft_options::share;
 
 use super::ProcessId;
 use crate::bell::VPIDS;
@@ -19,13 +20,24 @@ pub struct Limits {
     pub endpoints_max: u16,
     /// Keys of all endpoints together; each holds a descriptor.
     pub keys_max: usize,
-    /// Endpoints of one user, so that nobody can take all; not for user 0.
-    pub endpoints_per_user_max: u16,
+    /// How many percent of the endpoints and keys that others leave one user may have.
+    pub user_share: u8,
+    /// The user who may have all, as user 0 may.
+    pub user_unbounded: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { endpoints_max: VPIDS, keys_max: 16_384, endpoints_per_user_max: VPIDS }
+        Self { endpoints_max: VPIDS, keys_max: 16_384, user_share: share::ALL, user_unbounded: 0 }
+    }
+}
+
+impl Limits {
+    /// How many of `maximum` places `user` may have who has `own` of the `all` that are taken.
+    pub(crate) fn allowance(&self, user: u32, maximum: usize, own: usize, all: usize) -> usize {
+        let is_bounded = user != 0 && user != self.user_unbounded;
+        let percent = if is_bounded { self.user_share } else { share::ALL };
+        share::allowance(maximum, all.saturating_sub(own), percent)
     }
 }
 
@@ -89,6 +101,8 @@ pub(crate) struct Entry {
     /// One bit for each group whose members it knows: it is told once that they changed.
     pub asked: u64,
     pub keys: Vec<Option<Key>>,
+    /// How many keys there are.
+    pub keys_count: usize,
 }
 
 impl Entry {
@@ -100,10 +114,6 @@ impl Entry {
     pub fn key_mut(&mut self, slot: u16, generation: u32) -> Option<&mut Key> {
         let key = self.keys.get_mut(usize::from(slot))?.as_mut()?;
         (key.generation == generation).then_some(key)
-    }
-
-    pub fn keys_count(&self) -> usize {
-        self.keys.iter().flatten().count()
     }
 
     /// Puts a key in its slot, where the same key with other memory may have been. How many keys
@@ -123,6 +133,7 @@ impl Entry {
             None => 1,
         };
         self.keys[place] = Some(key);
+        self.keys_count += more;
         Some(more)
     }
 }
