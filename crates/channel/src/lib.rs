@@ -177,6 +177,12 @@ impl Channel {
         }
     }
 
+    /// Ends the channel at both ends; the descriptor stays until it is dropped.
+    pub fn hang_up(&self) {
+        // Fails only where it is over already.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     /// Who is at the other end.
     ///
     /// # Errors

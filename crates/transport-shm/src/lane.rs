@@ -41,6 +41,9 @@ pub struct LaneLayout {
 }
 
 impl LaneLayout {
+    /// Bytes of the longest segment that the options allow.
+    pub const BYTES_MAX: u64 = 64 << 20;
+
     /// Whether the sizes are inside their bounds.
     #[must_use]
     pub fn is_valid(self) -> bool {
@@ -159,8 +162,8 @@ impl ShmLane {
     /// [`LaneError`] when it is not a sealed memfd, or its layout does not fit its size.
     pub fn open(file: BorrowedFd<'_>, side: usize, copy: CopyMode) -> Result<Self, LaneError> {
         assert!(side < 2, "a lane has two ends");
-        let status = rustix::fs::fstat(file).map_err(|_| SegmentError::NotSealed)?;
-        let length = usize::try_from(status.st_size).map_err(|_| LaneError::InvalidLayout)?;
+        let length = Segment::sealed_length(file)?;
+        let length = usize::try_from(length).map_err(|_| LaneError::InvalidLayout)?;
         if length < HEADER_BYTES {
             return Err(LaneError::InvalidLayout);
         }

@@ -1,6 +1,6 @@
 //! The command's side of the control socket.
 
-use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -21,9 +21,11 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
     let (Control::StatusReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
         bail!("the daemon at {} gave no status", socket.display());
     };
-    let mut text = String::new();
-    std::fs::File::from(file).read_to_string(&mut text)?;
-    serde_json::from_str(&text)
+    // The file is shared with others who ask at the same time, and so is its position.
+    let file = std::fs::File::from(file);
+    let mut text = vec![0; usize::try_from(file.metadata()?.len())?];
+    file.read_exact_at(&mut text, 0)?;
+    serde_json::from_slice(&text)
         .context("the daemon's status does not parse; is it another release?")
 }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use weft_channel::{Credentials, Packet};
 use weft_fabric::NodeId;
+use weft_options::{Options, share};
 use weft_transport_shm::broker::{self, Limits, State};
 use weft_wire::control::{InvalidMessage, join, split};
-use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
+use weft_wire::endpoint_control::{EndpointControl, flags};
 
 use crate::node::{Outgoing, ProcessId};
 
@@ -18,8 +19,9 @@ const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
 /// How long after the start new endpoints wait, so that they do not take the VPIDs of those that
 /// come back.
 const HOLD_FOR: Duration = Duration::from_millis(250);
-/// Packets held at most.
+/// Packets held at most, and how many percent of what others leave one user may have.
 const HELD_MAX: usize = 1024;
+const HELD_SHARE: u8 = 50;
 
 /// The endpoints of the node.
 pub struct Endpoints {
@@ -32,19 +34,23 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// No endpoints; at most `endpoints_max`.
-    pub fn new(endpoints_max: usize, now: Instant) -> Self {
-        let endpoints_max = u16::try_from(endpoints_max).unwrap_or(u16::MAX);
-        let limits = Limits { endpoints_max, ..Limits::default() };
+    /// No endpoints yet.
+    pub fn new(options: &Options, now: Instant) -> Self {
+        let limits = Limits {
+            endpoints_max: u16::try_from(options.daemon_endpoints_max()).unwrap_or(u16::MAX),
+            user_share: options.daemon_user_share(),
+            user_unbounded: rustix::process::geteuid().as_raw(),
+            ..Limits::default()
+        };
         let [first, ..] = std::process::id().to_le_bytes();
         let state = State::new(NodeId::LOCAL, limits).starting_at(u16::from(first));
         let settles_at = Some(now + ANNOUNCE_WITHIN);
         Self { state, settles_at, holds_until: Some(now + HOLD_FOR), held: Vec::new() }
     }
 
-    /// True for a packet that belongs here.
-    pub fn concerns(packet: &Packet) -> bool {
-        split(&packet.bytes).is_ok_and(|(kind, _)| KINDS.contains(&kind))
+    /// Descriptors that are kept for a user, and for all.
+    pub fn descriptors(&self, user: u32) -> (usize, usize) {
+        self.state.descriptors(user)
     }
 
     /// Handles a packet of `process`.
@@ -60,7 +66,7 @@ impl Endpoints {
     ) -> Result<(), InvalidMessage> {
         let (kind, body) = split(&packet.bytes)?;
         if self.holds_until.is_some()
-            && self.held.len() < HELD_MAX
+            && self.may_hold(credentials.uid)
             && let Ok(EndpointControl::Open(open)) = EndpointControl::parse(kind, body)
             && open.flags & flags::AGAIN == 0
         {
@@ -73,6 +79,12 @@ impl Endpoints {
         self.state.handle(id, credentials, kind, body, packet.descriptors, &mut told)?;
         out.extend(told.into_iter().map(pack));
         Ok(())
+    }
+
+    /// Whether one more packet of `user` may wait.
+    fn may_hold(&self, user: u32) -> bool {
+        let own = self.held.iter().filter(|(_, credentials, _)| credentials.uid == user).count();
+        own < share::allowance(HELD_MAX, self.held.len() - own, HELD_SHARE)
     }
 
     /// A program is gone.

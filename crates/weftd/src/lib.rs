@@ -10,8 +10,12 @@ use std::path::PathBuf;
 
 mod calibration;
 pub mod client;
+mod complaints;
 mod endpoints;
 mod ether;
+mod evidence;
+mod hub;
+mod intake;
 mod kernel;
 mod node;
 mod place;

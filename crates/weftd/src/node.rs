@@ -1,25 +1,30 @@
 //! The state of the node: programs, their offers, and what each message leads to.
 //!
-//! No I/O but questions to the kernel about descriptors that programs show: packets come in with
-//! the program they are from, packets to send come out.
+//! No I/O: what programs showed comes in ([`crate::evidence`]), packets to send come out. So whoever
+//! holds the node's lock never waits for a program. A user has a part of the programs, connections
+//! and descriptors that the others leave.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_channel::{Credentials, Packet};
-use weft_ether::Reach;
-use weft_fabric::NodeId;
-use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits, Tuple};
+use weft_channel::Credentials;
+use weft_options::share;
+use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, Pair, TableLimits, Tuple};
 use weft_transport_shm::Doorbell;
 use weft_transport_shm::lane::ShmLane;
-use weft_wire::control::{Advice, Control, CopyAdvice, End};
+use weft_wire::control::{Advice, Control, CopyAdvice, End, InvalidMessage};
 
 use crate::endpoints::Endpoints;
-use crate::ether::Devices;
+use crate::evidence::{Evidence, OfferedEnd};
 use crate::status::{ConnectionStatus, EndpointStatus, ListenerStatus, ProcessStatus, Status};
 use crate::{Config, kernel};
+
+/// Programs that may be connected at once.
+const PROGRAMS_MAX: usize = 8192;
+/// Of the daemon's, for each program: its channel and its process.
+const PROGRAM_DESCRIPTORS: usize = 2;
 
 /// Names a program for as long as its channel lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -55,42 +60,69 @@ struct Program {
     name: Option<String>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Shown {
     descriptor: u32,
     inode: u64,
 }
 
+/// An offer, and what is needed to ask the kernel whether its socket is there still.
+#[derive(Debug)]
+pub struct Suspect {
+    offerer: Offerer<ProcessId>,
+    pid: u32,
+    shown: Option<Shown>,
+}
+
+/// The state as people see it, with the lanes that are still to be asked.
+pub struct Census {
+    status: Status,
+    lanes: Vec<(ConnectionStatus, Arc<OwnedFd>)>,
+}
+
 /// The node.
 pub struct Node {
-    config: Config,
+    node: String,
     started: Instant,
     measured: Option<Advice>,
     programs: HashMap<ProcessId, Program>,
+    /// How many programs each user has.
+    users: HashMap<u32, usize>,
     matchmaker: Matchmaker<ProcessId, Arc<OwnedFd>>,
     shown: HashMap<Offerer<ProcessId>, Shown>,
     endpoints: Endpoints,
-    devices: Option<Devices>,
+    /// It serves Ethernet devices.
+    has_networks: bool,
+    own_user: u32,
+    user_share: u8,
+    descriptors_max: usize,
 }
 
 impl Node {
-    /// A node without programs.
-    pub fn new(config: Config, devices: Option<Devices>) -> Self {
+    /// A node without programs, of a daemon that may have `descriptors_max` descriptors of theirs.
+    pub fn new(config: &Config, descriptors_max: usize) -> Self {
+        let (options, own_user) = (&config.options, rustix::process::geteuid().as_raw());
+        let user_share = options.daemon_user_share();
         let limits = TableLimits {
-            connections_max: config.options.daemon_connections_max(),
+            connections_max: options.daemon_connections_max(),
+            user_share,
+            user_unbounded: own_user,
             ..TableLimits::default()
         };
         let started = Instant::now();
-        let endpoints = Endpoints::new(config.options.daemon_endpoints_max(), started);
         Self {
-            config,
+            node: config.node.clone(),
             started,
             measured: None,
             programs: HashMap::new(),
+            users: HashMap::new(),
             matchmaker: Matchmaker::new(limits),
             shown: HashMap::new(),
-            endpoints,
-            devices,
+            endpoints: Endpoints::new(options, started),
+            has_networks: !config.devices.is_empty(),
+            own_user,
+            user_share,
+            descriptors_max,
         }
     }
 
@@ -100,10 +132,30 @@ impl Node {
     }
 
     /// A program connected.
-    pub fn connected(&mut self, process: ProcessId, credentials: Credentials) {
+    ///
+    /// # Errors
+    /// Says why its user may have no more of them.
+    pub fn connected(
+        &mut self,
+        process: ProcessId,
+        credentials: Credentials,
+    ) -> Result<(), String> {
+        let (user, own) = (credentials.uid, self.programs_of(credentials.uid));
+        let maximum = self.allowance(user, PROGRAMS_MAX, self.programs.len() - own);
+        if own >= maximum {
+            return Err(format!(
+                "user {user} has {own} programs at this daemon, as many as one may \
+                 (daemon.user_share)"
+            ));
+        }
+        if !self.has_descriptors(user, PROGRAM_DESCRIPTORS) {
+            return Err(self.out_of_descriptors(user));
+        }
         let is_numbered_here = kernel::shares_process_numbers(credentials.pid);
         let program = Program { credentials, is_numbered_here, name: None };
         self.programs.insert(process, program);
+        *self.users.entry(user).or_insert(0) += 1;
+        Ok(())
     }
 
     /// The process that connected ended; one that it forked may go on with the connections of both,
@@ -115,52 +167,65 @@ impl Node {
     /// A program is gone.
     pub fn gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
         self.endpoints.gone(process, out);
-        self.programs.remove(&process);
+        if let Some(program) = self.programs.remove(&process)
+            && let Some(count) = self.users.get_mut(&program.credentials.uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(&program.credentials.uid);
+            }
+        }
         self.matchmaker.process_gone(process);
         self.shown.retain(|offerer, _| offerer.process != process);
     }
 
-    /// Handles a packet of `process`.
+    /// Handles what a packet of `process` showed.
+    ///
+    /// # Errors
+    /// [`InvalidMessage`] for what no program of ours sends: close its channel.
     pub fn handle(
         &mut self,
         process: ProcessId,
-        packet: Packet,
+        evidence: Evidence,
         out: &mut Vec<Outgoing>,
-    ) -> Verdict {
-        let parsed = if Endpoints::concerns(&packet) {
-            let credentials = self.credentials(process);
-            match self.endpoints.handle(process, credentials, packet, out) {
-                Ok(()) => return Verdict::Continue,
-                Err(error) => Err(error),
-            }
-        } else {
-            Control::parse(&packet.bytes).map(|control| (control, packet))
-        };
-        let (control, packet) = match parsed {
-            Ok(parsed) => parsed,
-            Err(error) => {
-                let Credentials { pid, uid } = self.credentials(process);
-                tracing::warn!(pid, uid, %error, "closing a program that sent an invalid message");
-                reply(out, process, &Control::Refused { token: 0, reason: error.to_string() });
-                return Verdict::Close;
-            }
-        };
-        match control {
-            Control::Hello { name, .. } => {
-                let Credentials { pid, uid } = self.credentials(process);
-                tracing::debug!(pid, uid, name, "hello");
-                if let Some(program) = self.programs.get_mut(&process) {
-                    program.name = Some(name);
+    ) -> Result<Verdict, InvalidMessage> {
+        let control = match evidence {
+            Evidence::Endpoint(packet) => {
+                let credentials = self.credentials(process);
+                if !packet.descriptors.is_empty() && !self.has_descriptors(credentials.uid, 4) {
+                    let reason = self.out_of_descriptors(credentials.uid);
+                    reply(out, process, &Control::Refused { token: 0, reason });
+                    return Ok(Verdict::Continue);
                 }
-                let pid = std::process::id();
-                let networks = self.devices.is_some();
-                let advice = Advice { networks, ..self.measured.unwrap_or_default() };
-                reply(out, process, &Control::Welcome { pid, advice });
-                Verdict::Continue
+                self.endpoints.handle(process, credentials, packet, out)?;
+                return Ok(Verdict::Continue);
             }
-            Control::Offer { token, end, descriptor } => {
-                let offerer = Offerer { process, token };
-                self.offer(offerer, end, descriptor, packet.descriptors, out);
+            Evidence::Offer(offered) => {
+                self.offer(process, offered, out);
+                return Ok(Verdict::Continue);
+            }
+            Evidence::Join { token, tuple } => {
+                self.join(process, token, tuple, out);
+                return Ok(Verdict::Continue);
+            }
+            Evidence::Listening { token, at } => {
+                if let Some((namespace, address)) = at {
+                    let user = self.credentials(process).uid;
+                    let offerer = Offerer { process, token };
+                    self.matchmaker.listen(offerer, user, namespace, address);
+                }
+                reply(out, process, &Control::Pending { token, listening: true });
+                return Ok(Verdict::Continue);
+            }
+            Evidence::Refused { token, reason } => {
+                reply(out, process, &Control::Refused { token, reason });
+                return Ok(Verdict::Continue);
+            }
+            Evidence::Control(control) => control,
+        };
+        Ok(match control {
+            Control::Hello { name, .. } => {
+                self.hello(process, name, out);
                 Verdict::Continue
             }
             Control::Withdraw { token } => {
@@ -169,34 +234,55 @@ impl Node {
                 self.shown.remove(&offerer);
                 Verdict::Continue
             }
-            Control::Join { token } => {
-                self.join(process, token, packet.descriptors.first(), out);
-                Verdict::Continue
-            }
-            Control::Listening { token } => {
-                self.listening(Offerer { process, token }, packet.descriptors.first());
-                drop(packet.descriptors);
-                reply(out, process, &Control::Pending { token, listening: true });
-                Verdict::Continue
-            }
-            Control::Status => {
-                self.status_reply(process, out);
-                Verdict::Continue
-            }
-            Control::Reach { node, reach } => {
-                self.reach(process, NodeId(node), Reach::of_bits(reach), out);
-                Verdict::Continue
-            }
             Control::Stop => self.stop(process, out),
-            Control::Done
-            | Control::Welcome { .. }
-            | Control::Refused { .. }
-            | Control::Matched { .. }
-            | Control::Wanted { .. }
-            | Control::Pending { .. }
-            | Control::StatusReply
-            | Control::Stopping => Verdict::Close,
+            // Those with descriptors are evidence of their own; the status and the reach of
+            // devices take time, and are answered outside.
+            _ => Verdict::Close,
+        })
+    }
+
+    fn hello(&mut self, process: ProcessId, name: String, out: &mut Vec<Outgoing>) {
+        let Credentials { pid, uid } = self.credentials(process);
+        tracing::debug!(pid, uid, name, "hello");
+        if let Some(program) = self.programs.get_mut(&process) {
+            program.name = Some(name);
         }
+        let pid = std::process::id();
+        let advice = Advice { networks: self.has_networks, ..self.measured.unwrap_or_default() };
+        reply(out, process, &Control::Welcome { pid, advice });
+    }
+
+    /// Whether `user` may have so many descriptors more of the daemon's.
+    fn has_descriptors(&self, user: u32, more: usize) -> bool {
+        let (lanes, all_lanes) = self.matchmaker.lanes(user);
+        let (files, all_files) = self.endpoints.descriptors(user);
+        let channels = self.programs_of(user) * PROGRAM_DESCRIPTORS;
+        let own = lanes + files + channels;
+        let all = all_lanes + all_files + self.programs.len() * PROGRAM_DESCRIPTORS;
+        own + more <= self.allowance(user, self.descriptors_max, all - own)
+    }
+
+    fn out_of_descriptors(&self, user: u32) -> String {
+        format!(
+            "user {user} has as many of the daemon's {} descriptors as one may (ulimit -n, \
+             daemon.user_share)",
+            self.descriptors_max
+        )
+    }
+
+    fn programs_of(&self, user: u32) -> usize {
+        self.users.get(&user).copied().unwrap_or(0)
+    }
+
+    /// How many of `maximum` a user may have beside what others have.
+    fn allowance(&self, user: u32, maximum: usize, others: usize) -> usize {
+        let share = if self.may_all(user) { share::ALL } else { self.user_share };
+        share::allowance(maximum, others, share)
+    }
+
+    /// Root and the daemon's own user.
+    fn may_all(&self, user: u32) -> bool {
+        user == 0 || user == self.own_user
     }
 
     /// When [`Node::handle_timeout`] is due; changes after it was called.
@@ -209,7 +295,8 @@ impl Node {
         self.endpoints.handle_timeout(now, out);
     }
 
-    fn credentials(&self, process: ProcessId) -> Credentials {
+    /// Who a program is.
+    pub fn credentials(&self, process: ProcessId) -> Credentials {
         let unknown = Credentials { pid: 0, uid: u32::MAX };
         self.programs.get(&process).map_or(unknown, |program| program.credentials)
     }
@@ -226,43 +313,21 @@ impl Node {
         if may { writer.credentials.pid } else { 0 }
     }
 
-    fn offer(
-        &mut self,
-        offerer: Offerer<ProcessId>,
-        end: End,
-        descriptor: u32,
-        mut descriptors: Vec<OwnedFd>,
-        out: &mut Vec<Outgoing>,
-    ) {
-        let token = offerer.token;
-        let refuse = |reason: String, out: &mut Vec<Outgoing>| {
-            tracing::warn!(?offerer, reason, "offer refused");
-            reply(out, offerer.process, &Control::Refused { token, reason });
+    fn offer(&mut self, process: ProcessId, offered: OfferedEnd, out: &mut Vec<Outgoing>) {
+        let OfferedEnd { token, end, tuple, descriptor, inode, lane } = offered;
+        let (offerer, user) = (Offerer { process, token }, self.credentials(process).uid);
+        let brings_lane = lane.is_some();
+        if brings_lane && !self.has_descriptors(user, 1) {
+            let reason = self.out_of_descriptors(user);
+            return reply(out, process, &Control::Refused { token, reason });
+        }
+        let offer = match (end, lane) {
+            (End::Connected, _) => Offer::Connected,
+            (End::Accepted, None) => Offer::Expecting,
+            (End::Accepted, Some(memory)) => Offer::Accepted(memory),
         };
-        let offer = match (end, descriptors.len()) {
-            (End::Connected, 1) => Offer::Connected,
-            (End::Accepted, 1) => Offer::Expecting,
-            (End::Accepted, 2) => match descriptors.pop() {
-                Some(memory) => Offer::Accepted(Arc::new(memory)),
-                None => return,
-            },
-            (_, given) => {
-                let due = if end == End::Accepted { "1 or 2" } else { "1" };
-                return refuse(format!("{given} descriptors where {due} were due"), out);
-            }
-        };
-        let Some(socket) = descriptors.pop() else { return };
-        let tuple = match self.tuple_of(socket.as_fd()) {
-            Ok(tuple) => tuple,
-            Err(reason) => return refuse(reason, out),
-        };
-        let Some(inode) = kernel::inode_of(&socket) else { return };
-        // From here on the daemon must not hold the socket: it would keep the connection open.
-        drop(socket);
-        self.drop_leftover(tuple);
         self.shown.insert(offerer, Shown { descriptor, inode });
-        let brings_lane = matches!(offer, Offer::Accepted(_));
-        match self.matchmaker.offer(offerer, tuple, offer) {
+        match self.matchmaker.offer(offerer, user, tuple, offer) {
             Outcome::Matched { connected, accepted, memory } => {
                 tracing::debug!(?connected, ?accepted, ?tuple, "matched");
                 self.shown.remove(&connected);
@@ -291,31 +356,17 @@ impl Node {
             }
             Outcome::Full { maximum } => {
                 self.shown.remove(&offerer);
-                refuse(format!("all {maximum} connections are in use"), out);
+                let reason = format!(
+                    "user {user} has {maximum} connections, as many as one may \
+                     (daemon.connections_max, daemon.user_share)"
+                );
+                reply(out, process, &Control::Refused { token, reason });
             }
         }
     }
 
-    /// The connection of `socket`, which may go over a network of this daemon.
-    fn tuple_of(&mut self, socket: BorrowedFd<'_>) -> Result<Tuple, String> {
-        let tuple = kernel::tuple_of(socket)?;
-        Ok(match &mut self.devices {
-            Some(devices) => devices.network().locate(tuple),
-            None => tuple,
-        })
-    }
-
-    fn join(
-        &mut self,
-        process: ProcessId,
-        token: u64,
-        socket: Option<&OwnedFd>,
-        out: &mut Vec<Outgoing>,
-    ) {
-        let memory = socket
-            .and_then(|socket| self.tuple_of(socket.as_fd()).ok())
-            .and_then(|tuple| self.matchmaker.memory_of(tuple));
-        match memory {
+    fn join(&self, process: ProcessId, token: u64, tuple: Tuple, out: &mut Vec<Outgoing>) {
+        match self.matchmaker.memory_of(tuple) {
             Some(memory) => out.push(Outgoing {
                 to: process,
                 bytes: Control::Matched { token, process: 0 }.emit(),
@@ -329,48 +380,26 @@ impl Node {
         }
     }
 
-    /// Forgets the offer that `tuple` would match if the program that made it has closed the
-    /// socket without saying so.
-    fn drop_leftover(&mut self, tuple: Tuple) {
-        let Some(waiting) = self.matchmaker.waiting_for(tuple) else { return };
-        let pid = self.credentials(waiting.process).pid;
-        let held = self
-            .shown
-            .get(&waiting)
-            .is_some_and(|shown| kernel::still_holds(pid, shown.descriptor, shown.inode));
-        if !held {
-            tracing::debug!(?waiting, "forgetting an offer whose socket is gone");
-            self.matchmaker.withdraw(waiting);
-            self.shown.remove(&waiting);
-        }
+    /// An offer that one of `tuple` would match, for [`Suspect::is_leftover`].
+    pub fn suspect(&self, tuple: Tuple) -> Option<Suspect> {
+        let offerer = self.matchmaker.waiting_for(tuple)?;
+        let shown = self.shown.get(&offerer).copied();
+        Some(Suspect { offerer, pid: self.credentials(offerer.process).pid, shown })
     }
 
-    fn listening(&mut self, offerer: Offerer<ProcessId>, socket: Option<&OwnedFd>) {
-        let Some(socket) = socket else { return };
-        match kernel::listener_of(socket.as_fd()) {
-            Ok((namespace, address)) => self.matchmaker.listen(offerer, namespace, address),
-            Err(reason) => tracing::debug!(?offerer, reason, "not a listener"),
+    /// Forgets an offer whose program has closed the socket without saying so.
+    pub fn forget(&mut self, leftover: &Suspect) {
+        let offerer = leftover.offerer;
+        if self.shown.get(&offerer).map(|shown| shown.inode) == leftover.inode() {
+            tracing::debug!(?offerer, "forgetting an offer whose socket is gone");
+            self.matchmaker.withdraw(offerer);
+            self.shown.remove(&offerer);
         }
     }
 
     /// Root and the daemon's own user may tell it what to do.
-    fn may_command(&self, process: ProcessId) -> bool {
-        let asking = self.credentials(process).uid;
-        asking == 0 || asking == rustix::process::geteuid().as_raw()
-    }
-
-    fn reach(&mut self, process: ProcessId, node: NodeId, reach: Reach, out: &mut Vec<Outgoing>) {
-        let done = match &self.devices {
-            _ if !self.may_command(process) => {
-                Err("only root and the daemon's own user may cut links".to_owned())
-            }
-            None => Err("it serves no devices".to_owned()),
-            Some(devices) => devices.set_reach(node, reach),
-        };
-        match done {
-            Ok(()) => reply(out, process, &Control::Done),
-            Err(reason) => reply(out, process, &Control::Refused { token: 0, reason }),
-        }
+    pub fn may_command(&self, process: ProcessId) -> bool {
+        self.may_all(self.credentials(process).uid)
     }
 
     fn stop(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) -> Verdict {
@@ -381,30 +410,6 @@ impl Node {
         }
         reply(out, process, &Control::Stopping);
         Verdict::Stop
-    }
-
-    fn status_reply(&self, process: ProcessId, out: &mut Vec<Outgoing>) {
-        let text = serde_json::to_vec(&self.status()).unwrap_or_default();
-        let file = rustix::fs::memfd_create("weft-status", rustix::fs::MemfdFlags::CLOEXEC)
-            .and_then(|file| {
-                let mut written = 0;
-                while written < text.len() {
-                    written += rustix::io::pwrite(&file, &text[written..], written as u64)?;
-                }
-                Ok(file)
-            });
-        match file {
-            Ok(file) => out.push(Outgoing {
-                to: process,
-                bytes: Control::StatusReply.emit(),
-                descriptors: vec![Arc::new(file)],
-                bell: None,
-            }),
-            Err(errno) => {
-                let reason = format!("no memory for the status: {errno}");
-                reply(out, process, &Control::Refused { token: 0, reason });
-            }
-        }
     }
 
     fn endpoint_status(&self) -> Vec<EndpointStatus> {
@@ -418,8 +423,8 @@ impl Node {
         endpoints
     }
 
-    /// The state as people see it.
-    pub fn status(&self) -> Status {
+    /// The state as people see it, but for what lanes and devices say.
+    pub fn census(&self) -> Census {
         let pid_of = |process: ProcessId| self.credentials(process).pid;
         let mut processes: Vec<_> = (self.programs.values())
             .filter_map(|program| {
@@ -434,23 +439,20 @@ impl Node {
             .map(|(process, at)| ListenerStatus { pid: pid_of(process), address: at.to_string() })
             .collect();
         listeners.sort_by(|one, other| one.address.cmp(&other.address));
-        let connections = self.matchmaker.pairs().map(|pair| {
-            // Direction 0 is what the accepting end sends: it made the lane.
-            let [from_server, from_client] =
-                ShmLane::stream_bytes(pair.memory.as_fd()).unwrap_or_default();
-            ConnectionStatus {
+        let pair = |pair: &Pair<ProcessId, Arc<OwnedFd>>| {
+            let status = ConnectionStatus {
                 server: pair.tuple.local.to_string(),
                 client: pair.tuple.remote.to_string(),
                 server_pid: pid_of(pair.accepted.process),
                 client_pid: pid_of(pair.connected.process),
-                bytes_from_server: from_server,
-                bytes_from_client: from_client,
-            }
-        });
-        let mut connections: Vec<_> = connections.collect();
-        connections.sort_by(|one, other| one.client.cmp(&other.client));
-        Status {
-            node: self.config.node.clone(),
+                bytes_from_server: 0,
+                bytes_from_client: 0,
+            };
+            (status, Arc::clone(&pair.memory))
+        };
+        let lanes = self.matchmaker.pairs().map(pair).collect();
+        let status = Status {
+            node: self.node.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.started.elapsed().as_secs(),
@@ -464,14 +466,45 @@ impl Node {
                 .map(|advice| [advice.block_bytes_min, advice.block_bytes_max]),
             processes,
             listeners,
-            connections,
+            connections: Vec::new(),
             endpoints: self.endpoint_status(),
             waiting: self.matchmaker.waiting(),
-            devices: self.devices.as_ref().map(Devices::status).unwrap_or_default(),
-        }
+            devices: Vec::new(),
+        };
+        Census { status, lanes }
     }
 }
 
-fn reply(out: &mut Vec<Outgoing>, to: ProcessId, control: &Control) {
+impl Suspect {
+    /// True when its program has no descriptor of the socket any more. Reads `/proc`.
+    pub fn is_leftover(&self) -> bool {
+        !self
+            .shown
+            .is_some_and(|shown| kernel::still_holds(self.pid, shown.descriptor, shown.inode))
+    }
+
+    fn inode(&self) -> Option<u64> {
+        self.shown.map(|shown| shown.inode)
+    }
+}
+
+impl Census {
+    /// Adds what the lanes say, which each is a call of the kernel.
+    pub fn counted(self) -> Status {
+        let Self { mut status, lanes } = self;
+        let count = |(mut connection, memory): (ConnectionStatus, Arc<OwnedFd>)| {
+            // Direction 0 is what the accepting end sends: it made the lane.
+            [connection.bytes_from_server, connection.bytes_from_client] =
+                ShmLane::stream_bytes(memory.as_fd()).unwrap_or_default();
+            connection
+        };
+        status.connections = lanes.into_iter().map(count).collect();
+        status.connections.sort_by(|one, other| one.client.cmp(&other.client));
+        status
+    }
+}
+
+/// Puts a message without descriptors to what is to be sent.
+pub fn reply(out: &mut Vec<Outgoing>, to: ProcessId, control: &Control) {
     out.push(Outgoing { to, bytes: control.emit(), descriptors: Vec::new(), bell: None });
 }

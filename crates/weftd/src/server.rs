@@ -1,15 +1,12 @@
-//! The daemon's loop: one thread, one epoll.
+//! The daemon's own thread: it makes what the daemon serves, accepts programs, and ends it.
 //!
-//! A program that does not read its replies loses its channel rather than the daemon its time or
-//! its memory; its connections go on without it.
+//! Accepted programs are served by the thread of their user ([`crate::intake`]).
 
-use std::collections::HashMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::event::Timespec;
@@ -17,7 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use weft_channel::{Channel, Listener};
+use weft_channel::{Credentials, Listener};
 use weft_fabric::NodeId;
 use weft_netdev::steering::Steering;
 use weft_options::{CopyMethod, QueueChoice};
@@ -28,19 +25,20 @@ use weft_transport_shm::lane::LaneLayout;
 use weft_wire::control::{Advice, CopyAdvice};
 
 use crate::ether::{Devices, Service};
-use crate::node::{Node, Outgoing, ProcessId, Verdict};
+use crate::hub::Hub;
+use crate::intake::Intakes;
+use crate::node::Node;
 use crate::place::Place;
 use crate::{Config, calibration};
 
 const LISTENER: u64 = 0;
 const SIGNAL: u64 = 1;
-const FIRST_PROCESS: u64 = 2;
-/// Beside the number of a program: its process ended.
-const ENDED: u64 = 1 << 63;
-/// Packets taken from one program before others get their turn.
-const PACKETS_A_TURN: usize = 64;
-/// Programs that may be connected at once.
-const PROGRAMS_MAX: usize = 8192;
+/// Programs accepted before signals get their turn.
+const ACCEPTS_A_TURN: usize = 64;
+/// So long nobody is accepted after the daemon ran out of descriptors.
+const GATE_SHUT: Duration = Duration::from_millis(100);
+/// Descriptors that are kept for the daemon's own use.
+const DESCRIPTORS_OWN: usize = 256;
 
 /// Serves the node until it is stopped by [`crate::client::stop`], SIGTERM or SIGINT.
 ///
@@ -61,15 +59,10 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     if config.foreground {
         eprintln!("weft daemon: node {} ready at {}", config.node, config.socket.display());
     }
-    let advice = calibrate(&config);
-    let mut server = Server {
-        node: Node::new(config, devices),
-        listener,
-        programs: HashMap::new(),
-        next: FIRST_PROCESS,
-        advice,
-    };
-    server.run(epoll.as_fd())?;
+    let hub = Arc::new(Hub::new(Node::new(&config, descriptors_left()), devices));
+    calibrate(&config, &hub);
+    let intakes = Intakes::new(Arc::clone(&hub), waker);
+    run(epoll.as_fd(), &mut Gate { listener, opens_at: None }, &hub, &intakes)?;
     drop(place);
     tracing::info!("stopped");
     Ok(())
@@ -114,9 +107,15 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// How many descriptors programs may make the daemon hold.
+fn descriptors_left() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(open + DESCRIPTORS_OWN).max(1)
+}
+
 /// Measures in the background; programs that come before are told to stream past the cache.
-fn calibrate(config: &Config) -> Receiver<Advice> {
-    let (sender, receiver) = channel();
+fn calibrate(config: &Config, hub: &Arc<Hub>) {
     let fixed = match config.options.shm_copy() {
         CopyMethod::Plain => Some(CopyAdvice::Plain),
         CopyMethod::NonTemporal => Some(CopyAdvice::NonTemporal),
@@ -131,155 +130,85 @@ fn calibrate(config: &Config) -> Receiver<Advice> {
         eager_bytes: options.socket_eager_bytes(),
         chunk_bytes: options.socket_chunk_bytes(),
     };
+    let hub = Arc::clone(hub);
     std::thread::spawn(move || {
         let copy = fixed.unwrap_or_else(|| calibration::measure(layout, limits));
         let (block_bytes_min, block_bytes_max) = calibration::blocks::measure(layout, limits, copy);
         let advice = Advice { copy, block_bytes_min, block_bytes_max, ..Advice::NONE };
         tracing::info!(?advice, "calibrated");
-        // The daemon may have ended meanwhile.
-        let _ = sender.send(advice);
+        hub.set_advice(advice);
     });
-    receiver
 }
 
-/// A program that is connected.
-struct Program {
-    channel: Channel,
-    /// Its process, until that has ended.
-    process: Option<OwnedFd>,
-}
-
-struct Server {
-    node: Node,
+/// The listening socket, and when it is looked at again after the daemon ran out of descriptors.
+struct Gate {
     listener: Listener,
-    programs: HashMap<ProcessId, Program>,
-    next: u64,
-    advice: Receiver<Advice>,
+    opens_at: Option<Instant>,
 }
 
-impl Server {
-    fn run(&mut self, epoll: BorrowedFd<'_>) -> anyhow::Result<()> {
-        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        loop {
-            let timeout = self.node.poll_timeout().map(|at| {
-                let left = at.saturating_duration_since(Instant::now());
-                let tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
-                Timespec { tv_sec, tv_nsec: i64::from(left.subsec_nanos()) }
-            });
-            let ready = match epoll::wait(epoll, &mut space, timeout.as_ref()) {
-                Ok((ready, _)) => ready,
-                Err(Errno::INTR) => continue,
-                Err(errno) => return Err(errno).context("epoll_wait"),
-            };
-            if timeout.is_some() {
-                let mut out = Vec::new();
-                self.node.handle_timeout(Instant::now(), &mut out);
-                self.send(out);
-            }
-            if let Ok(advice) = self.advice.try_recv() {
-                self.node.set_advice(advice);
-            }
-            for event in ready {
-                match event.data.u64() {
-                    LISTENER => self.accept(epoll),
-                    SIGNAL => return Ok(()),
-                    number if number & ENDED != 0 => {
-                        self.process_ended(ProcessId(number & !ENDED));
-                    }
-                    number => {
-                        if self.serve_process(ProcessId(number)) == Verdict::Stop {
-                            return Ok(());
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn accept(&mut self, epoll: BorrowedFd<'_>) {
-        loop {
+impl Gate {
+    /// Takes the programs that wait. Without descriptors for them they wait a little longer: looking
+    /// again at once would find the same.
+    fn accept(&mut self, epoll: BorrowedFd<'_>, hub: &Hub, intakes: &Arc<Intakes>) {
+        for _ in 0..ACCEPTS_A_TURN {
             let channel = match self.listener.accept() {
                 Ok(channel) => channel,
                 Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => {
-                    tracing::warn!(%errno, "a program could not be accepted");
+                    let own = Credentials { pid: std::process::id(), uid: u32::MAX - 1 };
+                    hub.complain(own, "programs wait to be accepted", &errno.to_string());
+                    let _ = epoll::delete(epoll, &self.listener);
+                    self.opens_at = Some(Instant::now() + GATE_SHUT);
                     return;
                 }
             };
-            let Ok(credentials) = channel.peer() else { continue };
-            if self.programs.len() >= PROGRAMS_MAX {
-                tracing::warn!(?credentials, maximum = PROGRAMS_MAX, "too many programs");
-                continue;
+            // One that is gone already has no credentials to go by.
+            if let Ok(credentials) = channel.peer() {
+                intakes.admit(channel, credentials);
             }
-            let process = ProcessId(self.next);
-            let data = EventData::new_u64(self.next);
-            if let Err(errno) = epoll::add(epoll, &channel, data, EventFlags::IN) {
-                tracing::warn!(%errno, "a program could not be watched");
-                continue;
-            }
-            // One that is gone already has closed its channel, or will have.
-            let ended = channel.peer_process().ok().filter(|ended| {
-                let data = EventData::new_u64(self.next | ENDED);
-                epoll::add(epoll, ended, data, EventFlags::IN).is_ok()
-            });
-            self.next += 1;
-            self.node.connected(process, credentials);
-            self.programs.insert(process, Program { channel, process: ended });
         }
     }
 
-    fn process_ended(&mut self, process: ProcessId) {
-        if let Some(program) = self.programs.get_mut(&process) {
-            // Closing it takes it out of the epoll set.
-            program.process = None;
-            let mut out = Vec::new();
-            self.node.ended(process, &mut out);
-            self.send(out);
-        }
-    }
-
-    fn serve_process(&mut self, process: ProcessId) -> Verdict {
-        for _ in 0..PACKETS_A_TURN {
-            let Some(program) = self.programs.get(&process) else { return Verdict::Continue };
-            let packet = match program.channel.receive() {
-                Ok(Some(packet)) => packet,
-                Err(Errno::AGAIN) => return Verdict::Continue,
-                Ok(None) | Err(_) => {
-                    self.close(process);
-                    return Verdict::Continue;
-                }
+    fn open_again(&mut self, epoll: BorrowedFd<'_>) {
+        if self.opens_at.is_some_and(|at| at <= Instant::now()) {
+            let data = EventData::new_u64(LISTENER);
+            self.opens_at = match epoll::add(epoll, &self.listener, data, EventFlags::IN) {
+                Ok(()) => None,
+                Err(_) => Some(Instant::now() + GATE_SHUT),
             };
-            let mut out = Vec::new();
-            let verdict = self.node.handle(process, packet, &mut out);
-            self.send(out);
-            match verdict {
-                Verdict::Continue => {}
-                Verdict::Close => self.close(process),
-                Verdict::Stop => return Verdict::Stop,
-            }
-        }
-        Verdict::Continue
-    }
-
-    fn send(&mut self, out: Vec<Outgoing>) {
-        for Outgoing { to, bytes, descriptors, bell } in out {
-            let Some(program) = self.programs.get(&to) else { continue };
-            let beside: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
-            if let Err(errno) = program.channel.send(&bytes, &beside) {
-                tracing::warn!(?to, %errno, "closing a program that does not take its replies");
-                self.close(to);
-            }
-            if let Some(bell) = bell {
-                bell.ring_broker();
-            }
         }
     }
+}
 
-    fn close(&mut self, process: ProcessId) {
-        // Closing the channel takes it out of the epoll set.
-        self.programs.remove(&process);
-        let mut out = Vec::new();
-        self.node.gone(process, &mut out);
-        self.send(out);
+fn run(
+    epoll: BorrowedFd<'_>,
+    gate: &mut Gate,
+    hub: &Hub,
+    intakes: &Arc<Intakes>,
+) -> anyhow::Result<()> {
+    let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
+    loop {
+        let due = [hub.poll_timeout(), gate.opens_at].into_iter().flatten().min();
+        let timeout = due.map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            let tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+            Timespec { tv_sec, tv_nsec: i64::from(left.subsec_nanos()) }
+        });
+        let ready = match epoll::wait(epoll, &mut space, timeout.as_ref()) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno).context("epoll_wait"),
+        };
+        if due.is_some() {
+            hub.handle_timeout(Instant::now());
+            gate.open_again(epoll);
+        }
+        for event in ready {
+            match event.data.u64() {
+                LISTENER => gate.accept(epoll, hub, intakes),
+                _ => return Ok(()),
+            }
+        }
     }
 }

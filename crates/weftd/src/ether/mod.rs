@@ -8,8 +8,8 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
 use weft_netdev::steering::Steering;
 use weft_netdev::tap::Tap;
+use weft_socket::matchmaker::Tuple;
 use weft_transport_shm::broker::{Connector, remote::RemoteBroker};
 
 use self::device::Device;
@@ -199,7 +200,7 @@ enum Question {
 
 /// The devices that a daemon serves.
 pub struct Devices {
-    network: Network,
+    network: Mutex<Network>,
     devices: Vec<Arc<Device>>,
     loops: Vec<Loop>,
 }
@@ -257,12 +258,13 @@ impl Devices {
         let loops = shares.into_iter().map(|share| Loop::start(share, how.coalesce));
         let loops = loops.collect::<anyhow::Result<_>>()?;
         devices.sort_by_key(|device| device.node());
-        Ok(Self { network: Network::new(sites), devices, loops })
+        Ok(Self { network: Mutex::new(Network::new(sites)), devices, loops })
     }
 
-    /// The network that they make.
-    pub const fn network(&mut self) -> &mut Network {
-        &mut self.network
+    /// A connection with the namespace of its other end, where that is at a device.
+    pub fn locate(&self, tuple: Tuple) -> Tuple {
+        // Whoever panicked in there changed nothing half.
+        self.network.lock().unwrap_or_else(PoisonError::into_inner).locate(tuple)
     }
 
     /// What the devices are doing, by node.

@@ -1,0 +1,74 @@
+//! Whether something is worth a line in the log: what users do wrong must not fill it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Lines about one user in [`WINDOW`].
+const LINES_MAX: u32 = 8;
+const WINDOW: Duration = Duration::from_secs(60);
+/// Users that are told apart; all others share one budget.
+const USERS_MAX: usize = 256;
+/// Stands for the users beyond.
+const OTHERS: u32 = u32::MAX;
+
+/// What was said about one user lately.
+#[derive(Debug)]
+struct Said {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+/// Counts lines by user.
+#[derive(Debug, Default)]
+pub struct Complaints {
+    users: HashMap<u32, Said>,
+}
+
+impl Complaints {
+    /// Whether one more line about `user` may be written, and how many were left out before it.
+    pub fn about(&mut self, user: u32, now: Instant) -> Option<u64> {
+        if !self.users.contains_key(&user) && self.users.len() >= USERS_MAX {
+            self.users.retain(|_, said| now.duration_since(said.since) < WINDOW);
+        }
+        let is_known = self.users.contains_key(&user) || self.users.len() < USERS_MAX;
+        let key = if is_known { user } else { OTHERS };
+        let new = || Said { since: now, lines: 0, left_out: 0 };
+        let said = self.users.entry(key).or_insert_with(new);
+        if now.duration_since(said.since) >= WINDOW {
+            (said.since, said.lines) = (now, 0);
+        }
+        if said.lines >= LINES_MAX {
+            said.left_out += 1;
+            return None;
+        }
+        said.lines += 1;
+        Some(std::mem::take(&mut said.left_out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_fills_no_log_and_others_are_heard() {
+        let (mut complaints, now) = (Complaints::default(), Instant::now());
+        let told = (0..30_000).filter(|_| complaints.about(1000, now).is_some()).count();
+        assert_eq!(told, 8);
+        assert_eq!(complaints.about(1001, now), Some(0));
+        let later = now + WINDOW;
+        assert_eq!(complaints.about(1000, later), Some(29_992), "what was left out is told");
+        assert_eq!(complaints.about(1000, later), Some(0));
+    }
+
+    #[test]
+    fn many_users_do_not_make_it_grow() {
+        let (mut complaints, now) = (Complaints::default(), Instant::now());
+        for user in 0..10_000 {
+            complaints.about(user, now);
+        }
+        assert!(complaints.users.len() <= USERS_MAX + 1);
+        assert!(complaints.about(77_777, now + WINDOW).is_some(), "old ones make room");
+    }
+}
