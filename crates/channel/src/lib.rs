@@ -16,7 +16,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -57,7 +59,7 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Channel {
     /// Connects to the daemon that listens at `path`, if nobody but the own user and root can be
-    /// there. Never blocks.
+    /// there. Waits for a daemon that is flooded, at most [`CONNECT_WITHIN`].
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -72,9 +74,9 @@ impl Channel {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
         let fixed = SocketAddrUnix::new(trust::fixed_path(&directory, name))?;
-        match rustix::net::connect(&socket, &fixed) {
+        match connect(&socket, &fixed) {
             // No /proc is mounted.
-            Err(Errno::NOENT) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?,
+            Err(Errno::NOENT) => connect(&socket, &SocketAddrUnix::new(path)?)?,
             other => other?,
         }
         let channel = Self { socket };
@@ -210,6 +212,23 @@ impl Channel {
     pub fn into_socket(self) -> OwnedFd {
         self.socket
     }
+}
+
+/// How long a daemon may take until there is room for one more program that connects.
+pub const CONNECT_WITHIN: Duration = Duration::from_millis(100);
+
+/// Connects; waits in the kernel's queue where that is full, so that a program that tries again
+/// and again does not keep others out.
+fn connect(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<(), Errno> {
+    match rustix::net::connect(socket, address) {
+        Err(Errno::AGAIN) => {}
+        other => return other,
+    }
+    let nonblocking = rustix::fs::fcntl_getfl(socket)?;
+    rustix::fs::fcntl_setfl(socket, nonblocking - OFlags::NONBLOCK)?;
+    set_socket_timeout(socket, Timeout::Send, Some(CONNECT_WITHIN))?;
+    rustix::net::connect(socket, address)?;
+    rustix::fs::fcntl_setfl(socket, nonblocking)
 }
 
 impl AsFd for Channel {

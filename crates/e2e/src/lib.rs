@@ -26,6 +26,7 @@ pub mod process;
 pub mod program;
 pub mod statistics;
 pub mod suite;
+pub mod users;
 
 pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};

@@ -107,6 +107,24 @@ impl Node {
         self.daemon.as_ref().expect("a daemon runs").signal(signal);
     }
 
+    /// What the daemon said so far.
+    ///
+    /// # Panics
+    /// When it was not started by [`Node::start_daemon`].
+    #[must_use]
+    pub fn daemon_log(&self) -> String {
+        self.daemon.as_ref().expect("a daemon runs").stderr()
+    }
+
+    /// The daemon's process.
+    ///
+    /// # Panics
+    /// When it was not started by [`Node::start_daemon`].
+    #[must_use]
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().expect("a daemon runs").pid()
+    }
+
     /// The test's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -3,16 +3,13 @@
 //! Needs root and setpriv, to become others.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::os::unix::fs::PermissionsExt;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use weft_e2e::exchange::exchange;
-use weft_e2e::{Node, Outcome, Skip, cases, program, suite};
-
-const ONE: u32 = 65_534;
-const OTHER: u32 = 54_321;
+use weft_e2e::users::{ONE, OTHER, Shared};
+use weft_e2e::{Node, Outcome, cases, suite};
 
 fn main() -> ExitCode {
     suite::main(cases![
@@ -23,69 +20,6 @@ fn main() -> ExitCode {
         another_users_daemon_costs_the_fabric_only,
         a_setuid_program_keeps_working,
     ])
-}
-
-/// Weft, its library and the script where everybody can read them.
-struct Shared {
-    setpriv: PathBuf,
-    python: PathBuf,
-    node: Node,
-}
-
-impl Shared {
-    fn new(node: Node) -> Result<Self, Skip> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(Skip("only root can become another user".into()));
-        }
-        let (setpriv, python) = (program::find("setpriv")?, program::python()?);
-        let weft = program::weft();
-        let library = weft.with_file_name("libweft_preload.so");
-        let script = program::script("exchange.py");
-        for (file, name) in [(weft, "weft"), (&library, "libweft_preload.so"), (&script, "x.py")] {
-            let copy = node.directory().join(name);
-            std::fs::copy(file, &copy).expect("room on the disk");
-            open_to_all(&copy);
-        }
-        let shared = Self { setpriv, python, node };
-        let probe = shared.become_user(ONE).arg(&shared.python).args(["-c", "0"]).output();
-        if !probe.is_ok_and(|output| output.status.success()) {
-            return Err(Skip("another user cannot run python here".into()));
-        }
-        Ok(shared)
-    }
-
-    fn become_user(&self, user: u32) -> Command {
-        let mut command = self.node.plain(&self.setpriv);
-        command.args([format!("--reuid={user}"), format!("--regid={user}")]);
-        command.args(["--clear-groups", "--"]);
-        command
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.node.directory().join(name)
-    }
-
-    /// The script as `user` under weft, with the daemon at `socket`.
-    fn script(&self, user: u32, socket: &Path, words: &[&str]) -> Command {
-        let mut command = self.become_user(user);
-        command.arg(self.file("weft")).args(["run", "--stats", "--"]);
-        command.arg(&self.python).arg(self.file("x.py")).args(words);
-        command.env("WEFT_DAEMON_SOCKET", socket).env("HOME", "/");
-        command
-    }
-
-    /// A directory of the user's own.
-    fn home(&self, user: u32) -> PathBuf {
-        let home = self.file(&format!("home{user}"));
-        std::fs::create_dir(&home).expect("the test's directory");
-        chown(&home, Some(user), Some(user)).expect("root may");
-        home
-    }
-}
-
-fn open_to_all(path: &Path) {
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(path, mode).expect("our own file");
 }
 
 fn an_ordinary_user_has_a_daemon_of_their_own() -> Outcome {
