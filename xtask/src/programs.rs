@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// A program and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 17] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -20,6 +20,7 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("tcpdump", "tcpdump"),
     ("nft", "nftables"),
     ("sysctl", "procps"),
+    ("pgbench", "postgresql"),
 ];
 
 /// Installs what is missing, where that is possible, and returns what is still missing.

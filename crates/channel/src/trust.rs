@@ -2,8 +2,8 @@
 //!
 //! Two questions, both for the kernel. Before the connection: could somebody else have put the
 //! socket there? Every directory from the socket's up to the root has to belong to the own user or
-//! to root, and be writable by nobody else; above the socket's own directory the sticky bit will do,
-//! since names in such a directory are only their owner's to replace. After it: which user
+//! to root, and be writable by nobody else; above the socket's own directory the sticky bit will
+//! do, since names in such a directory are only their owner's to replace. After it: which user
 //! listens? A program passes descriptors over the channel, so a wrong answer gives its connections
 //! away.
 

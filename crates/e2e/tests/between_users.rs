@@ -1,7 +1,7 @@
 //! What users of one machine can do to each other: meet at the system's daemon, and nothing else.
 //!
-//! Needs root and setpriv, to become others. Each hostile manner of `programs/hostile.py` is at work
-//! while two programs of another user exchange data: those must reach the fabric.
+//! Needs root and setpriv, to become others. Each hostile manner of `programs/hostile.py` is at
+//! work while two programs of another user exchange data: those must reach the fabric.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};
@@ -49,7 +49,8 @@ impl Machine {
         let (unshare, _) = (program::find("unshare")?, program::find("nsenter")?);
         let directory = shared.node.directory().display().to_string();
         let mounts = format!(
-            "set -e; mount -t tmpfs tmpfs /run; mkdir /run/keep; mount --bind {directory} /run/keep; \
+            "set -e; mount -t tmpfs tmpfs /run; mkdir /run/keep; \
+             mount --bind {directory} /run/keep; \
              mount -t tmpfs tmpfs /tmp; chmod 1777 /tmp; mkdir -p {directory}; \
              mount --bind /run/keep {directory}; echo ready; exec sleep 1000"
         );
@@ -326,7 +327,7 @@ fn a_program_that_takes_no_answer_holds_up_nobody() -> Outcome {
     Ok(())
 }
 
-/// Each number is the status or kind of the answer, in `hostile.py`'s words; another would be a find.
+/// Each number is the status or kind of the answer, in `hostile.py`'s words.
 fn a_spy_finds_nothing() -> Outcome {
     let shared = Shared::new(Node::new())?;
     let socket = shared.node.socket();

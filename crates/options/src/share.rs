@@ -1,4 +1,5 @@
-//! What one user may hold of a table of the daemon: a part of what others leave (`daemon.user_share`).
+//! What one user may hold of a table of the daemon: a part of what others leave
+//! (`daemon.user_share`).
 //!
 //! A fixed quota for each user would let a few of them take all. This one shrinks as others take
 //! more, so that there is always room for one more user (dynamic thresholds, as switches share

@@ -4,8 +4,8 @@
 //! - Under the lock nothing waits for a program: what it showed was examined before, and replies
 //!   are sent without blocking. A program that does not take its replies loses its line.
 //! - Replies leave in the order in which the node made them, whichever thread it worked for.
-//! - The last reference to a channel is its user's thread's ([`crate::intake`]), since closing it may
-//!   wait for that user.
+//! - The last reference to a channel is its user's thread's ([`crate::intake`]), since closing it
+//!   may wait for that user.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};

@@ -147,8 +147,8 @@ struct Gate {
 }
 
 impl Gate {
-    /// Takes the programs that wait. Without descriptors for them they wait a little longer: looking
-    /// again at once would find the same.
+    /// Takes the programs that wait. Without descriptors for them they wait a little longer:
+    /// looking again at once would find the same.
     fn accept(&mut self, epoll: BorrowedFd<'_>, hub: &Hub, intakes: &Arc<Intakes>) {
         for _ in 0..ACCEPTS_A_TURN {
             let channel = match self.listener.accept() {
