@@ -1,8 +1,8 @@
 //! The state of the node: programs, their offers, and what each message leads to.
 //!
 //! No I/O: what programs showed comes in ([`crate::evidence`]), packets to send come out. So
-//! whoever holds the node's lock never waits for a program. A user has a part of the programs, connections
-//! and descriptors that the others leave.
+//! whoever holds the node's lock never waits for a program. A user has a part of the programs,
+//! connections and descriptors that the others leave.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
