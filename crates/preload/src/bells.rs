@@ -270,6 +270,13 @@ impl Connection {
         self.owed()
     }
 
+    /// The peer will ring for what comes next.
+    pub fn is_armed(&self) -> bool {
+        self.receiving().is_some_and(|receiving| {
+            receiving.lane.is_some_and(|lane| lane.attention(WaitFor::Data) == Attention::Armed)
+        })
+    }
+
     /// Threads that sleep until there is `what`.
     pub fn sleepers(&self, what: WaitFor) -> &AtomicU32 {
         match what {

@@ -7,6 +7,8 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use rustix::event::PollFlags;
+use rustix::io::Errno;
 use weft_socket::{ReceiveSide, SendSide, Side};
 use weft_sync::lock::{Holder, SharedGuard};
 use weft_transport_shm::lane::ShmLane;
@@ -125,6 +127,21 @@ impl Connection {
             | sys::Bell::Nothing
             | sys::Bell::Interrupted
             | sys::Bell::Cancelled => {}
+        }
+    }
+
+    /// Remembers what the kernel's poll said of the peer. After the own shutdown for reading its
+    /// ends are about this side; a reset is an error, too.
+    pub fn heard_of(&self, seen: PollFlags) {
+        let ends = if self.has(flag::READING_SHUT) {
+            PollFlags::empty()
+        } else {
+            seen & (PollFlags::HUP | PollFlags::RDHUP)
+        };
+        if seen.contains(PollFlags::ERR) || ends.contains(PollFlags::HUP) {
+            self.heard(sys::Bell::Failed(Errno::CONNRESET));
+        } else if !ends.is_empty() {
+            self.heard(sys::Bell::End);
         }
     }
 

@@ -2,16 +2,16 @@
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM,
 };
 use libc::{c_int, c_short, pollfd};
+use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
 use weft_sync::{Learned, Patience, Step};
 
-use crate::arena::{Connection, flag, phase};
+use crate::arena::{Connection, phase};
 use crate::bells::Owed;
 use crate::route::LOOK_AGAIN_MS;
 use crate::settling::Settling;
@@ -19,11 +19,12 @@ use crate::signals::Watch;
 use crate::table::{self, Entry};
 use crate::{connection, epoll, lanes, process, sys};
 
-/// Looks at lanes alone before the kernel gets its turn, over all calls of the process.
+/// Looks that find nothing before the kernel gets its turn.
 const LOOKS_A_TURN: u32 = 16;
-static LOOKS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
+    /// Looks of this thread, over all its calls.
+    static LOOKS: Cell<u32> = const { Cell::new(0) };
     /// What the waits of this thread taught: most threads wait for the same descriptors each time.
     static LEARNED: Cell<Learned> = const { Cell::new(Learned::of(0)) };
 }
@@ -40,7 +41,7 @@ pub fn concerns(fds: &[pollfd]) -> bool {
     for entry in fds {
         match table::get(entry.fd) {
             Entry::Connection(_) => any |= connection::find(entry.fd).is_some(),
-            Entry::Epoll(_) => epoll::watched(entry.fd),
+            Entry::Epoll(_) => epoll::watched(entry.fd, None),
             Entry::None | Entry::Listener | Entry::OtherListener => {}
         }
     }
@@ -63,11 +64,13 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     let watch = Watch::new();
     loop {
         let (found, unsure) = look(fds);
-        let looks = LOOKS.fetch_add(1, Ordering::Relaxed);
-        // Now and then in any case, so that other descriptors are neither late nor forgotten.
-        let kernel_turn = looks.is_multiple_of(LOOKS_A_TURN) && (found == 0 || has_others(fds))
-            || unsure
-            || timeout == 0 && found == 0;
+        let looks = LOOKS.replace(LOOKS.get().wrapping_add(1));
+        // What is ready is told together, whoever knows of it.
+        let kernel_turn = unsure
+            || match found {
+                0 => timeout == 0 || looks.is_multiple_of(LOOKS_A_TURN),
+                _ => has_others(fds),
+            };
         if kernel_turn {
             match ask_kernel(fds, 0, kernel) {
                 0 if timeout == 0 => return 0,
@@ -260,11 +263,7 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
 }
 
 fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
-    if copy.revents & (POLLERR | POLLHUP) != 0 {
-        connection.heard(sys::Bell::Failed(rustix::io::Errno::CONNRESET));
-    } else if copy.revents & POLLRDHUP != 0 && !connection.has(flag::READING_SHUT) {
-        connection.heard(sys::Bell::End);
-    }
+    connection.heard_of(PollFlags::from_bits_truncate(copy.revents.cast_unsigned()));
     if copy.revents & POLLIN != 0 {
         connection.woken_by_bytes();
     }

@@ -76,8 +76,24 @@ impl Connection {
         (if end.ended { Some(true) } else { readable }, end)
     }
 
-    /// How the connection ended, as POLLRDHUP, POLLHUP and POLLERR tell it.
+    /// How the connection ended, as POLLRDHUP, POLLHUP and POLLERR tell it. A direction that this
+    /// end shut is over, whatever the peer does.
     fn hang_up(&self, fd: RawFd) -> HangUp {
+        let by_peer = self.ended_by_peer(fd);
+        if by_peer.ended || !self.has(flag::READING_SHUT) {
+            return by_peer;
+        }
+        let shut = self.sending().is_some_and(|sending| sending.state.is_shut());
+        HangUp { ended: true, hung_up: by_peer.hung_up || shut, ..by_peer }
+    }
+
+    /// Both ends have shut it down, or it was reset.
+    pub fn is_over(&self, fd: RawFd) -> bool {
+        self.ended_by_peer(fd).hung_up
+    }
+
+    /// What the peer has done of it.
+    fn ended_by_peer(&self, fd: RawFd) -> HangUp {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
         let Some(lane) = receiving.lane else { return none };

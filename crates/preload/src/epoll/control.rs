@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::registration::{Registration, kernel_ctl, kernel_event};
+use super::registration::{Registration, compute, kernel_ctl, kernel_event};
 use super::sets::{Set, Slot, all_sets, set_at, set_of};
 use super::{ET, OUT};
-use crate::arena::{Connection, phase};
+use crate::arena::{self, Connection, phase};
 use crate::sys;
 use crate::table::{self, Entry};
 
@@ -130,6 +130,7 @@ fn add(
         dormant: false,
         seen: 0,
         fresh: true,
+        woken: false,
         kernel_edge: false,
         kernel_room: false,
         wants_edge: false,
@@ -190,6 +191,25 @@ impl Set {
             kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
         }
         self.enlist(epfd, index);
+    }
+}
+
+/// This end shut the connection down, which the kernel calls an edge.
+pub fn shut(connection: Connection) {
+    if connection.local.registered.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (epfd, entry) in table::walk(0, u32::MAX) {
+        let Entry::Epoll(number) = entry else { continue };
+        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        let indices: Vec<u32> = set.by_fd.values().copied().collect();
+        for index in indices {
+            let Some(registration) = set.get(index) else { continue };
+            if registration.place == connection.place && registration.laned {
+                registration.fresh = true;
+                set.enlist(epfd, index);
+            }
+        }
     }
 }
 
@@ -299,11 +319,61 @@ pub fn closed(connection: Connection) {
     }
 }
 
-/// Somebody waits for the set itself: in another set, or by poll.
-pub fn watched(epfd: RawFd) {
+/// Sets in sets in sets: the kernel allows no more.
+const DEPTH_MAX: u32 = 5;
+
+/// Somebody waits for the set `epfd` itself: the set `outer`, or a poll.
+pub fn watched(epfd: RawFd, outer: Option<RawFd>) {
+    if !matches!(table::get(epfd), Entry::Epoll(_)) {
+        return;
+    }
+    if let Some(outer) = outer
+        && let Some(mut outer) = set_of(outer, true)
+        && !outer.inner.contains(&epfd)
+    {
+        outer.inner.push(epfd);
+    }
+    show(epfd, DEPTH_MAX);
+}
+
+/// A set is about to be waited for: those in it are to show what is so now. A program may have
+/// drained a connection without a look at the set that it is in.
+pub fn look_after_inner(epfd: RawFd) {
+    look_within(epfd, DEPTH_MAX);
+}
+
+fn look_within(epfd: RawFd, depth: u32) {
+    let Some(set) = set_of(epfd, false) else { return };
+    if set.inner.is_empty() || depth == 0 {
+        return;
+    }
+    let inner = set.inner.clone();
+    drop(set);
+    inner.into_iter().for_each(|each| show(each, depth - 1));
+}
+
+/// Has the kernel's side of a set say what its connections are ready for.
+fn show(epfd: RawFd, depth: u32) {
+    look_within(epfd, depth);
     let Some(mut set) = set_of(epfd, false) else { return };
-    if !set.nested {
-        set.nested = true;
-        set.leave(epfd);
+    set.nested = true;
+    set.leave(epfd);
+    for index in 0..u32::try_from(set.registrations.len()).unwrap_or(0) {
+        if set.get(index).is_some_and(is_to_be_shown) {
+            set.enlist(epfd, index);
+        }
+    }
+}
+
+/// The kernel's side may say something else than is so: somebody rang since the connection was
+/// armed, or it was asked for what is always so and there is nothing any more.
+fn is_to_be_shown(registration: &mut Registration) -> bool {
+    let is_served = registration.laned && !registration.dormant && !registration.spent;
+    let Some(connection) = arena::at(registration.place).filter(|_| is_served) else {
+        return false;
+    };
+    match registration.woken {
+        true => compute(registration, connection, false) == 0,
+        false => !connection.is_armed(),
     }
 }

@@ -2,14 +2,14 @@
 
 use std::os::fd::RawFd;
 
+use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
 
 use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
 use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
-use crate::arena::{self, flag, phase};
+use crate::arena::{self, phase};
 use crate::settling::Settling;
-use crate::sys;
 
 /// Looks at a hot connection without finding anything before it is armed and left to the kernel.
 const LOOKS_MAX: u32 = 512;
@@ -42,6 +42,7 @@ impl Set {
             // The kernel's socket is always writable: asking for that wakes the sleeper.
             let mut event = kernel_event(registration, index);
             event.events |= OUT;
+            registration.woken = true;
             kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
             self.warm(index);
         }
@@ -191,11 +192,9 @@ impl Set {
             return Some(event);
         }
         let kernel = event.events;
-        if kernel & (HUP | ERR) != 0 {
-            connection.heard(sys::Bell::Failed(rustix::io::Errno::CONNRESET));
-        } else if kernel & RDHUP != 0 && !connection.has(flag::READING_SHUT) {
-            connection.heard(sys::Bell::End);
-        }
+        // The bits of poll and epoll are the same.
+        let bits = u16::try_from(kernel & u32::from(u16::MAX)).unwrap_or(0);
+        connection.heard_of(PollFlags::from_bits_truncate(bits));
         if kernel & IN != 0 {
             connection.woken_by_bytes();
         }

@@ -21,7 +21,9 @@ mod wait;
 
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, c_int};
 
-pub use control::{closed, closing, control, forget, forget_here, moved, moved_back, watched};
+pub use control::{
+    closed, closing, control, forget, forget_here, moved, moved_back, shut, watched,
+};
 pub use sets::{after_fork, before_fork, created, destroyed, forked, is_ours, retain};
 pub use wait::wait;
 

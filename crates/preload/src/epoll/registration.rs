@@ -51,6 +51,8 @@ pub(super) struct Registration {
     pub(super) seen: u64,
     /// Report the next readiness whatever the edge says.
     pub(super) fresh: bool,
+    /// The kernel was asked for what is always so, to wake who waits for the set.
+    pub(super) woken: bool,
     /// The kernel's registration is edge-triggered, as it is while the lane brings the data: its
     /// bells are edges, and what lies undrained in the kernel's socket does not wake again.
     pub(super) kernel_edge: bool,
@@ -87,6 +89,7 @@ impl Registration {
         self.kernel_room = false;
         self.wants_edge = false;
         self.wants_room = false;
+        self.woken = false;
     }
 
     /// The program changed it.
@@ -132,13 +135,15 @@ pub(super) fn kernel_ctl(
 
 /// Tells the kernel what it is to watch for, when a direction moved since.
 pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
-    let changed = registration.kernel_edge != registration.wants_edge
+    let changed = registration.woken
+        || registration.kernel_edge != registration.wants_edge
         || registration.kernel_room != registration.wants_room;
     if !changed || !registration.laned || registration.dormant || registration.spent {
         return;
     }
     registration.kernel_edge = registration.wants_edge;
     registration.kernel_room = registration.wants_room;
+    registration.woken = false;
     let mut event = kernel_event(registration, index);
     kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
 }

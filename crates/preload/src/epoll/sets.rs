@@ -34,6 +34,10 @@ pub(super) struct Set {
     pub(super) room: bool,
     /// Another set, or a poll, waits for this one.
     pub(super) nested: bool,
+    /// The sets in this one.
+    pub(super) inner: Vec<RawFd>,
+    /// Calls in a row that connections alone filled.
+    pub(super) full_calls: u32,
     /// It came by fork and this process did not use it: the kernel's side is another's.
     pub(super) inherited: bool,
 }

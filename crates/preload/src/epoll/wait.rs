@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use libc::c_int;
 use weft_sync::{Patience, Step};
 
+use super::control::look_after_inner;
 use super::sets::set_of;
 use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
@@ -12,6 +13,8 @@ use crate::{lanes, process, sys};
 
 /// Looks at hot connections alone before the kernel's set gets its turn.
 const LOOKS_A_TURN: u32 = 8;
+/// Calls in a row that connections alone fill before the kernel's set speaks first.
+const FULL_CALLS_MAX: u32 = 3;
 
 /// The kernel's wait: (buffer, maximum, timeout in ms) to what it returned.
 pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int) -> c_int + 'a;
@@ -27,11 +30,21 @@ pub fn wait(
     let settings = process::settings();
     let mut patience: Option<Patience> = None;
     let watch = Watch::new();
+    look_after_inner(epfd);
     loop {
         lanes::look_after();
         let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
+        if set.full_calls > FULL_CALLS_MAX {
+            drop(set);
+            match finish(epfd, events, 0, 0, kernel) {
+                Finished::Return(0) | Finished::Again => {}
+                Finished::Return(count) => return count,
+            }
+            continue;
+        }
         let (found, unsure) = set.look(epfd, events);
         set.looks = set.looks.wrapping_add(1);
+        set.full_calls += u32::from(found == events.len());
         if found > 0 && !unsure && !set.looks.is_multiple_of(LOOKS_A_TURN) {
             if let Some(mut patience) = patience {
                 patience.hit();
@@ -155,6 +168,7 @@ fn finish(
     let Some(mut set) = set_of(epfd, false) else {
         return Finished::Return(as_count(found + count));
     };
+    set.full_calls = 0;
     let mut kept = found;
     for index in found..found + count {
         let event = events[index];

@@ -225,7 +225,7 @@ pub(super) unsafe extern "C-unwind" fn epoll_ctl(
 ) -> c_int {
     if operation == libc::EPOLL_CTL_ADD {
         track_unconnected(fd);
-        epoll::watched(fd);
+        epoll::watched(fd, Some(epfd));
     }
     if let Some(connection) = find(fd) {
         return epoll::control(epfd, operation, fd, event, connection);

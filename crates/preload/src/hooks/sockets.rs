@@ -141,13 +141,15 @@ pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
     if let Some(connection) = find(fd) {
         connection.stay_unless_moved(TcpReason::ShortLived);
         if connection.decide_if_asked(fd) == phase::LANED {
-            if connection.read_readiness(fd).1.hung_up {
+            if connection.is_over(fd) {
                 // Over in both directions, which the kernel's socket is told now.
                 kernel!(SYS_shutdown, fd, libc::SHUT_RDWR);
                 sys::set_errno(libc::ENOTCONN);
                 return -1;
             }
-            if shut(connection, fd, how) {
+            let is_done = shut(connection, fd, how);
+            epoll::shut(connection);
+            if is_done {
                 return 0;
             }
         }

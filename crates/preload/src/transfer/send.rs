@@ -219,20 +219,10 @@ impl Connection {
 
     #[cold]
     fn is_dead(&self, fd: RawFd) -> bool {
-        let events = PollFlags::RDHUP;
-        match sys::poll_one(fd, events, 0) {
-            Ok(seen) if seen.intersects(PollFlags::ERR | PollFlags::HUP) => {
-                self.heard(sys::Bell::Failed(Errno::CONNRESET));
-                !self.peer_said_goodbye()
-            }
-            // After the own shutdown for reading the kernel says so about this side.
-            Ok(seen) if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) => {
-                self.heard(sys::Bell::End);
-                // Closed in order is for the stream to tell; without a word it was killed.
-                self.peer() != peer::ALIVE && !self.peer_said_goodbye()
-            }
-            _ => false,
-        }
+        let Ok(seen) = sys::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
+        self.heard_of(seen);
+        // Closed in order is for the stream to tell; without a word it was killed.
+        self.peer() != peer::ALIVE && !self.peer_said_goodbye()
     }
 
     fn peer_said_goodbye(&self) -> bool {
@@ -303,11 +293,7 @@ impl Connection {
             if seen.contains(PollFlags::IN) {
                 self.woken_by_bytes();
             }
-            if seen.intersects(PollFlags::HUP | PollFlags::ERR) {
-                self.heard(sys::Bell::Failed(Errno::CONNRESET));
-            } else if seen.contains(PollFlags::RDHUP) && !self.has(flag::READING_SHUT) {
-                self.heard(sys::Bell::End);
-            }
+            self.heard_of(seen);
             return Ok(());
         }
         let seen = sys::poll_one(fd, PollFlags::RDHUP, 1)?;
