@@ -60,6 +60,8 @@ pub mod flag {
     pub const NO_LANE: u32 = 1024;
     /// The other end is of a user whom the daemon does not serve.
     pub const OTHER_USER: u32 = 2048;
+    /// It asked for a lane early, since those before it were long.
+    pub const EARLY: u32 = 4096;
 }
 
 /// What the kernel said about the peer.
@@ -87,6 +89,10 @@ pub struct Shared {
     /// Reads and writes that moved something over TCP before it asked for the fabric, and how many
     /// bytes those were.
     pub calls: AtomicU32,
+    /// How many of the calls were writes.
+    pub writes: AtomicU32,
+    /// Where its address is remembered ([`crate::history`]), 0 for nowhere.
+    pub address: AtomicU32,
     pub moved: AtomicU64,
     /// Threads, in all processes, that sleep until data comes.
     pub sleepers: AtomicU32,
@@ -220,8 +226,9 @@ pub fn at(place: u32) -> Option<Connection> {
     Some(Connection { place, shared, local: &arena.local[index] })
 }
 
-/// A new connection in phase FRESH with one reference, or `None` when there is no room.
-pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
+/// A new connection in phase FRESH with one reference, or `None` when there is no room. `address`
+/// is its place in [`crate::history`], or 0.
+pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connection> {
     let mut free = FREE.lock()?;
     if CURRENT.load(Ordering::Relaxed) == 0 {
         start_arena(&mut free)?;
@@ -245,6 +252,8 @@ pub fn allocate(side: Side, nonblocking: bool) -> Option<Connection> {
     shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
     shared.peer.store(peer::ALIVE, Ordering::Relaxed);
     shared.calls.store(0, Ordering::Relaxed);
+    shared.writes.store(0, Ordering::Relaxed);
+    shared.address.store(address, Ordering::Relaxed);
     shared.moved.store(0, Ordering::Relaxed);
     shared.owed.store(0, Ordering::Relaxed);
     shared.drained.store(0, Ordering::Relaxed);

@@ -152,12 +152,12 @@ impl Connection {
     }
 }
 
-/// A TCP connection came to be under `fd`.
-pub fn track(fd: RawFd, side: Side, nonblocking: bool) {
+/// A TCP connection came to be under `fd`; `address` is its place in [`crate::history`], or 0.
+pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     if !table::covers(fd) {
         return;
     }
-    match arena::allocate(side, nonblocking) {
+    match arena::allocate(side, nonblocking, address) {
         Some(connection) => {
             drop_entry(table::set(fd, Entry::Connection(connection.place)));
             // Set before it was connected, or by its listener. Only the kernel waits for so much.

@@ -8,6 +8,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -27,6 +28,9 @@ static STATE: LocalLock<State> = LocalLock::new(State::new());
 /// How long the daemon may take for an answer before connections go on without it.
 const ANSWER_MS: u32 = 100;
 const RETRY_NS: u64 = 1_000_000_000;
+/// How often a program that accepts looks whether the daemon is there still.
+const LOOK_NS: u64 = 50_000_000;
+static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 /// Answers for other offers that are kept until their connections ask.
 const ANSWERS_MAX: usize = 1024;
 
@@ -114,7 +118,7 @@ pub fn forked() {
 
 /// True when `fd` is the channel: the program must not close what it does not know.
 pub fn is_channel(fd: RawFd) -> bool {
-    CHANNEL_FD.load(std::sync::atomic::Ordering::Relaxed) == fd
+    CHANNEL_FD.load(Ordering::Relaxed) == fd
 }
 
 static CHANNEL_FD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
@@ -406,7 +410,7 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
         }
     }
     let inode = rustix::fs::fstat(&channel).map_err(|_| TcpReason::Other)?.st_ino;
-    CHANNEL_FD.store(channel.as_fd().as_raw_fd(), std::sync::atomic::Ordering::Relaxed);
+    CHANNEL_FD.store(channel.as_fd().as_raw_fd(), Ordering::Relaxed);
     announce_listeners(&channel);
     state.channel = Some(Held { channel, inode });
     Ok(())
@@ -422,8 +426,14 @@ fn announce_listeners(channel: &Channel) {
     }
 }
 
-/// Opens the channel again if the daemon was started anew since it was last used.
+/// Opens the channel again if the daemon was started anew since it was last used. Looks at most once
+/// in [`LOOK_NS`].
 pub fn keep_open() {
+    let now = sys::now_ns();
+    if now.wrapping_sub(LOOKED_AT.load(Ordering::Relaxed)) < LOOK_NS {
+        return;
+    }
+    LOOKED_AT.store(now, Ordering::Relaxed);
     let Some(mut state) = STATE.lock() else { return };
     let gone = state.channel.as_ref().is_some_and(|held| {
         let mut one = [PollFd::new(&held.channel, PollFlags::RDHUP)];
@@ -466,7 +476,7 @@ fn lost(state: &mut State, errno: Errno) -> TcpReason {
 }
 
 fn drop_channel(state: &mut State) {
-    CHANNEL_FD.store(-1, std::sync::atomic::Ordering::Relaxed);
+    CHANNEL_FD.store(-1, Ordering::Relaxed);
     let Some(Held { channel, inode }) = state.channel.take() else { return };
     let State { pending, lost, wanted, .. } = state;
     wanted.clear();

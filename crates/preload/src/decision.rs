@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::PollFlags;
 use weft_fabric::{Lane, WaitFor};
+use weft_socket::history::Outlook;
 use weft_socket::{Leave, SendSide, Side};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::stats::TcpReason;
@@ -57,9 +58,17 @@ impl Connection {
             Side::Accepted if calls == 0 => (0, 0, 0),
             Side::Accepted => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
         };
-        let much = self.shared.calls.load(Ordering::Relaxed) >= calls
-            || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes;
-        much && !self.is_shared() && self.has_room_for_a_lane()
+        let has_done_much = || {
+            self.shared.calls.load(Ordering::Relaxed) >= calls
+                || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes
+        };
+        let is_due = calls == 0
+            || match self.outlook() {
+                Outlook::Long => true,
+                Outlook::Unknown => has_done_much(),
+                Outlook::Short => false,
+            };
+        is_due && !self.is_shared() && self.has_room_for_a_lane()
     }
 
     /// The process may have one more.
@@ -103,8 +112,14 @@ impl Connection {
         IN_KERNEL.load(Ordering::Relaxed) == self.place + 1
     }
 
-    /// Counts what a call moved over TCP.
-    pub fn moved_over_tcp(&self, bytes: usize) {
+    /// Counts what a write moved over TCP.
+    pub fn wrote_over_tcp(&self, bytes: usize) {
+        self.shared.writes.fetch_add(1, Ordering::Relaxed);
+        self.read_over_tcp(bytes);
+    }
+
+    /// Counts what a read moved over TCP.
+    pub fn read_over_tcp(&self, bytes: usize) {
         self.shared.calls.fetch_add(1, Ordering::Relaxed);
         self.shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -258,6 +273,7 @@ impl Connection {
             self.decline(TcpReason::NotLocal);
             return phase::DECLINED;
         };
+        self.set(flag::EARLY, self.outlook() == Outlook::Long);
         let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
         self.shared.inode.store(inode, Ordering::Relaxed);
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
@@ -316,6 +332,25 @@ impl Connection {
         }
         self.disarm_for_nobody();
         Ok(phase::LANED)
+    }
+
+    /// After the first piece of a transfer that is expected to be long: the peer, which is looking
+    /// at that piece, has its answer from the daemon, and what goes over TCP meanwhile it would have
+    /// to read before anything on the lane. Waits for it once, shortly.
+    #[cold]
+    pub fn wait_for_peer(&self) {
+        const WAIT_NS: u64 = 200_000;
+        self.set(flag::EARLY, false);
+        let start = sys::now_ns();
+        while self.phase() == phase::LANED && sys::now_ns() - start < WAIT_NS {
+            let is_there = self.sending().is_none_or(|sending| {
+                sending.lane.is_none_or(|lane| SendSide::peer_attached(lane, self.side()))
+            });
+            if is_there {
+                return;
+            }
+            rustix::thread::sched_yield();
+        }
     }
 
     /// The word of a lane that was just put in place is armed; unless somebody sleeps already, it

@@ -55,6 +55,7 @@ impl Connection {
 
     /// The last descriptor is closed: tells the peer how.
     fn end(&self, fd: RawFd) {
+        self.teaches();
         match self.phase() {
             waiting @ (phase::FRESH | phase::PENDING) => {
                 if waiting == phase::PENDING {
@@ -76,7 +77,7 @@ impl Connection {
                     self.count_on_tcp(self.why_not_used());
                 }
             }
-            phase::DECLINED => self.count_kernel_bytes(fd),
+            phase::DECLINED if stats::are_read() => self.count_kernel_bytes(fd),
             _ => {}
         }
     }

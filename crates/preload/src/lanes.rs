@@ -198,6 +198,7 @@ impl Connection {
             return false;
         }
         self.shared.decider.store(sys::task(), Ordering::Relaxed);
+        self.teaches_with(sending.state, receiving.state);
         sending.state.begin_again();
         receiving.state.begin_again();
         self.set(flag::GIVING_BACK, false);
@@ -208,6 +209,7 @@ impl Connection {
         control::withdraw(self.token());
         self.shared.token.store(arena::new_token(), Ordering::Relaxed);
         self.shared.calls.store(0, Ordering::Relaxed);
+        self.shared.writes.store(0, Ordering::Relaxed);
         self.shared.moved.store(0, Ordering::Relaxed);
         self.rings_no_more(fd);
         epoll::moved_back(*self);

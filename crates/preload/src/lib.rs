@@ -16,6 +16,7 @@
 //! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
 //! | `handover` | what survives exec |
 //! | `signals`, `cancel` | handlers and cancellations that end a call |
+//! | `history` | what earlier connections at an address did |
 //! | `control` | the channel to the node daemon |
 //! | `other_end` | which user holds the other end, for `--stats` |
 //!
@@ -36,6 +37,7 @@ mod ending;
 mod epoll;
 mod guard;
 mod handover;
+mod history;
 mod hooks;
 mod lanes;
 mod log;

@@ -3,15 +3,17 @@
 //! - [`stream`]: one end of a TCP connection that can move to a lane and back: eager messages,
 //!   puts, credits, shutdown and close; its directions are [`send`] and [`receive`].
 //! - [`route`]: the byte boundaries at which a direction moves.
+//! - [`history`]: what earlier connections say of the next one.
 //! - [`matchmaker`]: which two ends are the same connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
-//! Source: 003 section 5.5 (EXT-DS, Table 5.3, BCopy). May depend on `weft-fabric` alone; knows no
-//! socket, thread, clock or memory.
+//! Source: 003 section 5.5 (EXT-DS, Table 5.3, BCopy). May depend on `weft-fabric` and
+//! `weft-options`; knows no socket, thread, clock or memory.
 #![forbid(unsafe_code)]
 
 pub mod block;
 pub mod fuzz;
+pub mod history;
 pub mod matchmaker;
 pub mod receive;
 pub mod route;

@@ -445,6 +445,12 @@ impl ReceiveSide {
         messages.saturating_add(chunks.min(lane.sink_bytes()))
     }
 
+    /// Messages received over the lane.
+    #[must_use]
+    pub const fn messages(&self) -> u64 {
+        self.position.cursor.messages
+    }
+
     /// Bytes received: over TCP and over the lane.
     #[must_use]
     pub const fn totals(&self) -> (u64, u64) {

@@ -433,6 +433,12 @@ impl SendSide {
         messages.wrapping_add(self.cursor.bytes_taken)
     }
 
+    /// Messages sent over the lane.
+    #[must_use]
+    pub const fn messages(&self) -> u64 {
+        self.cursor.messages
+    }
+
     /// Bytes sent: over TCP and over the lane.
     #[must_use]
     pub const fn totals(&self) -> (u64, u64) {

@@ -11,9 +11,10 @@ use weft_wire::stats::TcpReason;
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag, phase};
 use crate::connection::{find, listener_token, made, track};
+use crate::history::Address;
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, epoll, process, sys};
+use crate::{control, epoll, history, process, sys};
 
 /// A TCP socket over IPv4 or IPv6; MPTCP and SCTP streams are not.
 fn is_tcp(fd: c_int) -> bool {
@@ -49,6 +50,7 @@ fn note_listener(fd: c_int) {
         // Before the table says so: opening the channel announces all that it knows, and the answer
         // to that would be taken for the one to this packet, which still holds the listener open.
         control::listening(listener_token(fd), fd);
+        history::begin();
         table::set(fd, Entry::Listener);
     } else {
         table::set(fd, Entry::OtherListener);
@@ -62,7 +64,7 @@ fn accepted(listener: c_int, fd: c_int, nonblocking: bool) {
     let errno = sys::errno();
     note_listener(listener);
     if table::get(listener) == Entry::Listener {
-        track(fd, Side::Accepted, nonblocking);
+        track(fd, Side::Accepted, nonblocking, Address::Listener(listener).place());
         control::keep_open();
     } else {
         made(fd);
@@ -96,6 +98,17 @@ pub(super) unsafe extern "C-unwind" fn accept4(
     new
 }
 
+/// The bytes of an address that a program gave.
+///
+/// # Safety
+/// As connect(2) demands of the two.
+unsafe fn bytes_of<'a>(address: *const sockaddr, length: socklen_t) -> &'a [u8] {
+    let most = size_of::<libc::sockaddr_in6>();
+    let length = usize::try_from(length).unwrap_or(0).min(most);
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(address.cast(), length) }
+}
+
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn connect(
     fd: c_int,
@@ -111,7 +124,10 @@ pub(super) unsafe extern "C-unwind" fn connect(
         let family = c_int::from(unsafe { (*address).sa_family });
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
         if begun && internet && table::get(fd) == Entry::None && is_tcp(fd) {
-            track(fd, Side::Connected, sys::is_nonblocking(fd));
+            // SAFETY: as above; no address is longer than the library's own for any.
+            let remote = unsafe { bytes_of(address, length) };
+            let place = Address::Remote(remote).place();
+            track(fd, Side::Connected, sys::is_nonblocking(fd), place);
         }
         sys::set_errno(errno);
     }
@@ -131,7 +147,7 @@ pub(super) fn track_unconnected(fd: c_int) {
             && sockopt::socket_acceptconn(socket) == Ok(false)
     };
     if is_tcp(fd) && unconnected() {
-        track(fd, Side::Connected, sys::is_nonblocking(fd));
+        track(fd, Side::Connected, sys::is_nonblocking(fd), 0);
     }
     sys::set_errno(errno);
 }

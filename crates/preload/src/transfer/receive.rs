@@ -129,7 +129,7 @@ impl Connection {
         if let (Ok(bytes @ 1..), Some(receiving)) = (result, self.receiving()) {
             receiving.state.begin_tcp();
             receiving.state.took_tcp(bytes);
-            self.moved_over_tcp(bytes);
+            self.read_over_tcp(bytes);
             stats::add(BYTES_TCP_RECEIVED, bytes as u64);
         }
         Some(result)
@@ -163,7 +163,7 @@ impl Connection {
             {
                 Attempt::Moved(bytes) if !how.peek => {
                     receiving.state.took_tcp(bytes);
-                    self.moved_over_tcp(bytes);
+                    self.read_over_tcp(bytes);
                     stats::add(BYTES_TCP_RECEIVED, bytes as u64);
                     Attempt::Moved(bytes)
                 }

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use weft_fabric::WaitFor;
+use weft_socket::history::Outlook;
 use weft_socket::{SendSide, WriteError};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
@@ -48,6 +49,9 @@ impl Connection {
                     rest = behind(parts, total);
                     left = &rest;
                     patience.restart();
+                    if self.has(flag::EARLY) {
+                        self.wait_for_peer();
+                    }
                     continue;
                 }
                 Attempt::Again => continue,
@@ -114,7 +118,7 @@ impl Connection {
                 None => self.write_tcp(fd, sending.state, parts),
             };
             if let Attempt::Moved(bytes) = attempt {
-                self.moved_over_tcp(bytes);
+                self.wrote_over_tcp(bytes);
             }
             return attempt;
         };
@@ -122,7 +126,10 @@ impl Connection {
             self.leave(fd, sending.state, lane, how);
         }
         if !sending.state.switch(lane, self.side()) {
-            return self.write_tcp(fd, sending.state, parts);
+            // In pieces until the peer has the lane, so that it can move amid a large write.
+            let comes = !SendSide::peer_attached(lane, self.side());
+            let front = if comes { front(parts, self.piece()) } else { None };
+            return self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
         }
         if self.looks_dead(fd) {
             // As TCP has it: what was never read makes a reset, else the peer's kernel answers
@@ -161,6 +168,7 @@ impl Connection {
     fn piece(&self) -> usize {
         match self.phase() {
             phase::DECLINED => usize::MAX,
+            phase::FRESH if self.outlook() == Outlook::Short => usize::MAX,
             _ => usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX).max(4096),
         }
     }

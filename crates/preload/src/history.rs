@@ -1,0 +1,118 @@
+//! What connections of this process and its relatives by fork did, by the address they were of.
+//!
+//! A place for each listening descriptor and for each address that was connected to, by a hash: two
+//! that share a place mislead each other, which costs a lane too many or a move too late.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_memory::Segment;
+use weft_socket::history::{Done, Outlook, Record};
+use weft_socket::{ReceiveSide, SendSide};
+
+use crate::arena::Connection;
+
+/// Places; a power of two.
+const PLACES: usize = 512;
+
+/// Shared with children that are forked later: servers that fork for each connection learn, too.
+static RECORDS: OnceLock<Option<Segment>> = OnceLock::new();
+
+/// What a connection belongs to.
+#[derive(Hash)]
+pub enum Address<'a> {
+    /// The listener that accepted it, by its number.
+    Listener(i32),
+    /// What it was connected to, as the program gave it.
+    Remote(&'a [u8]),
+}
+
+impl Address<'_> {
+    /// Its place, above 0, which stands for none.
+    pub fn place(&self) -> u32 {
+        // The same in every process, as the default hasher's keys are not.
+        let mut hasher = std::hash::BuildHasherDefault::<Fnv>::default().build_hasher();
+        self.hash(&mut hasher);
+        let place = usize::try_from(hasher.finish() >> 32).unwrap_or(0) % PLACES;
+        u32::try_from(place + 1).unwrap_or(1)
+    }
+}
+
+/// FNV-1a: the same everywhere, and short.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Makes the records, so that children that are forked from here on share them.
+pub fn begin() {
+    RECORDS.get_or_init(|| Segment::anonymous(PLACES * size_of::<u64>()).ok());
+}
+
+fn record(place: u32) -> Option<&'static AtomicU64> {
+    let index = usize::try_from(place).ok()?.checked_sub(1)?;
+    let records = RECORDS.get_or_init(|| Segment::anonymous(PLACES * size_of::<u64>()).ok());
+    records.as_ref().map(|records| records.word64(index % PLACES * size_of::<u64>()))
+}
+
+/// Messages over a lane, as turns: a transfer has them in one direction alone.
+pub fn turns_on_lane(sending: &SendSide, receiving: &ReceiveSide) -> u64 {
+    sending.messages().min(receiving.messages())
+}
+
+impl Connection {
+    /// What it has done so far, over TCP and over a lane.
+    fn done(&self) -> Done {
+        let calls = u64::from(self.shared.calls.load(Ordering::Relaxed));
+        let writes = u64::from(self.shared.writes.load(Ordering::Relaxed));
+        let bytes = self.shared.moved.load(Ordering::Relaxed);
+        Done { turns: writes.min(calls.saturating_sub(writes)), bytes }
+    }
+
+    /// What those before it at its address say of it.
+    pub fn outlook(&self) -> Outlook {
+        match record(self.shared.address.load(Ordering::Relaxed)) {
+            Some(record) => Record::of(record.load(Ordering::Relaxed)).outlook(self.done()),
+            None => Outlook::Unknown,
+        }
+    }
+
+    /// It ends.
+    pub fn teaches(&self) {
+        if self.shared.address.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let (Some(sending), Some(receiving)) = (self.sending(), self.receiving()) else { return };
+        self.teaches_with(sending.state, receiving.state);
+    }
+
+    /// It ends, or gives its lane back, with both directions locked.
+    pub fn teaches_with(&self, sending: &SendSide, receiving: &ReceiveSide) {
+        let Some(record) = record(self.shared.address.load(Ordering::Relaxed)) else { return };
+        let [(sent, sent_on_lane), (received, received_on_lane)] =
+            [sending.totals(), receiving.totals()];
+        let done = Done {
+            turns: self.done().turns + turns_on_lane(sending, receiving),
+            bytes: sent + sent_on_lane + received + received_on_lane,
+        };
+        // Whoever ends at the same moment may be forgotten.
+        let learned = Record::of(record.load(Ordering::Relaxed)).learn(done);
+        record.store(learned.word(), Ordering::Relaxed);
+    }
+}

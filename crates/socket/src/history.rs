@@ -1,0 +1,145 @@
+//! What earlier connections at one address did, and what that says of the next one.
+//!
+//! A lane costs two programs and the daemon as much as some ten exchanges over TCP, and a move
+//! amid a transfer costs more than it brings when the transfer is nearly over. So a connection asks
+//! for one when more is to be expected of it than the lane costs. The best guess is that it will
+//! live as those before it did; one that has done twice as much is of another kind, and asks.
+//! Without a connection before it the caller's own thresholds are all there is.
+
+/// What a connection has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Done {
+    /// How often it answered or was answered: the lesser of its reads and its writes.
+    pub turns: u64,
+    /// Bytes in both directions.
+    pub bytes: u64,
+}
+
+/// What is to be expected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outlook {
+    /// Nobody knows: there was none before it, or it has outlived them.
+    Unknown,
+    /// So much that a lane pays, the sooner the better: what TCP holds when a direction moves has to
+    /// be read first, while the writer waits.
+    Long,
+    /// Too little for a lane.
+    Short,
+}
+
+/// So many turns to come pay for a lane.
+const TURNS_WORTH: u64 = 16;
+/// So many bytes to come do.
+const BYTES_WORTH: u64 = 5 << 19;
+
+/// What is remembered of an address, in a word: turns above, KiB below, and 0 for nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Record(u64);
+
+const KNOWN: u64 = 1 << 63;
+const TURNS_MAX: u64 = (1 << 31) - 1;
+const KIB_MAX: u64 = (1 << 32) - 1;
+
+impl Record {
+    /// The record that a word holds.
+    #[must_use]
+    pub const fn of(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// The word.
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    const fn expected(self) -> Option<Done> {
+        if self.0 & KNOWN == 0 {
+            return None;
+        }
+        Some(Done { turns: (self.0 >> 32) & TURNS_MAX, bytes: (self.0 & KIB_MAX) << 10 })
+    }
+
+    /// One more connection ended. A longer one counts at once, shorter ones little by little: what
+    /// is wrongly not expected costs more than a lane.
+    #[must_use]
+    pub fn learn(self, done: Done) -> Self {
+        let weigh =
+            |former: u64, now: u64| now.max(former - former.saturating_sub(now).div_ceil(4));
+        let former = self.expected().unwrap_or(done);
+        let turns = weigh(former.turns, done.turns).min(TURNS_MAX);
+        let kib = weigh(former.bytes >> 10, done.bytes >> 10).min(KIB_MAX);
+        Self(KNOWN | turns << 32 | kib)
+    }
+
+    /// What is to be expected of a connection that has `done` so much.
+    #[must_use]
+    pub fn outlook(self, done: Done) -> Outlook {
+        let Some(expected) = self.expected() else { return Outlook::Unknown };
+        let outlived = done.turns >= 2 * expected.turns + TURNS_WORTH
+            || done.bytes >= 2 * expected.bytes + BYTES_WORTH / 4;
+        if outlived {
+            return Outlook::Unknown;
+        }
+        let is_long = expected.turns.saturating_sub(done.turns) >= TURNS_WORTH
+            || expected.bytes.saturating_sub(done.bytes) >= BYTES_WORTH;
+        if is_long { Outlook::Long } else { Outlook::Short }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DOWNLOAD: Done = Done { turns: 1, bytes: 1 << 20 };
+
+    #[test]
+    fn nothing_is_known_at_first() {
+        assert_eq!(Record::default().outlook(Done::default()), Outlook::Unknown);
+    }
+
+    #[test]
+    fn short_transfers_stay_and_long_ones_move() {
+        let short = Record::default().learn(DOWNLOAD);
+        assert_eq!(short.outlook(Done::default()), Outlook::Short);
+        assert_eq!(short.outlook(Done { turns: 0, bytes: 32 << 10 }), Outlook::Short);
+        let long = Record::default().learn(Done { turns: 1, bytes: 1 << 30 });
+        assert_eq!(long.outlook(Done::default()), Outlook::Long);
+        let talk = Record::default().learn(Done { turns: 1000, bytes: 64_000 });
+        assert_eq!(talk.outlook(Done { turns: 4, bytes: 300 }), Outlook::Long);
+    }
+
+    #[test]
+    fn one_that_outlives_those_before_it_moves() {
+        let short = Record::default().learn(DOWNLOAD);
+        assert_eq!(short.outlook(Done { turns: 1, bytes: 5 << 20 }), Outlook::Unknown);
+        assert_eq!(short.outlook(Done { turns: 18, bytes: 2000 }), Outlook::Unknown);
+    }
+
+    #[test]
+    fn a_long_one_is_remembered_at_once_and_forgotten_slowly() {
+        let mut record = Record::default().learn(DOWNLOAD);
+        record = record.learn(Done { turns: 400, bytes: 0 });
+        assert_eq!(record.outlook(Done::default()), Outlook::Long);
+        for count in 0..40 {
+            if record.outlook(Done::default()) == Outlook::Short {
+                assert!(count > 4, "after {count}");
+                return;
+            }
+            record = record.learn(DOWNLOAD);
+        }
+        panic!("never forgotten");
+    }
+
+    proptest! {
+        #[test]
+        fn any_word_and_any_connection_are_taken(word: u64, turns: u64, bytes: u64) {
+            let (turns, bytes) = (turns >> 2, bytes >> 2);
+            let record = Record::of(word).learn(Done { turns, bytes });
+            let _ = record.outlook(Done { turns, bytes });
+            let expected = record.expected().expect("it learned");
+            prop_assert!(expected.turns >= turns.min(TURNS_MAX));
+        }
+    }
+}
