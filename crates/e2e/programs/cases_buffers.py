@@ -1,5 +1,7 @@
 """Buffers whose sizes the program fixed."""
 
+import ctypes
+import errno
 import select
 import socket
 import time
@@ -122,3 +124,44 @@ class vectors_are_filled_to_the_end:
                 parts = [bytearray(4), bytearray(6), bytearray(30)]
                 t.say(s.recvmsg_into(parts, 0, flags)[0], parts)
             t.sync()
+
+
+@case
+class addresses_that_no_program_has:
+    def server(t):
+        c = t.accept()
+        c.sendall(b"something")
+        t.sync()
+        t.say(exactly(c, 4))
+
+    def client(t):
+        s = t.connect()
+        t.sync()
+        select.select([s], [], [], 5)
+        library = ctypes.CDLL(None, use_errno=True)
+        address, size, fd = ctypes.c_void_p, ctypes.c_size_t, s.fileno()
+        poller = select.epoll()
+        poller.register(s, select.EPOLLIN)
+
+        def call(name, *arguments):
+            ctypes.set_errno(0)
+            result = getattr(library, name)(*arguments)
+            t.say(name, result, errno.errorcode.get(ctypes.get_errno(), 0))
+
+        for bad, length in ((1, 10), (1 << 63, 10), ((1 << 64) - 4096, 1 << 20), ((1 << 47) - 8, 16)):
+            call("write", fd, address(bad), size(length))
+            call("read", fd, address(bad), size(length))
+            call("send", fd, address(bad), size(length), 0)
+            call("recv", fd, address(bad), size(length), 0)
+            vector = (ctypes.c_uint64 * 2)(bad, length)
+            call("writev", fd, vector, 1)
+            call("readv", fd, vector, 1)
+            call("readv", fd, address(bad), 1)
+            call("recvmsg", fd, address(bad), 0)
+            call("sendmsg", fd, address(bad), 0)
+            call("poll", address(bad), 1, 0)
+            call("epoll_wait", poller.fileno(), address(bad), 1, 0)
+        # Nothing of them counts, and nothing is lost.
+        call("write", fd, address(1), size(0))
+        s.sendall(b"good")
+        t.say(exactly(s, 9))

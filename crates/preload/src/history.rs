@@ -3,7 +3,7 @@
 //! A place for each listening descriptor and for each address that was connected to, by a hash: two
 //! that share a place mislead each other, which costs a lane too many or a move too late.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,7 @@ impl Address<'_> {
     /// Its place, above 0, which stands for none.
     pub fn place(&self) -> u32 {
         // The same in every process, as the default hasher's keys are not.
-        let mut hasher = std::hash::BuildHasherDefault::<Fnv>::default().build_hasher();
+        let mut hasher = Fnv::default();
         self.hash(&mut hasher);
         let place = usize::try_from(hasher.finish() >> 32).unwrap_or(0) % PLACES;
         u32::try_from(place + 1).unwrap_or(1)

@@ -8,6 +8,7 @@ mod aliases;
 mod descriptors;
 mod formatted;
 mod listed;
+mod memory;
 mod programs;
 mod raw;
 mod readiness;

@@ -2,6 +2,7 @@
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
+use super::memory::check;
 use super::sockets::track_unconnected;
 use super::{as_int, kernel};
 use crate::connection::{find, tracked};
@@ -54,7 +55,9 @@ fn ended(result: c_int) -> c_int {
 /// # Safety
 /// As poll(2) demands of `fds`.
 unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
-    if fds.is_null() || count == 0 {
+    let bytes = usize::try_from(count).unwrap_or(0).saturating_mul(size_of::<pollfd>());
+    // What is not there is the kernel's to refuse.
+    if count == 0 || check(fds as usize, bytes).is_err() {
         return &mut [];
     }
     // SAFETY: the caller's promise.
@@ -76,7 +79,7 @@ pub(super) unsafe extern "C-unwind" fn poll(
         }));
     }
     real!(poll as fn(*mut pollfd, nfds_t, c_int) -> c_int, (fds, count, timeout),
-        else kernel_poll(entries, timeout, std::ptr::null()))
+        else as_int(kernel!(SYS_poll, fds, count, timeout)))
 }
 
 #[unsafe(no_mangle)]
@@ -248,6 +251,10 @@ unsafe fn wait_ours(
     mask: *const sigset_t,
 ) -> c_int {
     let length = usize::try_from(count).unwrap_or(0);
+    if let Err(errno) = check(events as usize, length.saturating_mul(size_of::<epoll_event>())) {
+        sys::set_errno(errno.raw_os_error());
+        return -1;
+    }
     // SAFETY: the caller's promise.
     let events = unsafe { std::slice::from_raw_parts_mut(events, length) };
     ended(epoll::wait(epfd, events, timeout, &mut |events, timeout| {

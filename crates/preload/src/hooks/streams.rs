@@ -3,6 +3,7 @@
 use libc::{c_int, c_void, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
+use super::memory::{check, source, target};
 use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
 use crate::arena::Connection;
@@ -11,30 +12,6 @@ use crate::connection::find;
 use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
-
-/// The program's buffer as a slice to read into.
-///
-/// # Safety
-/// As recv(2) demands: `length` writable bytes.
-pub(super) unsafe fn target<'a>(buffer: *mut c_void, length: size_t) -> &'a mut [u8] {
-    if length == 0 {
-        return &mut [];
-    }
-    // SAFETY: the caller's promise, which is the program's to its kernel.
-    unsafe { std::slice::from_raw_parts_mut(buffer.cast(), length.min(isize::MAX as usize)) }
-}
-
-/// The program's buffer as a slice to write from.
-///
-/// # Safety
-/// As send(2) demands: `length` readable bytes.
-pub(super) unsafe fn source<'a>(buffer: *const c_void, length: size_t) -> &'a [u8] {
-    if length == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's promise, which is the program's to its kernel.
-    unsafe { std::slice::from_raw_parts(buffer.cast(), length.min(isize::MAX as usize)) }
-}
 
 /// How a call with `flags` wants its bytes, or `None` for flags that only the kernel serves.
 fn how(flags: c_int) -> Option<How> {
@@ -71,7 +48,7 @@ pub(super) unsafe extern "C-unwind" fn read(
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to read(2).
         let part = unsafe { target(buffer, length) };
-        return returned(connection.receive(fd, &mut [part], How::default()));
+        return returned(part.and_then(|part| connection.receive(fd, &mut [part], How::default())));
     }
     real!(read as fn(c_int, *mut c_void, size_t) -> ssize_t, (fd, buffer, length),
         else kernel!(SYS_read, fd, buffer, length))
@@ -107,7 +84,7 @@ pub(super) unsafe extern "C-unwind" fn write(
     if let Some(connection) = find(fd) {
         // SAFETY: the program's promise to write(2).
         let part = unsafe { source(buffer, length) };
-        return returned(connection.send(fd, &[part], How::default()));
+        return returned(part.and_then(|part| connection.send(fd, &[part], How::default())));
     }
     real!(write as fn(c_int, *const c_void, size_t) -> ssize_t, (fd, buffer, length),
         else kernel!(SYS_write, fd, buffer, length))
@@ -135,7 +112,7 @@ pub(super) unsafe extern "C-unwind" fn recvfrom(
             }
             // SAFETY: the program's promise to recvfrom(2).
             let part = unsafe { target(buffer, length) };
-            return returned(connection.receive(fd, &mut [part], how));
+            return returned(part.and_then(|part| connection.receive(fd, &mut [part], how)));
         }
     }
     real!(recvfrom as
@@ -209,7 +186,7 @@ pub(super) unsafe extern "C-unwind" fn send(
     {
         // SAFETY: the program's promise to send(2).
         let part = unsafe { source(buffer, length) };
-        return returned(connection.send(fd, &[part], how));
+        return returned(part.and_then(|part| connection.send(fd, &[part], how)));
     }
     real!(send as fn(c_int, *const c_void, size_t, c_int) -> ssize_t, (fd, buffer, length, flags),
         else kernel!(SYS_sendto, fd, buffer, length, flags, 0, 0))
@@ -254,7 +231,7 @@ pub(super) unsafe extern "C-unwind" fn recvmsg(
     cancel::point();
     if let Some(connection) = find(fd)
         && let Some(how) = how(flags)
-        && !message.is_null()
+        && check(message as usize, size_of::<msghdr>()).is_ok()
     {
         // SAFETY: the program's message, which recvmsg(2) would read and write.
         let header = unsafe { &mut *message };
@@ -278,7 +255,7 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
     cancel::point();
     if let Some(connection) = find(fd)
         && let Some(how) = how_to_send(connection, fd, flags)
-        && !message.is_null()
+        && check(message as usize, size_of::<msghdr>()).is_ok()
     {
         // SAFETY: the program's message, which sendmsg(2) would read.
         let header = unsafe { &*message };
@@ -303,7 +280,8 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
 /// # Safety
 /// `message` is null or valid for sendmsg(2).
 unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
-    if message.is_null() || !crate::process::ready() {
+    let is_there = check(message as usize, size_of::<msghdr>()).is_ok();
+    if !is_there || !crate::process::ready() {
         return false;
     }
     let mut stuck = false;

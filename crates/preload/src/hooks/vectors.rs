@@ -3,7 +3,7 @@
 use libc::{c_int, iovec, off_t, ssize_t};
 use rustix::io::Errno;
 
-use super::streams::{source, target};
+use super::memory::{check, source, target};
 use super::{kernel, returned};
 use crate::arena::Connection;
 use crate::cancel;
@@ -27,6 +27,7 @@ pub(super) unsafe fn receive_vector(
     count: usize,
     how: How,
 ) -> Result<usize, Errno> {
+    check(vector as usize, count.saturating_mul(size_of::<iovec>()))?;
     let mut few: [&mut [u8]; PARTS] = std::array::from_fn(|_| -> &mut [u8] { &mut [] });
     let mut many = Vec::new();
     let parts = if count <= PARTS {
@@ -39,7 +40,7 @@ pub(super) unsafe fn receive_vector(
         // SAFETY: the vector has `count` entries: the caller's promise.
         let entry = unsafe { *vector.add(index) };
         // SAFETY: as above.
-        *part = unsafe { target(entry.iov_base, entry.iov_len) };
+        *part = unsafe { target(entry.iov_base, entry.iov_len) }?;
     }
     connection.receive(fd, parts, how)
 }
@@ -55,6 +56,7 @@ pub(super) unsafe fn send_vector(
     count: usize,
     how: How,
 ) -> Result<usize, Errno> {
+    check(vector as usize, count.saturating_mul(size_of::<iovec>()))?;
     let mut few: [&[u8]; PARTS] = [&[]; PARTS];
     let mut many = Vec::new();
     let parts = if count <= PARTS {
@@ -67,7 +69,7 @@ pub(super) unsafe fn send_vector(
         // SAFETY: the vector has `count` entries: the caller's promise.
         let entry = unsafe { *vector.add(index) };
         // SAFETY: as above.
-        *part = unsafe { source(entry.iov_base, entry.iov_len) };
+        *part = unsafe { source(entry.iov_base, entry.iov_len) }?;
     }
     connection.send(fd, parts, how)
 }
