@@ -481,3 +481,60 @@ class passed_amid_a_message(unread_when_passed(100, 33)):
 @case
 class passed_with_much_unread(unread_when_passed(230_000, 5_001)):
     pass
+
+
+def passes_beside(peer, is_under_weft):
+    """A connection is passed on while its peer is away, with nothing unread."""
+
+    class passes:
+        def server(t):
+            c = t.accept()
+            t.tell(os.getpid())
+            peer_number = t.hear()
+            ours, theirs = socket.socketpair()
+            program = subprocess.Popen(
+                [sys.executable, "-c", PASSED, str(theirs.fileno())],
+                env=None if is_under_weft else without_weft(),
+                pass_fds=[theirs.fileno()],
+                stdout=subprocess.PIPE,
+            )
+            t.sync()
+            if peer == "is_stopped":
+                os.kill(peer_number, signal.SIGSTOP)
+            time.sleep(0.05)
+            t.attempt("passed", socket.send_fds, ours, [b"x"], [c.fileno()])
+            c.close()
+            time.sleep(0.1)
+            os.kill(peer_number, signal.SIGCONT)
+            t.sync()
+            t.say(program.communicate()[0])
+
+        def client(t):
+            s = t.connect()
+            t.hear()
+            t.tell(os.getpid())
+            t.sync()
+            deadline = time.monotonic() + 1.2
+            if peer == "sleeps":
+                time.sleep(1.2)
+            elif peer == "computes":
+                while time.monotonic() < deadline:
+                    pass
+            t.sync()
+            s.sendall(pattern(400_000))
+            t.say(until_end(s))
+            s.sendall(b"bye")
+            s.close()
+
+    return passes
+
+
+for peer, whom in (
+    ("sleeps", "a_program"),
+    ("computes", "a_program"),
+    ("is_stopped", "a_program"),
+    ("is_stopped", "a_program_under_weft"),
+):
+    passes = passes_beside(peer, whom == "a_program_under_weft")
+    passes.__name__ = f"passed_to_{whom}_while_the_peer_{peer}"
+    case(passes)

@@ -239,8 +239,8 @@ impl Connection {
         }
     }
 
-    /// Takes all bells that are there; false when more are on their way.
-    fn drain_all(&self, fd: RawFd) -> bool {
+    /// Takes all bells that are there, and asks for no more; false when some are on their way.
+    pub fn drain_all(&self, fd: RawFd) -> bool {
         let Some(receiving) = self.receiving() else { return true };
         let Some(lane) = receiving.lane else { return true };
         match self.origin(fd, receiving.state, lane) {

@@ -109,6 +109,8 @@ impl Connection {
 
     /// Ends the sending direction of a lane for good, as close does.
     fn say_goodbye(&self, fd: RawFd) {
+        // Its holder may be somebody who finds nothing on the lane.
+        self.follow_now(fd);
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
         let aborts = broken || self.has_lane_data(fd) || lingers_not(fd);
         let on_lane = self.sending().is_some_and(|sending| {

@@ -22,6 +22,8 @@ const STUCK_TICKS: u64 = 250_000_000;
 pub const LOOK_AGAIN_MS: i64 = 50;
 /// How long a peer may take to go back to TCP when it is asked to.
 const FOLLOW_NS: u64 = 1_000_000_000;
+/// How long before this end leaves alone: a peer that is awake has followed by then.
+const ALONE_NS: u64 = 20_000_000;
 /// How long it may take to read what it wanted sent again.
 const UNREAD_NS: u64 = 10_000_000_000;
 
@@ -154,8 +156,9 @@ impl Connection {
         }
     }
 
+    /// The same, where it need not be quick.
     #[cold]
-    fn follow_now(&self, fd: RawFd) {
+    pub fn follow_now(&self, fd: RawFd) {
         if let Some(sending) = self.sending()
             && let Some(lane) = sending.lane
             && let Some(how) = sending.state.called_back(lane)
@@ -215,14 +218,27 @@ impl Connection {
         }
     }
 
+    /// True when nothing lies on the lane for this end, nor a bell in the kernel's socket, and none
+    /// will: what the peer writes to the lane yet it sends again when it finds the recall.
+    fn has_no_use_for_lane(&self, fd: RawFd) -> bool {
+        // First, so that no bell follows what the look below does not see.
+        self.drain_all(fd)
+            && self.receiving().is_some_and(|receiving| {
+                receiving.lane.is_some_and(|lane| {
+                    self.origin(fd, receiving.state, lane) == Origin::Lane
+                        && !receiving.state.has_data(lane)
+                })
+            })
+    }
+
     /// Takes both directions back to TCP for good, so that others can use the kernel's socket:
-    /// whoever it is passed to, or a program without weft that this process becomes. The peer has
-    /// to follow, which it does when it next looks at the connection.
+    /// whoever it is passed to, or a program without weft that this process becomes. The peer
+    /// follows when it next looks at the connection, and sends again over TCP what lies unread on
+    /// the lane. A peer that does not look, since it sleeps, computes or was stopped, is not waited
+    /// for where nothing of it is unread.
     ///
-    /// What lies unread on the lane the peer then sends again over TCP.
-    ///
-    /// False when it did not in time, or cannot send again: the connection then goes on, with this
-    /// end sending over TCP.
+    /// False when bytes of such a peer are, or it cannot send again: the connection then goes on,
+    /// with this end sending over TCP.
     pub fn goes_back_for_good(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != phase::LANED {
             return true;
@@ -260,7 +276,11 @@ impl Connection {
                 break;
             }
             looked_at_end = !seen.is_empty();
-            if sys::now_ns() - start > FOLLOW_NS {
+            let waited = sys::now_ns() - start;
+            if waited > ALONE_NS && self.has_no_use_for_lane(fd) {
+                break;
+            }
+            if waited > FOLLOW_NS {
                 return false;
             }
         }
