@@ -549,3 +549,53 @@ class streams_of_the_c_library:
         stream.write(b"end\n")
         stream.flush()
         t.say(stream.read())
+
+
+def echoes(connection, count):
+    for _ in range(count):
+        connection.sendall(connection.recv(100))
+
+
+def held_by_two(ends):
+    """A child uses a connection that its parent holds, too; the parent goes on."""
+
+    class held:
+        def server(t):
+            c = t.accept()
+            child = os.fork()
+            if child == 0:
+                echoes(c, 60)
+                if ends == "killed":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                while ends == "there" and c.recv(1, socket.MSG_PEEK) != b"z":
+                    time.sleep(0.01)
+                os._exit(0)
+            if ends == "there":
+                t.hear()
+            else:
+                os.waitpid(child, 0)
+            t.tell("go on")
+            echoes(c, 60)
+            t.say(until_end(c))
+
+        def client(t):
+            s = t.connect()
+            for number in range(120):
+                if number == 60:
+                    if ends == "there":
+                        t.tell("go on")
+                    t.hear()
+                word = b"%06d" % number
+                s.sendall(word)
+                assert exactly(s, 6) == word, number
+            s.sendall(b"z")
+            s.close()
+            t.say("echoed")
+
+    return held
+
+
+for ends in ("exited", "killed", "there"):
+    held = held_by_two(ends)
+    held.__name__ = f"held_by_two_and_the_one_that_used_it_is_{ends}"
+    case(held)

@@ -62,6 +62,8 @@ pub mod flag {
     pub const OTHER_USER: u32 = 2048;
     /// It asked for a lane early, since those before it were long.
     pub const EARLY: u32 = 4096;
+    /// It came to its lane while other processes held it, which have to ask for the lane.
+    pub const CAME_SHARED: u32 = 8192;
 }
 
 /// What the kernel said about the peer.

@@ -426,8 +426,8 @@ fn announce_listeners(channel: &Channel) {
     }
 }
 
-/// Opens the channel again if the daemon was started anew since it was last used. Looks at most once
-/// in [`LOOK_NS`].
+/// Opens the channel again if the daemon was started anew since it was last used. Looks at most
+/// once in [`LOOK_NS`].
 pub fn keep_open() {
     let now = sys::now_ns();
     if now.wrapping_sub(LOOKED_AT.load(Ordering::Relaxed)) < LOOK_NS {

@@ -68,7 +68,7 @@ impl Connection {
                 Outlook::Unknown => has_done_much(),
                 Outlook::Short => false,
             };
-        is_due && !self.is_shared() && self.has_room_for_a_lane()
+        is_due && self.has_room_for_a_lane()
     }
 
     /// The process may have one more.
@@ -80,8 +80,7 @@ impl Connection {
         has_room
     }
 
-    /// Other processes hold it, too. Whoever of them brought a lane could end, and with it the way
-    /// for others to map it: it moves when one process is left.
+    /// Other processes hold it, too.
     pub fn is_shared(&self) -> bool {
         let all = self.shared.refs.load(Ordering::Relaxed);
         all > self.local.fds.load(Ordering::Relaxed)
@@ -182,6 +181,7 @@ impl Connection {
             other => other,
         };
         if decided == phase::LANED {
+            self.set(flag::CAME_SHARED, self.is_shared());
             self.fix_buffers(fd);
             self.ring_at_once(fd);
         }
@@ -335,8 +335,8 @@ impl Connection {
     }
 
     /// After the first piece of a transfer that is expected to be long: the peer, which is looking
-    /// at that piece, has its answer from the daemon, and what goes over TCP meanwhile it would have
-    /// to read before anything on the lane. Waits for it once, shortly.
+    /// at that piece, has its answer from the daemon. What goes over TCP meanwhile it would have to
+    /// read before anything on the lane. Waits for it once, shortly.
     #[cold]
     pub fn wait_for_peer(&self) {
         const WAIT_NS: u64 = 200_000;
@@ -405,9 +405,7 @@ impl Connection {
         let attached = match control::matched(self.token()) {
             control::Offered::Matched(memory) => self.attach(&memory),
             // Others may hold it since it was offered.
-            control::Offered::Wanted(_) if self.is_shared() || !self.has_room_for_a_lane() => {
-                Ok(phase::FRESH)
-            }
+            control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(phase::FRESH),
             control::Offered::Wanted(peer) => self.make_lane(fd, peer),
             control::Offered::Lost(reason) => Err(reason),
             control::Offered::Pending => Ok(phase::PENDING),

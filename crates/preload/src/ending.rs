@@ -17,6 +17,9 @@ impl Connection {
             // Its share was given back with all others.
             return;
         }
+        if self.local.fds.load(Ordering::Relaxed) == 1 {
+            self.leave_to_relatives(fd);
+        }
         let last = self.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
         let last_here = self.local.fds.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
@@ -33,6 +36,15 @@ impl Connection {
         }
         if last {
             arena::free(*self);
+        }
+    }
+
+    /// This process brought the connection to its lane while others held it, and has no more use
+    /// for it: they find it on TCP, whether or not the daemon could still tell them of the lane.
+    fn leave_to_relatives(&self, fd: RawFd) {
+        let is_here = !self.local.lane.load(Ordering::Relaxed).is_null();
+        if is_here && self.has(flag::CAME_SHARED) && self.is_shared() {
+            self.goes_back_for_good(fd);
         }
     }
 
@@ -153,6 +165,7 @@ pub fn close_all() {
             && let Some(connection) = arena::at(place)
         {
             if !process::is_ending() {
+                connection.leave_to_relatives(fd);
                 table::set(fd, Entry::None);
             }
             if connection.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -20,8 +20,8 @@ pub struct Done {
 pub enum Outlook {
     /// Nobody knows: there was none before it, or it has outlived them.
     Unknown,
-    /// So much that a lane pays, the sooner the better: what TCP holds when a direction moves has to
-    /// be read first, while the writer waits.
+    /// So much that a lane pays, the sooner the better: what TCP holds when a direction moves has
+    /// to be read first, while the writer waits.
     Long,
     /// Too little for a lane.
     Short,
