@@ -245,10 +245,19 @@ def computes(t):
         pass
 
 
-for peer in (sleeps, stopped, computes):
-    beside = shuts_beside(peer)
-    beside.__name__ = f"shut_down_beside_a_peer_that_{'is_' * (peer is stopped)}{peer.__name__}"
-    case(beside)
+@case
+class shut_down_beside_a_peer_that_sleeps(shuts_beside(sleeps)):
+    pass
+
+
+@case
+class shut_down_beside_a_peer_that_is_stopped(shuts_beside(stopped)):
+    pass
+
+
+@case
+class shut_down_beside_a_peer_that_computes(shuts_beside(computes)):
+    pass
 
 
 @case

@@ -529,12 +529,21 @@ def passes_beside(peer, is_under_weft):
     return passes
 
 
-for peer, whom in (
-    ("sleeps", "a_program"),
-    ("computes", "a_program"),
-    ("is_stopped", "a_program"),
-    ("is_stopped", "a_program_under_weft"),
-):
-    passes = passes_beside(peer, whom == "a_program_under_weft")
-    passes.__name__ = f"passed_to_{whom}_while_the_peer_{peer}"
-    case(passes)
+@case
+class passed_to_a_program_while_the_peer_sleeps(passes_beside("sleeps", False)):
+    pass
+
+
+@case
+class passed_to_a_program_while_the_peer_computes(passes_beside("computes", False)):
+    pass
+
+
+@case
+class passed_to_a_program_while_the_peer_is_stopped(passes_beside("is_stopped", False)):
+    pass
+
+
+@case
+class passed_to_a_program_under_weft_while_the_peer_is_stopped(passes_beside("is_stopped", True)):
+    pass

@@ -595,7 +595,16 @@ def held_by_two(ends):
     return held
 
 
-for ends in ("exited", "killed", "there"):
-    held = held_by_two(ends)
-    held.__name__ = f"held_by_two_and_the_one_that_used_it_is_{ends}"
-    case(held)
+@case
+class held_by_two_and_the_one_that_used_it_is_exited(held_by_two("exited")):
+    pass
+
+
+@case
+class held_by_two_and_the_one_that_used_it_is_killed(held_by_two("killed")):
+    pass
+
+
+@case
+class held_by_two_and_the_one_that_used_it_is_there(held_by_two("there")):
+    pass
