@@ -95,8 +95,9 @@ class Bench:
 
     def end(self):
         for process in self.running:
-            process.kill()
-            process.wait()
+            # In order, so that a server ends its workers.
+            process.terminate()
+            process.wait(timeout=20)
         subprocess.run([str(self.weft), "down"], env=self.environment, stderr=subprocess.DEVNULL)
 
     def compare(self, measure, turns):
