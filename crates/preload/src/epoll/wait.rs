@@ -30,10 +30,16 @@ pub fn wait(
     let settings = process::settings();
     let mut patience: Option<Patience> = None;
     let watch = Watch::new();
-    look_after_inner(epfd);
+    let mut looked_within = false;
     loop {
         lanes::look_after();
         let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
+        if !set.inner.is_empty() && !looked_within {
+            looked_within = true;
+            drop(set);
+            look_after_inner(epfd);
+            continue;
+        }
         if set.full_calls > FULL_CALLS_MAX {
             drop(set);
             match finish(epfd, events, 0, 0, kernel) {
