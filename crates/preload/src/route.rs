@@ -212,7 +212,7 @@ impl Connection {
     pub fn recall(&self, fd: RawFd) {
         if let Some(receiving) = self.receiving()
             && let Some(lane) = receiving.lane
-            && self.origin(fd, receiving.state, lane) == Origin::Lane
+            && matches!(self.origin(fd, receiving.state, lane), Origin::Lane | Origin::Tcp { .. })
         {
             receiving.state.recall(lane);
         }
@@ -250,30 +250,20 @@ impl Connection {
         let start = sys::now_ns();
         let mut looked_at_end = false;
         loop {
-            {
-                let Some(receiving) = self.receiving() else { return false };
-                let Some(lane) = receiving.lane else { return false };
-                // Asked first: a peer that says so has posted its last boundary by then.
-                let called = SendSide::is_called(lane);
-                match self.origin(fd, receiving.state, lane) {
-                    Origin::Lane if receiving.state.has_data(lane) => return false,
-                    // Whoever comes to the lane now sees that there is nobody any more.
-                    Origin::Tcp { at_most: None }
-                        if called || !SendSide::peer_attached(lane, self.side()) =>
-                    {
-                        break;
-                    }
-                    _ => {}
-                }
-            }
+            let followed = self.is_followed(fd);
             // Nothing but its end comes from a peer that is gone, nor what it sent before. One that
             // follows may end its direction on the way. Both show in one more look.
-            let seen = sys::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
+            let seen = sys::poll_one(fd, PollFlags::RDHUP, 0).unwrap_or(PollFlags::empty());
             if !seen.is_empty() && !self.has(flag::READING_SHUT) {
                 self.heard(sys::Bell::End);
             }
-            if !seen.is_empty() && looked_at_end {
-                break;
+            match followed {
+                Followed::Yes => break,
+                Followed::Never => return false,
+                Followed::NotYet if looked_at_end => break,
+                // It sends nothing again any more.
+                Followed::BehindTcp if looked_at_end => return false,
+                Followed::NotYet | Followed::BehindTcp => {}
             }
             looked_at_end = !seen.is_empty();
             let waited = sys::now_ns() - start;
@@ -283,6 +273,9 @@ impl Connection {
             if waited > FOLLOW_NS {
                 return false;
             }
+            if !looked_at_end {
+                let _ = sys::poll_one(fd, PollFlags::RDHUP, 1);
+            }
         }
         self.rings_no_more(fd);
         self.shared.phase.store(phase::DECLINED, Ordering::Release);
@@ -290,4 +283,40 @@ impl Connection {
         self.drop_lane();
         true
     }
+
+    /// How far the peer followed this end, which left for good.
+    fn is_followed(&self, fd: RawFd) -> Followed {
+        let Some(receiving) = self.receiving() else { return Followed::Never };
+        let Some(lane) = receiving.lane else { return Followed::Never };
+        // Asked first: a peer that says so has posted its last boundary by then.
+        let called = SendSide::is_called(lane);
+        let is_back = called && ReceiveSide::peer_is_on_tcp(lane);
+        match self.origin(fd, receiving.state, lane) {
+            Origin::Lane if receiving.state.has_data(lane) => Followed::Never,
+            // Whoever comes to the lane now sees that there is nobody any more.
+            Origin::Tcp { at_most: None }
+                if called || !SendSide::peer_attached(lane, self.side()) =>
+            {
+                Followed::Yes
+            }
+            Origin::Tcp { at_most: Some(_) } if receiving.state.is_all_on_tcp(lane) => {
+                Followed::Yes
+            }
+            Origin::Tcp { at_most: Some(_) } if is_back => Followed::Never,
+            Origin::Tcp { at_most: Some(_) } => Followed::BehindTcp,
+            _ => Followed::NotYet,
+        }
+    }
+}
+
+/// How far a peer followed an end that left the lane for good.
+enum Followed {
+    /// All that it sent, and will send, lies on TCP.
+    Yes,
+    /// It did not look yet, or is at it.
+    NotYet,
+    /// The same, and bytes lie unread on TCP in front of what it wrote to the lane.
+    BehindTcp,
+    /// Bytes lie on the lane that it does not send again.
+    Never,
 }

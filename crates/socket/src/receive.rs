@@ -54,11 +54,12 @@ impl ReceiveSide {
         if self.is_at_return(lane) { Origin::Back } else { Origin::Lane }
     }
 
-    /// Reads no more from the lane: what is there unread is to come over TCP, when the peer follows
-    /// this end there. Called before this end leaves for good. Until the peer has answered nothing
-    /// is there to read; one that left before it knew does not answer, and the lane is read on.
+    /// Reads no more from the lane: what is there unread, or will be, is to come over TCP, when the
+    /// peer follows this end there. Called before this end leaves for good. Until the peer has
+    /// answered nothing is there to read; one that left before it knew does not answer, and the
+    /// lane is read on.
     pub fn recall<L: Lane>(&mut self, lane: &L) {
-        if self.broken || self.recalls || !self.route.on_lane() || self.route.has_boundary(lane) {
+        if self.broken || self.recalls || self.route.on_lane() && self.route.has_boundary(lane) {
             return;
         }
         let Position { cursor, slot_offset, chunk_left, .. } = self.position;
@@ -70,6 +71,19 @@ impl ReceiveSide {
     /// The peer is gone, so that nobody answers who did not: the lane is read on.
     pub fn recall_is_void<L: Lane>(&mut self, lane: &L) {
         self.recalls &= self.route.has_boundary(lane);
+    }
+
+    /// True when all that the peer sent, and will send, lies on TCP without a bell in between,
+    /// though this side did not take what is in front of the lane there: the peer sent all that it
+    /// had on the lane again.
+    pub fn is_all_on_tcp<L: Lane>(&self, lane: &L) -> bool {
+        // Asked first: the boundaries of a peer that says so are posted.
+        let peer = PeerRoute::of(lane);
+        self.recalls
+            && !self.broken
+            && peer.leaves_for_good()
+            && lane.posted(word::RECALLED) != 0
+            && self.route.is_round_trip(lane, peer)
     }
 
     /// What is on the lane is not to be read.
@@ -369,6 +383,11 @@ impl ReceiveSide {
             0 => None,
             value => Some(value & closed::MASK),
         }
+    }
+
+    /// The peer's direction is on TCP, whether or not this end has read what was before.
+    pub fn peer_is_on_tcp<L: Lane>(lane: &L) -> bool {
+        PeerRoute::of(lane).is_on_tcp()
     }
 
     /// The peer ended its direction while that was on TCP, so the kernel's socket tells that end

@@ -297,6 +297,15 @@ impl Inward {
         self.on_lane() && self.has_boundary(lane) && lane.posted(word::TO_TCP_MESSAGES) <= messages
     }
 
+    /// True when the writer went to the lane and came back, without a bell, and this side did
+    /// neither yet.
+    pub fn is_round_trip<L: Lane>(&self, lane: &L, peer: PeerRoute) -> bool {
+        !self.on_lane()
+            && peer.crossings() == self.crossings + 2
+            && self.skip_to <= self.taken
+            && lane.posted(word::TO_LANE) == lane.posted(word::TO_TCP_POSITION)
+    }
+
     /// Goes to TCP; the writer may then come to the lane again.
     pub fn cross_to_tcp<L: Lane>(&mut self, lane: &L) {
         assert!(self.on_lane(), "it is there");

@@ -255,6 +255,48 @@ fn what_was_not_read_on_the_lane_is_sent_again_over_tcp() {
     }
 }
 
+/// A reader that is on TCP leaves for good while its peer, which rings `bells` bells, goes to the
+/// lane.
+fn recalled_ahead(bells: u64) {
+    let (server, client) = pair();
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    send.begin_tcp();
+    send.wrote_tcp(50);
+    assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
+    receive.recall(&server);
+    assert!(send.switch(&client, Side::Connected));
+    assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
+    send.begin_tcp();
+    send.rang(bells);
+    let mut back = SendSide::default();
+    assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
+    assert_eq!(receive.origin(&server), Origin::Tcp { at_most: Some(50) });
+    assert!(!receive.is_all_on_tcp(&server), "300 bytes lie on the lane");
+    assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
+    assert!(!receive.is_all_on_tcp(&server), "it only said that it leaves");
+    assert_eq!(send.go_back(&client), [7; 300]);
+    assert_eq!(receive.is_all_on_tcp(&server), bells == 0, "a bell lies behind the 50 bytes");
+    // Whoever reads on all the same finds each byte once.
+    receive.begin_tcp();
+    receive.took_tcp(50);
+    assert_eq!(receive.origin(&server), Origin::Lane);
+    assert!(!receive.has_data(&server));
+    assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Back));
+    receive.come_back(&server);
+    if bells > 0 {
+        assert_eq!(receive.origin(&server), Origin::Bells(bells));
+        receive.begin_tcp();
+        receive.took_bells(1);
+    }
+    assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
+}
+
+#[test]
+fn what_a_reader_never_saw_on_the_lane_is_sent_again_over_tcp() {
+    recalled_ahead(0);
+    recalled_ahead(1);
+}
+
 #[test]
 fn a_writer_that_left_before_it_was_asked_is_read_on_the_lane() {
     let (server, client) = pair();

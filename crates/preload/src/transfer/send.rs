@@ -146,6 +146,10 @@ impl Connection {
                 if written.ring {
                     self.ring(fd, sending.state);
                 }
+                if let Some(how) = sending.state.called_back(lane) {
+                    // It left meanwhile, and may have done so without seeing these bytes.
+                    self.leave(fd, sending.state, lane, how);
+                }
                 drop(sending);
                 stats::add(BYTES_FABRIC_SENT, written.bytes as u64);
                 self.count();

@@ -107,7 +107,10 @@ impl Reader {
         {
             if world.chance(2)
                 && let Ok(mut receive) = host.receive.try_borrow_mut()
-                && world.origin(self.host, &mut receive) == Origin::Lane
+                && matches!(
+                    world.origin(self.host, &mut receive),
+                    Origin::Lane | Origin::Tcp { .. }
+                )
             {
                 receive.recall(&world.lane(self.host));
             }
