@@ -212,8 +212,9 @@ impl Connection {
     pub fn recall(&self, fd: RawFd) {
         if let Some(receiving) = self.receiving()
             && let Some(lane) = receiving.lane
-            && matches!(self.origin(fd, receiving.state, lane), Origin::Lane | Origin::Tcp { .. })
         {
+            // Takes what is due first, so that the recall names the last place that was read.
+            self.origin(fd, receiving.state, lane);
             receiving.state.recall(lane);
         }
     }
@@ -250,20 +251,19 @@ impl Connection {
         let start = sys::now_ns();
         let mut looked_at_end = false;
         loop {
-            let followed = self.is_followed(fd);
-            // Nothing but its end comes from a peer that is gone, nor what it sent before. One that
-            // follows may end its direction on the way. Both show in one more look.
-            let seen = sys::poll_one(fd, PollFlags::RDHUP, 0).unwrap_or(PollFlags::empty());
-            if !seen.is_empty() && !self.has(flag::READING_SHUT) {
-                self.heard(sys::Bell::End);
-            }
-            match followed {
+            match self.is_followed(fd) {
                 Followed::Yes => break,
                 Followed::Never => return false,
                 Followed::NotYet if looked_at_end => break,
                 // It sends nothing again any more.
                 Followed::BehindTcp if looked_at_end => return false,
                 Followed::NotYet | Followed::BehindTcp => {}
+            }
+            // Nothing but its end comes from a peer that is gone, nor what it sent before. One that
+            // follows may end its direction on the way. Both show in one more look.
+            let seen = sys::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
+            if !seen.is_empty() && !self.has(flag::READING_SHUT) {
+                self.heard(sys::Bell::End);
             }
             looked_at_end = !seen.is_empty();
             let waited = sys::now_ns() - start;
@@ -272,9 +272,6 @@ impl Connection {
             }
             if waited > FOLLOW_NS {
                 return false;
-            }
-            if !looked_at_end {
-                let _ = sys::poll_one(fd, PollFlags::RDHUP, 1);
             }
         }
         self.rings_no_more(fd);
@@ -290,20 +287,19 @@ impl Connection {
         let Some(lane) = receiving.lane else { return Followed::Never };
         // Asked first: a peer that says so has posted its last boundary by then.
         let called = SendSide::is_called(lane);
-        let is_back = called && ReceiveSide::peer_is_on_tcp(lane);
         match self.origin(fd, receiving.state, lane) {
             Origin::Lane if receiving.state.has_data(lane) => Followed::Never,
-            // Whoever comes to the lane now sees that there is nobody any more.
+            // A peer that comes to the lane from now on sees that this end left it.
             Origin::Tcp { at_most: None }
                 if called || !SendSide::peer_attached(lane, self.side()) =>
             {
                 Followed::Yes
             }
-            Origin::Tcp { at_most: Some(_) } if receiving.state.is_all_on_tcp(lane) => {
-                Followed::Yes
-            }
-            Origin::Tcp { at_most: Some(_) } if is_back => Followed::Never,
-            Origin::Tcp { at_most: Some(_) } => Followed::BehindTcp,
+            Origin::Tcp { at_most: Some(_) } => match receiving.state.is_all_on_tcp(lane) {
+                Some(true) => Followed::Yes,
+                Some(false) => Followed::Never,
+                None => Followed::BehindTcp,
+            },
             _ => Followed::NotYet,
         }
     }

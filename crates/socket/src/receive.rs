@@ -73,17 +73,19 @@ impl ReceiveSide {
         self.recalls &= self.route.has_boundary(lane);
     }
 
-    /// True when all that the peer sent, and will send, lies on TCP without a bell in between,
-    /// though this side did not take what is in front of the lane there: the peer sent all that it
-    /// had on the lane again.
-    pub fn is_all_on_tcp<L: Lane>(&self, lane: &L) -> bool {
+    /// For a reader on TCP that has not taken the bytes in front of the peer's last stay on the
+    /// lane: whether all that the peer sent, and will send, lies on TCP without a bell in between,
+    /// because the peer sent again what it had on the lane. `None` until the peer is back on TCP
+    /// for good.
+    pub fn is_all_on_tcp<L: Lane>(&self, lane: &L) -> Option<bool> {
         // Asked first: the boundaries of a peer that says so are posted.
         let peer = PeerRoute::of(lane);
-        self.recalls
-            && !self.broken
-            && peer.leaves_for_good()
-            && lane.posted(word::RECALLED) != 0
-            && self.route.is_round_trip(lane, peer)
+        (peer.leaves_for_good() && peer.is_on_tcp()).then(|| {
+            self.recalls
+                && !self.broken
+                && lane.posted(word::RECALLED) != 0
+                && self.route.is_round_trip(lane, peer)
+        })
     }
 
     /// What is on the lane is not to be read.
@@ -383,11 +385,6 @@ impl ReceiveSide {
             0 => None,
             value => Some(value & closed::MASK),
         }
-    }
-
-    /// The peer's direction is on TCP, whether or not this end has read what was before.
-    pub fn peer_is_on_tcp<L: Lane>(lane: &L) -> bool {
-        PeerRoute::of(lane).is_on_tcp()
     }
 
     /// The peer ended its direction while that was on TCP, so the kernel's socket tells that end

@@ -107,11 +107,8 @@ impl Reader {
         {
             if world.chance(2)
                 && let Ok(mut receive) = host.receive.try_borrow_mut()
-                && matches!(
-                    world.origin(self.host, &mut receive),
-                    Origin::Lane | Origin::Tcp { .. }
-                )
             {
+                world.origin(self.host, &mut receive);
                 receive.recall(&world.lane(self.host));
             }
             world.leave(self.host, &mut send, Leave::ForGood);
