@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use weft_socket::{Origin, SendSide, Side, closed};
+use weft_socket::{SendSide, Side, closed};
 use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
 
 use crate::arena::{self, Connection, flag, phase};
@@ -148,9 +148,10 @@ impl Connection {
         }
         if let Some(receiving) = self.receiving()
             && let Some(lane) = receiving.lane
-            && self.origin(fd, receiving.state, lane) == Origin::Lane
         {
-            SendSide::end_with_process(lane, self.side());
+            // Takes what is due first.
+            self.origin(fd, receiving.state, lane);
+            receiving.state.end_with_process(lane, self.side());
         }
     }
 }

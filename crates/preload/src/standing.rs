@@ -133,7 +133,7 @@ impl Connection {
 
     /// The peer, which is gone without a word, left something unread: on TCP that is a reset.
     pub fn lost_something(&self, sending: &mut SendSide, lane: &ShmLane) -> bool {
-        self.peer() == peer::RESET && !rings_alone(sending, lane) || sending.unread_by_peer(lane)
+        self.peer() == peer::RESET && !sending.rings_alone(lane) || sending.unread_by_peer(lane)
     }
 
     /// The peer aborted it on the lane.
@@ -153,7 +153,7 @@ impl Connection {
         // What the kernel knows then is of bells: one rung at a process that is gone, say.
         let bells_alone = self.peer() != peer::ALIVE
             && self.sending().is_some_and(|sending| {
-                sending.lane.is_some_and(|lane| rings_alone(sending.state, lane))
+                sending.lane.is_some_and(|lane| sending.state.rings_alone(lane))
             });
         (bells_alone || self.has(flag::RESET_REPORTED)).then_some(0)
     }
@@ -212,11 +212,4 @@ impl Connection {
         // What was answered before may count the end and the death as one each.
         Some(receiving.state.arrived(lane, from.saturating_sub(2)) + gone)
     }
-}
-
-/// What the kernel's socket says of the peer is about bells: one that lies there unread when its
-/// process ends makes a reset. Nothing else goes there behind bytes that went over the lane, and
-/// nothing else did where the peer says so.
-fn rings_alone(sending: &SendSide, lane: &ShmLane) -> bool {
-    ReceiveSide::peer_ends(lane) || sending.on_lane() && sending.totals().1 > 0
 }

@@ -4,7 +4,7 @@ use weft_fabric::{Lane, ReceiveCursor, WaitFor};
 
 use crate::block::{self, Block};
 use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
-use crate::stream::{ReadError, Reading, closed, tag};
+use crate::stream::{ReadError, Reading, Side, closed, tag};
 
 /// Where the reader stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -393,10 +393,12 @@ impl ReceiveSide {
         PeerRoute::ended_on_tcp(lane)
     }
 
-    /// True when the peer's process said that it ends: a reset by its kernel may come from bells
-    /// alone ([`crate::SendSide::end_with_process`]).
-    pub fn peer_ends<L: Lane>(lane: &L) -> bool {
-        lane.posted(word::PRESENCE) & presence::ENDING != 0
+    /// Tells the peer that this process ends, and how much of what lay on TCP was taken until now.
+    /// Threads of it may still use both directions. The kernel is about to close the socket, with a
+    /// reset if a bell lies there unread ([`crate::SendSide::rings_alone`]).
+    pub fn end_with_process<L: Lane>(&self, lane: &L, side: Side) {
+        let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
+        lane.post(word::PRESENCE, attached | presence::ending(self.route.taken()));
     }
 
     /// True when a read would not be [`ReadError::Empty`].

@@ -93,8 +93,19 @@ impl Recall {
 pub(crate) mod presence {
     /// It has the lane.
     pub const ATTACHED: u64 = 1;
-    /// Its process ends.
-    pub const ENDING: u64 = 2;
+    /// Its process ends; above these bits stands how many bytes it had taken from TCP.
+    const ENDING: u64 = 2;
+    const BITS: u32 = 2;
+
+    pub const fn ending(taken: u64) -> u64 {
+        taken << BITS | ENDING
+    }
+
+    /// Bytes that the peer's process had taken from TCP when it said that it ends.
+    pub fn taken_at_end<L: weft_fabric::Lane>(lane: &L) -> Option<u64> {
+        let said = lane.posted(super::word::PRESENCE);
+        (said & ENDING != 0).then_some(said >> BITS)
+    }
 }
 
 /// How long an end leaves the lane for.
@@ -171,6 +182,8 @@ pub(crate) struct Outward {
     leaving: u64,
     /// Bytes that went over TCP, data and bells.
     position: u64,
+    /// The same when it last went to the lane.
+    left_tcp_at: u64,
     /// Between a call of the kernel and its count.
     counting: bool,
     /// A process died there.
@@ -220,10 +233,21 @@ impl Outward {
         !self.on_lane() && !self.is_for_good() && self.is_certain() && free
     }
 
+    /// True when it is on the lane and so is the reader, which has taken all that went over TCP.
+    pub fn is_followed<L: Lane>(&self, lane: &L) -> bool {
+        self.on_lane() && lane.posted(word::PASSED) == self.crossings
+    }
+
+    /// Bytes that went over TCP up to the last of data.
+    pub const fn data_end(&self) -> u64 {
+        if self.on_lane() { self.left_tcp_at } else { self.position }
+    }
+
     pub fn go_to_lane<L: Lane>(&mut self, lane: &L) {
         assert!(!self.on_lane(), "it is there");
         self.leaving = 0;
         lane.post(word::TO_LANE, self.position);
+        self.left_tcp_at = self.position;
         self.crossings += 1;
         self.post(lane);
     }
@@ -269,6 +293,11 @@ impl Inward {
     #[inline]
     pub const fn on_lane(&self) -> bool {
         self.crossings & 1 == 1
+    }
+
+    /// Bytes taken from TCP, data and bells.
+    pub const fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// False when a process died between taking and counting.

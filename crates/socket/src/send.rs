@@ -41,12 +41,13 @@ impl SendSide {
         side == Side::Connected || lane.posted(word::PRESENCE) & presence::ATTACHED != 0
     }
 
-    /// Tells the peer that this process ends, while threads of it may still use both directions:
-    /// the kernel is about to close the socket, with a reset if a bell lies there unread, which
-    /// then means nothing. What ended before the last instruction is in the lane.
-    pub fn end_with_process<L: Lane>(lane: &L, side: Side) {
-        let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
-        lane.post(word::PRESENCE, attached | presence::ENDING);
+    /// Whether nothing but bells of this direction can lie unread in the socket of a peer that is
+    /// gone: a reset by its kernel then means nothing. True when the peer crossed to the lane where
+    /// this direction is, or said that it ends ([`crate::ReceiveSide::end_with_process`]) and had
+    /// taken all data that went over TCP.
+    pub fn rings_alone<L: Lane>(&self, lane: &L) -> bool {
+        let took_all = |taken| taken >= self.route.data_end();
+        self.route.is_followed(lane) || presence::taken_at_end(lane).is_some_and(took_all)
     }
 
     /// Moves this direction to the lane if the peer has it and follows; true when it is there.

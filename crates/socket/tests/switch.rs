@@ -329,3 +329,35 @@ fn places_that_make_no_sense_are_not_sent_from() {
         assert_eq!(send.go_back(&client), [], "{messages} {bytes} {rest}");
     }
 }
+
+#[test]
+fn a_reset_by_bells_alone_is_told_from_one_by_data() {
+    let (server, client) = pair();
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    send.begin_tcp();
+    send.wrote_tcp(5);
+    // Its process ends with 5 bytes unread on TCP.
+    receive.end_with_process(&server, Side::Accepted);
+    assert!(send.switch(&client, Side::Connected));
+    send.begin_tcp();
+    send.rang(1);
+    assert!(!send.rings_alone(&client), "data lie there unread, too");
+    // The same once it had taken them, but did not see the lane.
+    receive.begin_tcp();
+    receive.took_tcp(5);
+    receive.end_with_process(&server, Side::Accepted);
+    assert!(send.rings_alone(&client), "the bell came behind all that is unread");
+    assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
+    assert_eq!(send.go_back(&client), []);
+    assert!(!send.rings_alone(&client), "what follows the bell are data");
+}
+
+#[test]
+fn a_reset_of_a_reader_that_is_on_the_lane_is_by_bells_alone() {
+    let (server, client) = pair();
+    let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
+    assert!(!send.rings_alone(&client), "on TCP it never rings");
+    assert!(send.switch(&client, Side::Connected));
+    assert_eq!(receive.origin(&server), Origin::Lane);
+    assert!(send.rings_alone(&client), "it took all that was on TCP");
+}
