@@ -64,6 +64,8 @@ pub mod flag {
     pub const EARLY: u32 = 4096;
     /// It came to its lane while other processes held it, which have to ask for the lane.
     pub const CAME_SHARED: u32 = 8192;
+    /// The library may not have counted all that went over TCP ([`super::Shared::unseen_user`]).
+    pub const UNSEEN: u32 = 16384;
 }
 
 /// What the kernel said about the peer.
@@ -106,6 +108,9 @@ pub struct Shared {
     /// how many of them were taken out of the kernel's socket.
     pub owed: AtomicU64,
     pub drained: AtomicU32,
+    /// A process that uses it where the library does not see that, 0 for none: in the C library's
+    /// own streams, behind a filter of system calls, or in a program that is about to start.
+    pub unseen_user: AtomicU32,
     pub token: AtomicU64,
     pub receive_lock: SharedLock,
     pub send_lock: SharedLock,
@@ -259,6 +264,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.moved.store(0, Ordering::Relaxed);
     shared.owed.store(0, Ordering::Relaxed);
     shared.drained.store(0, Ordering::Relaxed);
+    shared.unseen_user.store(0, Ordering::Relaxed);
     shared.token.store(new_token(), Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.
     unsafe { *shared.receive.get() = ReceiveSide::default() };

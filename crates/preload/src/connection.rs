@@ -181,6 +181,11 @@ pub fn made(fd: RawFd) {
     }
 }
 
+/// From here on `fd` is used without the library.
+pub fn forget(fd: RawFd) {
+    drop_entry(table::set(fd, Entry::None));
+}
+
 /// The descriptor of `entry` was closed without our seeing it.
 fn drop_entry(entry: Entry) {
     match entry {

@@ -58,17 +58,20 @@ impl Connection {
             Side::Accepted if calls == 0 => (0, 0, 0),
             Side::Accepted => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
         };
-        let has_done_much = || {
-            self.shared.calls.load(Ordering::Relaxed) >= calls
-                || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes
-        };
+        let has_moved_much =
+            || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes;
+        let has_done_much =
+            || self.shared.calls.load(Ordering::Relaxed) >= calls || has_moved_much();
         let is_due = calls == 0
             || match self.outlook() {
+                // Servers that are started for one connection greet and agree on keys first, in
+                // many short calls, and may lock themselves in for that.
+                _ if self.has(flag::UNSEEN) => has_moved_much(),
                 Outlook::Long => true,
                 Outlook::Unknown => has_done_much(),
                 Outlook::Short => false,
             };
-        is_due && self.has_room_for_a_lane()
+        is_due && self.is_seen() && self.has_room_for_a_lane()
     }
 
     /// The process may have one more.
@@ -147,9 +150,9 @@ impl Connection {
     }
 
     /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
-    /// that did nothing yet stays on TCP, and others send there from now on.
+    /// that did not move yet stays on TCP as long, and others send there from now on.
     pub fn becomes_standard_stream(&self, fd: RawFd) {
-        if self.decide_for_kernel(fd) != phase::LANED {
+        if self.becomes_unseen() || self.decide_for_kernel(fd) != phase::LANED {
             return;
         }
         self.recall(fd);
@@ -158,6 +161,58 @@ impl Connection {
         {
             self.leave(fd, sending.state, lane, Leave::ForGood);
         }
+    }
+
+    /// From here on this process uses it where the library does not see that, and it stays on TCP
+    /// as long. False when it is on its way to a lane, or there, or stays on TCP anyhow.
+    pub fn becomes_unseen(&self) -> bool {
+        let user = self.shared.unseen_user.load(Ordering::SeqCst);
+        if user != process::pid() && !self.is_seen() {
+            // Two such users, of whom one may end before the other.
+            self.stay_unless_moved(TcpReason::RawUse);
+            return false;
+        }
+        self.set(flag::UNSEEN, true);
+        self.shared.unseen_user.store(process::pid(), Ordering::SeqCst);
+        self.wait_until_decided();
+        // An offer of a relative stays: it finds the answer when this user is gone.
+        self.leave_pending();
+        matches!(self.phase(), phase::FRESH | phase::PENDING)
+    }
+
+    /// An epoll set of this process has it.
+    pub fn is_registered(&self) -> bool {
+        self.local.registered.load(Ordering::Relaxed) > 0
+    }
+
+    /// One of the descriptors 0 to 2 leads to it.
+    pub fn is_standard_stream(&self) -> bool {
+        (0..=2).any(|fd| table::get(fd) == Entry::Connection(self.place))
+    }
+
+    /// This process uses it by way of the library alone again.
+    pub fn is_seen_again(&self) {
+        let own = process::pid();
+        let unseen_user = &self.shared.unseen_user;
+        let _ = unseen_user.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
+    /// Nobody uses it where the library does not see that.
+    fn is_seen(&self) -> bool {
+        let user = self.shared.unseen_user.load(Ordering::SeqCst);
+        user == 0 || !sys::is_alive(user)
+    }
+
+    /// Asks the kernel how much went over TCP, which the library did not see all of; false when
+    /// that changes all the time.
+    fn recount(&self, fd: RawFd) -> bool {
+        let (Some(receiving), Some(sending)) = (self.receiving(), self.sending()) else {
+            return false;
+        };
+        let Some(position) = sys::tcp_position(fd) else { return false };
+        sending.state.has_written(position.written);
+        receiving.state.has_taken(position.taken);
+        true
     }
 
     #[cold]
@@ -176,6 +231,8 @@ impl Connection {
         }
         self.shared.decider.store(sys::task(), Ordering::Relaxed);
         let decided = match from {
+            // Asked again, since somebody may have begun in between.
+            stays @ (phase::FRESH | phase::PENDING) if !self.is_seen() => stays,
             phase::FRESH => self.ask(fd),
             phase::PENDING => self.ask_again(fd),
             other => other,
@@ -273,6 +330,9 @@ impl Connection {
             self.decline(TcpReason::NotLocal);
             return phase::DECLINED;
         };
+        if self.has(flag::UNSEEN) && !self.recount(fd) {
+            return phase::FRESH;
+        }
         self.set(flag::EARLY, self.outlook() == Outlook::Long);
         let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
         self.shared.inode.store(inode, Ordering::Relaxed);

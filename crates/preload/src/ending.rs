@@ -20,6 +20,9 @@ impl Connection {
         if self.local.fds.load(Ordering::Relaxed) == 1 {
             self.leave_to_relatives(fd);
         }
+        if fd <= 2 && !self.is_standard_stream() {
+            self.is_seen_again();
+        }
         let last = self.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
         let last_here = self.local.fds.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
@@ -48,9 +51,9 @@ impl Connection {
         }
     }
 
-    /// Others hold the connection, and nobody here any more who could look for the answer to the
-    /// offer of this process: they offer it themselves.
-    fn leave_pending(&self) {
+    /// Nobody here looks for the answer to the offer of this process any more: whoever goes on
+    /// with the connection offers it again.
+    pub fn leave_pending(&self) {
         if !control::is_pending(self.token()) {
             return;
         }

@@ -56,6 +56,8 @@ pub struct Handover {
     closed: Vec<u32>,
     /// Connections that the new program holds besides this one.
     shared: Vec<u32>,
+    /// Connections on TCP, which nobody brings to a lane until the new program has taken them over.
+    unseen: Vec<u32>,
 }
 
 impl Handover {
@@ -113,13 +115,15 @@ impl Handover {
                 connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
             }
         }
+        let is_unseen = |place: &u32| arena::at(*place).is_some_and(|c| c.phase() != phase::LANED);
+        let unseen = entries.iter().map(|entry| entry.place).filter(is_unseen).collect();
         let shared: Vec<u32> = entries.iter().filter(|_| stays).map(|entry| entry.place).collect();
         for place in &shared {
             if let Some(connection) = arena::at(*place) {
                 connection.shared.refs.fetch_add(1, Ordering::AcqRel);
             }
         }
-        Some(Self { environment, _variable: variable, opened, closed, shared })
+        Some(Self { environment, _variable: variable, opened, closed, shared, unseen })
     }
 
     /// The environment for the new program.
@@ -145,6 +149,13 @@ impl Drop for Handover {
         for place in &self.shared {
             if let Some(connection) = arena::at(*place) {
                 connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        for place in &self.unseen {
+            if let Some(connection) = arena::at(*place)
+                && !connection.is_standard_stream()
+            {
+                connection.is_seen_again();
             }
         }
         self.opened.clear();
@@ -190,24 +201,31 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         if itself && connection.has(flag::GIVING_BACK) {
             connection.gives_back(fd);
         }
+        let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::CLOEXEC);
+        let is_kept = !flags.contains(FdFlags::CLOEXEC);
         if connection.phase() != phase::LANED {
-            let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::CLOEXEC);
-            // The new program may use it, where nobody sees.
-            if !flags.contains(FdFlags::CLOEXEC) && itself {
-                connection.decide_for_kernel(fd);
-            } else if !flags.contains(FdFlags::CLOEXEC) {
-                // The parent's number: it goes on using the connection beside its child.
-                connection.stay_unless_moved(TcpReason::RawUse);
+            if !itself {
+                if is_kept {
+                    // The parent's number: it goes on using the connection beside its child.
+                    connection.stay_unless_moved(TcpReason::RawUse);
+                }
+                continue;
             }
-            continue;
+            // The new program may not know of it, and use it where nobody sees.
+            let goes_on =
+                || connection.becomes_unseen() || connection.decide_for_kernel(fd) == phase::LANED;
+            if is_kept && !goes_on() {
+                continue;
+            }
+            let inode = self::inode(fd).unwrap_or(0);
+            connection.shared.inode.store(inode, Ordering::Relaxed);
         }
         let inode = connection.shared.inode.load(Ordering::Relaxed);
         known.push((inode, place));
         if self::inode(fd) != Some(inode) {
             continue;
         }
-        let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::empty());
-        if !flags.contains(FdFlags::CLOEXEC) {
+        if is_kept {
             if itself {
                 connection.revoke_block();
             }
@@ -326,7 +344,8 @@ pub fn take_over(text: &str) {
         let Some(connection) = arena::at(place) else { continue };
         connection.shared.receive_lock.release_of(process::pid());
         connection.shared.send_lock.release_of(process::pid());
-        if fd < 0 || inode(fd) != Some(word(1)) || connection.phase() != phase::LANED {
+        let goes_on = matches!(connection.phase(), phase::LANED | phase::FRESH | phase::PENDING);
+        if fd < 0 || inode(fd) != Some(word(1)) || !goes_on {
             if word(3) != 0 {
                 // Its share was counted in advance.
                 connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
@@ -339,7 +358,8 @@ pub fn take_over(text: &str) {
         if fd <= 2 {
             crate::stdio::replace(fd);
         }
-        log::debug!("descriptor {fd} goes on over the fabric");
+        connection.is_seen_again();
+        log::debug!("descriptor {fd} is the former program's connection {place}");
     }
 }
 

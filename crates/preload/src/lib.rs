@@ -14,7 +14,8 @@
 //! | `transfer` | reading and writing, blocking or not |
 //! | `standing` | what a connection is ready for, how it ended, who waits for it |
 //! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
-//! | `handover` | what survives exec |
+//! | `handover`, `stdio` | what survives exec, and the C library's streams over it |
+//! | `sandbox` | processes whose system calls are filtered |
 //! | `signals`, `cancel` | handlers and cancellations that end a call |
 //! | `history` | what earlier connections at an address did |
 //! | `control` | the channel to the node daemon |
@@ -46,6 +47,7 @@ mod poll;
 mod process;
 mod real;
 mod route;
+mod sandbox;
 mod settling;
 mod signals;
 mod standing;

@@ -11,7 +11,7 @@ use weft_socket::Limits;
 
 use crate::{
     arena, cancel, control, decision, ending, epoll, handover, hooks, lanes, log, real, stats,
-    table,
+    stdio, table,
 };
 
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -193,6 +193,7 @@ fn abort_on_panic() {
 static DESTRUCTOR: extern "C" fn() = finish;
 
 extern "C" fn finish() {
+    stdio::flush();
     end();
 }
 

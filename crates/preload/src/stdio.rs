@@ -1,14 +1,16 @@
-//! Standard streams over a connection that is on the fabric already.
+//! Standard streams over a connection that is on the fabric, or may go there.
 //!
 //! The C library's own stream would read and write the kernel's socket by internal calls that no
 //! hook sees. A stream made of callbacks (`fopencookie`) reads and writes by way of the hooks.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use rustix::io::Errno;
 
 use crate::connection::{closing, find};
+use crate::real::real;
 use crate::transfer::How;
 use crate::{cancel, sys};
 
@@ -28,32 +30,71 @@ unsafe extern "C" {
     ) -> *mut libc::FILE;
 }
 
+/// Set in the cookie of a stream that stands in for a standard one.
+const STANDARD: usize = 1 << 32;
+
 /// A stream over connection `fd`, or null with errno set.
 ///
 /// # Safety
 /// `mode` is a C string.
 pub unsafe fn open(fd: RawFd, mode: *const c_char) -> *mut libc::FILE {
-    let cookie = std::ptr::without_provenance_mut(usize::try_from(fd).unwrap_or(0));
+    // SAFETY: the caller's promise.
+    unsafe { open_as(usize::try_from(fd).unwrap_or(0), mode) }
+}
+
+/// # Safety
+/// As [`open`].
+unsafe fn open_as(cookie: usize, mode: *const c_char) -> *mut libc::FILE {
+    let cookie = std::ptr::without_provenance_mut(cookie);
     let functions = Functions { read, write, seek: None, close };
     // SAFETY: the cookie is a number that only our functions see; the mode is the caller's.
     unsafe { fopencookie(cookie, mode, functions) }
 }
 
 unsafe extern "C" {
+    fn ftrylockfile(stream: *mut libc::FILE) -> c_int;
+    fn funlockfile(stream: *mut libc::FILE);
     static mut stdin: *mut libc::FILE;
     static mut stdout: *mut libc::FILE;
     static mut stderr: *mut libc::FILE;
+}
+
+/// Our streams in place of the standard ones, null where those are the C library's.
+static REPLACED: [AtomicPtr<libc::FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
+
+/// The descriptor of a standard stream that is ours, for which the C library knows none.
+pub fn descriptor_of(stream: *mut libc::FILE) -> Option<RawFd> {
+    let ours = |replaced: &AtomicPtr<libc::FILE>| replaced.load(Ordering::Relaxed) == stream;
+    let place = REPLACED.iter().position(ours).filter(|_| !stream.is_null())?;
+    RawFd::try_from(place).ok()
+}
+
+/// Writes what lies in the buffers of our streams, while there are connections: the C library does
+/// it when all libraries have ended. A stream that another thread is writing to is left alone.
+pub fn flush() {
+    for replaced in &REPLACED[1..] {
+        let stream = replaced.load(Ordering::Relaxed);
+        // SAFETY: a stream of ours that the program did not close, or null, which is not used.
+        unsafe {
+            if !stream.is_null() && ftrylockfile(stream) == 0 {
+                libc::fflush(stream);
+                funlockfile(stream);
+            }
+        }
+    }
 }
 
 /// Replaces the C library's standard stream over descriptor `fd`, 0 to 2, before the program's
 /// first line runs.
 pub fn replace(fd: RawFd) {
     let mode = if fd == 0 { c"r" } else { c"w" };
+    let Ok(place) = usize::try_from(fd) else { return };
     // SAFETY: the mode is a C string.
-    let stream = unsafe { open(fd, mode.as_ptr()) };
+    let stream = unsafe { open_as(place | STANDARD, mode.as_ptr()) };
     if stream.is_null() {
         return;
     }
+    REPLACED[place].store(stream, Ordering::Relaxed);
     if fd == 2 {
         // SAFETY: a fresh stream; standard error is never buffered.
         unsafe { libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0) };
@@ -70,7 +111,7 @@ pub fn replace(fd: RawFd) {
 }
 
 fn descriptor(cookie: *mut c_void) -> RawFd {
-    RawFd::try_from(cookie.addr()).unwrap_or(-1)
+    RawFd::try_from(cookie.addr() & !STANDARD).unwrap_or(-1)
 }
 
 fn failed(errno: Errno) {
@@ -84,8 +125,8 @@ extern "C-unwind" fn read(cookie: *mut c_void, buffer: *mut c_char, length: size
     cancel::point();
     let fd = descriptor(cookie);
     let Some(connection) = find(fd) else {
-        sys::set_errno(libc::EBADF);
-        return -1;
+        return real!(read as fn(c_int, *mut c_void, size_t) -> ssize_t,
+            (fd, buffer.cast(), length), else -1);
     };
     // SAFETY: the C library gives a buffer of that length.
     let part = unsafe { std::slice::from_raw_parts_mut(buffer.cast(), length) };
@@ -102,8 +143,10 @@ extern "C-unwind" fn write(cookie: *mut c_void, buffer: *const c_char, length: s
     cancel::point();
     let fd = descriptor(cookie);
     let Some(connection) = find(fd) else {
-        sys::set_errno(libc::EBADF);
-        return 0;
+        // fopencookie's convention: a failed write wrote nothing.
+        return real!(write as fn(c_int, *const c_void, size_t) -> ssize_t,
+            (fd, buffer.cast(), length), else 0)
+        .max(0);
     };
     // SAFETY: the C library gives a buffer of that length.
     let part = unsafe { std::slice::from_raw_parts(buffer.cast(), length) };
@@ -111,7 +154,6 @@ extern "C-unwind" fn write(cookie: *mut c_void, buffer: *const c_char, length: s
         Ok(bytes) => isize::try_from(bytes).unwrap_or(isize::MAX),
         Err(errno) => {
             failed(errno);
-            // fopencookie's convention: a failed write wrote nothing.
             0
         }
     }
@@ -119,8 +161,13 @@ extern "C-unwind" fn write(cookie: *mut c_void, buffer: *const c_char, length: s
 
 extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     let fd = descriptor(cookie);
+    if cookie.addr() & STANDARD != 0
+        && let Some(replaced) = REPLACED.get(cookie.addr() & !STANDARD)
+    {
+        replaced.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
     closing(fd);
     // SAFETY: closing a number the stream owned; the raw call touches no memory.
-    let result = unsafe { sys::raw(libc::SYS_close, [cookie.addr(), 0, 0, 0, 0, 0]) };
+    let result = unsafe { sys::raw(libc::SYS_close, [cookie.addr() & !STANDARD, 0, 0, 0, 0, 0]) };
     c_int::try_from(sys::c_result(result)).unwrap_or(-1)
 }

@@ -330,10 +330,51 @@ pub fn set_tcp_option(fd: RawFd, option: c_int, on: bool) {
     unsafe { raw(libc::SYS_setsockopt, words) };
 }
 
-/// Bytes that the kernel's TCP sent and received on a connection (`TCP_INFO`).
+/// Bytes that the kernel's TCP sent and received on a connection.
 pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
+    tcp_counts(fd).map(|counts| (counts.sent, counts.received))
+}
+
+/// Where both directions of a connection stand, in bytes since its beginning.
+pub struct TcpPosition {
+    /// What this end wrote.
+    pub written: u64,
+    /// What this end took.
+    pub taken: u64,
+}
+
+/// Where a connection stands, while nobody uses it at this end. `None` when its peer has ended its
+/// direction, or writes so fast that no moment is found.
+pub fn tcp_position(fd: RawFd) -> Option<TcpPosition> {
+    const TRIES: usize = 1000;
+    for _ in 0..TRIES {
+        let before = tcp_counts(fd)?;
+        let unread = rustix::io::ioctl_fionread(borrow(fd)).ok()?;
+        let ended = poll_one(fd, PollFlags::RDHUP, 0).ok()?;
+        if !ended.is_empty() {
+            // The kernel counts an end as a byte.
+            return None;
+        }
+        if tcp_counts(fd)?.received == before.received {
+            let taken = before.received.checked_sub(unread)?;
+            return Some(TcpPosition { written: before.sent + before.unsent, taken });
+        }
+    }
+    None
+}
+
+struct TcpCounts {
+    sent: u64,
+    /// Written, but not sent yet.
+    unsent: u64,
+    received: u64,
+}
+
+/// What `TCP_INFO` says.
+fn tcp_counts(fd: RawFd) -> Option<TcpCounts> {
     // Places in `struct tcp_info` of linux/tcp.h.
     const RECEIVED: usize = 128;
+    const UNSENT: usize = 144;
     const SENT: usize = 200;
     const RETRANSMITTED: usize = 208;
     let mut info = [0u8; 216];
@@ -354,7 +395,12 @@ pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
         return None;
     }
     let word = |at: usize| info[at..].first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
-    Some((word(SENT)?.saturating_sub(word(RETRANSMITTED)?), word(RECEIVED)?))
+    let unsent = info[UNSENT..].first_chunk::<4>().map(|bytes| u32::from_ne_bytes(*bytes))?;
+    Some(TcpCounts {
+        sent: word(SENT)?.saturating_sub(word(RETRANSMITTED)?),
+        unsent: u64::from(unsent),
+        received: word(RECEIVED)?,
+    })
 }
 
 /// The sizes that the program gave the kernel's send and receive buffer, 0 where it did not.

@@ -170,6 +170,13 @@ impl ReceiveSide {
         self.tcp_bytes += bytes as u64;
     }
 
+    /// Bytes that were taken from TCP since the connection began, as
+    /// [`crate::SendSide::has_written`].
+    pub fn has_taken(&mut self, bytes: u64) {
+        assert!(!self.on_lane(), "the lane goes on behind what was counted");
+        self.route.set_taken(bytes);
+    }
+
     /// Of `seen` bytes that lie on TCP, those that are bells. Look at TCP first, then ask.
     pub fn bells_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
         self.route.bells_of(lane, seen)

@@ -222,6 +222,11 @@ impl Outward {
         self.position += bytes;
     }
 
+    /// As the kernel counted, where nobody is between its call and its count.
+    pub fn set_position(&mut self, bytes: u64) {
+        self.position = bytes;
+    }
+
     const fn is_certain(&self) -> bool {
         !self.uncertain && !self.counting
     }
@@ -298,6 +303,11 @@ impl Inward {
     /// Bytes taken from TCP, data and bells.
     pub const fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// As the kernel counted.
+    pub fn set_taken(&mut self, bytes: u64) {
+        self.taken = bytes;
     }
 
     /// False when a process died between taking and counting.

@@ -155,6 +155,26 @@ pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) ->
         else std::ptr::null_mut())
 }
 
+/// Declares hooks for calls that ask a stream for its descriptor.
+macro_rules! asks_descriptor {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name(stream: *mut libc::FILE) -> c_int {
+                if let Some(fd) = crate::stdio::descriptor_of(stream) {
+                    return fd;
+                }
+                real!($name as fn(*mut libc::FILE) -> c_int, (stream), else {
+                    sys::set_errno(libc::EBADF);
+                    -1
+                })
+            }
+        )*
+    };
+}
+
+asks_descriptor! { fileno fileno_unlocked }
+
 /// Declares hooks for calls that make one descriptor: its number is new.
 macro_rules! makes_descriptor {
     ($($name:ident($($argument:ident: $type:ty),*) $fallback:expr;)*) => {

@@ -6,6 +6,7 @@
 
 mod aliases;
 mod descriptors;
+mod filters;
 mod formatted;
 mod listed;
 mod memory;

@@ -7,7 +7,7 @@
 
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, size_t, socklen_t};
 
-use super::{descriptors, programs, readiness, sockets, splice, streams, vectors};
+use super::{descriptors, filters, programs, readiness, sockets, splice, streams, vectors};
 use crate::real::real;
 use crate::{process, sys};
 
@@ -138,6 +138,11 @@ unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
         libc::SYS_poll => call!(words, readiness::poll(0, 1, 2)),
         libc::SYS_ppoll => call!(words, readiness::ppoll(0, 1, 2, 3)),
         libc::SYS_select => call!(words, readiness::select(0, 1, 2, 3, 4)),
+        libc::SYS_prctl => call!(words, filters::prctl(0, 1, 2, 3, 4)),
+        libc::SYS_seccomp => {
+            filters::before_filter();
+            None
+        }
         libc::SYS_execve => call!(words, programs::execve(0, 1, 2)),
         libc::SYS_execveat => call!(words, programs::execveat(0, 1, 2, 3, 4)),
         libc::SYS_epoll_create => call!(words, descriptors::epoll_create(0)),
