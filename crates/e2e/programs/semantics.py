@@ -165,7 +165,7 @@ def fill(connection):
 
 def main():
     # The cases are in files beside this one.
-    modules = "stream connection readiness fairness process programs buffers calls kernel"
+    modules = "stream connection readiness fairness process programs inherited buffers calls kernel"
     for module in modules.split():
         __import__(f"cases_{module}")
     if sys.argv[1] == "list":

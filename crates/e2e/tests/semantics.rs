@@ -109,12 +109,14 @@ fn leaves(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
-    const NAMES: [&str; 31] = [
+    const NAMES: [&str; 35] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
         "both_write_by_poll_before_they_read",
         "bytes_that_wait_to_be_read",
+        "child_behind_a_filter_of_system_calls",
+        "child_behind_a_filter_of_system_calls_in_use",
         "child_of_vfork_in_use_without_weft",
         "completions_of_zero_copy",
         "low_water_mark",
@@ -131,12 +133,14 @@ fn leaves(name: &str) -> bool {
         "passed_amid_a_message",
         "passed_with_bytes_unread",
         "passed_with_much_unread",
+        "program_answers_line_by_line_in_use",
         "program_without_weft_finds_what_was_not_read",
         "reader_pauses_again_and_again",
         "signal_for_an_urgent_byte",
         "spawned_in_use_without_weft",
         "spliced_into_a_connection",
         "spliced_out_of_a_connection",
+        "stdin_of_the_server_itself_for_a_while",
         "time_limit_of_writing",
         "urgent_byte_in_use",
         "waiting_costs_no_processor",
@@ -147,13 +151,15 @@ fn leaves(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, altogether or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 19] = [
+    const NAMES: [&str; 21] = [
         "stdin_and_stdout_of_a_program",
         "stdout_of_a_program_in_the_client",
         "started_by_posix_spawn",
         "replaced_by_exec",
         "child_of_vfork_keeps_a_connection_by_its_number",
         "passed_to_another_process",
+        "printed_at_exit_by_a_program",
+        "streams_of_a_program_have_descriptors",
         "low_water_mark_of_a_listener",
         // Nothing is said before the client closes, or while nobody accepted.
         "closed_before_accept",

@@ -1,0 +1,245 @@
+"""Connections that a program finds as its standard streams, or beside them, before they moved."""
+
+import ctypes
+import os
+import struct
+import subprocess
+import sys
+import time
+
+from semantics import case, exactly, pattern, until_end
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+LINES = 200
+
+
+def line(number):
+    return b"%06d " % number + b"a" * 3_000 + b"\n"
+
+
+def becomes(connection, *words):
+    """A child that is a program, with the connection as its standard streams."""
+    child = os.fork()
+    if child == 0:
+        os.dup2(connection.fileno(), 0)
+        os.dup2(connection.fileno(), 1)
+        os.execvp(words[0], words)
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def by_lines(warm):
+    """sed reads and writes by stdio; each line is answered before the next is sent."""
+
+    class lines:
+        def server(t):
+            c = t.accept(warm=warm)
+            ended = becomes(c, "sed", "-u", "s/a/b/")
+            c.close()
+            t.say(ended())
+
+        def client(t):
+            s = t.connect(warm=warm)
+            for number in range(LINES):
+                s.sendall(line(number))
+                answer = exactly(s, len(line(number)))
+                assert answer == line(number).replace(b"a", b"b", 1), number
+            s.sendall(b"last a")
+            s.shutdown(1)
+            t.say(until_end(s))
+
+    return lines
+
+
+@case
+class program_answers_line_by_line(by_lines(False)):
+    pass
+
+
+@case
+class program_answers_line_by_line_in_use(by_lines(None)):
+    pass
+
+
+def printed_at_exit(warm):
+    """What lies in stdout's buffer when the program ends."""
+    program = "import ctypes; c = ctypes.CDLL(None); c.printf(b'first words\\n'); c.exit(3)"
+
+    class printed:
+        def server(t):
+            c = t.accept(warm=warm)
+            ended = becomes(c, sys.executable, "-c", program)
+            c.close()
+            t.say(ended())
+
+        def client(t):
+            s = t.connect(warm=warm)
+            t.say(until_end(s))
+
+    return printed
+
+
+@case
+class printed_at_exit_by_a_program(printed_at_exit(False)):
+    pass
+
+
+@case
+class printed_at_exit_by_a_program_in_use(printed_at_exit(None)):
+    pass
+
+
+@case
+class streams_of_a_program_have_descriptors:
+    """fileno(3), and streams that go on when their descriptor becomes another file."""
+
+    def server(t):
+        c = t.accept(warm=False)
+        program = (
+            "import ctypes, os; c = ctypes.CDLL(None); c.fileno.argtypes = [ctypes.c_void_p]; "
+            "streams = [ctypes.c_void_p.in_dll(c, name) for name in ('stdin', 'stdout')]; "
+            "os.write(1, repr([c.fileno(stream) for stream in streams]).encode()); "
+            "c.printf(b' before'); c.fflush(None); r, w = os.pipe(); os.dup2(w, 1); "
+            "c.printf(b'into the pipe'); c.fflush(None); os.dup2(0, 1); "
+            "os.write(1, os.read(r, 100)); c.printf(b' after'); c.exit(0)"
+        )
+        ended = becomes(c, sys.executable, "-c", program)
+        c.close()
+        t.say(ended())
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.sendall(b"unread")
+        answer = exactly(s, 32)
+        t.say(answer)
+
+
+@case
+class program_is_started_by_a_program:
+    """As git's server does: the first reads some, the second goes on."""
+
+    def server(t):
+        c = t.accept(warm=False)
+        first = (
+            "import os, subprocess; os.write(1, os.read(0, 5)[::-1]); "
+            "pid = os.fork(); pid or os.execvp('cat', ['cat']); "
+            "os.waitpid(pid, 0); os.write(1, b'and the first')"
+        )
+        ended = becomes(c, sys.executable, "-c", first)
+        c.close()
+        t.say(ended())
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.sendall(b"hello")
+        t.say(exactly(s, 5))
+        for number in range(LINES):
+            s.sendall(line(number))
+            assert exactly(s, len(line(number))) == line(number), number
+        s.shutdown(1)
+        t.say(until_end(s))
+
+
+@case
+class stdin_of_the_server_itself_for_a_while:
+    """It reads some by stdio, puts its own streams back, and goes on by calls."""
+
+    def server(t):
+        c = t.accept(warm=False)
+        kept = os.dup(0)
+        os.dup2(c.fileno(), 0)
+        word = ctypes.create_string_buffer(10)
+        stdin = ctypes.c_void_p.in_dll(LIBC, "stdin")
+        LIBC.setvbuf(stdin, None, 2, 0)
+        LIBC.fgets(word, 7, stdin)
+        os.dup2(kept, 0)
+        t.say(word.value)
+        while part := c.recv(4_000):
+            c.sendall(part)
+        c.close()
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.sendall(b"by it\n" + line(0))
+        assert exactly(s, len(line(0))) == line(0)
+        for number in range(LINES):
+            s.sendall(line(number))
+            assert exactly(s, len(line(number))) == line(number), number
+        s.shutdown(1)
+        t.say(until_end(s))
+
+
+@case
+class program_holds_a_connection_that_it_does_not_use:
+    def server(t):
+        c = t.accept(warm=False)
+        while part := c.recv(10_000):
+            c.sendall(part)
+        c.close()
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.set_inheritable(True)
+        for number in range(LINES):
+            if number in (5, 15):
+                beside = subprocess.Popen(["sleep", "0.1"], close_fds=False, preexec_fn=int)
+            s.sendall(line(number))
+            assert exactly(s, len(line(number))) == line(number), number
+        s.shutdown(1)
+        t.say(until_end(s))
+        beside.wait()
+
+
+def kills_at(*numbers):
+    """A filter that ends the process at calls of these numbers (struct sock_filter)."""
+    code = [struct.pack("HBBI", 0x20, 0, 0, 0)]
+    for number in numbers:
+        code += [struct.pack("HBBI", 0x15, 0, 1, number), struct.pack("HBBI", 0x06, 0, 0, 0x80000000)]
+    code.append(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000))
+    filters = ctypes.create_string_buffer(b"".join(code))
+    return filters, struct.pack("HxxxxxxP", len(code), ctypes.addressof(filters))
+
+
+def behind_a_filter(warm):
+    """As OpenSSH's server: a child agrees on keys behind a filter, then its parent goes on."""
+    NO_NEW_PRIVILEGES, SECCOMP, FILTER = 38, 22, 2
+    SENDTO, RECVFROM, SENDMSG, RECVMSG, YIELD = 44, 45, 46, 47, 24
+
+    class filtered:
+        def server(t):
+            c = t.accept(warm=warm)
+            child = os.fork()
+            if child == 0:
+                _filters, program = kills_at(SENDTO, RECVFROM, SENDMSG, RECVMSG, YIELD)
+                LIBC.prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+                if LIBC.prctl(SECCOMP, FILTER, program, 0, 0):
+                    os._exit(9)
+                for _ in range(30):
+                    os.write(c.fileno(), os.read(c.fileno(), 100))
+                os._exit(0)
+            t.say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            while part := c.recv(10_000):
+                c.sendall(part)
+            c.close()
+
+        def client(t):
+            s = t.connect(warm=warm)
+            for number in range(30):
+                s.sendall(b"%06d" % number)
+                assert exactly(s, 6) == b"%06d" % number
+            for number in range(LINES):
+                s.sendall(line(number))
+                assert exactly(s, len(line(number))) == line(number), number
+            s.shutdown(1)
+            t.say(until_end(s))
+
+    return filtered
+
+
+@case
+class child_behind_a_filter_of_system_calls(behind_a_filter(False)):
+    pass
+
+
+@case
+class child_behind_a_filter_of_system_calls_in_use(behind_a_filter(None)):
+    pass
