@@ -1,8 +1,8 @@
-"""nc, in two of its kinds: standard input to standard output, both ways."""
+"""nc, in two of its kinds, and socat: standard input to standard output, both ways."""
 
 from harness import Case, check, find, free_port
 
-PACKAGES = ("netcat-openbsd", "ncat")
+PACKAGES = ("netcat-openbsd", "ncat", "socat")
 BIG = 30_000_000
 
 
@@ -40,7 +40,31 @@ def ncat(node):
     check(server.stdout_bytes == source.read_bytes(), "other bytes than were sent")
 
 
+def through_a_program(program, *options):
+    """socat starts a program for each connection, beside itself or in its place."""
+
+    def run(node):
+        lines = b"".join(b"%07d a\n" % number for number in range(BIG // 10))
+        source = node.directory / "source"
+        source.write_bytes(lines)
+        port, exec_ = free_port(), ",".join((f"EXEC:{program}", *options))
+        listener = f"TCP-LISTEN:{port},reuseaddr,fork,bind=127.0.0.1"
+        server = node.server(find("socat"), listener, exec_, port=port)
+        with open(source, "rb") as file:
+            client = node.start_client(
+                find("socat"), "-t10", "-", f"TCP:127.0.0.1:{port}", stdin=file
+            )
+        node.finished(client)
+        got = client.stdout_bytes
+        check(got == lines.replace(b"a", b"b"), f"{len(got)} of {len(lines)} bytes, or others")
+        node.stop(server)
+
+    return run
+
+
 CASES = [
+    Case("socat EXEC", through_a_program("sed s/a/b/"), ("socat", "sed"), share=0.9),
+    Case("socat EXEC, nofork", through_a_program("sed s/a/b/", "nofork"), ("socat", "sed"), share=0.9),
     Case("nc, client to server", openbsd(True), ("nc.openbsd",)),
     Case("nc, server to client", openbsd(False), ("nc.openbsd",)),
     Case(

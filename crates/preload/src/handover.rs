@@ -355,10 +355,16 @@ pub fn take_over(text: &str) {
         connection.local.fds.fetch_add(1, Ordering::Relaxed);
         table::set(fd, Entry::Connection(place));
         connection.forget_block();
-        if fd <= 2 {
-            crate::stdio::replace(fd);
+        let stays_unseen =
+            || connection.phase() != phase::LANED && crate::stdio::are_kept_by_cxx();
+        match fd {
+            0..=2 if stays_unseen() => {}
+            0..=2 => crate::stdio::replace(fd),
+            _ => {}
         }
-        connection.is_seen_again();
+        if !(connection.is_standard_stream() && stays_unseen()) {
+            connection.is_seen_again();
+        }
         log::debug!("descriptor {fd} is the former program's connection {place}");
     }
 }

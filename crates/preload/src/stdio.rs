@@ -110,6 +110,15 @@ pub fn replace(fd: RawFd) {
     }
 }
 
+/// The streams of C++ were made already, over those of the C library, which they keep: its library
+/// makes them by itself since GCC 13, before that the program does.
+pub fn are_kept_by_cxx() -> bool {
+    // SAFETY: the name is a C string.
+    let cout = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_ZSt4cout".as_ptr()) };
+    // SAFETY: std::cout, which is larger than a pointer, zeroed until it is made.
+    !cout.is_null() && unsafe { cout.cast::<usize>().read_volatile() } != 0
+}
+
 fn descriptor(cookie: *mut c_void) -> RawFd {
     RawFd::try_from(cookie.addr() & !STANDARD).unwrap_or(-1)
 }
