@@ -41,6 +41,13 @@ impl Case {
         Self { name: name.into(), limit: Duration::from_secs(90), run: Arc::new(run) }
     }
 
+    /// The same with `what` in front of its name.
+    #[must_use]
+    pub fn of(mut self, what: &str) -> Self {
+        self.name = format!("{what}_{}", self.name);
+        self
+    }
+
     /// The same with another time limit.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {

@@ -12,6 +12,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let mut cases = three_ways(handlers);
+    cases.extend(three_ways(interrupted).into_iter().map(|case| case.of("amid_its_calls")));
     cases.push(Case::new("with_a_slow_daemon", with_a_slow_daemon));
     suite::main(cases)
 }
@@ -21,6 +22,21 @@ fn handlers(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     let mut command = node.program(under_weft, compiled(&node)?);
     surroundings(&mut command);
     check(&node.start(command).wait(LIMIT).success(), under_weft);
+    Ok(())
+}
+
+/// Handlers write amid the writes and reads of their thread, and leave them by `siglongjmp`.
+fn interrupted(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
+    let node = Node::new();
+    let binary = program::compiled("interrupted.c", &["-O1"], node.directory())?;
+    let mut command = node.program(under_weft, binary);
+    surroundings(&mut command);
+    let ended = node.start(command).wait(LIMIT).success();
+    assert!(ended.stdout.ends_with("150000 words came back\n"), "{}", ended.report());
+    if under_weft {
+        let moved = ended.statistics().fabric.sent;
+        assert!(moved > 1_000_000, "only {moved} bytes moved: {}", ended.report());
+    }
     Ok(())
 }
 

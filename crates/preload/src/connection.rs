@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use weft_socket::{ReceiveSide, SendSide, Side};
-use weft_sync::lock::{Holder, SharedGuard};
+use weft_sync::lock::{Holder, SharedGuard, SharedLock};
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::{CONNECTIONS_FABRIC, TcpReason};
 
 use crate::arena::{self, Connection, flag, peer, phase};
+use crate::deferral::Held;
 use crate::table::{self, Entry};
 use crate::{control, epoll, lanes, log, process, stats, sys};
 
@@ -25,6 +26,23 @@ pub struct Locked<'a, S> {
     /// The lane; `None` while there is none.
     pub lane: Option<&'a ShmLane>,
     _guard: SharedGuard<'a>,
+    /// Given back behind the lock.
+    _held: Held,
+}
+
+/// Takes a lock, and keeps handlers away until it is given back. `None` in a handler that was not
+/// kept away, of whose thread it is.
+#[inline]
+fn locked(lock: &SharedLock) -> Option<(SharedGuard<'_>, Held)> {
+    let holder = Holder::current(process::pid());
+    let held = Held::new();
+    if let Some(guard) = lock.try_lock(holder) {
+        return Some((guard, held));
+    }
+    // Handlers come while it waits: the holder may be a process that was stopped.
+    drop(held);
+    let guard = lock.lock(holder).ok()?;
+    Some((guard, Held::new()))
 }
 
 impl Connection {
@@ -32,19 +50,19 @@ impl Connection {
     /// connection is gone.
     #[inline]
     pub fn receiving(&self) -> Option<Locked<'_, ReceiveSide>> {
-        let guard = self.shared.receive_lock.lock(Holder::current(process::pid())).ok()?;
+        let (_guard, _held) = locked(&self.shared.receive_lock)?;
         // SAFETY: the guard of this direction is held as long as the reference.
         let state = unsafe { &mut *self.shared.receive.get() };
-        Some(Locked { state, lane: self.lane(), _guard: guard })
+        Some(Locked { state, lane: self.lane(), _guard, _held })
     }
 
     /// Locks the sending direction, as [`Connection::receiving`].
     #[inline]
     pub fn sending(&self) -> Option<Locked<'_, SendSide>> {
-        let guard = self.shared.send_lock.lock(Holder::current(process::pid())).ok()?;
+        let (_guard, _held) = locked(&self.shared.send_lock)?;
         // SAFETY: the guard of this direction is held as long as the reference.
         let state = unsafe { &mut *self.shared.send.get() };
-        Some(Locked { state, lane: self.lane(), _guard: guard })
+        Some(Locked { state, lane: self.lane(), _guard, _held })
     }
 
     /// The lane, for callers that hold a lock of the connection.

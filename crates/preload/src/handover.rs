@@ -355,8 +355,7 @@ pub fn take_over(text: &str) {
         connection.local.fds.fetch_add(1, Ordering::Relaxed);
         table::set(fd, Entry::Connection(place));
         connection.forget_block();
-        let stays_unseen =
-            || connection.phase() != phase::LANED && crate::stdio::are_kept_by_cxx();
+        let stays_unseen = || connection.phase() != phase::LANED && crate::stdio::are_kept_by_cxx();
         match fd {
             0..=2 if stays_unseen() => {}
             0..=2 => crate::stdio::replace(fd),

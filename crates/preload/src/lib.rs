@@ -17,6 +17,7 @@
 //! | `handover`, `stdio` | what survives exec, and the C library's streams over it |
 //! | `sandbox` | processes whose system calls are filtered |
 //! | `signals`, `cancel` | handlers and cancellations that end a call |
+//! | `deferral` | handlers wait until a lock is free |
 //! | `history` | what earlier connections at an address did |
 //! | `control` | the channel to the node daemon |
 //! | `other_end` | which user holds the other end, for `--stats` |
@@ -34,6 +35,7 @@ mod cancel;
 mod connection;
 mod control;
 mod decision;
+mod deferral;
 mod ending;
 mod epoll;
 mod guard;

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
-use crate::sys;
+use crate::{deferral, sys};
 
 /// Linux has signals 1 to 64.
 const SIGNALS: usize = 65;
-/// Set beside a handler whose signal restarts system calls.
-static RESTARTS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+/// The flags that the program's handlers were set with.
+static FLAGS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 /// The program's handlers, for signals whose action is [`counted`].
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 
@@ -61,9 +61,18 @@ impl Watch {
 /// # Safety
 /// Called by the kernel as a signal handler.
 unsafe extern "C-unwind" fn counted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let Some((handler, restarts)) = place(signal) else { return };
+    let Some((handler, flags)) = place(signal) else { return };
+    let flags = flags.load(Ordering::Relaxed);
+    let has = |flag: c_int| flags & flag.unsigned_abs() as usize != 0;
+    // The kernel describes the signal where that is asked for, and takes a handler that is for one
+    // signal away.
+    let info_given = if has(libc::SA_SIGINFO) { info } else { std::ptr::null_mut() };
+    // SAFETY: the kernel's description.
+    if !has(libc::SA_RESETHAND) && unsafe { deferral::puts_off(signal, info_given) } {
+        return;
+    }
     ALL.set(ALL.get().wrapping_add(1));
-    if restarts.load(Ordering::Relaxed) == 0 {
+    if !has(libc::SA_RESTART) {
         INTERRUPTING.set(INTERRUPTING.get().wrapping_add(1));
     }
     let handler = handler.load(Ordering::Relaxed);
@@ -79,7 +88,7 @@ unsafe extern "C-unwind" fn counted(signal: c_int, info: *mut siginfo_t, context
 
 fn place(signal: c_int) -> Option<(&'static AtomicUsize, &'static AtomicUsize)> {
     let signal = usize::try_from(signal).ok()?;
-    Some((HANDLERS.get(signal)?, RESTARTS.get(signal)?))
+    Some((HANDLERS.get(signal)?, FLAGS.get(signal)?))
 }
 
 fn counted_address() -> usize {
@@ -103,11 +112,11 @@ pub fn action(
     former: Option<&mut libc::sigaction>,
     real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int,
 ) -> c_int {
-    let Some((handler, restarts)) = place(signal) else {
+    let Some((handler, flags)) = place(signal) else {
         let former = former.map_or(std::ptr::null_mut(), std::ptr::from_mut);
         return real(action.map_or(std::ptr::null(), std::ptr::from_ref), former);
     };
-    let own = (handler.load(Ordering::Relaxed), restarts.load(Ordering::Relaxed));
+    let own = (handler.load(Ordering::Relaxed), flags.load(Ordering::Relaxed));
     let changed = action.map(|action| {
         let mut changed = *action;
         let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
@@ -115,8 +124,7 @@ pub fn action(
         if handled && !is_fault(signal) && crate::process::is_itself() {
             // Before the kernel may call it.
             handler.store(action.sa_sigaction, Ordering::Relaxed);
-            let restart = usize::from(action.sa_flags & libc::SA_RESTART != 0);
-            restarts.store(restart, Ordering::Relaxed);
+            flags.store(action.sa_flags.unsigned_abs() as usize, Ordering::Relaxed);
             changed.sa_sigaction = counted_address();
         }
         changed
@@ -127,7 +135,7 @@ pub fn action(
     if result != 0 {
         if changed.is_some() {
             handler.store(own.0, Ordering::Relaxed);
-            restarts.store(own.1, Ordering::Relaxed);
+            flags.store(own.1, Ordering::Relaxed);
         }
         return result;
     }

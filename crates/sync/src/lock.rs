@@ -66,6 +66,7 @@ impl SharedLock {
 
     /// Takes the lock if it is free.
     #[inline]
+    #[must_use]
     pub fn try_lock(&self, holder: Holder) -> Option<SharedGuard<'_>> {
         self.word
             .compare_exchange(0, holder.0, Ordering::Acquire, Ordering::Relaxed)
