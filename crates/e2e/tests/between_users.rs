@@ -354,7 +354,7 @@ fn a_spy_finds_nothing() -> Outcome {
     for path in [
         private.display().to_string(),
         private.with_extension("log").display().to_string(),
-        private.with_extension("lock").display().to_string(),
+        format!("{}.lock", private.display()),
         format!("/proc/{pid}/fd"),
         format!("/proc/{pid}/mem"),
         format!("/proc/{}/fd", attacked.shared.node.daemon_pid()),

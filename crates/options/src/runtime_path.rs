@@ -75,7 +75,13 @@ impl ControlSocket {
     /// The log of a daemon that was started in the background, beside its socket.
     #[must_use]
     pub fn log(&self) -> PathBuf {
-        self.path.with_extension("log")
+        if self.path.extension().is_some_and(|extension| extension == "sock") {
+            return self.path.with_extension("log");
+        }
+        // `x.1` and `x.2` may be two sockets.
+        let mut path = self.path.clone().into_os_string();
+        path.push(".log");
+        path.into()
     }
 }
 
@@ -185,5 +191,7 @@ mod tests {
             .expect("a valid name");
         assert_eq!(found.log(), Path::new("/run/weft/default.log"));
         assert_eq!(found.directory(), Path::new("/run/weft"));
+        let other = ControlSocket { path: "/run/weft/x.1".into(), ..found };
+        assert_eq!(other.log(), Path::new("/run/weft/x.1.log"));
     }
 }

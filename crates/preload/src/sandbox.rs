@@ -1,8 +1,8 @@
 //! A filter of system calls (seccomp), which may end the process at a call of the library.
 //!
-//! Behind a filter the library makes none: connections that are on the fabric go back to TCP for
-//! good before, the others are forgotten here, and stay on TCP until this process has ended. Whoever
-//! else holds them may move them then (`sshd` agrees on keys behind a filter).
+//! Behind a filter the library makes none. Connections that are on the fabric go back to TCP for
+//! good before. The others are forgotten here, and stay on TCP until this process has ended, when
+//! whoever else holds them may move them (`sshd` agrees on keys behind a filter).
 
 use crate::arena::{self, phase};
 use crate::connection;

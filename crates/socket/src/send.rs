@@ -117,8 +117,8 @@ impl SendSide {
         self.tcp_bytes += bytes as u64;
     }
 
-    /// Bytes that went to TCP since the connection began, as the kernel counts them, before there is
-    /// a lane: the program may have used the kernel's socket by itself.
+    /// Bytes that went to TCP since the connection began, as the kernel counts them while there is
+    /// no lane: the program may have used the kernel's socket by itself.
     pub fn has_written(&mut self, bytes: u64) {
         assert!(!self.on_lane(), "the lane goes on behind what was counted");
         self.route.set_position(bytes);

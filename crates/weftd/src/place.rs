@@ -24,7 +24,7 @@ impl Place {
     pub fn take(path: &Path) -> anyhow::Result<(Self, Listener)> {
         let directory = path.parent().context("the control socket needs a directory")?;
         make_directory(directory)?;
-        let lock_path = path.with_extension("lock");
+        let lock_path = lock_path(path);
         let lock = File::options()
             .write(true)
             .create(true)
@@ -47,6 +47,13 @@ impl Place {
     }
 }
 
+/// The file that a daemon at `socket` locks: another one for each socket.
+fn lock_path(socket: &Path) -> PathBuf {
+    let mut path = socket.to_owned().into_os_string();
+    path.push(".lock");
+    path.into()
+}
+
 /// A link in place of the lock would have another file made or locked.
 const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
@@ -56,7 +63,7 @@ impl Drop for Place {
         let ours = std::fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if ours {
             let _ = std::fs::remove_file(&self.path);
-            let _ = std::fs::remove_file(self.path.with_extension("lock"));
+            let _ = std::fs::remove_file(lock_path(&self.path));
         }
     }
 }
@@ -104,6 +111,13 @@ mod tests {
         assert!(Place::take(&path).is_err());
         drop(place);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn two_daemons_of_one_directory_lock_what_is_their_own() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let _one = Place::take(&directory.path().join("x.1")).expect("free");
+        let _other = Place::take(&directory.path().join("x.2")).expect("another socket");
     }
 
     #[test]
