@@ -11,6 +11,7 @@ all its descendants, so programs that became daemons are found and killed as wel
 import ctypes
 import enum
 import hashlib
+import itertools
 import os
 import random
 import re
@@ -19,6 +20,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +124,7 @@ class Program:
 
     def __init__(self, shown, process, stdout, stderr, weft):
         self.shown, self.process, self.weft = shown, process, weft
+        self.thread = threading.get_ident()
         self._stdout, self._stderr = stdout, stderr
 
     @property
@@ -149,6 +152,11 @@ class Program:
     def alive(self):
         return self.process.poll() is None
 
+    def remove(self):
+        """Removes what it wrote."""
+        self._stdout.unlink()
+        self._stderr.unlink()
+
     def report(self):
         """All of it, for messages."""
         return (
@@ -170,8 +178,8 @@ class Node:
         self.directory = Path(tempfile.mkdtemp(prefix="weft-matrix-"))
         # Servers that give up root must get to the daemon's socket and to their files.
         self.directory.chmod(0o755)
-        self.statistics = Statistics()
-        self._programs, self._number, self._daemon = [], 0, None
+        self.statistics, self._counting = Statistics(), threading.Lock()
+        self._programs, self._numbers, self._daemon = [], itertools.count(1), None
         self.missing_tables = []
         if mode is not Mode.NEITHER:
             self._start_daemon()
@@ -197,9 +205,9 @@ class Node:
         """Starts a program, under `weft run --stats` or without weft."""
         argv = [str(word) for word in argv]
         command = ([str(self.weft), "run", "--stats", "--"] if weft else []) + argv
-        self._number += 1
-        stdout = self.directory / f"{self._number}.out"
-        stderr = self.directory / f"{self._number}.err"
+        number = next(self._numbers)
+        stdout = self.directory / f"{number}.out"
+        stderr = self.directory / f"{number}.err"
         with open(stdout, "wb") as out, open(stderr, "wb") as err:
             process = subprocess.Popen(
                 command,
@@ -216,6 +224,17 @@ class Node:
         program = Program(" ".join(argv), process, stdout, stderr, weft)
         self._programs.append(program)
         return program
+
+    def discard(self):
+        """Counts what the calling thread's ended programs said, and removes it."""
+        mine = threading.get_ident()
+        for program in list(self._programs):
+            if program.thread == mine and program is not self._daemon and not program.alive():
+                with self._counting:
+                    if program.weft:
+                        self.statistics.add(program.stderr)
+                self._programs.remove(program)
+                program.remove()
 
     def server(self, *argv, port=None, limit=30, **options):
         """Starts a server, under weft in modes `both` and `server`; waits until it listens."""
@@ -323,6 +342,17 @@ class Node:
 
     def remove(self):
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def daemon_pid(self):
+        return self._daemon.pid
+
+    def restart_daemon(self, with_signal, pause):
+        """Ends the daemon, and starts another one after `pause` seconds."""
+        self._daemon.process.send_signal(with_signal)
+        self._daemon.wait(20)
+        time.sleep(pause)
+        self._start_daemon()
 
     def _start_daemon(self):
         self._daemon = self.start(False, self.weft, "daemon")

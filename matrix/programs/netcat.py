@@ -64,7 +64,9 @@ def through_a_program(program, *options):
 
 CASES = [
     Case("socat EXEC", through_a_program("sed s/a/b/"), ("socat", "sed"), share=0.9),
-    Case("socat EXEC, nofork", through_a_program("sed s/a/b/", "nofork"), ("socat", "sed"), share=0.9),
+    Case(
+        "socat EXEC, nofork", through_a_program("sed s/a/b/", "nofork"), ("socat", "sed"), share=0.9
+    ),
     Case("nc, client to server", openbsd(True), ("nc.openbsd",)),
     Case("nc, server to client", openbsd(False), ("nc.openbsd",)),
     Case(

@@ -52,10 +52,10 @@ class Cluster:
     def environment(self):
         return {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "postgres"}
 
-    def pgbench(self, *options, limit=60):
+    def pgbench(self, *options, **started):
         """pgbench as a client; no transaction may fail."""
         client = self.node.client(
-            find("pgbench"), *options, "postgres", env=self.environment(), limit=limit
+            find("pgbench"), *options, "postgres", env=self.environment(), **started
         )
         check("aborted" not in client.stderr, client.report())
         return client

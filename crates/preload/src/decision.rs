@@ -203,9 +203,12 @@ impl Connection {
         user == 0 || !sys::is_alive(user)
     }
 
-    /// Asks the kernel how much went over TCP, which the library did not see all of; false when
-    /// that changes all the time.
-    fn recount(&self, fd: RawFd) -> bool {
+    /// How much went over TCP is known: the kernel is asked where the library did not see all of
+    /// it. False when that changes all the time, or the peer sends no more.
+    fn is_counted(&self, fd: RawFd) -> bool {
+        if !self.has(flag::UNSEEN) {
+            return true;
+        }
         let (Some(receiving), Some(sending)) = (self.receiving(), self.sending()) else {
             return false;
         };
@@ -232,7 +235,9 @@ impl Connection {
         self.shared.decider.store(sys::task(), Ordering::Relaxed);
         let decided = match from {
             // Asked again, since somebody may have begun in between.
-            stays @ (phase::FRESH | phase::PENDING) if !self.is_seen() => stays,
+            stays @ (phase::FRESH | phase::PENDING) if !(self.is_seen() && self.is_counted(fd)) => {
+                stays
+            }
             phase::FRESH => self.ask(fd),
             phase::PENDING => self.ask_again(fd),
             other => other,
@@ -330,9 +335,6 @@ impl Connection {
             self.decline(TcpReason::NotLocal);
             return phase::DECLINED;
         };
-        if self.has(flag::UNSEEN) && !self.recount(fd) {
-            return phase::FRESH;
-        }
         self.set(flag::EARLY, self.outlook() == Outlook::Long);
         let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
         self.shared.inode.store(inode, Ordering::Relaxed);
