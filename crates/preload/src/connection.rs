@@ -5,7 +5,7 @@
 //! it is unmapped under both. Nothing sleeps with a lock held.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -170,6 +170,26 @@ impl Connection {
     }
 }
 
+/// A socket of this process, or of one that it was forked from, had SO_RCVLOWAT above 1: those that
+/// come to be have to be asked.
+static LOW_WATER: AtomicBool = AtomicBool::new(false);
+
+fn low_water(fd: RawFd) -> i32 {
+    sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1)
+}
+
+/// A socket waits for more than one byte.
+pub fn has_low_water() {
+    LOW_WATER.store(true, Ordering::Relaxed);
+}
+
+/// `fd` may have come from another program, which may have made it wait for more than one byte.
+pub fn note_low_water(fd: RawFd) {
+    if low_water(fd) > 1 {
+        has_low_water();
+    }
+}
+
 /// A TCP connection came to be under `fd`; `address` is its place in [`crate::history`], or 0.
 pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     if !table::covers(fd) {
@@ -179,8 +199,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
         Some(connection) => {
             drop_entry(table::set(fd, Entry::Connection(connection.place)));
             // Set before it was connected, or by its listener. Only the kernel waits for so much.
-            let low_water = sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT);
-            if low_water.is_some_and(|bytes| bytes > 1) {
+            if LOW_WATER.load(Ordering::Relaxed) && low_water(fd) > 1 {
                 connection.decline(TcpReason::RawUse);
             }
         }
@@ -221,7 +240,7 @@ fn drop_entry(entry: Entry) {
             }
         }
         Entry::Epoll(number) => epoll::destroyed(number),
-        Entry::None | Entry::Listener | Entry::OtherListener => {}
+        Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::OtherListener => {}
     }
 }
 
@@ -243,7 +262,7 @@ pub fn closing(fd: RawFd) {
             table::set(fd, Entry::None);
             control::withdraw(listener_token(fd));
         }
-        Entry::OtherListener => {
+        Entry::OtherListener | Entry::Unconnected { .. } => {
             table::set(fd, Entry::None);
         }
     }
@@ -277,6 +296,11 @@ pub fn copied(old: RawFd, new: RawFd) {
         }
         Entry::Listener | Entry::OtherListener => {
             table::set(new, entry);
+        }
+        Entry::Unconnected { .. } => {
+            // What one of them sets, the other would not know.
+            table::set(old, Entry::None);
+            made(new);
         }
         Entry::None => made(new),
     }

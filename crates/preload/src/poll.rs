@@ -42,7 +42,7 @@ pub fn concerns(fds: &[pollfd]) -> bool {
         match table::get(entry.fd) {
             Entry::Connection(_) => any |= connection::find(entry.fd).is_some(),
             Entry::Epoll(_) => epoll::watched(entry.fd, None),
-            Entry::None | Entry::Listener | Entry::OtherListener => {}
+            Entry::None | Entry::Unconnected { .. } | Entry::Listener | Entry::OtherListener => {}
         }
     }
     any

@@ -19,6 +19,11 @@ pub enum Entry {
     Connection(u32),
     /// An epoll set: its number.
     Epoll(u32),
+    /// A TCP socket that this process made and nobody else has seen: connected, it is a connection.
+    Unconnected {
+        /// O_NONBLOCK.
+        nonblocking: bool,
+    },
     /// A TCP socket that listens.
     Listener,
     /// A listening socket that is not TCP.
@@ -36,6 +41,7 @@ impl Entry {
             Self::Epoll(number) => 2 << KIND_SHIFT | number,
             Self::Listener => 3 << KIND_SHIFT,
             Self::OtherListener => 4 << KIND_SHIFT,
+            Self::Unconnected { nonblocking } => 5 << KIND_SHIFT | u32::from(nonblocking),
         }
     }
 
@@ -45,6 +51,7 @@ impl Entry {
             2 => Self::Epoll(value & VALUE_MASK),
             3 => Self::Listener,
             4 => Self::OtherListener,
+            5 => Self::Unconnected { nonblocking: value & VALUE_MASK != 0 },
             _ => Self::None,
         }
     }

@@ -109,13 +109,19 @@ pub(super) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int
     result
 }
 
+/// O_NONBLOCK was set or cleared.
+pub(super) fn note_blocking(fd: c_int, nonblocking: bool) {
+    if let Some(connection) = find(fd) {
+        connection.set(flag::NONBLOCKING, nonblocking);
+    } else if matches!(table::get(fd), Entry::Unconnected { .. }) {
+        table::set(fd, Entry::Unconnected { nonblocking });
+    }
+}
+
 fn note_fcntl(fd: c_int, command: c_int, argument: usize, result: c_int) {
     match command {
         libc::F_SETFL if result == 0 => {
-            if let Some(connection) = find(fd) {
-                let on = argument & libc::O_NONBLOCK.unsigned_abs() as usize != 0;
-                connection.set(flag::NONBLOCKING, on);
-            }
+            note_blocking(fd, argument & libc::O_NONBLOCK.unsigned_abs() as usize != 0);
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => note_copy(fd, result),
         _ => {}

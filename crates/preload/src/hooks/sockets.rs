@@ -1,6 +1,6 @@
 //! How connections begin and end: listen, accept, connect, shutdown, options.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
@@ -8,9 +8,10 @@ use rustix::net::{SocketType, ipproto, sockopt};
 use weft_socket::{Origin, Side};
 use weft_wire::stats::TcpReason;
 
+use super::descriptors::note_blocking;
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag, phase};
-use crate::connection::{find, listener_token, made, track};
+use crate::connection::{find, has_low_water, listener_token, made, note_low_water, track};
 use crate::history::Address;
 use crate::real::real;
 use crate::table::{self, Entry};
@@ -47,6 +48,7 @@ fn note_listener(fd: c_int) {
             epoll::forget(connection);
         }
         made(fd);
+        note_low_water(fd);
         // Before the table says so: opening the channel announces all that it knows, and the answer
         // to that would be taken for the one to this packet, which still holds the listener open.
         control::listening(listener_token(fd), fd);
@@ -123,11 +125,18 @@ pub(super) unsafe extern "C-unwind" fn connect(
         // SAFETY: the program's address, which connect(2) just read.
         let family = c_int::from(unsafe { (*address).sa_family });
         let internet = family == libc::AF_INET || family == libc::AF_INET6;
-        if begun && internet && table::get(fd) == Entry::None && is_tcp(fd) {
+        let nonblocking = match table::get(fd) {
+            Entry::Unconnected { nonblocking } if begun && internet => Some(nonblocking),
+            Entry::None if begun && internet && is_tcp(fd) => {
+                note_low_water(fd);
+                Some(sys::is_nonblocking(fd))
+            }
+            _ => None,
+        };
+        if let Some(nonblocking) = nonblocking {
             // SAFETY: as above; no address is longer than the library's own for any.
             let remote = unsafe { bytes_of(address, length) };
-            let place = Address::Remote(remote).place();
-            track(fd, Side::Connected, sys::is_nonblocking(fd), place);
+            track(fd, Side::Connected, nonblocking, Address::Remote(remote).place());
         }
         sys::set_errno(errno);
     }
@@ -137,7 +146,8 @@ pub(super) unsafe extern "C-unwind" fn connect(
 /// `fd` is about to be put into a set. Programs do that with sockets that they connect later, and
 /// the set must know by then whose registration it is.
 pub(super) fn track_unconnected(fd: c_int) {
-    if fd < 0 || table::get(fd) != Entry::None || !process::ready() {
+    let may_be = matches!(table::get(fd), Entry::None | Entry::Unconnected { .. });
+    if fd < 0 || !may_be || !process::ready() {
         return;
     }
     let errno = sys::errno();
@@ -210,7 +220,38 @@ pub(super) unsafe extern "C-unwind" fn socket(
     let fd = real!(socket as fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol),
         else as_int(kernel!(SYS_socket, domain, kind, protocol)));
     made(fd);
+    if fd >= 0 && process::ready() && makes_tcp(fd, domain, kind, protocol) {
+        table::set(fd, Entry::Unconnected { nonblocking: kind & libc::SOCK_NONBLOCK != 0 });
+    }
     fd
+}
+
+/// Whether `fd`, just made so, is a TCP socket. The kernel is asked once for each family: it may be
+/// set up to make MPTCP of what asks for TCP.
+fn makes_tcp(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    const UNKNOWN: u8 = 0;
+    const TCP: u8 = 1;
+    const OTHER: u8 = 2;
+    static FAMILIES: [AtomicU8; 2] = [const { AtomicU8::new(UNKNOWN) }; 2];
+    let family = match domain {
+        libc::AF_INET => &FAMILIES[0],
+        libc::AF_INET6 => &FAMILIES[1],
+        _ => return false,
+    };
+    let is_stream = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == libc::SOCK_STREAM;
+    if !is_stream || !matches!(protocol, 0 | libc::IPPROTO_TCP) {
+        return false;
+    }
+    match family.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let errno = sys::errno();
+            let is_it = is_tcp(fd);
+            sys::set_errno(errno);
+            family.store(if is_it { TCP } else { OTHER }, Ordering::Relaxed);
+            is_it
+        }
+        known => known == TCP,
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -265,11 +306,13 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
         && length as usize >= size_of::<c_int>()
         // SAFETY: the kernel just read a number there.
         && unsafe { value.cast::<c_int>().read_unaligned() } > 1
-        && let Some(connection) = find(fd)
     {
-        // The kernel knows how to wait for so much; the peer follows with what it sends next.
-        connection.set(flag::LOW_WATER, true);
-        connection.sends_by_kernel(fd);
+        has_low_water();
+        if let Some(connection) = find(fd) {
+            // The kernel knows how to wait for so much; the peer follows with what it sends next.
+            connection.set(flag::LOW_WATER, true);
+            connection.sends_by_kernel(fd);
+        }
     }
     let sizes = [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
     if result == 0
@@ -338,14 +381,14 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
             unsafe { *argument.cast::<c_int>() = 0 };
             return 0;
         }
-        if request == libc::FIONBIO && !argument.is_null() {
-            // SAFETY: the program's int, which FIONBIO reads.
-            let on = unsafe { *argument.cast::<c_int>() } != 0;
-            connection.set(flag::NONBLOCKING, on);
-        }
     }
-    real!(ioctl as fn(c_int, c_ulong, *mut c_void) -> c_int, (fd, request, argument),
-        else as_int(kernel!(SYS_ioctl, fd, request, argument)))
+    let result = real!(ioctl as fn(c_int, c_ulong, *mut c_void) -> c_int,
+        (fd, request, argument), else as_int(kernel!(SYS_ioctl, fd, request, argument)));
+    if result == 0 && request == libc::FIONBIO {
+        // SAFETY: the kernel just read an int there.
+        note_blocking(fd, unsafe { argument.cast::<c_int>().read_unaligned() } != 0);
+    }
+    result
 }
 
 /// FIONREAD of a connection with a lane: what is left on TCP and what is on the lane.
