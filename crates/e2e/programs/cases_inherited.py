@@ -27,13 +27,13 @@ def becomes(connection, *words):
     return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def by_lines(warm):
+def by_lines(warm, *words):
     """sed reads and writes by stdio; each line is answered before the next is sent."""
 
     class lines:
         def server(t):
             c = t.accept(warm=warm)
-            ended = becomes(c, "sed", "-u", "s/a/b/")
+            ended = becomes(c, *words)
             c.close()
             t.say(ended())
 
@@ -51,12 +51,48 @@ def by_lines(warm):
 
 
 @case
-class program_answers_line_by_line(by_lines(False)):
+class program_answers_line_by_line(by_lines(False, "sed", "-u", "s/a/b/")):
     pass
 
 
 @case
-class program_answers_line_by_line_in_use(by_lines(None)):
+class program_answers_line_by_line_in_use(by_lines(None, "sed", "-u", "s/a/b/")):
+    pass
+
+
+@case
+class programs_in_a_pipe(by_lines(False, "sh", "-c", "cat | sed -u s/a/b/")):
+    pass
+
+
+def of_wide_characters(warm):
+    """rev reads and writes wide characters, which streams of callbacks have not."""
+
+    class wide:
+        def server(t):
+            c = t.accept(warm=warm)
+            ended = becomes(c, "rev")
+            c.close()
+            t.say(ended())
+
+        def client(t):
+            s = t.connect(warm=warm)
+            for number in range(LINES):
+                s.sendall(line(number))
+            s.shutdown(1)
+            wanted = b"".join(line(number)[-2::-1] + b"\n" for number in range(LINES))
+            t.say(until_end(s) == wanted)
+
+    return wide
+
+
+@case
+class program_of_wide_characters(of_wide_characters(False)):
+    pass
+
+
+@case
+class program_of_wide_characters_in_use(of_wide_characters(None)):
     pass
 
 
@@ -97,10 +133,17 @@ class streams_of_a_program_have_descriptors:
         program = (
             "import ctypes, os; c = ctypes.CDLL(None); c.fileno.argtypes = [ctypes.c_void_p]; "
             "streams = [ctypes.c_void_p.in_dll(c, name) for name in ('stdin', 'stdout')]; "
+            "os.read(0, 100); "
             "os.write(1, repr([c.fileno(stream) for stream in streams]).encode()); "
             "c.printf(b' before'); c.fflush(None); r, w = os.pipe(); os.dup2(w, 1); "
             "c.printf(b'into the pipe'); c.fflush(None); os.dup2(0, 1); "
-            "os.write(1, os.read(r, 100)); c.printf(b' after'); c.exit(0)"
+            "os.write(1, os.read(r, 100)); c.printf(b' after'); c.fflush(None); "
+            "c.freopen.restype = ctypes.c_void_p; "
+            "c.fgets.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]; "
+            "word = ctypes.create_string_buffer(5); "
+            "again = c.freopen(b'/etc/passwd', b'r', streams[0]); "
+            "c.fgets(word, 5, streams[0]); c.printf(b' %s %d', word, again == streams[0].value); "
+            "c.exit(0)"
         )
         ended = becomes(c, sys.executable, "-c", program)
         c.close()
@@ -108,9 +151,8 @@ class streams_of_a_program_have_descriptors:
 
     def client(t):
         s = t.connect(warm=False)
-        s.sendall(b"unread")
-        answer = exactly(s, 32)
-        t.say(answer)
+        s.sendall(b"begin")
+        t.say(until_end(s))
 
 
 @case
@@ -193,7 +235,8 @@ def kills_at(*numbers):
     """A filter that ends the process at calls of these numbers (struct sock_filter)."""
     code = [struct.pack("HBBI", 0x20, 0, 0, 0)]
     for number in numbers:
-        code += [struct.pack("HBBI", 0x15, 0, 1, number), struct.pack("HBBI", 0x06, 0, 0, 0x80000000)]
+        code.append(struct.pack("HBBI", 0x15, 0, 1, number))
+        code.append(struct.pack("HBBI", 0x06, 0, 0, 0x80000000))
     code.append(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000))
     filters = ctypes.create_string_buffer(b"".join(code))
     return filters, struct.pack("HxxxxxxP", len(code), ctypes.addressof(filters))

@@ -109,7 +109,7 @@ fn leaves(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
-    const NAMES: [&str; 35] = [
+    const NAMES: [&str; 36] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -134,6 +134,7 @@ fn leaves(name: &str) -> bool {
         "passed_with_bytes_unread",
         "passed_with_much_unread",
         "program_answers_line_by_line_in_use",
+        "program_of_wide_characters_in_use",
         "program_without_weft_finds_what_was_not_read",
         "reader_pauses_again_and_again",
         "signal_for_an_urgent_byte",
@@ -151,7 +152,7 @@ fn leaves(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, altogether or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 21] = [
+    const NAMES: [&str; 22] = [
         "stdin_and_stdout_of_a_program",
         "stdout_of_a_program_in_the_client",
         "started_by_posix_spawn",
@@ -159,6 +160,7 @@ fn on_tcp(name: &str) -> bool {
         "child_of_vfork_keeps_a_connection_by_its_number",
         "passed_to_another_process",
         "printed_at_exit_by_a_program",
+        "program_of_wide_characters",
         "streams_of_a_program_have_descriptors",
         "low_water_mark_of_a_listener",
         // Nothing is said before the client closes, or while nobody accepted.

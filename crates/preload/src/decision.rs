@@ -18,6 +18,10 @@ use crate::{control, epoll, lanes, log, other_end, process, stats, sys};
 /// One more than the place of the connection that this process waits for in the kernel, 0 for none.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
 
+/// So long a program that starts takes to take a connection over; another one, beside it in a pipe
+/// of the shell, waits for it.
+const STARTING_NS: u64 = 50_000_000;
+
 /// So long a call waits for another thread that asks, before it goes over TCP.
 const DECISION_NS: u64 = 20_000_000;
 
@@ -166,11 +170,15 @@ impl Connection {
     /// From here on this process uses it where the library does not see that, and it stays on TCP
     /// as long. False when it is on its way to a lane, or there, or stays on TCP anyhow.
     pub fn becomes_unseen(&self) -> bool {
-        let user = self.shared.unseen_user.load(Ordering::SeqCst);
-        if user != process::pid() && !self.is_seen() {
-            // Two such users, of whom one may end before the other.
-            self.stay_unless_moved(TcpReason::RawUse);
-            return false;
+        let start = sys::now_ns();
+        let is_mine = || self.shared.unseen_user.load(Ordering::SeqCst) == process::pid();
+        while !is_mine() && !self.is_seen() {
+            if sys::now_ns() - start > STARTING_NS {
+                // Two such users, of whom one may end before the other.
+                self.stay_unless_moved(TcpReason::RawUse);
+                return false;
+            }
+            rustix::thread::sched_yield();
         }
         self.set(flag::UNSEEN, true);
         self.shared.unseen_user.store(process::pid(), Ordering::SeqCst);

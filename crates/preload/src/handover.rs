@@ -23,7 +23,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, flag, phase};
 use crate::table::{self, Entry};
-use crate::{log, process, sys};
+use crate::{characters, log, process, sys};
 
 /// The variable that names the list's descriptor.
 pub const VARIABLE: &str = "WEFT_HANDOVER";
@@ -355,14 +355,15 @@ pub fn take_over(text: &str) {
         connection.local.fds.fetch_add(1, Ordering::Relaxed);
         table::set(fd, Entry::Connection(place));
         connection.forget_block();
-        let stays_unseen = || connection.phase() != phase::LANED && crate::stdio::are_kept_by_cxx();
-        match fd {
-            0..=2 if stays_unseen() => {}
-            0..=2 => crate::stdio::replace(fd),
-            _ => {}
-        }
-        if !(connection.is_standard_stream() && stays_unseen()) {
+        if !connection.is_standard_stream() {
             connection.is_seen_again();
+        } else if !characters::keep_the_streams() {
+            connection.is_seen_again();
+            if fd <= 2 {
+                crate::stdio::replace(fd);
+            }
+        } else if connection.phase() == phase::LANED {
+            connection.goes_back_for_good(fd);
         }
         log::debug!("descriptor {fd} is the former program's connection {place}");
     }

@@ -14,7 +14,8 @@
 //! | `transfer` | reading and writing, blocking or not |
 //! | `standing` | what a connection is ready for, how it ended, who waits for it |
 //! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
-//! | `handover`, `stdio` | what survives exec, and the C library's streams over it |
+//! | `handover` | what survives exec |
+//! | `stdio`, `characters` | the standard streams of a program over a connection |
 //! | `sandbox` | processes whose system calls are filtered |
 //! | `signals`, `cancel` | handlers and cancellations that end a call |
 //! | `deferral` | handlers wait until a lock is free |
@@ -32,6 +33,7 @@
 mod arena;
 mod bells;
 mod cancel;
+mod characters;
 mod connection;
 mod control;
 mod decision;

@@ -80,7 +80,7 @@ declare! {
     preadv2 pwritev2 sendfile sendfile64 splice
     connect accept accept4 listen getpeername shutdown close close_range closefrom
     dup dup2 dup3 fcntl fcntl64 ioctl setsockopt getsockopt
-    fdopen fileno fileno_unlocked vdprintf __vdprintf_chk prctl
+    fdopen fileno fileno_unlocked freopen freopen64 vdprintf __vdprintf_chk prctl
     poll ppoll select pselect epoll_create epoll_create1 epoll_ctl
     epoll_wait epoll_pwait epoll_pwait2
     pthread_cancel

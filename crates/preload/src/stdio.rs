@@ -3,6 +3,7 @@
 //! The C library's own stream would read and write the kernel's socket by internal calls that no
 //! hook sees. A stream made of callbacks (`fopencookie`) reads and writes by way of the hooks.
 
+use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::connection::{closing, find};
 use crate::real::real;
+use crate::sys::Word;
 use crate::transfer::How;
 use crate::{cancel, sys};
 
@@ -54,6 +56,7 @@ unsafe fn open_as(cookie: usize, mode: *const c_char) -> *mut libc::FILE {
 unsafe extern "C" {
     fn ftrylockfile(stream: *mut libc::FILE) -> c_int;
     fn funlockfile(stream: *mut libc::FILE);
+    fn __fpurge(stream: *mut libc::FILE);
     static mut stdin: *mut libc::FILE;
     static mut stdout: *mut libc::FILE;
     static mut stderr: *mut libc::FILE;
@@ -110,13 +113,45 @@ pub fn replace(fd: RawFd) {
     }
 }
 
-/// The streams of C++ were made already, over those of the C library, which they keep: its library
-/// makes them by itself since GCC 13, before that the program does.
-pub fn are_kept_by_cxx() -> bool {
-    // SAFETY: the name is a C string.
-    let cout = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_ZSt4cout".as_ptr()) };
-    // SAFETY: std::cout, which is larger than a pointer, zeroed until it is made.
-    !cout.is_null() && unsafe { cout.cast::<usize>().read_volatile() } != 0
+/// C's `freopen` of our stream over descriptor `fd`, which the C library could not: it goes on over
+/// the file at `path`. `None` where the stream is for the other direction.
+///
+/// # Safety
+/// `path` and `mode` are C strings, and `stream` is ours.
+pub unsafe fn reopen(
+    fd: RawFd,
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut libc::FILE,
+) -> Option<*mut libc::FILE> {
+    // SAFETY: the caller's promise.
+    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    let flags = match (mode.first(), fd) {
+        (Some(b'r'), 0) => libc::O_RDONLY,
+        (Some(b'w'), 1 | 2) => libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC,
+        (Some(b'a'), 1 | 2) => libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND,
+        _ => return None,
+    };
+    // SAFETY: a stream that is open; what was read ahead belongs to the former file.
+    unsafe {
+        libc::fflush(stream);
+        __fpurge(stream);
+        libc::clearerr(stream);
+    }
+    // SAFETY: the caller's promise; a new descriptor is made.
+    let opened = unsafe {
+        sys::raw(libc::SYS_openat, [libc::AT_FDCWD.word(), path.word(), flags.word(), 0o666, 0, 0])
+    };
+    let Ok(new) = usize::try_from(sys::c_result(opened)) else {
+        return Some(std::ptr::null_mut());
+    };
+    closing(fd);
+    // SAFETY: numbers of descriptors alone, of which the first is ours.
+    unsafe {
+        sys::raw(libc::SYS_dup3, [new, fd.word(), 0, 0, 0, 0]);
+        sys::raw(libc::SYS_close, [new, 0, 0, 0, 0, 0]);
+    }
+    Some(stream)
 }
 
 fn descriptor(cookie: *mut c_void) -> RawFd {

@@ -181,6 +181,34 @@ macro_rules! asks_descriptor {
 
 asks_descriptor! { fileno fileno_unlocked }
 
+/// Declares hooks for calls that put a file behind a stream.
+macro_rules! reopens {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name(
+                path: *const c_char,
+                mode: *const c_char,
+                stream: *mut libc::FILE,
+            ) -> *mut libc::FILE {
+                if let Some(fd) = crate::stdio::descriptor_of(stream)
+                    && !path.is_null()
+                    && !mode.is_null()
+                    // SAFETY: the program's strings, as freopen(3) demands.
+                    && let Some(stream) = unsafe { crate::stdio::reopen(fd, path, mode, stream) }
+                {
+                    return stream;
+                }
+                real!($name as
+                    fn(*const c_char, *const c_char, *mut libc::FILE) -> *mut libc::FILE,
+                    (path, mode, stream), else std::ptr::null_mut())
+            }
+        )*
+    };
+}
+
+reopens! { freopen freopen64 }
+
 /// Declares hooks for calls that make one descriptor: its number is new.
 macro_rules! makes_descriptor {
     ($($name:ident($($argument:ident: $type:ty),*) $fallback:expr;)*) => {
