@@ -40,7 +40,7 @@ unsafe extern "C" fn look_at_first(
     found: *mut c_void,
 ) -> c_int {
     // SAFETY: the loader describes an object that is loaded, and `found` is the caller's.
-    unsafe { *found.cast::<bool>() = names(&*info).is_some_and(|names| has_wide(names)) };
+    unsafe { *found.cast::<bool>() = names(&*info).is_some_and(has_wide) };
     1
 }
 
