@@ -3,7 +3,8 @@
 
 For each size and direction, with a reply and without, the two are measured in turns; the ratio is the
 median of the turns' ratios, beside its quartiles. Servers stay the same for all turns, so that they
-know by then how long their connections live. apache2 with ab (Debian's) is measured the same way.
+know by then how long their connections live. apache2 and nginx with ab and wrk (Debian's) are measured
+the same way, without keep-alive.
 
     bench/lifetimes.py                   everything, as a table
     bench/lifetimes.py --turns 21        narrower intervals
@@ -26,17 +27,33 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = [1 << 10, 14 << 10, 100 << 10, 1 << 20, 10 << 20, 100 << 20, 1 << 30]
 SECONDS = 0.3
-HTTPD = """
-ServerRoot {place}
-Listen 127.0.0.1:{port}
+APACHE = """
+ServerRoot %(place)s
+Listen 127.0.0.1:%(port)d
 LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so
 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
-User {user}
-PidFile {place}/httpd.{port}.pid
-DocumentRoot {place}/files
-ErrorLog {place}/error.log
+User www-data
+PidFile %(place)s/httpd.%(port)d.pid
+DocumentRoot %(place)s/files
+ErrorLog %(place)s/error.log
 ServerName here
 """
+NGINX = """
+daemon off;
+worker_processes 2;
+pid %(place)s/nginx.%(port)d.pid;
+error_log %(place)s/nginx.log;
+events {}
+http {
+    access_log off;
+    sendfile on;
+    server { listen 127.0.0.1:%(port)d; root %(place)s/files; }
+}
+"""
+SERVERS = {
+    "apache2": (APACHE, ("-DFOREGROUND", "-f", "%(file)s")),
+    "nginx": (NGINX, ("-p", "%(place)s", "-c", "%(file)s")),
+}
 
 
 def free_port():
@@ -139,39 +156,59 @@ def sockets(bench, only, turns):
                 yield name, bench.compare(measure, turns)
 
 
-def apache(bench, only, turns):
-    if not (shutil.which("apache2") and shutil.which("ab")):
-        print("apache2 and ab are not installed: not measured", file=sys.stderr)
-        return
+def ab(bench, is_weft, url, count):
+    """Requests a second, of `count` of them."""
+    printed = bench.run(["ab", "-q", "-c", "4", "-n", str(count or 20), url], is_weft)
+    words = [line.split() for line in printed.splitlines()]
+    failed = [line[2] for line in words if line[:2] == ["Failed", "requests:"]]
+    if failed != ["0"]:
+        sys.exit(f"{url}: {failed} requests failed")
+    rate = next(float(line[3]) for line in words if line[:1] == ["Requests"])
+    return max(8, int(rate * SECONDS)) if count is None else rate
+
+
+def wrk(bench, is_weft, url, _count):
+    """Requests a second, for a second."""
+    words = ["wrk", "-t1", "-c4", "-d1s", "-H", "Connection: close", url]
+    printed = bench.run(words, is_weft)
+    # wrk counts the server's end of a connection as an error of reading, and is told so here alone.
+    if "Non-2xx" in printed:
+        sys.exit(f"{url}: {printed}")
+    return float(printed.split("Requests/sec:")[1].split()[0])
+
+
+def web(bench, only, turns):
+    """apache2 and nginx, asked by ab and wrk without keep-alive."""
     files = bench.place / "files"
     files.mkdir()
     sizes = SIZES[:5]
     for size in sizes:
         (files / str(size)).write_bytes(os.urandom(size))
     bench.place.chmod(0o755)
-    ports = [free_port() for _ in range(2)]
-    for is_weft, port in enumerate(ports):
-        text = HTTPD.format(place=bench.place, port=port, user="www-data")
-        configuration = bench.place / f"httpd.{port}.conf"
-        configuration.write_text(text)
-        bench.start(["apache2", "-DFOREGROUND", "-f", str(configuration)], port, bool(is_weft))
-    for size in sizes:
-        name = f"apache2, ab -c 4, {name_of(size)}"
-        if only and not any(word in name for word in only):
+    for server, (text, command) in SERVERS.items():
+        if not shutil.which(server):
+            print(f"{server} is not installed: not measured", file=sys.stderr)
             continue
+        ports = [free_port() for _ in range(2)]
+        for is_weft, port in enumerate(ports):
+            configuration = bench.place / f"{server}.{port}.conf"
+            configuration.write_text(text % {"place": bench.place, "port": port})
+            words = [word % {"place": bench.place, "file": configuration} for word in command]
+            bench.start([server, *words], port, bool(is_weft))
+        for client in (ab, wrk):
+            if not shutil.which(client.__name__):
+                print(f"{client.__name__} is not installed: not measured", file=sys.stderr)
+                continue
+            for size in sizes:
+                name = f"{server}, {client.__name__} -c 4, {name_of(size)}"
+                if only and not any(word in name for word in only):
+                    continue
 
-        def measure(is_weft, count):
-            url = f"http://127.0.0.1:{ports[is_weft]}/{size}"
-            many = ["-n", str(count or 20)]
-            printed = bench.run(["ab", "-q", "-c", "4", *many, url], is_weft)
-            words = [line.split() for line in printed.splitlines()]
-            failed = [line[2] for line in words if line[:2] == ["Failed", "requests:"]]
-            if failed != ["0"]:
-                sys.exit(f"{name}: {failed} requests failed")
-            rate = next(float(line[3]) for line in words if line[:1] == ["Requests"])
-            return max(8, int(rate * SECONDS)) if count is None else rate
+                def measure(is_weft, count):
+                    url = f"http://127.0.0.1:{ports[is_weft]}/{size}"
+                    return client(bench, is_weft, url, count)
 
-        yield name, bench.compare(measure, turns)
+                yield name, bench.compare(measure, turns)
 
 
 def main():
@@ -189,7 +226,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="weft-lifetimes-") as place:
         bench = Bench(arguments.weft.resolve(), Path(place))
         try:
-            for part in (sockets, apache):
+            for part in (sockets, web):
                 for name, row in part(bench, arguments.only, arguments.turns):
                     rows[name] = row
                     if not arguments.json:

@@ -248,12 +248,19 @@ class Day:
         while not self.over.wait(chance.uniform(*KILL_EVERY)):
             victim = self.services.victim(chance)
             self.over.wait(chance.uniform(0, 1))
-            for pid in [*harness.descendants(victim.pid), victim.pid]:
+            children = harness.descendants(victim.pid)
+            for pid in (*children, victim.pid):
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
             victim.wait(10)
+            for pid in children:
+                try:
+                    # They have lost their parent, and are ours.
+                    os.waitpid(pid, 0)
+                except ChildProcessError:
+                    pass
             self.kills += 1
             self.node.discard()
 

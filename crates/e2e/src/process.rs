@@ -212,12 +212,26 @@ pub fn free_port() -> u16 {
 /// True when some socket of this host listens at TCP `port`.
 #[must_use]
 pub fn listens(port: u16) -> bool {
+    is_in_state(port, &["0A"])
+}
+
+/// Waits until no connection that was accepted at TCP `port` is open, ten seconds at most: a server
+/// that is ended by a signal has counted its connections by then.
+pub fn await_closed(port: u16) {
+    let start = Instant::now();
+    while is_in_state(port, &["01", "08"]) && start.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Some socket of this host at local TCP `port` is in one of the kernel's states.
+fn is_in_state(port: u16, states: &[&str]) -> bool {
     let wanted = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
         read(Path::new(path)).lines().any(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
             fields.get(1).is_some_and(|local| local.ends_with(&wanted))
-                && fields.get(3) == Some(&"0A")
+                && fields.get(3).is_some_and(|state| states.contains(state))
         })
     })
 }

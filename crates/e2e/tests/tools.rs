@@ -133,6 +133,7 @@ fn sockperf(under: Under, test: &str) -> Outcome {
     let word = if test == "throughput" { "Message Rate" } else { "Latency is" };
     assert!(client.stdout.contains(word), "{}", client.report());
     assert!(!client.stdout.contains("dropped messages = 1"), "{}", client.report());
+    process::await_closed(port.parse().expect("a number"));
     let server = server.stop();
     match under {
         Under::Both => {
