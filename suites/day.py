@@ -45,7 +45,7 @@ PACKAGES = (
 SAMPLE_EVERY = 5
 RESTART_EVERY = (15, 45)
 KILL_EVERY = (4, 12)
-# What a service may have more in the last quarter than in the second: of memory a part and some
+# A service may have so much more in the last quarter than in the second: of memory a part and some
 # megabytes, since allocators and caches fill slowly, of descriptors some that are in use just then.
 MEMORY_PART, MEMORY_BYTES, DESCRIPTORS = 0.1, 8 << 20, 12
 
@@ -117,7 +117,7 @@ class Services:
         client = self.node.client(find("mariadb"), "--no-defaults", *words, user=user)
         return client.stdout.strip()
 
-    # What short clients do; each is given its user and a source of chance.
+    # Short clients do one of these; each is given its user and a source of chance.
 
     def fetch(self, user, chance):
         port = chance.choice((self.web, f"http://127.0.0.1:{self.python}"))

@@ -100,7 +100,7 @@ def commands(node):
 def forwarded(node):
     """A port forwarded through the connection: ssh and sshd are client and server of others too."""
     server, config = start(node)
-    source, digest = node.random_file("www/file", 20_000_000)
+    source, digest = node.random_file("www/file", 100_000_000)
     web, port = free_port(), free_port()
     node.server(
         python(), "-m", "http.server", "-b", "127.0.0.1", "-d", source.parent, web, port=web

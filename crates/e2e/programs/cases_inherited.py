@@ -17,6 +17,21 @@ def line(number):
     return b"%06d " % number + b"a" * 3_000 + b"\n"
 
 
+def exchange_lines(t, s):
+    """A client's lines, each compared with what comes back, and the end."""
+    for number in range(LINES):
+        s.sendall(line(number))
+        assert exactly(s, len(line(number))) == line(number), number
+    s.shutdown(1)
+    t.say(until_end(s))
+
+
+def echo_all(c):
+    while part := c.recv(4_000):
+        c.sendall(part)
+    c.close()
+
+
 def becomes(connection, *words):
     """A child that is a program, with the connection as its standard streams."""
     child = os.fork()
@@ -174,11 +189,7 @@ class program_is_started_by_a_program:
         s = t.connect(warm=False)
         s.sendall(b"hello")
         t.say(exactly(s, 5))
-        for number in range(LINES):
-            s.sendall(line(number))
-            assert exactly(s, len(line(number))) == line(number), number
-        s.shutdown(1)
-        t.say(until_end(s))
+        exchange_lines(t, s)
 
 
 @case
@@ -195,28 +206,20 @@ class stdin_of_the_server_itself_for_a_while:
         LIBC.fgets(word, 7, stdin)
         os.dup2(kept, 0)
         t.say(word.value)
-        while part := c.recv(4_000):
-            c.sendall(part)
-        c.close()
+        echo_all(c)
 
     def client(t):
         s = t.connect(warm=False)
         s.sendall(b"by it\n" + line(0))
         assert exactly(s, len(line(0))) == line(0)
-        for number in range(LINES):
-            s.sendall(line(number))
-            assert exactly(s, len(line(number))) == line(number), number
-        s.shutdown(1)
-        t.say(until_end(s))
+        exchange_lines(t, s)
 
 
 @case
 class program_holds_a_connection_that_it_does_not_use:
     def server(t):
         c = t.accept(warm=False)
-        while part := c.recv(10_000):
-            c.sendall(part)
-        c.close()
+        echo_all(c)
 
     def client(t):
         s = t.connect(warm=False)
@@ -260,20 +263,14 @@ def behind_a_filter(warm):
                     os.write(c.fileno(), os.read(c.fileno(), 100))
                 os._exit(0)
             t.say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-            while part := c.recv(10_000):
-                c.sendall(part)
-            c.close()
+            echo_all(c)
 
         def client(t):
             s = t.connect(warm=warm)
             for number in range(30):
                 s.sendall(b"%06d" % number)
                 assert exactly(s, 6) == b"%06d" % number
-            for number in range(LINES):
-                s.sendall(line(number))
-                assert exactly(s, len(line(number))) == line(number), number
-            s.shutdown(1)
-            t.say(until_end(s))
+            exchange_lines(t, s)
 
     return filtered
 

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use libc::{Elf64_Phdr, c_int, dl_phdr_info, size_t};
 
-/// What names of functions for streams of wide characters have in them.
+/// Parts of the names of all functions for streams of wide characters.
 const WIDE: [&str; 8] =
     ["getwc", "getws", "putwc", "putws", "fwide", "wprintf", "wscanf", "ungetwc"];
 

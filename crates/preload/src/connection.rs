@@ -298,7 +298,7 @@ pub fn copied(old: RawFd, new: RawFd) {
             table::set(new, entry);
         }
         Entry::Unconnected { .. } => {
-            // What one of them sets, the other would not know.
+            // O_NONBLOCK set by one number holds for both: the kernel is asked at connect.
             table::set(old, Entry::None);
             made(new);
         }

@@ -27,7 +27,7 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// What a thread and its handlers count. Zeroed memory is nothing.
+/// Counts of a thread and its handlers. Zeroed memory is their beginning.
 #[repr(C)]
 struct Counts {
     /// Locks that it holds, or is about to take.
@@ -158,7 +158,7 @@ fn next() -> Option<Signal> {
     let sent = counts.sent.load(Ordering::Relaxed);
     let signal = (sent != counts.put_off.load(Ordering::Relaxed)).then(|| {
         let place = (sent % PUT_OFF_MAX) as usize;
-        // SAFETY: it was written before it was counted as put off, and is not sent yet.
+        // SAFETY: the handlers that count and write places have returned, and it is not sent yet.
         let signal = SIGNALS.with(|signals| unsafe { (*signals.get())[place].assume_init() });
         counts.sent.store(sent.wrapping_add(1), Ordering::Relaxed);
         signal

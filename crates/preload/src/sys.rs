@@ -337,9 +337,9 @@ pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
 
 /// Where both directions of a connection stand, in bytes since its beginning.
 pub struct TcpPosition {
-    /// What this end wrote.
+    /// Bytes that this end wrote.
     pub written: u64,
-    /// What this end took.
+    /// Bytes that this end took.
     pub taken: u64,
 }
 
@@ -370,7 +370,7 @@ struct TcpCounts {
     received: u64,
 }
 
-/// What `TCP_INFO` says.
+/// The counts of `TCP_INFO`.
 fn tcp_counts(fd: RawFd) -> Option<TcpCounts> {
     // Places in `struct tcp_info` of linux/tcp.h.
     const RECEIVED: usize = 128;
