@@ -421,6 +421,8 @@ fn a_daemon_without_descriptors_waits_for_some() -> Outcome {
     assert!(log.contains("programs wait to be accepted"), "{log}");
     assert!(log.lines().count() < 20, "{} lines: {log}", log.lines().count());
     limit("20000");
+    // It answers once it has accepted those that waited before.
+    let _answered = attacked.shared.node.status();
     attacked.others_go_on(OTHER);
     attacked.ends();
     Ok(())

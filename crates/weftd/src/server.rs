@@ -35,8 +35,9 @@ const LISTENER: u64 = 0;
 const SIGNAL: u64 = 1;
 /// Programs accepted before signals get their turn.
 const ACCEPTS_A_TURN: usize = 64;
-/// So long nobody is accepted after the daemon ran out of descriptors.
-const GATE_SHUT: Duration = Duration::from_millis(100);
+/// So long nobody is accepted after the daemon ran out of descriptors. Programs wait 0.1 s for its
+/// greeting, and one that comes amid this time must not take the daemon for dead.
+const GATE_SHUT: Duration = Duration::from_millis(20);
 /// Descriptors that are kept for the daemon's own use.
 const DESCRIPTORS_OWN: usize = 256;
 
