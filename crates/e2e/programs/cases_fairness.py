@@ -8,7 +8,7 @@ import threading
 import time
 
 from cases_readiness import shown, told, told_in_time
-from semantics import case, exactly
+from semantics import away, case, exactly
 
 ROUNDS = 300
 # Of so many rounds, how many each of three descriptors must be told in.
@@ -225,6 +225,7 @@ def shuts_beside(peer):
                 what_polls_say(t, s, edges)
             t.attempt("again", s.shutdown, socket.SHUT_RDWR)
             t.attempt("recv", s.recv, 1)
+            time.sleep(away(0) if peer is stopped else 0)
             os.kill(number, signal.SIGCONT)
             t.sync()
 
@@ -232,7 +233,7 @@ def shuts_beside(peer):
 
 
 def sleeps(t):
-    time.sleep(0.3)
+    time.sleep(away(0.3))
 
 
 def stopped(t):
@@ -240,7 +241,7 @@ def stopped(t):
 
 
 def computes(t):
-    deadline = time.monotonic() + 0.3
+    deadline = time.monotonic() + away(0.3)
     while time.monotonic() < deadline:
         pass
 

@@ -14,7 +14,7 @@ import termios
 import threading
 import time
 
-from semantics import case, exactly, pattern, until_end, without_weft
+from semantics import away, case, exactly, pattern, until_end, without_weft
 
 SO_ZEROCOPY, MSG_ZEROCOPY, SO_EE_ORIGIN_ZEROCOPY = 60, 0x4000000, 5
 SIOCATMARK = 0x8905
@@ -504,7 +504,7 @@ def passes_beside(peer, is_under_weft):
             time.sleep(0.05)
             t.attempt("passed", socket.send_fds, ours, [b"x"], [c.fileno()])
             c.close()
-            time.sleep(0.1)
+            time.sleep(away(0.1) if peer == "is_stopped" else 0.1)
             os.kill(peer_number, signal.SIGCONT)
             t.sync()
             t.say(program.communicate()[0])
@@ -514,9 +514,9 @@ def passes_beside(peer, is_under_weft):
             t.hear()
             t.tell(os.getpid())
             t.sync()
-            deadline = time.monotonic() + 1.2
+            deadline = time.monotonic() + away(1.2)
             if peer == "sleeps":
-                time.sleep(1.2)
+                time.sleep(away(1.2))
             elif peer == "computes":
                 while time.monotonic() < deadline:
                     pass

@@ -18,6 +18,13 @@ import time
 
 CASES = {}
 WAIT = 10
+# So long a peer that is away stays away at least, in seconds.
+AWAY = float(os.environ.get("WEFT_E2E_AWAY", "0"))
+
+
+def away(usually):
+    """For how many seconds a peer is away."""
+    return max(usually, AWAY)
 
 
 def case(name_or_class):
@@ -43,7 +50,7 @@ class Side:
                     if time.monotonic() > deadline:
                         raise
                     time.sleep(0.002)
-        self.control.settimeout(8)
+        self.control.settimeout(8 + AWAY)
         self.reader, self.writer = self.control.makefile("r"), self.control.makefile("w")
 
     def say(self, *words):
@@ -172,7 +179,7 @@ def main():
         print("\n".join(CASES))
         return
     name, role, place = sys.argv[1:4]
-    signal.alarm(20)
+    signal.alarm(20 + int(AWAY))
     control = place
     if role == "server":
         control = socket.socket(socket.AF_UNIX)

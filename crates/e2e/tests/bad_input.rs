@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use weft_e2e::exchange::exchange;
-use weft_e2e::{Case, Ended, Node, Outcome, Skip, cases, process, program, suite};
+use weft_e2e::{Case, Ended, Node, Outcome, Skip, as_usual, cases, process, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         a_go_program_inherits_a_connection_in_use,
         an_unwritable_directory_of_the_daemon_costs_the_fabric_only,
         a_switched_off_fabric_is_tcp,
+        use_that_is_not_seen_is_told_as_the_reason,
     ];
     for manner in ["version", "silent", "noise", "closes"] {
         let name = format!("a_false_daemon_costs_the_fabric_only_{manner}");
@@ -346,5 +347,50 @@ fn an_unwritable_directory_of_the_daemon_costs_the_fabric_only() -> Outcome {
     client.statistics().assert_all_tcp(1);
     assert!(client.stderr.contains("can be written by others"), "{}", client.report());
     assert!(client.stderr.contains("plain tcp"), "{}", client.report());
+    Ok(())
+}
+
+/// Reads a connection through the C library's own stream.
+const STREAM_SERVER: &str = "
+import ctypes, os, socket
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+connection = listener.accept()[0]
+os.dup2(connection.fileno(), 0)
+connection.close()
+library, buffer = ctypes.CDLL(None), ctypes.create_string_buffer(65536)
+stdin = ctypes.c_void_p.in_dll(library, 'stdin')
+while library.fread(buffer, 1, 65536, stdin):
+    pass
+os.close(0)
+";
+
+const STREAM_CLIENT: &str = "
+import socket, sys
+connection = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+connection.sendall(bytes(20_000_000))
+connection.shutdown(socket.SHUT_WR)
+assert connection.recv(1) == b''
+";
+
+fn use_that_is_not_seen_is_told_as_the_reason() -> Outcome {
+    let (node, python) = (Node::new(), program::python()?);
+    let side = |words: &[&str]| {
+        let mut command = node.program(true, &python);
+        command.arg("-c").args(words);
+        as_usual(&mut command);
+        node.start(command)
+    };
+    let mut server = side(&[STREAM_SERVER]);
+    server.await_output("\n");
+    let client = side(&[STREAM_CLIENT, server.stdout().trim()]).wait(LIMIT).success();
+    for (ended, reason) in [
+        (client, "the other end is under weft and did not ask to move"),
+        (server.wait(LIMIT).success(), "the C library's streams"),
+    ] {
+        let statistics = ended.statistics();
+        statistics.assert_all_tcp(1);
+        assert!(statistics.reasons.iter().any(|(_, why)| why.contains(reason)), "{statistics:?}");
+    }
     Ok(())
 }

@@ -11,12 +11,22 @@ use std::time::Duration;
 
 use weft_e2e::{Case, Ended, Node, Outcome, Statistics, as_usual, program, suite};
 
+/// For each run of a case, beside the time that its peer is away.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Runs of a case.
+const RUNS: u32 = 6;
+
+/// So long a peer that is away stays away at least (`WEFT_E2E_AWAY`).
+fn away() -> Duration {
+    Duration::from_secs(weft_e2e::setting("WEFT_E2E_AWAY", 0))
+}
 
 fn main() -> ExitCode {
     let cases = match names() {
         Ok(names) => {
-            names.into_iter().map(|name| Case::new(name.clone(), move || compare(&name))).collect()
+            let limit = Duration::from_secs(90) + RUNS * away();
+            let case = |name: String| Case::new(name.clone(), move || compare(&name)).within(limit);
+            names.into_iter().map(case).collect()
         }
         Err(skip) => vec![Case::new("semantics", move || Err(skip.clone()))],
     };
@@ -199,6 +209,7 @@ fn run(node: &Node, name: &str, how: How) -> Result<(Ended, Ended), weft_e2e::Sk
         node.start(command)
     };
     let (server, client) = (side("server"), side("client"));
-    let client = client.wait(LIMIT);
-    Ok((server.wait(LIMIT), client))
+    let limit = LIMIT + away();
+    let client = client.wait(limit);
+    Ok((server.wait(limit), client))
 }

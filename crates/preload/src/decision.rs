@@ -536,6 +536,15 @@ impl Connection {
     /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
     /// direction, say, its bells could not ring.
     pub fn stay_unless_moved(&self, reason: TcpReason) {
+        self.stay_in_phase(|_| reason);
+    }
+
+    /// The same where the connection ends as it is.
+    pub fn stay_at_its_end(&self, fd: RawFd) {
+        self.stay_in_phase(|phase| self.why_still_on_tcp(fd, phase));
+    }
+
+    fn stay_in_phase(&self, reason: impl Fn(u32) -> TcpReason) {
         for from in [phase::FRESH, phase::PENDING] {
             let declined = self.shared.phase.compare_exchange(
                 from,
@@ -544,7 +553,7 @@ impl Connection {
                 Ordering::Acquire,
             );
             if declined.is_ok() {
-                self.count_on_tcp(reason);
+                self.count_on_tcp(reason(from));
                 if from == phase::PENDING {
                     control::withdraw(self.token());
                 }

@@ -78,7 +78,10 @@ impl Connection {
                 }
                 // It had a lane before and gave it back.
                 if !self.has(flag::COUNTED) {
-                    self.count_on_tcp(self.why_still_on_tcp(waiting));
+                    self.count_on_tcp(self.why_still_on_tcp(fd, waiting));
+                }
+                if self.has(flag::UNSEEN) && stats::are_read() {
+                    self.count_kernel_bytes(fd);
                 }
             }
             phase::LANED => {
@@ -97,10 +100,15 @@ impl Connection {
         }
     }
 
-    fn why_still_on_tcp(&self, phase: u32) -> TcpReason {
+    /// The reason of a connection without a lane that ends, or shuts down, in `phase`.
+    pub fn why_still_on_tcp(&self, fd: RawFd, phase: u32) -> TcpReason {
         match (phase, self.side()) {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
             (phase::PENDING, Side::Accepted) => TcpReason::PeerNotWeft,
+            (phase::PENDING, Side::Connected) if self.done().is_past_doubt() => {
+                TcpReason::PeerUnseen
+            }
+            (phase::FRESH, _) if self.has(flag::UNSEEN) && moved_much(fd) => TcpReason::Unseen,
             _ => TcpReason::ShortLived,
         }
     }
@@ -179,6 +187,12 @@ pub fn close_all() {
             }
         }
     }
+}
+
+/// More went over the kernel's socket than a connection carries before it moves.
+fn moved_much(fd: RawFd) -> bool {
+    let much = process::settings().switch_bytes;
+    sys::tcp_bytes(fd).is_some_and(|(sent, received)| sent + received >= much)
 }
 
 /// SO_LINGER with time 0: close is an abort.

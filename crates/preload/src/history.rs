@@ -78,7 +78,7 @@ pub fn turns_on_lane(sending: &SendSide, receiving: &ReceiveSide) -> u64 {
 
 impl Connection {
     /// What it has done so far, over TCP and over a lane.
-    fn done(&self) -> Done {
+    pub fn done(&self) -> Done {
         let calls = u64::from(self.shared.calls.load(Ordering::Relaxed));
         let writes = u64::from(self.shared.writes.load(Ordering::Relaxed));
         let bytes = self.shared.moved.load(Ordering::Relaxed);

@@ -32,6 +32,14 @@ const TURNS_WORTH: u64 = 16;
 /// So many bytes to come do.
 const BYTES_WORTH: u64 = 5 << 19;
 
+impl Done {
+    /// So much that an end has asked for a lane by now, whatever it expected, if it sees all of it.
+    #[must_use]
+    pub const fn is_past_doubt(self) -> bool {
+        self.turns >= 6 * TURNS_WORTH || self.bytes >= 6 * BYTES_WORTH
+    }
+}
+
 /// What is remembered of an address, in a word: turns above, KiB below, and 0 for nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record(u64);
@@ -133,6 +141,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn past_doubt_it_was_once_not_expected_to_be_short(word: u64, small: bool) {
+            let word = if small { word & (KNOWN | 63 << 32 | 0x3fff) } else { word };
+            for done in [
+                Done { turns: 6 * TURNS_WORTH, bytes: 0 },
+                Done { turns: 0, bytes: 6 * BYTES_WORTH },
+            ] {
+                prop_assert!(done.is_past_doubt());
+                let outlooks = [Done::default(), done].map(|done| Record::of(word).outlook(done));
+                prop_assert_ne!(outlooks, [Outlook::Short; 2]);
+            }
+        }
+
         #[test]
         fn any_word_and_any_connection_are_taken(word: u64, turns: u64, bytes: u64) {
             let (turns, bytes) = (turns >> 2, bytes >> 2);

@@ -29,7 +29,7 @@ pub const BYTES: usize = 4096;
 /// What counter [`MAGIC_INDEX`] holds: `weftstat`.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"weftstat");
 /// What counter [`VERSION_INDEX`] holds.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Place of the magic.
 pub const MAGIC_INDEX: usize = 0;
@@ -52,7 +52,7 @@ pub const PROCESSES: usize = 8;
 /// The first of the counters of [`TcpReason`]s.
 pub const REASONS: usize = 9;
 /// Places kept for reasons; those without a name stay zero.
-pub const REASON_PLACES: usize = 16;
+pub const REASON_PLACES: usize = 32;
 /// Bytes received over the fabric that came straight from the writer's memory.
 pub const BYTES_PULLED: usize = REASONS + REASON_PLACES;
 /// Counters in use, from 0.
@@ -93,11 +93,15 @@ pub enum TcpReason {
     DaemonNotTrusted = 14,
     /// The other end is of another user, whom the own user's daemon does not serve.
     OtherUser = 15,
+    /// Several processes used it, or the library did not see all of its use.
+    Unseen = 16,
+    /// The other end is under weft, and did not ask for the fabric.
+    PeerUnseen = 17,
 }
 
 impl TcpReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::PeerNotWeft,
         Self::NoDaemon,
         Self::DaemonLost,
@@ -114,6 +118,8 @@ impl TcpReason {
         Self::Other,
         Self::DaemonNotTrusted,
         Self::OtherUser,
+        Self::Unseen,
+        Self::PeerUnseen,
     ];
 
     /// Its place in the block.
@@ -142,6 +148,8 @@ impl TcpReason {
             Self::Other => "other",
             Self::DaemonNotTrusted => "daemon_not_trusted",
             Self::OtherUser => "other_user",
+            Self::Unseen => "unseen",
+            Self::PeerUnseen => "peer_unseen",
         }
     }
 
@@ -167,6 +175,13 @@ impl TcpReason {
             Self::OtherUser => {
                 "the other end belongs to another user, and each has a daemon of their own; \
                  `sudo weft daemon` serves all users"
+            }
+            Self::Unseen => {
+                "several processes used it, or the C library's streams, which weft does not see"
+            }
+            Self::PeerUnseen => {
+                "the other end is under weft and did not ask to move: several processes or the C \
+                 library's streams used it there, or it had no room"
             }
         }
     }

@@ -6,7 +6,6 @@ use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 use rustix::net::{SocketType, ipproto, sockopt};
 use weft_socket::{Origin, Side};
-use weft_wire::stats::TcpReason;
 
 use super::descriptors::note_blocking;
 use super::{as_int, kernel};
@@ -165,7 +164,7 @@ pub(super) fn track_unconnected(fd: c_int) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
-        connection.stay_unless_moved(TcpReason::ShortLived);
+        connection.stay_at_its_end(fd);
         if connection.decide_if_asked(fd) == phase::LANED {
             if connection.is_over(fd) {
                 // Over in both directions, which the kernel's socket is told now.
