@@ -2,18 +2,20 @@
 """How fast connections are that live for so many bytes, over kernel TCP and under weft.
 
 For each size and direction, with a reply and without, the two are measured in turns; the ratio is the
-median of the turns' ratios, beside its quartiles. Servers stay the same for all turns, so that they
+median of the turns' ratios, beside the interval that holds the true median in 95 of 100 such
+measurements. Turns go on until that interval is narrow, or there were as many as allowed. Servers stay the same for all turns, so that they
 know by then how long their connections live. apache2 and nginx with ab and wrk (Debian's) are measured
 the same way, without keep-alive.
 
     bench/lifetimes.py                   everything, as a table
-    bench/lifetimes.py --turns 21        narrower intervals
+    bench/lifetimes.py --turns 101 --width 0.02    narrower intervals
     bench/lifetimes.py --only down       rows whose name contains the word
     bench/lifetimes.py --json            for scripts
 """
 
 import argparse
 import json
+import math
 import os
 import shutil
 import socket
@@ -27,6 +29,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = [1 << 10, 14 << 10, 100 << 10, 1 << 20, 10 << 20, 100 << 20, 1 << 30]
 SECONDS = 0.3
+# With fewer an interval says nothing.
+TURNS_MIN = 9
 APACHE = """
 ServerRoot %(place)s
 Listen 127.0.0.1:%(port)d
@@ -117,21 +121,33 @@ class Bench:
             process.wait(timeout=20)
         subprocess.run([str(self.weft), "down"], env=self.environment, stderr=subprocess.DEVNULL)
 
-    def compare(self, measure, turns):
-        """The medians of both, and the ratio's quartiles."""
+    def compare(self, measure, patience):
+        """The medians of both, and the ratio's with its interval."""
         count = [measure(is_weft, None) for is_weft in (False, True)][0]
         pairs = []
-        for turn in range(turns):
-            order = (False, True) if turn % 2 else (True, False)
+        while True:
+            order = (False, True) if len(pairs) % 2 else (True, False)
             figures = {is_weft: measure(is_weft, count) for is_weft in order}
             pairs.append((figures[False], figures[True]))
-        ratios = [weft / tcp for tcp, weft in pairs]
+            ratios = sorted(weft / tcp for tcp, weft in pairs)
+            low, high = interval(ratios)
+            is_narrow = len(pairs) >= TURNS_MIN and high - low <= patience.width
+            if is_narrow or len(pairs) >= patience.turns:
+                break
         tcp, weft = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
-        low, middle, high = statistics.quantiles(ratios, n=4) if turns > 1 else ratios * 3
-        return {"tcp": tcp, "weft": weft, "ratio": middle, "low": low, "high": high}
+        middle = statistics.median(ratios)
+        return {
+            "tcp": tcp, "weft": weft, "ratio": middle, "low": low, "high": high, "turns": len(pairs)
+        }
 
 
-def sockets(bench, only, turns):
+def interval(ordered):
+    """Where the median of what these were drawn from is, 95 times of 100: by their ranks alone."""
+    rank = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
+    return ordered[rank], ordered[-1 - rank]
+
+
+def sockets(bench, only, patience):
     program = bench.place / "lifetimes"
     source = ROOT / "bench/lifetimes.c"
     subprocess.run(["gcc", "-O2", "-pthread", "-o", program, source], check=True)
@@ -153,7 +169,7 @@ def sockets(bench, only, turns):
                         return max(1, min(5000, int(rate * SECONDS)))
                     return float(bench.run([*command, str(count)], is_weft))
 
-                yield name, bench.compare(measure, turns)
+                yield name, bench.compare(measure, patience)
 
 
 def ab(bench, is_weft, url, count):
@@ -177,7 +193,7 @@ def wrk(bench, is_weft, url, _count):
     return float(printed.split("Requests/sec:")[1].split()[0])
 
 
-def web(bench, only, turns):
+def web(bench, only, patience):
     """apache2 and nginx, asked by ab and wrk without keep-alive."""
     files = bench.place / "files"
     files.mkdir()
@@ -208,14 +224,15 @@ def web(bench, only, turns):
                     url = f"http://127.0.0.1:{ports[is_weft]}/{size}"
                     return client(bench, is_weft, url, count)
 
-                yield name, bench.compare(measure, turns)
+                yield name, bench.compare(measure, patience)
 
 
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--turns", type=int, default=7, help="how often each is measured")
+    parser.add_argument("--turns", type=int, default=41, help="how often each is measured at most")
+    parser.add_argument("--width", type=float, default=0.04, help="how wide an interval is enough")
     parser.add_argument("--only", metavar="WORD", action="append", help="rows named so")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--weft", type=Path, default=ROOT / "target/release/weft")
@@ -227,12 +244,13 @@ def main():
         bench = Bench(arguments.weft.resolve(), Path(place))
         try:
             for part in (sockets, web):
-                for name, row in part(bench, arguments.only, arguments.turns):
+                for name, row in part(bench, arguments.only, arguments):
                     rows[name] = row
                     if not arguments.json:
                         print(
                             f"{name:<28} {row['tcp']:>10.1f}/s {row['weft']:>10.1f}/s"
-                            f" {row['ratio']:>7.3f}  ({row['low']:.3f} to {row['high']:.3f})",
+                            f" {row['ratio']:>7.3f}  ({row['low']:.3f} to {row['high']:.3f})"
+                            f" {row['turns']:>4} turns",
                             flush=True,
                         )
         finally:

@@ -300,7 +300,9 @@ ours = socket.socket(fileno=int(sys.argv[1]))
 c = socket.socket(fileno=socket.recv_fds(ours, 1, 1)[1][0])
 left = 400_000
 while left:
-    left -= len(c.recv(left))
+    part = c.recv(left)
+    assert part, f"{left} bytes are missing"
+    left -= len(part)
 c.sendall(b"from another program")
 c.shutdown(socket.SHUT_WR)
 print("heard", c.recv(100), flush=True)

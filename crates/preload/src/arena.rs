@@ -16,7 +16,7 @@ use weft_sync::lock::SharedLock;
 use weft_transport_shm::lane::ShmLane;
 
 use crate::guard::LocalLock;
-use crate::{handover, process};
+use crate::{handover, process, reserve};
 
 /// Where a connection stands. Numbers, since they lie in shared memory.
 pub mod phase {
@@ -66,6 +66,8 @@ pub mod flag {
     pub const CAME_SHARED: u32 = 8192;
     /// The library may not have counted all that went over TCP ([`super::Shared::unseen_user`]).
     pub const UNSEEN: u32 = 16384;
+    /// A lane that was kept is offered to its other end ([`crate::reserve`]).
+    pub const INVITED: u32 = 32768;
 }
 
 /// What the kernel said about the peer.
@@ -147,6 +149,10 @@ pub struct Local {
     /// The process that came to the lane, above the one at its other end, which is 0 where this one
     /// may not read that one's memory.
     pub processes: AtomicU64,
+    /// The round in which it uses its lane, or [`crate::reserve::NOT_KEPT`].
+    pub round: AtomicU32,
+    /// How often the process had forked when the connection came to its lane.
+    pub forks: AtomicU32,
     /// Blocks that are not offered, after one that the peer did not want.
     pub blocks_withheld: AtomicU32,
 }
@@ -280,6 +286,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     connection.local.checked.store(0, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);
     connection.local.processes.store(0, Ordering::Relaxed);
+    connection.local.round.store(reserve::NOT_KEPT, Ordering::Relaxed);
     connection.local.blocks_withheld.store(0, Ordering::Relaxed);
     shared.phase.store(phase::FRESH, Ordering::Release);
     Some(connection)

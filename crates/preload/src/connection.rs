@@ -75,11 +75,11 @@ impl Connection {
     }
 
     /// Puts the lane in place.
-    pub fn set_lane(&self, lane: ShmLane) {
+    pub fn set_lane(&self, lane: Box<ShmLane>) {
         lanes::taken();
         // It does not rest yet.
         self.local.moved_before.store(u64::MAX, Ordering::Relaxed);
-        let former = self.local.lane.swap(Box::into_raw(Box::new(lane)), Ordering::AcqRel);
+        let former = self.local.lane.swap(Box::into_raw(lane), Ordering::AcqRel);
         assert!(former.is_null(), "a connection has one lane");
     }
 

@@ -37,9 +37,10 @@ impl Connection {
                 self.gives_back(fd);
                 self.decided()
             }
-            phase::FRESH if !self.is_due(pending) || self.is_in_kernel() => phase::FRESH,
+            phase::FRESH if self.is_in_kernel() => phase::FRESH,
+            phase::FRESH if !self.may_be_invited() && !self.is_due(pending) => phase::FRESH,
             phase::PENDING if !self.looks_again() || self.is_in_kernel() => phase::PENDING,
-            phase::FRESH | phase::DECIDING | phase::PENDING => self.decide_slowly(fd),
+            phase::FRESH | phase::DECIDING | phase::PENDING => self.decide_slowly(fd, pending),
             decided => decided,
         }
     }
@@ -73,6 +74,7 @@ impl Connection {
                 _ if self.has(flag::UNSEEN) => has_moved_much(),
                 Outlook::Long => true,
                 Outlook::Unknown => has_done_much(),
+                Outlook::Middling => self.is_due_at_low_price(),
                 Outlook::Short => false,
             };
         is_due && self.is_seen() && self.has_room_for_a_lane()
@@ -227,7 +229,7 @@ impl Connection {
     }
 
     #[cold]
-    fn decide_slowly(&self, fd: RawFd) -> u32 {
+    fn decide_slowly(&self, fd: RawFd, pending: usize) -> u32 {
         let from = self.phase();
         if from == phase::DECIDING {
             return self.wait_for_decision(DECISION_NS);
@@ -246,7 +248,10 @@ impl Connection {
             stays @ (phase::FRESH | phase::PENDING) if !(self.is_seen() && self.is_counted(fd)) => {
                 stays
             }
+            phase::FRESH if self.may_be_invited() && self.goes_where_invited(fd) => phase::LANED,
+            phase::FRESH if !self.is_due(pending) => phase::FRESH,
             phase::FRESH => self.ask(fd),
+            phase::PENDING if self.has(flag::INVITED) => self.look_for_answer(pending),
             phase::PENDING => self.ask_again(fd),
             other => other,
         };
@@ -343,10 +348,21 @@ impl Connection {
             self.decline(TcpReason::NotLocal);
             return phase::DECLINED;
         };
-        self.set(flag::EARLY, self.outlook() == Outlook::Long);
-        let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
-        self.shared.inode.store(inode, Ordering::Relaxed);
-        self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
+        let outlook = self.outlook();
+        self.set(flag::EARLY, matches!(outlook, Outlook::Long | Outlook::Middling));
+        self.note_socket(fd);
+        if outlook == Outlook::Middling {
+            if self.side() == Side::Connected {
+                if self.invites(fd) {
+                    return phase::PENDING;
+                }
+                if self.has_kept_lane() {
+                    // Its peer is not done with it.
+                    return phase::FRESH;
+                }
+            }
+            self.asks_to_keep();
+        }
         let asked = match self.side() {
             Side::Accepted if process::settings().switch_calls > 0 => {
                 match control::expect(self.token(), fd) {
@@ -377,6 +393,13 @@ impl Connection {
         }
     }
 
+    /// What has to be known of the kernel's socket of a connection that may move.
+    pub fn note_socket(&self, fd: RawFd) {
+        let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
+        self.shared.inode.store(inode, Ordering::Relaxed);
+        self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
+    }
+
     /// `peer` is the process at the other end, if this one may read its memory, else 0.
     fn make_lane(&self, fd: RawFd, peer: u32) -> Result<u32, TcpReason> {
         let options = &process::settings().options;
@@ -394,8 +417,9 @@ impl Connection {
         // Under the lock of readers: one that found no lane takes whatever comes over TCP, and has
         // to be done with that before the peer can go to the lane, and back.
         let Some(guard) = self.receiving() else { return Ok(phase::FRESH) };
-        self.set_lane(lane);
+        self.set_lane(Box::new(lane));
         drop(guard);
+        self.may_keep_lane(peer);
         if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
             self.drop_lane();
             return Err(reason);
@@ -409,23 +433,30 @@ impl Connection {
     /// read before anything on the lane. Waits for it once, shortly.
     #[cold]
     pub fn wait_for_peer(&self) {
+        self.wait_once(|| {
+            self.phase() != phase::LANED
+                || self.sending().is_none_or(|sending| {
+                    sending.lane.is_none_or(|lane| SendSide::peer_attached(lane, self.side()))
+                })
+        });
+    }
+
+    /// Waits shortly until `is_there`, unless that was waited for before.
+    pub fn wait_once(&self, is_there: impl Fn() -> bool) {
         const WAIT_NS: u64 = 200_000;
+        if !self.has(flag::EARLY) {
+            return;
+        }
         self.set(flag::EARLY, false);
         let start = sys::now_ns();
-        while self.phase() == phase::LANED && sys::now_ns() - start < WAIT_NS {
-            let is_there = self.sending().is_none_or(|sending| {
-                sending.lane.is_none_or(|lane| SendSide::peer_attached(lane, self.side()))
-            });
-            if is_there {
-                return;
-            }
+        while !is_there() && sys::now_ns() - start < WAIT_NS {
             rustix::thread::sched_yield();
         }
     }
 
     /// The word of a lane that was just put in place is armed; unless somebody sleeps already, it
     /// need not be.
-    fn disarm_for_nobody(&self) {
+    pub fn disarm_for_nobody(&self) {
         // Under the lock of readers, who count themselves before they look for a lane.
         if let Some(receiving) = self.receiving()
             && let Some(lane) = receiving.lane
@@ -500,8 +531,9 @@ impl Connection {
         // lane, and the end says that it has it only when its word is armed for them.
         let guard = self.receiving().ok_or(TcpReason::Other)?;
         SendSide::attach(&lane);
-        self.set_lane(lane);
+        self.set_lane(Box::new(lane));
         drop(guard);
+        self.may_keep_lane(memory.process);
         self.disarm_for_nobody();
         Ok(phase::LANED)
     }
@@ -536,15 +568,22 @@ impl Connection {
     /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
     /// direction, say, its bells could not ring.
     pub fn stay_unless_moved(&self, reason: TcpReason) {
-        self.stay_in_phase(|_| reason);
+        if self.stays_in_phase(|_| reason) == Some(phase::PENDING) {
+            self.withdraws();
+        }
     }
 
-    /// The same where the connection ends as it is.
+    /// The same where the connection ends as it is. A lane that comes too late is looked for when
+    /// it is closed.
     pub fn stay_at_its_end(&self, fd: RawFd) {
-        self.stay_in_phase(|phase| self.why_still_on_tcp(fd, phase));
+        let former = self.stays_in_phase(|phase| self.why_still_on_tcp(fd, phase));
+        if former == Some(phase::PENDING) && self.has(flag::INVITED) {
+            self.withdraws();
+        }
     }
 
-    fn stay_in_phase(&self, reason: impl Fn(u32) -> TcpReason) {
+    /// Returns the phase that it was in, if it stays now and did not before.
+    fn stays_in_phase(&self, reason: impl Fn(u32) -> TcpReason) -> Option<u32> {
         for from in [phase::FRESH, phase::PENDING] {
             let declined = self.shared.phase.compare_exchange(
                 from,
@@ -554,16 +593,15 @@ impl Connection {
             );
             if declined.is_ok() {
                 self.count_on_tcp(reason(from));
-                if from == phase::PENDING {
-                    control::withdraw(self.token());
-                }
-                return;
+                return Some(from);
             }
         }
+        None
     }
 }
 
-fn same_host(local: IpAddr, remote: IpAddr) -> bool {
+/// Both ends have the same address, or addresses of the host's own.
+pub fn same_host(local: IpAddr, remote: IpAddr) -> bool {
     let (local, remote) = (local.to_canonical(), remote.to_canonical());
     local == remote || (local.is_loopback() && remote.is_loopback())
 }
@@ -581,7 +619,7 @@ pub fn move_answered() {
             && answered.contains(&connection.token())
             && !connection.is_in_kernel()
         {
-            connection.decide_slowly(fd);
+            connection.decide_slowly(fd, 0);
         }
     }
 }

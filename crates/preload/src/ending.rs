@@ -32,8 +32,10 @@ impl Connection {
         }
         if last_here {
             epoll::closed(*self);
-            self.drop_lane();
-            if !last {
+            if last {
+                self.keep_or_drop_lane();
+            } else {
+                self.drop_lane();
                 self.leave_pending();
             }
         }
@@ -74,7 +76,7 @@ impl Connection {
         match self.phase() {
             waiting @ (phase::FRESH | phase::PENDING) => {
                 if waiting == phase::PENDING {
-                    control::withdraw(self.token());
+                    self.withdraws();
                 }
                 // It had a lane before and gave it back.
                 if !self.has(flag::COUNTED) {
@@ -89,13 +91,22 @@ impl Connection {
                     self.announce_end(fd);
                 } else {
                     self.say_goodbye(fd);
-                    control::withdraw(self.token());
+                    if !self.is_on_kept_lane() {
+                        control::withdraw(self.token());
+                    }
                 }
                 if !self.has(flag::COUNTED) {
                     self.count_on_tcp(self.why_not_used());
                 }
             }
-            phase::DECLINED if stats::are_read() => self.count_kernel_bytes(fd),
+            phase::DECLINED => {
+                if control::is_pending(self.token()) {
+                    self.withdraws();
+                }
+                if stats::are_read() {
+                    self.count_kernel_bytes(fd);
+                }
+            }
             _ => {}
         }
     }

@@ -88,6 +88,8 @@ impl Handover {
         });
         let sees =
             preloads && path.is_none_or(|path| weft_program::linkage(path).obstacle().is_none());
+        // No daemon could tell the new program of their lanes.
+        entries.retain(|entry| !is_on_kept_lane(entry) || !goes_back(entry));
         if !sees {
             entries.retain(|entry| !goes_back(entry));
             if !entries.is_empty() {
@@ -279,6 +281,10 @@ fn spawned(copies: &[(RawFd, RawFd)]) -> Vec<Inherited> {
         connection.decide_for_kernel(kept.source) == phase::LANED
     });
     found
+}
+
+fn is_on_kept_lane(entry: &Inherited) -> bool {
+    arena::at(entry.place).is_some_and(|connection| connection.is_on_kept_lane())
 }
 
 /// True when the connection left its lane.

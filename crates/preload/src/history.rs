@@ -40,7 +40,7 @@ impl Address<'_> {
 }
 
 /// FNV-1a: the same everywhere, and short.
-struct Fnv(u64);
+pub struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Self {

@@ -19,6 +19,7 @@
 //! | `sandbox` | processes whose system calls are filtered |
 //! | `signals`, `cancel` | handlers and cancellations that end a call |
 //! | `deferral` | handlers wait until a lock is free |
+//! | `reserve` | lanes that are kept for the next connection |
 //! | `history` | what earlier connections at an address did |
 //! | `control` | the channel to the node daemon |
 //! | `other_end` | which user holds the other end, for `--stats` |
@@ -50,6 +51,7 @@ mod other_end;
 mod poll;
 mod process;
 mod real;
+mod reserve;
 mod route;
 mod sandbox;
 mod settling;

@@ -10,8 +10,8 @@ use weft_options::Options;
 use weft_socket::Limits;
 
 use crate::{
-    arena, cancel, control, decision, ending, epoll, handover, hooks, lanes, log, real, stats,
-    stdio, table,
+    arena, cancel, control, decision, ending, epoll, handover, hooks, lanes, log, real, reserve,
+    stats, stdio, table,
 };
 
 static PID: AtomicU32 = AtomicU32::new(0);
@@ -213,10 +213,12 @@ extern "C" fn before_fork() {
     // With others they could move no more.
     decision::move_answered();
     let [forgetting, leaving] = lanes::locks();
+    reserve::before_fork();
     forgetting.take();
     hooks::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
+    reserve::locks().iter().for_each(|lock| lock.take());
     epoll::before_fork();
     leaving.take();
     for_each_connection(|connection| {
@@ -245,6 +247,7 @@ extern "C" fn after_fork() {
     let [forgetting, leaving] = lanes::locks();
     leaving.give_back();
     epoll::after_fork();
+    reserve::locks().iter().for_each(|lock| lock.give_back());
     control::lock().give_back();
     arena::lock().give_back();
     hooks::started_programs().iter().for_each(|lock| lock.give_back());
@@ -259,6 +262,7 @@ extern "C" fn in_forked_child() {
     epoll::forked();
     control::forked();
     lanes::forked();
+    reserve::forked();
 }
 
 /// The name of the program, for the daemon's status.

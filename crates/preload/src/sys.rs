@@ -315,6 +315,19 @@ pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {
     (result == 0).then_some(value)
 }
 
+/// A number of the network namespace that a socket is in; `None` before Linux 5.14.
+pub fn network_cookie(fd: RawFd) -> Option<u64> {
+    const SO_NETNS_COOKIE: c_int = 71;
+    let mut value: u64 = 0;
+    let mut length = 8u32;
+    let (pointer, size) = (&raw mut value, &raw mut length);
+    let (level, option) = (libc::SOL_SOCKET, SO_NETNS_COOKIE);
+    let words = [fd.word(), level.word(), option.word(), pointer.word(), size.word(), 0];
+    // SAFETY: the kernel writes at most `length` bytes of the number, and the length.
+    let result = unsafe { raw(libc::SYS_getsockopt, words) };
+    (result == 0 && length == 8).then_some(value)
+}
+
 /// Whether an option of TCP that is on or off is on.
 pub fn tcp_option(fd: RawFd, option: c_int) -> Option<bool> {
     socket_option(fd, libc::IPPROTO_TCP, option).map(|value| value != 0)

@@ -6,6 +6,8 @@
 //! live as those before it did; one that has done twice as much is of another kind, and asks.
 //! Without a connection before it the caller's own thresholds are all there is.
 
+use crate::Side;
+
 /// What a connection has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
@@ -23,6 +25,8 @@ pub enum Outlook {
     /// So much that a lane pays, the sooner the better: what TCP holds when a direction moves has
     /// to be read first, while the writer waits.
     Long,
+    /// Enough for a lane that is there already, too little for a new one.
+    Middling,
     /// Too little for a lane.
     Short,
 }
@@ -31,6 +35,8 @@ pub enum Outlook {
 const TURNS_WORTH: u64 = 16;
 /// So many bytes to come do.
 const BYTES_WORTH: u64 = 5 << 19;
+/// So many bytes to come pay for the move to a lane that an earlier connection left.
+const BYTES_WORTH_KEPT: u64 = 1 << 19;
 
 impl Done {
     /// So much that an end has asked for a lane by now, whatever it expected, if it sees all of it.
@@ -89,9 +95,31 @@ impl Record {
         if outlived {
             return Outlook::Unknown;
         }
-        let is_long = expected.turns.saturating_sub(done.turns) >= TURNS_WORTH
-            || expected.bytes.saturating_sub(done.bytes) >= BYTES_WORTH;
-        if is_long { Outlook::Long } else { Outlook::Short }
+        let bytes = expected.bytes.saturating_sub(done.bytes);
+        let is_long = expected.turns.saturating_sub(done.turns) >= TURNS_WORTH;
+        match bytes {
+            _ if is_long => Outlook::Long,
+            BYTES_WORTH.. => Outlook::Long,
+            BYTES_WORTH_KEPT.. => Outlook::Middling,
+            _ => Outlook::Short,
+        }
+    }
+}
+
+/// Whether an end whose outlook is [`Outlook::Middling`] asks for a new lane all the same, so that
+/// there is one to keep. `number` is that of the connection; `in_vain` is how often the process
+/// asked so for its address since it last got a lane.
+///
+/// Both ends have to ask for the same connection: the connecting one asks for each, until it seems
+/// that its peer keeps no lanes; the accepting one, of which many peers may want none, for a few.
+#[must_use]
+pub const fn primes(side: Side, number: u64, in_vain: u32) -> bool {
+    // Spread evenly, and not in step with the other end's numbers.
+    let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+    match (side, in_vain) {
+        (Side::Connected, 0..96) => true,
+        (Side::Accepted, 0..64) => spread < 8,
+        _ => spread == 0,
     }
 }
 
@@ -109,9 +137,11 @@ mod tests {
 
     #[test]
     fn short_transfers_stay_and_long_ones_move() {
-        let short = Record::default().learn(DOWNLOAD);
-        assert_eq!(short.outlook(Done::default()), Outlook::Short);
-        assert_eq!(short.outlook(Done { turns: 0, bytes: 32 << 10 }), Outlook::Short);
+        let page = Record::default().learn(Done { turns: 1, bytes: 100 << 10 });
+        assert_eq!(page.outlook(Done::default()), Outlook::Short);
+        let download = Record::default().learn(DOWNLOAD);
+        assert_eq!(download.outlook(Done::default()), Outlook::Middling);
+        assert_eq!(download.outlook(Done { turns: 0, bytes: 900 << 10 }), Outlook::Short);
         let long = Record::default().learn(Done { turns: 1, bytes: 1 << 30 });
         assert_eq!(long.outlook(Done::default()), Outlook::Long);
         let talk = Record::default().learn(Done { turns: 1000, bytes: 64_000 });
@@ -131,13 +161,38 @@ mod tests {
         record = record.learn(Done { turns: 400, bytes: 0 });
         assert_eq!(record.outlook(Done::default()), Outlook::Long);
         for count in 0..40 {
-            if record.outlook(Done::default()) == Outlook::Short {
+            if record.outlook(Done::default()) == Outlook::Middling {
                 assert!(count > 4, "after {count}");
                 return;
             }
             record = record.learn(DOWNLOAD);
         }
         panic!("never forgotten");
+    }
+
+    #[test]
+    fn both_ends_ask_for_one_connection_of_few() {
+        for start in [1_000, 1_000_000] {
+            let mut in_vain = [0; 2];
+            let together = (0..).position(|number| {
+                let asks = [
+                    primes(Side::Connected, number, in_vain[0]),
+                    primes(Side::Accepted, start + number, in_vain[1]),
+                ];
+                in_vain[0] += u32::from(asks[0]);
+                in_vain[1] += u32::from(asks[1]);
+                asks == [true; 2]
+            });
+            assert!(together.is_some_and(|count| count < 40), "{together:?}");
+        }
+    }
+
+    #[test]
+    fn a_peer_that_keeps_no_lanes_costs_little() {
+        for side in [Side::Connected, Side::Accepted] {
+            let asked = (0..6400).filter(|number| primes(side, *number, 1000)).count();
+            assert!((50..200).contains(&asked), "{asked}");
+        }
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 0      layout: magic, version, slots, sink bytes      (written once, read once)
+//! 64     words of a lane in reserve                     (`reserve`)
 //! 512    block of direction 0 (end 0 sends)             words, see `Block`
 //! 1024   block of direction 1 (end 1 sends)
 //! 4096   slots of direction 0, slots of direction 1
@@ -15,6 +16,8 @@
 //!   again: the peer cannot move anything afterwards.
 //! - Positions in a sink are 64-bit counts, reduced modulo its size at each use.
 //! - What the peer says it took is believed only up to what was put.
+
+pub mod reserve;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -53,6 +53,11 @@ impl Sleeper {
         }
     }
 
+    /// As in fresh memory, while neither end uses it.
+    pub fn renew(&self) {
+        self.0.store(CHEAP, Ordering::Relaxed);
+    }
+
     /// The fence of an end that published and may have to wake the owner of this word.
     #[inline]
     pub fn fence_of_other(&self, always: bool) {

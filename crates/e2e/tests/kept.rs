@@ -1,0 +1,123 @@
+//! Connections of about a megabyte, which go to lanes that those before them left: every byte is
+//! right and most go over the fabric, however the server serves, and whoever is killed.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weft_e2e::{Case, Ended, Node, Outcome, Running, Skip, as_usual, cases, program, suite};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Connections of a client, a multiple of its threads.
+const COUNT: u64 = 120;
+
+fn main() -> ExitCode {
+    let mut cases = cases![
+        clients_are_killed_amid_a_transfer,
+        servers_are_killed_amid_a_transfer,
+        the_daemon_is_killed_and_started_again,
+    ];
+    for (manner, threads, most) in [
+        ("one", 1, true),
+        ("threads", 4, true),
+        ("workers", 3, false),
+        ("forks", 2, false),
+        ("execs", 1, false),
+    ] {
+        // A Python for each connection takes its time.
+        let count = if manner == "execs" { COUNT / 3 } else { COUNT };
+        let name = format!("served_by_{manner}");
+        cases.push(Case::new(name, move || served_by(manner, threads, count, most)));
+    }
+    suite::main(cases)
+}
+
+fn script(node: &Node, words: &[&str]) -> Result<Running, Skip> {
+    let mut command = node.program(true, program::python()?);
+    command.arg(program::script("kept.py")).args(words);
+    as_usual(&mut command);
+    Ok(node.start(command))
+}
+
+fn server(node: &Node, manner: &str, port: &str) -> Result<Running, Skip> {
+    let mut server = script(node, &["server", manner, port])?;
+    server.await_output("ready");
+    Ok(server)
+}
+
+fn free_port() -> String {
+    weft_e2e::process::free_port().to_string()
+}
+
+/// A client that asks `count` times and finds every byte right.
+fn asks(node: &Node, port: &str, threads: u64, count: u64) -> Result<Ended, Skip> {
+    let words = ["client", port, &count.to_string(), &threads.to_string()];
+    let ended = script(node, &words)?.wait(LIMIT).success();
+    assert_eq!(ended.stdout, "all bytes are right\n", "{}", ended.report());
+    Ok(ended)
+}
+
+/// A client that asks until it is killed, and has begun to.
+fn asks_on(node: &Node, port: &str, threads: &str) -> Result<Running, Skip> {
+    let mut client = script(node, &["client", port, "0", threads, "--until-killed"])?;
+    client.await_output("twenty");
+    Ok(client)
+}
+
+fn served_by(manner: &str, threads: u64, count: u64, most: bool) -> Outcome {
+    let (node, port) = (Node::new(), free_port());
+    let mut server = server(&node, manner, &port)?;
+    let statistics = asks(&node, &port, threads, count)?.statistics();
+    let all = statistics.fabric.connections + statistics.tcp.connections;
+    assert_eq!(all, count, "{statistics:?}");
+    if most {
+        assert!(statistics.fabric.connections > all / 2, "{statistics:?}");
+    }
+    assert!(!server.has_ended() && !server.stderr().contains("panicked"), "{}", server.stderr());
+    Ok(())
+}
+
+fn clients_are_killed_amid_a_transfer() -> Outcome {
+    let (node, port) = (Node::new(), free_port());
+    let mut server = server(&node, "threads", &port)?;
+    for kill in 0..8 {
+        let client = asks_on(&node, &port, "3")?;
+        std::thread::sleep(Duration::from_millis(kill * 7 % 40));
+        drop(client);
+    }
+    asks(&node, &port, 2, COUNT)?;
+    assert!(!server.has_ended() && !server.stderr().contains("panicked"), "{}", server.stderr());
+    Ok(())
+}
+
+fn servers_are_killed_amid_a_transfer() -> Outcome {
+    let (node, port) = (Node::new(), free_port());
+    let mut first = server(&node, "threads", &port)?;
+    let mut client = asks_on(&node, &port, "3")?;
+    for kill in 0..6 {
+        std::thread::sleep(Duration::from_millis(60 + kill * 11));
+        drop(first);
+        // A client that waited for the dead one says so, and ends.
+        assert!(!client.has_ended(), "{}{}", client.stdout(), client.stderr());
+        first = server(&node, "threads", &port)?;
+    }
+    asks(&node, &port, 2, COUNT)?;
+    assert!(!client.has_ended(), "{}{}", client.stdout(), client.stderr());
+    Ok(())
+}
+
+fn the_daemon_is_killed_and_started_again() -> Outcome {
+    let (mut node, port) = (Node::new(), free_port());
+    let server = server(&node, "one", &port)?;
+    let mut client = asks_on(&node, &port, "2")?;
+    for _ in 0..3 {
+        node.kill_daemon();
+        std::thread::sleep(Duration::from_millis(100));
+        node.start_daemon();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!client.has_ended(), "{}{}", client.stdout(), client.stderr());
+    asks(&node, &port, 1, COUNT)?;
+    drop(server);
+    Ok(())
+}
