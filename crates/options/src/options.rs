@@ -221,6 +221,12 @@ impl Options {
         self.setting(Id::SocketRestMs).number
     }
 
+    /// Lanes that a process keeps for later connections, at either end.
+    #[must_use]
+    pub fn socket_lanes_kept(&self) -> usize {
+        self.place(Id::SocketLanesKept)
+    }
+
     /// Bytes of a write from which on a reader takes it from the writer's memory; 0: as measured.
     #[must_use]
     pub fn socket_block_bytes(&self) -> u64 {

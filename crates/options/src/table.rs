@@ -31,6 +31,8 @@ pub enum Id {
     SocketLanesMax,
     /// `socket.rest_ms`.
     SocketRestMs,
+    /// `socket.lanes_kept`.
+    SocketLanesKept,
     /// `socket.block_bytes`.
     SocketBlockBytes,
     /// `ether.eager_bytes`.
@@ -241,7 +243,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 28] = [
+pub const TABLE: [Entry; 29] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -364,6 +366,17 @@ pub const TABLE: [Entry; 28] = [
         category: Category::Sockets,
         text: "How long a connection moves nothing before it may lose its place among \
                `socket.lanes_max` to one that is in use. No memory.",
+    },
+    Entry {
+        id: Id::SocketLanesKept,
+        name: "socket.lanes_kept",
+        kind: integer(8, 0, 1_024),
+        unit: "lanes",
+        category: Category::Sockets,
+        text: "Lanes that a process keeps when their connections end, for the next ones with the \
+               same processes, which then move to the fabric without the daemon; so many of those \
+               that it accepted, and of those that it began. 0: none. Memory: 16 KiB each, twice \
+               `socket.sink_bytes` once it was full.",
     },
     Entry {
         id: Id::SocketBlockBytes,

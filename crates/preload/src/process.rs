@@ -38,6 +38,8 @@ pub struct Settings {
     pub switch_bytes: u64,
     /// Lanes that this process may have.
     pub lanes_max: u32,
+    /// `socket.lanes_kept`.
+    pub lanes_kept: usize,
     /// How long a connection moves nothing before it may lose its lane to another.
     pub rest_ns: u64,
     /// Bytes of a write from which on its reader takes it from this process's memory; 0: as the
@@ -116,6 +118,7 @@ impl Settings {
         let yields = options.shm_yields();
         let switch_calls = u32::try_from(options.socket_switch_calls()).unwrap_or(u32::MAX);
         let switch_bytes = options.socket_switch_bytes();
+        let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
         let rest_ns = options.socket_rest_ms() * 1_000_000;
         let block_bytes = options.socket_block_bytes();
@@ -127,6 +130,7 @@ impl Settings {
             switch_calls,
             switch_bytes,
             lanes_max,
+            lanes_kept,
             rest_ns,
             block_bytes,
         }

@@ -12,7 +12,7 @@
 //!   process has it mapped at this end.
 //! - Both processes are one user's, by the word of the daemon, and both sockets are on one host
 //!   address, in one network namespace: the fingerprint names one connection.
-//! - Kept lanes hold no descriptor, and there are at most [`KEPT_MAX`] at either end.
+//! - Kept lanes hold no descriptor, and there are `socket.lanes_kept` at most at either end.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -31,8 +31,6 @@ use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
 use crate::{control, log, process, sys};
 
-/// Lanes that are kept at most, as the accepting and as the connecting process.
-const KEPT_MAX: usize = 8;
 /// Invitations in a row that nobody claimed, after which a lane is let go.
 const MISSES_MAX: u32 = 3;
 /// Calls of a connection within which an invitation to it is looked for, or its answer.
@@ -122,7 +120,7 @@ fn count(kept: &[Kept]) -> u32 {
 /// Puts a lane in front of the others; what is too much goes.
 fn add(kept: &mut Vec<Kept>, new: Kept) -> Option<Kept> {
     kept.push(new);
-    (kept.len() > KEPT_MAX).then(|| kept.remove(0))
+    (kept.len() > process::settings().lanes_kept).then(|| kept.remove(0))
 }
 
 /// Which connection that is, the same at both ends. `None` where it cannot be told from others.
@@ -357,7 +355,7 @@ impl Connection {
     pub fn is_due_at_low_price(&self) -> bool {
         const CALLS_MAX: u32 = 4;
         let calls = self.shared.calls.load(Ordering::Relaxed);
-        if calls >= CALLS_MAX || self.is_shared() {
+        if calls >= CALLS_MAX || self.is_shared() || process::settings().lanes_kept == 0 {
             return false;
         }
         if self.side() == Side::Connected && self.has_kept_lane() {
