@@ -532,7 +532,8 @@ def case(cases, mtu=MTU):
 
 WEFT = sys.argv[1]
 # The tests' own, which weft warns of.
-os.environ.pop("WEFT_BIN", None)
+for variable in ("WEFT_BIN", *(name for name in os.environ if name.startswith("WEFT_E2E_"))):
+    os.environ.pop(variable, None)
 
 if __name__ == "__main__":
     if WEFT == "in":
