@@ -149,7 +149,7 @@ impl Node {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("WEFT_") && !text.starts_with("WEFT_E2E_") && text != "WEFT_LOG" {
+            if text.starts_with("WEFT_") && text != "WEFT_LOG" {
                 command.env_remove(&name);
             }
         }
