@@ -32,7 +32,7 @@ const OWN: [&str; 15] = [
 ];
 
 /// The cases of `lab_tools.py`, with the programs of others that each runs.
-const WITH_TOOLS: [(&str, &[&str]); 13] = [
+const WITH_TOOLS: [(&str, &[&str]); 14] = [
     ("pings", &[]),
     ("neighbours", &["arping", "ndisc6"]),
     ("dhcp_and_slaac", &["dnsmasq", "udhcpc", "rdisc6"]),
@@ -44,16 +44,26 @@ const WITH_TOOLS: [(&str, &[&str]); 13] = [
     ("bridged", &["arping", "bridge"]),
     ("gateway", &["ethtool", "iperf3", "nft", "nstat", "sysctl"]),
     ("floods", &["iperf3", "nft"]),
+    ("paced", &["iperf3", "nft"]),
     ("storms", &["iperf3"]),
     ("returns", &[]),
 ];
 
 fn main() -> ExitCode {
     let own = OWN.map(|case| Case::new(case, move || run("lab.py", case, &[])));
-    let with_tools =
-        WITH_TOOLS.map(|(case, tools)| Case::new(case, move || run("lab_tools.py", case, tools)));
+    let with_tools = WITH_TOOLS.map(|(name, tools)| {
+        let case = Case::new(name, move || run("lab_tools.py", name, tools));
+        match name {
+            "floods" | "storms" => case.alone("what floods a device takes all processors"),
+            "paced" => case.alone(DROPS).long(DROPS),
+            _ => case,
+        }
+    });
     suite::main(own.into_iter().chain(with_tools).map(|case| case.within(ENDS)).collect())
 }
+
+const DROPS: &str =
+    "a loop that has no processor for 0.1 s drops packets as one that is stopped does";
 
 fn run(script: &str, case: &str, tools: &[&str]) -> Outcome {
     if !rustix::process::geteuid().is_root() {
