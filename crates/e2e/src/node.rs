@@ -73,12 +73,15 @@ impl Node {
         Self { daemon: None, directory }
     }
 
-    /// Starts the daemon and waits until it answers.
+    /// Starts the daemon and waits until it answers. Programs wait 0.1 s for its answers and then
+    /// stay on TCP, which on a machine that is busy with other cases must not decide what is seen:
+    /// where that is allowed, it goes before others.
     ///
     /// # Panics
     /// When it does not answer.
     pub fn start_daemon(&mut self) {
         let mut daemon = self.start(self.weft(["daemon"]));
+        daemon.goes_before_others();
         let start = Instant::now();
         while !daemon.stderr().contains("ready at") {
             assert!(
