@@ -92,6 +92,7 @@ fn loom(_: &mut Run) -> Outcome {
     }
     let mut command = cargo(&["test", "--release", "--quiet", "-p", "weft-transport-shm", "loom"]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
     tests(command)
 }
 
