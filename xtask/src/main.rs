@@ -8,7 +8,9 @@
 
 mod cargo;
 mod demo;
+mod end_to_end;
 mod programs;
+mod shards;
 mod stages;
 mod verify;
 
@@ -16,10 +18,11 @@ use std::process::ExitCode;
 
 const HELP: &str = "\
 Usage: cargo demo [ARGUMENTS OF weft demo]
-       cargo verify [--only NAME]... [--list]
+       cargo verify [--only NAME]... [--long] [--list]
 
 cargo demo     builds weft and its preload library, then compares it with kernel TCP
-cargo verify   runs the whole test suite; --only runs the named stages, --list lists them";
+cargo verify   runs the whole test suite; --only runs the named stages, --list lists them, --long
+               runs also what takes long: each case in each way, and the cases kept for it";
 
 fn main() -> ExitCode {
     // `cargo verify -- --only x` passes the dashes on; they mean nothing here.

@@ -30,11 +30,11 @@ pub fn provide() -> Vec<&'static str> {
         return names(&missing);
     }
     let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
-    eprintln!("installing {} with apt-get", packages.join(" "));
+    eprintln!("about to install with apt-get: {}", packages.join(" "));
     // What could not be installed is found missing below.
     let _ = apt(&["update"]);
     for package in packages {
-        let _ = apt(&["install", "-y", "--no-install-recommends", package]);
+        let _ = apt(&["install", "-y", "--no-remove", "--no-install-recommends", package]);
     }
     names(&self::missing())
 }

@@ -5,22 +5,28 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use crate::stages::{Outcome, STAGES, Stage};
+use crate::shards::Ran;
+use crate::stages::{Outcome, Run, STAGES, Stage};
+
+/// How many of the slowest cases are shown.
+const SLOWEST: usize = 20;
 
 /// Runs all stages, or those that `--only` names.
 pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     let mut only = Vec::new();
+    let mut run = Run::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--only" => only.push(arguments.next().context("--only needs the name of a stage")?),
+            "--long" => run.long = true,
             "--list" => {
                 for stage in STAGES {
                     println!("{:<17} {}", stage.name, stage.text);
                 }
                 return Ok(ExitCode::SUCCESS);
             }
-            other => bail!("{other} is not an option; there are --only NAME and --list"),
+            other => bail!("{other} is not an option; there are --only NAME, --long and --list"),
         }
     }
     for name in &only {
@@ -29,17 +35,31 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
         }
     }
     let is_wanted = |stage: &&Stage| only.is_empty() || only.iter().any(|name| *name == stage.name);
-    let results: Vec<(&Stage, Outcome, u64)> = STAGES.iter().filter(is_wanted).map(timed).collect();
-    println!("\n{}", summary(&results));
+    let results: Vec<(&Stage, Outcome, u64)> =
+        STAGES.iter().filter(is_wanted).map(|stage| timed(stage, &mut run)).collect();
+    println!("{}\n{}", slowest(run.ran), summary(&results));
     let failed = results.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn timed(stage: &Stage) -> (&Stage, Outcome, u64) {
+fn timed<'a>(stage: &'a Stage, run: &mut Run) -> (&'a Stage, Outcome, u64) {
     eprintln!("\n=== {}: {}", stage.name, stage.text);
     let start = Instant::now();
-    let outcome = (stage.run)();
+    let outcome = (stage.run)(run);
     (stage, outcome, start.elapsed().as_secs())
+}
+
+/// The cases that took longest, those first.
+fn slowest(mut ran: Vec<Ran>) -> String {
+    ran.sort_by_key(|one| std::cmp::Reverse(one.took));
+    let mut text = String::new();
+    if !ran.is_empty() {
+        text.push_str("\nthe slowest cases, in seconds:\n");
+    }
+    for one in ran.iter().take(SLOWEST) {
+        text.push_str(&format!("{:>7.1}  {}\n", one.took.as_secs_f64(), one.name));
+    }
+    text
 }
 
 /// The table at the end.
@@ -57,6 +77,8 @@ fn summary(results: &[(&Stage, Outcome, u64)]) -> String {
         text.push_str(line.trim_end());
         text.push('\n');
     }
+    let total: u64 = results.iter().map(|(_, _, seconds)| seconds).sum();
+    text.push_str(&format!("{:<26} {total:>6}\n", "all"));
     let [passed, failed, skipped] = counts;
     text.push_str(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
     text
@@ -64,7 +86,10 @@ fn summary(results: &[(&Stage, Outcome, u64)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::shards::End;
 
     #[test]
     fn a_skipped_stage_is_not_counted_as_passed() {
@@ -76,5 +101,19 @@ mod tests {
         let text = summary(&results);
         assert!(text.ends_with("1 passed, 1 failed, 1 skipped"), "{text}");
         assert!(text.contains("loom              skipped       0  why"), "{text}");
+        assert!(text.contains("all                             3"), "{text}");
+    }
+
+    #[test]
+    fn the_slowest_cases_are_shown_with_the_slowest_first() {
+        let ran = (1..30).map(|number| Ran {
+            name: format!("n{number}"),
+            took: Duration::from_secs(number),
+            end: End::Passed,
+        });
+        let text = slowest(ran.collect());
+        assert!(text.contains("seconds:\n   29.0  n29\n   28.0  n28\n"), "{text}");
+        assert!(text.contains("  n10\n") && !text.contains("  n9\n"), "{text}");
+        assert_eq!(slowest(Vec::new()), "");
     }
 }

@@ -32,18 +32,40 @@ pub fn weft() -> &'static Path {
     })
 }
 
-/// A program of others, by name.
+/// Programs of whose names there are several, which take other options: how to ask each what it is,
+/// and what the one that the tests know answers.
+const KINDS: [(&str, &str, &str); 4] = [
+    ("arping", "--help", "Thomas Habets"),
+    ("nc", "-h", "OpenBSD netcat"),
+    ("ping", "-V", "iputils"),
+    ("udhcpc", "--help", "BusyBox"),
+];
+
+/// A program of others, by name; where there are several of that name, the one the tests know.
 ///
 /// # Errors
 /// [`Skip`] when it is not installed.
 pub fn find(name: &str) -> Result<PathBuf, Skip> {
-    std::env::var_os("PATH")
+    let path = std::env::var_os("PATH")
         .and_then(|path| {
             std::env::split_paths(&path)
                 .map(|directory| directory.join(name))
                 .find(|path| path.is_file())
         })
-        .ok_or_else(|| Skip(format!("{name} is not installed")))
+        .ok_or_else(|| Skip(format!("{name} is not installed")))?;
+    if let Some((_, option, words)) = KINDS.iter().find(|(one, ..)| *one == name) {
+        let asked = Command::new(&path).arg(option).stdin(Stdio::null()).output();
+        let is_known = asked.is_ok_and(|output| {
+            [output.stdout, output.stderr]
+                .iter()
+                .any(|text| String::from_utf8_lossy(text).contains(words))
+        });
+        if !is_known {
+            let path = path.display();
+            return Err(Skip(format!("{path} is another {name} than that of {words}")));
+        }
+    }
+    Ok(path)
 }
 
 /// The Python interpreter itself, not a script that looks for one.

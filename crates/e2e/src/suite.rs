@@ -2,10 +2,12 @@
 //!
 //! Takes the place of the standard runner, which knows only at compile time what is ignored. It
 //! understands the arguments that cargo's users give (a filter, `--exact`, `--skip`, `--list`,
-//! `--quiet`) and prints the same last line, which `cargo verify` counts.
+//! `--quiet`) and prints the same lines, which `cargo verify` counts. `--plan` lists the cases with
+//! what `cargo verify` must know to run several test programs at once: which have to run alone.
 //!
 //! What is always true: after a case no process that it started is there. This process adopts
-//! orphans among its descendants, so that daemons are found too.
+//! orphans among its descendants, so that daemons are found too. What other processes started it
+//! leaves alone: test programs run beside each other.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,13 +34,16 @@ pub type Outcome = Result<(), Skip>;
 pub struct Case {
     name: String,
     limit: Duration,
+    alone: Option<&'static str>,
+    long: Option<&'static str>,
     run: Arc<dyn Fn() -> Outcome + Send + Sync>,
 }
 
 impl Case {
     /// A case that may take a minute and a half.
     pub fn new(name: impl Into<String>, run: impl Fn() -> Outcome + Send + Sync + 'static) -> Self {
-        Self { name: name.into(), limit: Duration::from_secs(90), run: Arc::new(run) }
+        let limit = Duration::from_secs(90);
+        Self { name: name.into(), limit, alone: None, long: None, run: Arc::new(run) }
     }
 
     /// The same with `what` in front of its name.
@@ -54,7 +59,25 @@ impl Case {
         self.limit = limit;
         self
     }
+
+    /// The same, which `cargo verify` runs when nothing else of it runs, because of `reason`.
+    #[must_use]
+    pub fn alone(mut self, reason: &'static str) -> Self {
+        self.alone = Some(reason);
+        self
+    }
+
+    /// The same, which runs only where time does not count, because of `reason`: with
+    /// `cargo verify --long`, which sets [`LONG`]. Elsewhere it is skipped.
+    #[must_use]
+    pub fn long(mut self, reason: &'static str) -> Self {
+        self.long = Some(reason);
+        self
+    }
 }
+
+/// Set where cases that take long are to run too.
+pub const LONG: &str = "WEFT_E2E_LONG";
 
 /// Declares cases after functions: the name of the case is the name of the function.
 #[macro_export]
@@ -70,6 +93,7 @@ struct Arguments {
     skips: Vec<String>,
     exact: bool,
     list: bool,
+    plan: bool,
     only_ignored: bool,
 }
 
@@ -81,6 +105,7 @@ impl Arguments {
             match argument.as_str() {
                 "--exact" => found.exact = true,
                 "--list" => found.list = true,
+                "--plan" => found.plan = true,
                 "--ignored" => found.only_ignored = true,
                 "--skip" => found.skips.extend(arguments.next()),
                 "--test-threads" | "--format" | "--color" | "-Z" => drop(arguments.next()),
@@ -110,9 +135,12 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
     let arguments = Arguments::read();
     let total = cases.len();
     let wanted: Vec<Case> = cases.into_iter().filter(|case| arguments.wants(&case.name)).collect();
-    if arguments.list {
+    if arguments.list || arguments.plan {
         for case in &wanted {
-            println!("{}: test", case.name);
+            match case.alone.filter(|_| arguments.plan) {
+                Some(reason) => println!("{}: test alone, {reason}", case.name),
+                None => println!("{}: test", case.name),
+            }
         }
         return ExitCode::SUCCESS;
     }
@@ -161,6 +189,9 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
 
 /// Runs a case in a thread of its own, and ends what it started.
 fn run(case: &Case) -> Judgement {
+    if let Some(reason) = case.long.filter(|_| std::env::var_os(LONG).is_none()) {
+        return Judgement::Skipped(format!("it is for `cargo verify --long`: {reason}"));
+    }
     let (sender, receiver) = channel();
     let body = Arc::clone(&case.run);
     thread::spawn(move || {

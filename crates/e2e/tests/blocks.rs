@@ -17,8 +17,10 @@ fn main() -> ExitCode {
         Case::new("plain_tcp", || blocks(false, "0")),
         Case::new("blocks_of_every_size", || blocks(true, "1")),
         Case::new("blocks_of_64_kib_and_more", || blocks(true, "65536")),
-        Case::new("on_one_processor_by_itself", on_one_processor),
-        Case::new("two_processors_keep_to_the_lane", on_two_processors),
+        Case::new("on_one_processor_by_itself", on_one_processor)
+            .alone("what its daemon measures decides"),
+        Case::new("two_processors_keep_to_the_lane", on_two_processors)
+            .alone("what its daemon measures decides"),
     ])
 }
 

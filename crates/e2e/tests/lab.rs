@@ -9,54 +9,61 @@ use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const ENDS: Duration = Duration::from_secs(130);
-const STATE: &str = "/run/weft/lab.json";
+/// Sets up what a lab keeps under `/run`, namespaces by name among it, for the case alone.
+const PRIVATE: &str = "mount -t tmpfs tmpfs /run && exec \"$@\"";
 
-/// What the cases of `lab_tools.py` run beside Python, from Debian's packages of similar names.
-const TOOLS: [&str; 12] = [
-    "arping", "bridge", "dnsmasq", "ethtool", "iperf3", "ndisc6", "nft", "nstat", "ping", "rdisc6",
-    "tcpdump", "udhcpc",
+/// The cases of `lab.py`.
+const OWN: [&str; 15] = [
+    "every_size",
+    "interrupted",
+    "many",
+    "streams",
+    "direct",
+    "datagrams",
+    "broadcasts",
+    "groups",
+    "memberships",
+    "forgeries",
+    "daemon_dies",
+    "daemons",
+    "links",
+    "again",
+    "missing",
+];
+
+/// The cases of `lab_tools.py`, with the programs of others that each runs.
+const WITH_TOOLS: [(&str, &[&str]); 14] = [
+    ("pings", &[]),
+    ("neighbours", &["arping", "ndisc6"]),
+    ("dhcp_and_slaac", &["dnsmasq", "udhcpc", "rdisc6"]),
+    ("captures", &["tcpdump"]),
+    ("mtus", &[]),
+    ("carrier", &["ethtool"]),
+    ("statistics", &["nft"]),
+    ("queues", &["iperf3", "taskset"]),
+    ("bridged", &["arping", "bridge"]),
+    ("gateway", &["ethtool", "iperf3", "nft", "nstat", "sysctl"]),
+    ("floods", &["iperf3", "nft"]),
+    ("paced", &["iperf3", "nft"]),
+    ("storms", &["iperf3"]),
+    ("returns", &[]),
 ];
 
 fn main() -> ExitCode {
-    let own = [
-        "every_size",
-        "interrupted",
-        "many",
-        "streams",
-        "direct",
-        "datagrams",
-        "broadcasts",
-        "groups",
-        "memberships",
-        "forgeries",
-        "daemon_dies",
-        "daemons",
-        "links",
-        "again",
-        "missing",
-    ];
-    let with_tools = [
-        "pings",
-        "neighbours",
-        "dhcp_and_slaac",
-        "captures",
-        "mtus",
-        "carrier",
-        "statistics",
-        "queues",
-        "bridged",
-        "gateway",
-        "floods",
-        "storms",
-        "returns",
-    ];
-    let own =
-        own.map(|case| Case::new(case.to_owned(), move || run("lab.py", case, &[])).within(ENDS));
-    let with_tools = with_tools.map(|case| {
-        Case::new(case.to_owned(), move || run("lab_tools.py", case, &TOOLS)).within(ENDS)
+    let own = OWN.map(|case| Case::new(case, move || run("lab.py", case, &[])));
+    let with_tools = WITH_TOOLS.map(|(name, tools)| {
+        let case = Case::new(name, move || run("lab_tools.py", name, tools));
+        match name {
+            "floods" | "storms" => case.alone("what floods a device takes all processors"),
+            "paced" => case.alone(DROPS).long(DROPS),
+            _ => case,
+        }
     });
-    suite::main(own.into_iter().chain(with_tools).collect())
+    suite::main(own.into_iter().chain(with_tools).map(|case| case.within(ENDS)).collect())
 }
+
+const DROPS: &str =
+    "a loop that has no processor for 0.1 s drops packets as one that is stopped does";
 
 fn run(script: &str, case: &str, tools: &[&str]) -> Outcome {
     if !rustix::process::geteuid().is_root() {
@@ -65,14 +72,14 @@ fn run(script: &str, case: &str, tools: &[&str]) -> Outcome {
     if !Path::new("/dev/net/tun").exists() {
         return Err(Skip("there is no /dev/net/tun".to_owned()));
     }
-    if Path::new(STATE).exists() {
-        return Err(Skip("a lab is up, which is not to be disturbed".to_owned()));
-    }
-    for tool in tools {
+    for tool in ["ip", "ping"].iter().chain(tools) {
         program::find(tool)?;
     }
     let node = Node::without_daemon();
-    let mut command = Command::new(program::python()?);
+    // With a network of its own too: cases run beside each other, and beside labs of users.
+    let mut command = Command::new(program::find("unshare")?);
+    command.args(["--mount", "--propagation", "private", "--net", "--"]);
+    command.args(["sh", "-c", PRIVATE, "sh"]).arg(program::python()?);
     command.arg(program::script(script)).arg(program::weft()).arg(case);
     let ended = node.start(command).wait(LIMIT).success();
     assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());

@@ -24,22 +24,28 @@ fn lending(under_weft: bool) -> Outcome {
     let node = Node::new();
     let options = ["-O1", "-pthread"];
     let binary = program::compiled("lending.c", &options, node.directory())?;
+    // One run alone may find no time to lend any, where processors are busy.
+    let (mut lanes, mut connections, mut wanted, mut sent) = (0, 0, 0, 0);
     for seed in seeds() {
         let mut command = node.program(under_weft, &binary);
         as_usual(&mut command);
         // From one on, so that there are times when no lane can be had, and some.
-        let lanes = 1 + seed % 4;
-        command.env("WEFT_SOCKET_LANES_MAX", lanes.to_string()).env("WEFT_SOCKET_REST_MS", "0");
+        let most = 1 + seed % 4;
+        command.env("WEFT_SOCKET_LANES_MAX", most.to_string()).env("WEFT_SOCKET_REST_MS", "0");
         command.args([&seed.to_string(), CONNECTIONS, "1000"]);
         let ended = node.start(command).wait(LIMIT).success();
         assert_eq!(ended.stdout, "5000 requests on 20 connections\n", "{}", ended.report());
         if under_weft {
-            // Both processes have as many.
             let fabric = ended.statistics().fabric;
-            assert!(fabric.connections > 2 * lanes, "nobody lent a lane: {}", ended.report());
-            assert!(fabric.sent > 50_000, "little moved: {}", ended.report());
+            // Both processes have as many.
+            lanes += 2 * most;
+            wanted += 50_000;
+            connections += fabric.connections;
+            sent += fabric.sent;
         }
     }
+    assert!(!under_weft || connections > lanes, "{connections} connections had {lanes} lanes");
+    assert!(!under_weft || sent > wanted, "{sent} bytes moved");
     Ok(())
 }
 

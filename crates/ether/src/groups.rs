@@ -71,6 +71,11 @@ impl Groups {
         }
     }
 
+    /// Nothing is kept from anybody until then.
+    pub const fn learn_until(&mut self, end: Duration) {
+        self.learns_until = end;
+    }
+
     /// `place` said `heard` in `vlan`.
     pub fn heard(&mut self, place: Place, vlan: u16, heard: &Heard, now: Duration) {
         for said in &heard.said {
@@ -264,6 +269,10 @@ mod tests {
         assert_eq!(groups.audience(GROUP, 5, learned), Audience::All, "nobody asks there");
         groups.heard(TWO, 5, &says(Said::Query), learned);
         assert_eq!(groups.audience(GROUP, 5, learned), only(&[ONE, TWO]));
+        let longer = learned + LEARN_FOR;
+        groups.learn_until(longer);
+        assert_eq!(groups.audience(GROUP, 0, learned), Audience::All);
+        assert_eq!(groups.audience(GROUP, 0, longer), only(&[ONE]));
         let late = learned + ROUTER_FOR + Duration::from_nanos(1);
         assert_eq!(groups.audience(GROUP, 5, late), Audience::All, "nor any more");
     }

@@ -64,6 +64,14 @@ impl Switch {
         Self { own, forwarding: Forwarding::new(own), groups: Groups::new(now) }
     }
 
+    /// The same, which keeps nothing from anybody until it has learned for so long since `now`, in
+    /// place of [`LEARN_FOR`](crate::groups::LEARN_FOR).
+    #[must_use]
+    pub fn learning(mut self, learns_for: Duration, now: Duration) -> Self {
+        self.groups.learn_until(now + learns_for);
+        self
+    }
+
     /// The node it belongs to.
     #[must_use]
     pub const fn own(&self) -> NodeId {

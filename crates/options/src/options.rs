@@ -297,6 +297,12 @@ impl Options {
         self.setting(Id::EtherPace).number != 0
     }
 
+    /// How long it is learned who wants which group.
+    #[must_use]
+    pub fn ether_learn_ms(&self) -> Duration {
+        Duration::from_millis(self.setting(Id::EtherLearnMs).number)
+    }
+
     /// Endpoints that a node may have.
     #[must_use]
     pub fn daemon_endpoints_max(&self) -> usize {

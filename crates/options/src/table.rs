@@ -55,6 +55,8 @@ pub enum Id {
     EtherCoalesce,
     /// `ether.pace`.
     EtherPace,
+    /// `ether.learn_ms`.
+    EtherLearnMs,
     /// `daemon.endpoints_max`.
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
@@ -243,7 +245,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 29] = [
+pub const TABLE: [Entry; 30] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -484,6 +486,16 @@ pub const TABLE: [Entry; 29] = [
         text: "Whether a queueing discipline holds floods of datagrams back, at a rate that \
                follows what the daemon reads: their senders wait, where the device would drop. \
                Memory: up to 64 MiB of packets that wait for a device, in the kernel.",
+    },
+    Entry {
+        id: Id::EtherLearnMs,
+        name: "ether.learn_ms",
+        kind: integer(12_000, 0, 3_600_000),
+        unit: "ms",
+        category: Category::Ethernet,
+        text: "How long a daemon that has begun sends what is for an IP multicast group to all \
+               nodes, until it has heard who wants it: hosts answer within 10 s. With less, hosts \
+               that had joined before it began may miss what comes before they answer. No memory.",
     },
     Entry {
         id: Id::DaemonEndpointsMax,

@@ -95,7 +95,8 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
     };
     let queues = u8::try_from(options.ether_queues()).context("ether.queues")?;
     let (is_paced, coalesce) = (options.ether_pace(), options.ether_coalesce());
-    let how = Service { limits, queues, steering, loops, is_paced, coalesce };
+    let learns = options.ether_learn_ms();
+    let how = Service { limits, queues, steering, loops, is_paced, coalesce, learns };
     Devices::start(&config.devices, &broker, &how).map(Some)
 }
 

@@ -8,8 +8,8 @@ use weft_ether::{Counters, MacAddress, Pace, Place, SharedSwitch, Switch};
 use weft_fabric::NodeId;
 use weft_netdev::rate::RateLimit;
 
-use super::DeviceSpec;
 use super::turns::now;
+use super::{DeviceSpec, Service};
 use crate::status::DeviceStatus;
 
 /// A change of the rate that is not worth a call: one of so many.
@@ -34,13 +34,20 @@ struct Pacing {
 
 impl Device {
     /// The device of `spec`, the interface `interface`, whose packets a limit may hold back.
-    pub fn new(spec: &DeviceSpec, interface: &str, queues: u8, limit: Option<RateLimit>) -> Self {
-        let pace = Pace::new(usize::from(queues), now());
+    pub fn new(
+        spec: &DeviceSpec,
+        interface: &str,
+        how: &Service,
+        limit: Option<RateLimit>,
+    ) -> Self {
+        let now = now();
+        let pace = Pace::new(usize::from(how.queues), now);
+        let switch = Switch::new(spec.node, now).learning(how.learns, now);
         Self {
             node: spec.node,
             namespace: spec.namespace.clone(),
             interface: interface.to_owned(),
-            switch: SharedSwitch::new(Switch::new(spec.node, now())),
+            switch: SharedSwitch::new(switch),
             pacing: Mutex::new(Pacing { pace, limit, rate: pace::RATE_MAX }),
         }
     }

@@ -63,6 +63,8 @@ pub struct Service {
     pub is_paced: bool,
     /// How long a loaded loop leaves its queues alone.
     pub coalesce: Duration,
+    /// How long a device that is new learns who wants which group.
+    pub learns: Duration,
 }
 
 /// A device that is to be served.
@@ -238,7 +240,7 @@ impl Devices {
                 Some(socket) => Arc::new(RemoteBroker::new(socket, "weft-ether")),
                 None => Arc::clone(broker),
             };
-            let device = Arc::new(Device::new(spec, INTERFACE, how.queues, limit));
+            let device = Arc::new(Device::new(spec, INTERFACE, how, limit));
             for (queue, tap) in (0..).zip(taps) {
                 let meets = Arc::clone(&meets);
                 let mut served = Queue::new(&device, queue, tap, segment, meets, how.limits)?;

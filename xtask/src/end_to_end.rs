@@ -1,0 +1,205 @@
+//! The stage of the end-to-end tests: builds their programs, runs the cases in shards, and tells.
+//!
+//! What is always true: all cases run, whichever failed before; an ignored one is named with its
+//! reason and is not counted as passed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+
+use crate::cargo::{cargo, root, target};
+use crate::shards::{self, End, Ran};
+use crate::stages::{Count, Outcome};
+
+/// The library's own tests, which the standard runner runs.
+const LIBRARY: &str = "weft_e2e";
+
+/// Builds and runs them all; with `long` also those that are kept for it. The cases that ran are
+/// appended to `ran`.
+pub fn run(long: bool, ran: &mut Vec<Ran>) -> Outcome {
+    match cases(long, ran) {
+        Ok(count) => count.outcome(),
+        Err(error) => Outcome::Failed(format!("{error:#}")),
+    }
+}
+
+fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
+    let programs = build()?;
+    let third = if long { None } else { third() };
+    let prepare = |command: &mut Command| {
+        command
+            .current_dir(root().join("crates/e2e"))
+            .env("WEFT_BIN", target().join("release/weft"));
+        if let Some(third) = third {
+            command.env("WEFT_E2E_THIRD", third.to_string());
+        }
+        if long {
+            command.env("WEFT_E2E_LONG", "1");
+        }
+    };
+    let mut count = Count::default();
+    let mut planned = Vec::new();
+    for (name, path) in &programs {
+        let mut command = Command::new(path);
+        prepare(&mut command);
+        if name == LIBRARY {
+            count.add(library(command)?);
+            continue;
+        }
+        let output = command.arg("--plan").output().with_context(|| format!("{name} --plan"))?;
+        ensure!(output.status.success(), "{name} --plan: {output:?}");
+        planned.extend(shards::plan(name, path, &String::from_utf8_lossy(&output.stdout)));
+    }
+    let at_once = at_once();
+    let [together, alone] = shards::ordered(planned);
+    println!("\nrunning {} cases, {at_once} at once", together.len());
+    let mut tell = |one: Ran| {
+        println!("{}", line(&one));
+        ran.push(one);
+    };
+    shards::run(together, at_once, &prepare, &mut tell);
+    println!("\nrunning {} cases alone:", alone.len());
+    for case in &alone {
+        let reason = case.alone.as_deref().unwrap_or_default();
+        println!("    {}::{}, {reason}", case.program, case.name);
+    }
+    shards::run(alone, 1, &prepare, &mut tell);
+    count.add(report(ran));
+    Ok(count)
+}
+
+/// How many cases run side by side: many of them wait, so it is one more than there are processors.
+fn at_once() -> usize {
+    std::thread::available_parallelism().map_or(2, |processors| processors.get() + 1)
+}
+
+/// The programs of the tests by name. They are not built for speed: what is tested is.
+fn build() -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let output = cargo(&["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo cannot be run")?;
+    ensure!(output.status.success(), "the tests do not build; see the errors above");
+    let own = root().join("crates/e2e/Cargo.toml");
+    let own = format!("\"manifest_path\":\"{}\"", own.display());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let programs: Vec<_> =
+        printed.lines().filter(|line| line.contains(&own)).filter_map(executable).collect();
+    ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");
+    Ok(programs)
+}
+
+/// The name and place of the program that a message of cargo tells of.
+fn executable(message: &str) -> Option<(String, PathBuf)> {
+    let (_, rest) = message.split_once("\"executable\":\"")?;
+    let path = Path::new(rest.split_once('"')?.0);
+    let (name, _) = path.file_name()?.to_str()?.rsplit_once('-')?;
+    Some((name.to_owned(), path.to_owned()))
+}
+
+/// Which third of the cases runs with one side alone under weft: the commit says, so that a run can
+/// be repeated. `WEFT_E2E_THIRD` has the last word.
+fn third() -> Option<u8> {
+    if let Ok(wanted) = std::env::var("WEFT_E2E_THIRD") {
+        return wanted.parse().ok();
+    }
+    let mut command = Command::new("git");
+    command.args(["rev-parse", "HEAD"]).current_dir(root()).stderr(Stdio::null());
+    let printed = command.output().ok().filter(|output| output.status.success())?.stdout;
+    let commit = String::from_utf8(printed).ok()?;
+    let third = third_of(commit.trim())?;
+    println!("one side alone under weft: third {third} of the cases, by commit {}", commit.trim());
+    println!("(WEFT_E2E_THIRD={third} repeats that, `cargo verify --long` runs all)");
+    Some(third)
+}
+
+fn third_of(commit: &str) -> Option<u8> {
+    let first = u32::from_str_radix(commit.get(..8)?, 16).ok()?;
+    u8::try_from(first % 3).ok()
+}
+
+fn library(mut command: Command) -> anyhow::Result<Count> {
+    let output = command.arg("--quiet").output().context("the library's tests")?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let mut count = Count::default();
+    printed.lines().for_each(|line| count.read(line));
+    if !output.status.success() {
+        println!("{printed}{}", String::from_utf8_lossy(&output.stderr));
+        count.failed = count.failed.max(1);
+    }
+    Ok(count)
+}
+
+fn line(ran: &Ran) -> String {
+    let words = match &ran.end {
+        End::Passed => "ok".to_owned(),
+        End::Ignored(reason) => format!("ignored, {reason}"),
+        End::Failed(_) => "FAILED".to_owned(),
+    };
+    format!("test {} ... {words} ({:.1} s)", ran.name, ran.took.as_secs_f64())
+}
+
+/// What came of all of them: what failed with its output, what was ignored, how long each program's
+/// cases took, and the line that counts them.
+fn report(ran: &[Ran]) -> Count {
+    let mut count = Count::default();
+    let mut times: BTreeMap<&str, Duration> = BTreeMap::new();
+    for one in ran {
+        let program = one.name.split("::").next().unwrap_or_default();
+        *times.entry(program).or_default() += one.took;
+        match &one.end {
+            End::Passed => count.passed += 1,
+            End::Ignored(_) => count.ignored += 1,
+            End::Failed(_) => count.failed += 1,
+        }
+    }
+    println!("\nseconds of the cases of each program:");
+    for (program, took) in times {
+        println!("{:>7.1}  {program}", took.as_secs_f64());
+    }
+    let ignored: Vec<String> =
+        ran.iter().filter(|one| matches!(one.end, End::Ignored(_))).map(line).collect();
+    if !ignored.is_empty() {
+        println!("\nignored:\n    {}", ignored.join("\n    "));
+    }
+    for one in ran {
+        if let End::Failed(printed) = &one.end {
+            println!("\n---- {} failed, {printed}", one.name);
+        }
+    }
+    let word = if count.failed == 0 { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {word}. {} passed; {} failed; {} ignored",
+        count.passed, count.failed, count.ignored
+    );
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_what_cargo_prints() {
+        let message = r#"{"reason":"x","executable":"/t/deps/bad_input-0f","fresh":true}"#;
+        assert_eq!(executable(message), Some(("bad_input".into(), "/t/deps/bad_input-0f".into())));
+        assert_eq!(executable(r#"{"reason":"x","executable":null}"#), None);
+    }
+
+    #[test]
+    fn the_commit_chooses_the_third() {
+        assert_eq!(third_of("00000004aaaaaaaa"), Some(1));
+        assert_eq!(third_of("fffffffe"), Some(2));
+        assert_eq!(third_of("no commit"), None);
+    }
+
+    #[test]
+    fn only_what_passed_is_counted_as_passed() {
+        let ran = [End::Passed, End::Ignored("why".into()), End::Failed("what".into())]
+            .map(|end| Ran { name: "a::b".into(), took: Duration::ZERO, end });
+        assert_eq!(report(&ran), Count { passed: 1, failed: 1, ignored: 1 });
+    }
+}

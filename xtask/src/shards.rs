@@ -1,0 +1,167 @@
+//! Runs the cases of several test programs side by side, each in a process of its own.
+//!
+//! What is always true: a case that has to run alone runs when no other does; a case of which
+//! nothing was heard has failed; what a case printed is shown when it failed, at the end.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// A case of a test program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Case {
+    /// The name of the program.
+    pub program: String,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The name of the case in it.
+    pub name: String,
+    /// Why nothing else may run, where that is so.
+    pub alone: Option<String>,
+}
+
+/// How a case ended.
+#[derive(Clone, PartialEq, Debug)]
+pub enum End {
+    /// As it should.
+    Passed,
+    /// It could not be run; why.
+    Ignored(String),
+    /// Not as it should; what it printed.
+    Failed(String),
+}
+
+/// A case that has run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Ran {
+    /// The program and the case.
+    pub name: String,
+    /// How long it took.
+    pub took: Duration,
+    /// How it ended.
+    pub end: End,
+}
+
+/// The cases that the program at `path` has, in the words of its `--plan`.
+pub fn plan(program: &str, path: &std::path::Path, printed: &str) -> Vec<Case> {
+    let case = |line: &str| {
+        let (name, rest) = line.split_once(": test")?;
+        let alone = rest.strip_prefix(" alone, ").map(str::to_owned);
+        let (program, path) = (program.to_owned(), path.to_owned());
+        Some(Case { program, path, name: name.to_owned(), alone })
+    };
+    printed.lines().filter_map(case).collect()
+}
+
+/// In which order they start: programs of few cases, whose cases are long, before those of many,
+/// whose cases fill the gaps at the end. First all that run beside others.
+pub fn ordered(mut cases: Vec<Case>) -> [VecDeque<Case>; 2] {
+    let all = cases.clone();
+    let siblings = |case: &Case| all.iter().filter(|other| other.program == case.program).count();
+    cases.sort_by_cached_key(siblings);
+    let (alone, together): (Vec<_>, Vec<_>) =
+        cases.into_iter().partition(|case| case.alone.is_some());
+    [together.into(), alone.into()]
+}
+
+/// Runs them, so many at a time, and gives `tell` each that has ended.
+pub fn run(
+    cases: VecDeque<Case>,
+    at_once: usize,
+    prepare: &(dyn Fn(&mut Command) + Sync),
+    tell: &mut (dyn FnMut(Ran) + Send),
+) {
+    let (queue, tell) = (Mutex::new(cases), Mutex::new(tell));
+    let next = || queue.lock().ok()?.pop_front();
+    let work = || {
+        while let Some(case) = next() {
+            let ran = run_one(&case, prepare);
+            if let Ok(mut tell) = tell.lock() {
+                tell(ran);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(work);
+        }
+    });
+}
+
+fn run_one(case: &Case, prepare: &dyn Fn(&mut Command)) -> Ran {
+    let mut command = Command::new(&case.path);
+    command.args(["--exact", &case.name]).stdin(Stdio::null());
+    prepare(&mut command);
+    let start = std::time::Instant::now();
+    let output = command.output();
+    let took = start.elapsed();
+    let name = format!("{}::{}", case.program, case.name);
+    let end = match output {
+        Ok(output) => {
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let complained = String::from_utf8_lossy(&output.stderr);
+            end_of(&case.name, &printed, output.status.success())
+                .unwrap_or_else(|| End::Failed(format!("{}\n{printed}{complained}", output.status)))
+        }
+        Err(error) => End::Failed(format!("{} cannot be run: {error}", case.path.display())),
+    };
+    Ran { name, took, end }
+}
+
+/// How a case ended by the words of the runner; nothing when it did not end as it should.
+fn end_of(name: &str, printed: &str, success: bool) -> Option<End> {
+    let begin = format!("test {name} ... ");
+    let words = printed.lines().find_map(|line| line.strip_prefix(&begin))?;
+    if let Some(reason) = words.strip_prefix("ignored, ") {
+        return success.then(|| End::Ignored(reason.to_owned()));
+    }
+    (success && words.starts_with("ok")).then_some(End::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(program: &str, printed: &str) -> Vec<Case> {
+        plan(program, &PathBuf::from(program), printed)
+    }
+
+    #[test]
+    fn those_that_run_alone_come_last_and_long_ones_first() {
+        let mut cases = planned("many", "a: test\nb: test alone, it measures\nc: test\nwords\n");
+        cases.extend(planned("few", "d: test\n"));
+        let names = |cases: &VecDeque<Case>| -> Vec<String> {
+            cases.iter().map(|case| case.name.clone()).collect()
+        };
+        let [together, alone] = ordered(cases);
+        assert_eq!(names(&together), ["d", "a", "c"]);
+        assert_eq!(names(&alone), ["b"]);
+        assert_eq!(alone[0].alone.as_deref(), Some("it measures"));
+    }
+
+    #[test]
+    fn a_case_that_said_nothing_has_not_passed() {
+        let printed = "test x_y ... ok (0.1 s)\ntest x ... ignored, no nc\n";
+        assert_eq!(end_of("x", printed, true), Some(End::Ignored("no nc".into())));
+        assert_eq!(end_of("x_y", printed, true), Some(End::Passed));
+        assert_eq!(end_of("x_y", printed, false), None);
+        assert_eq!(end_of("y", printed, true), None);
+        assert_eq!(end_of("z", "test z ... FAILED (1.0 s)\n", true), None);
+    }
+
+    #[test]
+    fn cases_run_at_once_and_each_is_told_of_once() {
+        let case = |name: &str| {
+            let path = PathBuf::from("/bin/echo");
+            Case { program: "echo".into(), path, name: name.into(), alone: None }
+        };
+        let cases: VecDeque<Case> = (0..20).map(|number| case(&number.to_string())).collect();
+        let mut told = Vec::new();
+        run(cases, 3, &|_| {}, &mut |ran| told.push(ran));
+        assert_eq!(told.len(), 20);
+        assert!(told.iter().all(|ran| matches!(&ran.end, End::Failed(words)
+            if words.contains("--exact"))));
+    }
+}
