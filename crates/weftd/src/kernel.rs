@@ -22,12 +22,14 @@ pub fn tuple_of(socket: BorrowedFd<'_>) -> Result<Tuple, String> {
     Ok(Tuple::new(namespace, parse(local)?, parse(remote)?))
 }
 
+/// True for a socket that listens.
+pub fn listens(socket: BorrowedFd<'_>) -> bool {
+    sockopt::socket_acceptconn(socket) == Ok(true)
+}
+
 /// The namespace and address of a listening TCP socket.
 pub fn listener_of(socket: BorrowedFd<'_>) -> Result<(u64, SocketAddr), String> {
     check_tcp(socket)?;
-    if sockopt::socket_acceptconn(socket) != Ok(true) {
-        return Err("the socket does not listen".to_owned());
-    }
     let address = rustix::net::getsockname(socket).map_err(|e| format!("getsockname: {e}"))?;
     let address = SocketAddr::try_from(address).map_err(|_| "not an IP socket".to_owned())?;
     let namespace = weft_channel::network_namespace(socket)
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!(tuple.mirrored(), tuple_of(server.as_fd()).expect("TCP"));
         assert_eq!(listener_of(listener.as_fd()), Ok((tuple.namespace, address)));
         assert!(tuple_of(listener.as_fd()).is_err());
-        assert!(listener_of(client.as_fd()).is_err());
+        assert_eq!([listener.as_fd(), client.as_fd()].map(listens), [true, false]);
     }
 
     #[test]
