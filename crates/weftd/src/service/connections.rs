@@ -127,6 +127,10 @@ impl Connections {
             (End::Accepted, Some(memory)) => Offer::Accepted(memory),
         };
         self.offers += 1;
+        // This offer takes the place of one of the same end.
+        if let Some(replaced) = self.matchmaker.waiting_for(tuple.mirrored()) {
+            self.sockets.remove(&replaced);
+        }
         self.sockets.insert(offerer, socket);
         match self.matchmaker.offer(offerer, from.uid, tuple, offer) {
             Outcome::Matched { connected, accepted, memory } => {
@@ -330,5 +334,30 @@ fn lane(shown: Shown) -> Result<Kept, String> {
         Shown::Memory { file, .. } => Ok(file),
         Shown::Unusable(reason) => Err(reason),
         _ => Err("a lane is sealed memory".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(token: u64) -> Event {
+        let control = Control::Offer { token, end: End::Connected, descriptor: 3 };
+        let process = ProcessId(1);
+        let from = Peer { process, pid: 1, uid: 1000, is_numbered_here: true, may_command: false };
+        let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let shown = vec![Shown::Connection { tuple: Tuple::new(1, at(5000), at(80)), inode: 9 }];
+        Event::Packet(Request { from, bytes: control.emit(), shown })
+    }
+
+    #[test]
+    fn offers_of_the_same_end_again_and_again_are_one() {
+        let nothing: [(&str, &str); 0] = [];
+        let (options, _) = Options::from_environment(nothing);
+        let mut connections = Connections::new(&options);
+        for token in 0..100 {
+            connections.handle_event(offer(token), Instant::now(), &mut Outbox::default());
+        }
+        assert_eq!((connections.matchmaker.waiting(), connections.sockets.len()), (1, 1));
     }
 }
