@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::net::{AddressFamily, sockopt};
 use weft_memory::Segment;
 use weft_socket::matchmaker::Tuple;
 
@@ -46,7 +45,7 @@ pub enum Shown {
         /// Its bytes.
         length: u64,
     },
-    /// A UNIX socket.
+    /// A UNIX socket that holds nothing and never will.
     Bell(Kept),
     /// A connected TCP socket; the daemon has closed its copy.
     Connection {
@@ -74,16 +73,20 @@ pub fn examine(
     pool: &Arc<Pool>,
     locate: impl Fn(Tuple) -> Tuple,
 ) -> Vec<Shown> {
-    let look = |file: OwnedFd| match sockopt::socket_domain(&file) {
-        Ok(AddressFamily::UNIX) => Ok(Shown::Bell(keep(file, user, pool)?)),
-        Ok(_) if kernel::listens(file.as_fd()) => {
-            let (namespace, address) = kernel::listener_of(file.as_fd())?;
-            Ok(Shown::Listener { namespace, address })
-        }
-        Ok(_) => {
-            let tuple = locate(kernel::tuple_of(file.as_fd())?);
-            let inode = kernel::inode_of(&file).ok_or("the socket has no inode")?;
-            Ok(Shown::Connection { tuple, inode })
+    let look = |file: OwnedFd| match kernel::is_tcp(file.as_fd()) {
+        Ok(true) => match kernel::tuple_of(file.as_fd()) {
+            Ok(tuple) => {
+                let inode = kernel::inode_of(&file).ok_or("the socket has no inode")?;
+                Ok(Shown::Connection { tuple: locate(tuple), inode })
+            }
+            Err(why) => {
+                let (namespace, address) = kernel::listener_of(file.as_fd()).map_err(|_| why)?;
+                Ok(Shown::Listener { namespace, address })
+            }
+        },
+        Ok(false) => {
+            kernel::silence(file.as_fd())?;
+            Ok(Shown::Bell(keep(file, user, pool)?))
         }
         Err(_) => {
             let length = Segment::sealed_length(file.as_fd()).map_err(|error| {
@@ -134,7 +137,7 @@ mod tests {
         let memory = Segment::create_file("weft-test", 4096).expect("memory");
         let memory = one(memory, &pool);
         assert!(matches!(memory, Shown::Memory { length: 4096, .. }), "{memory:?}");
-        let (bell, _) = UnixStream::pair().expect("sockets");
+        let (bell, _woken) = UnixStream::pair().expect("sockets");
         let bell = one(bell, &pool);
         assert!(matches!(bell, Shown::Bell(_)), "{bell:?}");
         assert_eq!(pool.of(USER), 2);
@@ -146,6 +149,29 @@ mod tests {
             std::io::pipe().expect("a pipe").0.into(),
         ] {
             let shown = one(other, &pool);
+            assert!(matches!(shown, Shown::Unusable(_)), "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_bell_brings_nothing_and_takes_nothing() {
+        use weft_channel::Channel;
+        let (bell, mine) = UnixStream::pair().expect("sockets");
+        let mine = Channel::new(mine.into());
+        let (mut end, hidden) = std::io::pipe().expect("a pipe");
+        mine.send(b"x", &[hidden.as_fd()]).expect("room");
+        drop(hidden);
+        let bell = one(bell, &pool());
+        let Shown::Bell(kept) = &bell else { panic!("{bell:?}") };
+        assert_eq!(std::io::Read::read(&mut end, &mut [0]).ok(), Some(0), "it is closed by now");
+        assert_eq!(mine.send(b"x", &[]).err(), Some(rustix::io::Errno::PIPE));
+        rustix::io::write(kept, b"ring").expect("it still rings");
+        assert_eq!(mine.receive().expect("there").expect("open").bytes, b"ring");
+        let listener = std::env::temp_dir().join(format!("weft-bell-{}", std::process::id()));
+        let listens = std::os::unix::net::UnixListener::bind(&listener).expect("free");
+        std::fs::remove_file(&listener).expect("there");
+        for other in [listens.into(), Channel::pair().expect("sockets").0.into_socket()] {
+            let shown = one(other, &pool());
             assert!(matches!(shown, Shown::Unusable(_)), "{shown:?}");
         }
     }
