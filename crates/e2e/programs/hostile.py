@@ -4,6 +4,7 @@ usage: hostile.py MANNER SOCKET [USER]
 
 fuse        hands over files whose file system never answers (begins as root, becomes USER)
 linger      hands over connections that wait when they are closed
+bells       opens endpoints whose bells hold such connections, and goes
 noise       sends 30,000 senseless packets, each on a channel of its own
 programs    opens channels until it gets no more
 offers      offers ends of connections with lanes until it gets no more
@@ -162,21 +163,43 @@ def fuse(where, user):
     return "handed over"
 
 
+def lingering():
+    one, other, listener = connection()
+    one.setblocking(False)
+    try:
+        while True:
+            one.send(bytes(65_536))
+    except BlockingIOError:
+        pass
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    return one, other, listener
+
+
 def linger(where):
     for _ in range(4):
-        one, other, listener = connection()
-        one.setblocking(False)
-        try:
-            while True:
-                one.send(bytes(65_536))
-        except BlockingIOError:
-            pass
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+        one, other, listener = lingering()
         line = channel(where)
         send(line, message(LISTENING, struct.pack("<Q", 1)), [one.fileno()])
         # In flight the daemon's copy is the last.
         os.close(one.detach())
         KEPT.extend([line, other, listener])
+    return "handed over"
+
+
+def bells(where):
+    one, other, listener = lingering()
+    bell, mine = socket.socketpair()
+    send(mine, b"x", [one.fileno()])
+    os.close(one.detach())
+    line, _ = greeted(where)
+    files = [memory(4096 + 4 * 4096), memory(65_536), bell.fileno()]
+    send(line, message(OPEN, open_body()), files)
+    # The daemon's copy is the last, and goes with the endpoint when its program goes.
+    bell.close()
+    time.sleep(0.5)
+    line.close()
+    time.sleep(0.5)
+    KEPT.extend([mine, other, listener])
     return "handed over"
 
 
@@ -324,6 +347,7 @@ def arbitrary(where, seconds=3.0):
 KEPT = []
 MANNERS = {
     "linger": linger,
+    "bells": bells,
     "noise": noise,
     "programs": programs,
     "offers": offers,

@@ -188,8 +188,7 @@ struct Listener {
 }
 
 const CONNECTIONS: usize = 0;
-const LANES: usize = 1;
-const LISTENERS: usize = 2;
+const LISTENERS: usize = 1;
 
 /// The state. `P` names a program, `M` is the memory of a lane (a descriptor).
 pub struct Matchmaker<P, M> {
@@ -201,8 +200,8 @@ pub struct Matchmaker<P, M> {
     paired: HashMap<Tuple, Offerer<P>>,
     partners: HashMap<Offerer<P>, Offerer<P>>,
     listeners: HashMap<Offerer<P>, Listener>,
-    /// Connections, lanes and listeners by user.
-    tallies: [Tally; 3],
+    /// Connections and listeners by user.
+    tallies: [Tally; 2],
     listening: HashMap<(u64, SocketAddr), usize>,
     /// Where programs listened that still run: they may hold connections from there, and offer
     /// them when those have moved some bytes.
@@ -271,9 +270,6 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         let listening = connects && self.is_listening(tuple.remote_namespace, tuple.remote);
         self.tuples.insert(offerer, tuple);
         self.tallies[CONNECTIONS].add(user);
-        if matches!(offer, Offer::Accepted(_)) {
-            self.tallies[LANES].add(user);
-        }
         self.waiting.insert(tuple, Waiting { offerer, user, offer });
         match wanted {
             Some((connected, accepted)) => Outcome::Wanted { connected, accepted },
@@ -288,20 +284,11 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         share::allowance(maximum, all.saturating_sub(self.tallies[table].of(user)), percent)
     }
 
-    /// Lanes that are kept for a user, and for all: each is a descriptor.
-    #[must_use]
-    pub fn lanes(&self, user: u32) -> (usize, usize) {
-        (self.tallies[LANES].of(user), self.tallies[LANES].0.values().sum())
-    }
-
     /// Forgets what waits at `tuple`.
     fn wait_no_more(&mut self, tuple: Tuple) {
         if let Some(found) = self.waiting.remove(&tuple) {
             self.tuples.remove(&found.offerer);
             self.tallies[CONNECTIONS].remove(found.user);
-            if matches!(found.offer, Offer::Accepted(_)) {
-                self.tallies[LANES].remove(found.user);
-            }
         }
     }
 
@@ -317,7 +304,6 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         for end in [tuple, tuple.mirrored()] {
             self.wait_no_more(end);
         }
-        self.tallies[LANES].add(users[0]);
         self.tallies[CONNECTIONS].add(users[0]);
         if users[0] != users[1] {
             self.tallies[CONNECTIONS].add(users[1]);
@@ -356,7 +342,6 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         if let Some(pair) = self.pairs.remove(&accepted) {
             self.partners.remove(&pair.connected);
             self.paired.remove(&pair.tuple);
-            self.tallies[LANES].remove(pair.users[0]);
             self.tallies[CONNECTIONS].remove(pair.users[0]);
             if pair.users[0] != pair.users[1] {
                 self.tallies[CONNECTIONS].remove(pair.users[1]);
@@ -667,9 +652,7 @@ mod tests {
     fn a_connection_counts_for_the_users_of_both_ends() {
         let mut maker = Maker::new(TableLimits::default());
         maker.offer(by(1), 1, server(), Offer::Accepted("lane"));
-        assert_eq!(maker.lanes(1), (1, 1));
         maker.offer(by(2), 2, server().mirrored(), Offer::Connected);
-        assert_eq!((maker.lanes(1), maker.lanes(2)), ((1, 1), (0, 1)));
         assert_eq!([1, 2].map(|user| maker.tallies[CONNECTIONS].of(user)), [1, 1]);
         maker.withdraw(by(2));
         assert!(maker.is_empty());

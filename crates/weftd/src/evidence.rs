@@ -1,203 +1,206 @@
-//! What a packet of a program shows, after the kernel was asked about each descriptor in it.
+//! Asks the kernel about each descriptor beside a packet.
 //!
-//! All of this happens on the thread of the program's user ([`crate::intake`]) and without the
-//! node's lock: closing a descriptor can wait for whoever made it (a file of a file system in user
-//! space, a socket that lingers), and then holds up that user alone. What leaves this module holds
-//! sealed memory and bells, which nobody can make wait.
+//! All of this happens on the thread of the program's user ([`crate::intake`]) and without a lock:
+//! closing a descriptor can wait for its maker (a file of a file system in user space, a socket
+//! that lingers), and then holds up that user alone. Services get sealed memory and bells, which
+//! nobody can make wait. Each counts as a descriptor of its user for as long as somebody has it.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::net::{AddressFamily, sockopt};
-use weft_channel::Packet;
 use weft_memory::Segment;
 use weft_socket::matchmaker::Tuple;
-use weft_transport_shm::lane::LaneLayout;
-use weft_wire::control::{Control, End, InvalidMessage, split};
-use weft_wire::endpoint_control::KINDS;
 
-use crate::ether::Devices;
 use crate::kernel;
+use crate::quota::{Lease, Pool};
 
-/// An end of a connection that a program will serve.
+/// A descriptor that is kept, and counted.
 #[derive(Debug)]
-pub struct OfferedEnd {
-    /// The program's number for it.
-    pub token: u64,
-    /// Which end.
-    pub end: End,
-    /// The connection.
-    pub tuple: Tuple,
-    /// Its number in the program.
-    pub descriptor: u32,
-    /// The socket's inode.
-    pub inode: u64,
-    /// The memory of a lane, from an accepting end.
-    pub lane: Option<Arc<OwnedFd>>,
+pub struct Kept {
+    file: OwnedFd,
+    lease: Lease,
 }
 
-/// A packet that holds nothing but what its kind needs.
+impl Kept {
+    /// The descriptor, and what it counts as.
+    pub fn into_parts(self) -> (OwnedFd, Lease) {
+        (self.file, self.lease)
+    }
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// A descriptor beside a packet, as the kernel describes it.
 #[derive(Debug)]
-pub enum Evidence {
-    /// An end is offered.
-    Offer(OfferedEnd),
-    /// Another program holds an end of this connection.
-    Join {
-        /// The program's number for it.
-        token: u64,
-        /// The connection.
+pub enum Shown {
+    /// Memory of ordinary pages, sealed against shrinking and growing.
+    Memory {
+        /// The memory.
+        file: Kept,
+        /// Its bytes.
+        length: u64,
+    },
+    /// A UNIX socket that holds nothing and never will.
+    Bell(Kept),
+    /// A connected TCP socket; the daemon has closed its copy.
+    Connection {
+        /// Its ends.
         tuple: Tuple,
+        /// Its inode.
+        inode: u64,
     },
-    /// A socket listens, in a network namespace at an address.
-    Listening {
-        /// The program's number for it.
-        token: u64,
-        /// Where, if it is a listener.
-        at: Option<(u64, SocketAddr)>,
+    /// A listening TCP socket; the daemon has closed its copy.
+    Listener {
+        /// Its network namespace.
+        namespace: u64,
+        /// Where it listens.
+        address: SocketAddr,
     },
-    /// About endpoints, with checked memory and bells.
-    Endpoint(Packet),
-    /// Without descriptors.
-    Control(Control),
-    /// Something is wrong with what was shown; the program is told.
-    Refused {
-        /// The program's number for it.
-        token: u64,
-        /// What.
-        reason: String,
-    },
+    /// Anything else, closed; why.
+    Unusable(String),
 }
 
-/// Asks the kernel about what `packet` shows, and closes what is no longer needed.
-///
-/// # Errors
-/// [`InvalidMessage`] for what no program of ours sends.
-pub fn examine(packet: Packet, devices: Option<&Devices>) -> Result<Evidence, InvalidMessage> {
-    let (kind, _) = split(&packet.bytes)?;
-    if KINDS.contains(&kind) {
-        return Ok(endpoint(packet));
-    }
-    let located = |socket: Option<&OwnedFd>| {
-        let socket = socket.ok_or("no descriptor came with it")?;
-        let tuple = kernel::tuple_of(socket.as_fd())?;
-        Ok::<_, String>(devices.map_or(tuple, |devices| devices.locate(tuple)))
-    };
-    Ok(match Control::parse(&packet.bytes)? {
-        Control::Offer { token, end, descriptor } => {
-            let tuple = located(packet.descriptors.first());
-            let offered =
-                tuple.and_then(|tuple| offer(token, end, descriptor, tuple, packet.descriptors));
-            match offered {
-                Ok(offered) => Evidence::Offer(offered),
-                Err(reason) => Evidence::Refused { token, reason },
-            }
-        }
-        Control::Join { token } => match located(packet.descriptors.first()) {
-            Ok(tuple) => Evidence::Join { token, tuple },
-            Err(reason) => Evidence::Refused { token, reason },
-        },
-        Control::Listening { token } => {
-            let socket = packet.descriptors.first();
-            let at = socket.and_then(|socket| kernel::listener_of(socket.as_fd()).ok());
-            Evidence::Listening { token, at }
-        }
-        control => Evidence::Control(control),
-    })
-}
-
-fn offer(
-    token: u64,
-    end: End,
-    descriptor: u32,
-    tuple: Tuple,
+/// Asks the kernel about what a program of `user` shows, and closes what is no longer needed.
+/// `locate` says where the other end of a connection is.
+pub fn examine(
     descriptors: Vec<OwnedFd>,
-) -> Result<OfferedEnd, String> {
-    let given = descriptors.len();
-    let due = if end == End::Accepted { 1..=2 } else { 1..=1 };
-    if !due.contains(&given) {
-        return Err(format!("{given} descriptors where {} were due", due.end()));
-    }
-    let mut descriptors = descriptors.into_iter();
-    let inode = descriptors.next().and_then(kernel::inode_of).ok_or("the socket has no inode")?;
-    let lane = descriptors.next().map(lane).transpose()?.map(Arc::new);
-    Ok(OfferedEnd { token, end, tuple, descriptor, inode, lane })
-}
-
-/// Memory that may be a lane: whoever gets it looks at more.
-fn lane(memory: OwnedFd) -> Result<OwnedFd, String> {
-    let length = Segment::sealed_length(memory.as_fd()).map_err(|error| error.to_string())?;
-    if length > LaneLayout::BYTES_MAX {
-        return Err(format!("a lane of {length} bytes is longer than any"));
-    }
-    Ok(memory)
-}
-
-/// Endpoints hand over memory and bells; anything else is no descriptor of theirs.
-fn endpoint(packet: Packet) -> Evidence {
-    let is_known = |file: &OwnedFd| {
-        Segment::sealed_length(file.as_fd()).is_ok()
-            || sockopt::socket_domain(file) == Ok(AddressFamily::UNIX)
+    user: u32,
+    pool: &Arc<Pool>,
+    locate: impl Fn(Tuple) -> Tuple,
+) -> Vec<Shown> {
+    let look = |file: OwnedFd| match kernel::is_tcp(file.as_fd()) {
+        Ok(true) => match kernel::tuple_of(file.as_fd()) {
+            Ok(tuple) => {
+                let inode = kernel::inode_of(&file).ok_or("the socket has no inode")?;
+                Ok(Shown::Connection { tuple: locate(tuple), inode })
+            }
+            Err(why) => {
+                let (namespace, address) = kernel::listener_of(file.as_fd()).map_err(|_| why)?;
+                Ok(Shown::Listener { namespace, address })
+            }
+        },
+        Ok(false) => {
+            kernel::silence(file.as_fd())?;
+            Ok(Shown::Bell(keep(file, user, pool)?))
+        }
+        Err(_) => {
+            let length = Segment::sealed_length(file.as_fd()).map_err(|error| {
+                format!("a descriptor is neither a socket nor sealed memory: {error}")
+            })?;
+            Ok(Shown::Memory { file: keep(file, user, pool)?, length })
+        }
     };
-    if packet.descriptors.iter().all(is_known) {
-        return Evidence::Endpoint(packet);
-    }
-    let reason = "a descriptor is neither sealed memory nor a bell".to_owned();
-    Evidence::Refused { token: 0, reason }
+    let shown = |file| look(file).unwrap_or_else(Shown::Unusable);
+    descriptors.into_iter().map(shown).collect()
+}
+
+fn keep(file: OwnedFd, user: u32, pool: &Arc<Pool>) -> Result<Kept, String> {
+    let lease = pool.lease(user, 1).ok_or_else(|| out_of_descriptors(user, pool))?;
+    Ok(Kept { file, lease })
+}
+
+/// Tells a user who has too many.
+pub fn out_of_descriptors(user: u32, pool: &Pool) -> String {
+    format!(
+        "user {user} has as many of the daemon's {} descriptors as one may (ulimit -n, \
+         daemon.user_share)",
+        pool.maximum()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
-    use std::sync::OnceLock;
+    use crate::quota::Quota;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::UnixStream;
 
-    fn packet(control: &Control, descriptors: Vec<OwnedFd>) -> Packet {
-        Packet { bytes: control.emit(), descriptors, descriptors_lost: false }
+    const USER: u32 = 1000;
+
+    fn pool() -> Arc<Pool> {
+        Pool::new(4, Quota { user_share: 50, own_user: 1 })
     }
 
-    fn connection() -> OwnedFd {
-        static LISTENER: OnceLock<TcpListener> = OnceLock::new();
-        let listener = LISTENER.get_or_init(|| TcpListener::bind("127.0.0.1:0").expect("loopback"));
-        TcpStream::connect(listener.local_addr().expect("bound")).expect("listening").into()
+    fn one(file: impl Into<OwnedFd>, pool: &Arc<Pool>) -> Shown {
+        let mut shown = examine(vec![file.into()], USER, pool, |tuple| tuple);
+        shown.pop().expect("one for each")
     }
 
-    fn refusal(control: &Control, descriptors: Vec<OwnedFd>) -> String {
-        match examine(packet(control, descriptors), None) {
-            Ok(Evidence::Refused { token: 7, reason }) => reason,
-            other => panic!("{other:?}"),
+    #[test]
+    fn only_sealed_memory_and_bells_are_kept() {
+        let pool = pool();
+        let memory = Segment::create_file("weft-test", 4096).expect("memory");
+        let memory = one(memory, &pool);
+        assert!(matches!(memory, Shown::Memory { length: 4096, .. }), "{memory:?}");
+        let (bell, _woken) = UnixStream::pair().expect("sockets");
+        let bell = one(bell, &pool);
+        assert!(matches!(bell, Shown::Bell(_)), "{bell:?}");
+        assert_eq!(pool.of(USER), 2);
+        drop((memory, bell));
+        assert_eq!(pool.of(USER), 0);
+        for other in [
+            OwnedFd::from(std::fs::File::open("/dev/null").expect("always there")),
+            UdpSocket::bind("127.0.0.1:0").expect("loopback").into(),
+            std::io::pipe().expect("a pipe").0.into(),
+        ] {
+            let shown = one(other, &pool);
+            assert!(matches!(shown, Shown::Unusable(_)), "{shown:?}");
         }
     }
 
     #[test]
-    fn only_sealed_memory_of_a_lanes_size_is_taken_for_a_lane() {
-        let offer = Control::Offer { token: 7, end: End::Accepted, descriptor: 3 };
-        let file = || OwnedFd::from(std::fs::File::open("/dev/null").expect("always there"));
-        assert!(refusal(&offer, vec![connection(), file()]).contains("sealed"));
-        assert!(refusal(&offer, vec![file()]).contains("TCP"));
-        assert!(refusal(&offer, vec![]).contains("no descriptor"));
-        assert!(refusal(&offer, vec![connection(), file(), file()]).contains("3 descriptors"));
-        let long = usize::try_from(LaneLayout::BYTES_MAX).expect("64 bits") + 4096;
-        let memory = |length| Segment::create_file("weft-test", length).expect("memory");
-        assert!(refusal(&offer, vec![connection(), memory(long)]).contains("longer"));
-        let good = examine(packet(&offer, vec![connection(), memory(4096)]), None);
-        assert!(matches!(good, Ok(Evidence::Offer(OfferedEnd { lane: Some(_), .. }))), "{good:?}");
+    fn a_bell_brings_nothing_and_takes_nothing() {
+        use weft_channel::Channel;
+        let (bell, mine) = UnixStream::pair().expect("sockets");
+        let mine = Channel::new(mine.into());
+        let (mut end, hidden) = std::io::pipe().expect("a pipe");
+        mine.send(b"x", &[hidden.as_fd()]).expect("room");
+        drop(hidden);
+        let bell = one(bell, &pool());
+        let Shown::Bell(kept) = &bell else { panic!("{bell:?}") };
+        assert_eq!(std::io::Read::read(&mut end, &mut [0]).ok(), Some(0), "it is closed by now");
+        assert_eq!(mine.send(b"x", &[]).err(), Some(rustix::io::Errno::PIPE));
+        rustix::io::write(kept, b"ring").expect("it still rings");
+        assert_eq!(mine.receive().expect("there").expect("open").bytes, b"ring");
+        let listener = std::env::temp_dir().join(format!("weft-bell-{}", std::process::id()));
+        let listens = std::os::unix::net::UnixListener::bind(&listener).expect("free");
+        std::fs::remove_file(&listener).expect("there");
+        for other in [listens.into(), Channel::pair().expect("sockets").0.into_socket()] {
+            let shown = one(other, &pool());
+            assert!(matches!(shown, Shown::Unusable(_)), "{shown:?}");
+        }
     }
 
     #[test]
-    fn endpoints_hand_over_memory_and_bells_alone() {
-        use weft_wire::control::join;
-        use weft_wire::endpoint_control::{EndpointControl, Open};
-        let open = EndpointControl::from(Open::default());
-        let bytes = join(open.kind(), &open.emit());
-        let with =
-            |descriptors| Packet { bytes: bytes.clone(), descriptors, descriptors_lost: false };
-        let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("always there"));
-        let refused = examine(with(vec![file]), None);
-        assert!(matches!(refused, Ok(Evidence::Refused { .. })), "{refused:?}");
-        let memory = Segment::create_file("weft-test", 4096).expect("memory");
-        let (bell, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
-        let taken = examine(with(vec![memory, bell.into()]), None);
-        assert!(matches!(taken, Ok(Evidence::Endpoint(_))), "{taken:?}");
+    fn of_connections_and_listeners_the_addresses_alone_are_kept() {
+        let pool = pool();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let at = listener.local_addr().expect("bound");
+        let client = TcpStream::connect(at).expect("listening");
+        let shown = one(client, &pool);
+        assert!(
+            matches!(shown, Shown::Connection { tuple, .. } if tuple.remote == at),
+            "{shown:?}"
+        );
+        let shown = one(listener, &pool);
+        assert!(matches!(shown, Shown::Listener { address, .. } if address == at), "{shown:?}");
+        assert_eq!(pool.of(USER), 0);
+    }
+
+    #[test]
+    fn what_is_one_too_many_is_closed() {
+        let pool = pool();
+        let memory = || Segment::create_file("weft-test", 4096).expect("memory");
+        let shown = examine(vec![memory(), memory(), memory()], USER, &pool, |tuple| tuple);
+        assert!(matches!(
+            &shown[..],
+            [Shown::Memory { .. }, Shown::Memory { .. }, Shown::Unusable(why)]
+                if why.contains("daemon.user_share")
+        ));
     }
 }

@@ -1,247 +1,282 @@
-//! What the threads of the daemon share: the node, the lines to its programs, what was logged.
+//! The state that the daemon's threads share: programs, services, and the route of each packet.
 //!
 //! # Invariants
-//! - Under the lock nothing waits for a program: what it showed was examined before, and replies
-//!   are sent without blocking. A program that does not take its replies loses its line.
-//! - Replies leave in the order in which the node made them, whichever thread it worked for.
-//! - The last reference to a channel is its user's thread's ([`crate::intake`]), since closing it
-//!   may wait for that user.
+//! - Each kind of message belongs to one service, or to the hub: greetings, status, end.
+//! - No user's thread waits here for the program of another user.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use weft_channel::{Channel, Credentials, Packet};
-use weft_ether::Reach;
-use weft_fabric::NodeId;
-use weft_wire::control::{Advice, Control, InvalidMessage};
+use weft_channel::Packet;
+use weft_wire::control::{Advice, Control, CopyAdvice, InvalidMessage, NODE_KINDS, split};
 
-use crate::complaints::Complaints;
+use crate::Config;
 use crate::ether::Devices;
-use crate::evidence::{Evidence, examine};
-use crate::node::{Node, Outgoing, ProcessId, Verdict, reply};
+use crate::evidence::examine;
+use crate::programs::{Line, Programs};
+use crate::quota::Quota;
+use crate::service::host::Host;
+use crate::service::{Event, Outgoing, Request, Service};
+use crate::status::Status;
 
 /// How old a status may be that anybody gets; root and the daemon's own user get one made for them.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
+/// Services at most: each has a bit in [`Line`].
+const SERVICES_MAX: usize = 64;
 
-struct Inner {
-    node: Node,
-    lines: HashMap<ProcessId, Arc<Channel>>,
+/// The next step of a user's thread after a packet.
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// Keep the packet, take no other from this program, and try again.
+    Wait(Parked),
+    /// Close the channel.
+    Close,
+    /// Somebody who may asked the daemon to end.
+    Stop,
+}
+
+/// A packet for which its service has no room yet.
+pub struct Parked {
+    service: usize,
+    request: Request,
 }
 
 /// The shared state.
 pub struct Hub {
-    inner: Mutex<Inner>,
-    devices: Option<Devices>,
-    complaints: Mutex<Complaints>,
+    node: String,
+    started: Instant,
+    advice: Mutex<Option<Advice>>,
+    programs: Arc<Programs>,
+    services: Vec<Arc<Host>>,
+    /// The number of a service by the kind of a message.
+    routes: HashMap<u16, usize>,
+    /// They know which connections end at one of them.
+    devices: Option<Arc<Devices>>,
     /// The last status, and when it was made.
     report: Mutex<Option<(Instant, Arc<OwnedFd>)>>,
-    next: AtomicU64,
 }
 
-/// Whoever panicked while holding it left whole tables: each is changed by one call.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hub {
-    /// The state of a daemon that begins.
-    pub fn new(node: Node, devices: Option<Devices>) -> Self {
-        Self {
-            inner: Mutex::new(Inner { node, lines: HashMap::new() }),
-            devices,
-            complaints: Mutex::new(Complaints::default()),
-            report: Mutex::new(None),
-            next: AtomicU64::new(0),
-        }
-    }
-
-    /// A program connected. One too many is told so and not admitted.
-    pub fn admit(&self, channel: &Arc<Channel>, credentials: Credentials) -> Option<ProcessId> {
-        let process = ProcessId(self.next.fetch_add(1, Ordering::Relaxed));
-        let mut inner = lock(&self.inner);
-        match inner.node.connected(process, credentials) {
-            Ok(()) => {
-                inner.lines.insert(process, Arc::clone(channel));
-                Some(process)
-            }
-            Err(reason) => {
-                drop(inner);
-                self.complain(credentials, "a program is refused", &reason);
-                // It may have gone already.
-                let _ = channel.send(&Control::Refused { token: 0, reason }.emit(), &[]);
-                None
-            }
-        }
-    }
-
-    /// Says in the log what a user's program did, unless enough was said about that user.
-    pub fn complain(&self, credentials: Credentials, what: &str, why: &str) {
-        let Credentials { pid, uid } = credentials;
-        if let Some(left_out) = lock(&self.complaints).about(uid, Instant::now()) {
-            tracing::warn!(pid, uid, left_out, "{what}: {why}");
-        }
-    }
-
-    /// Handles a packet of `process`, on the thread of its user.
-    pub fn handle(&self, process: ProcessId, packet: Packet) -> Verdict {
-        let evidence = match examine(packet, self.devices.as_ref()) {
-            Ok(evidence) => evidence,
-            Err(error) => return self.reject(process, &error),
+    /// The state of a daemon that begins, with `services`, and `descriptors_max` descriptors of
+    /// programs at most.
+    ///
+    /// # Errors
+    /// When a service cannot be started.
+    pub fn new(
+        config: &Config,
+        services: Vec<Box<dyn Service>>,
+        devices: Option<Arc<Devices>>,
+        descriptors_max: usize,
+    ) -> anyhow::Result<Self> {
+        let quota = Quota {
+            user_share: config.options.daemon_user_share(),
+            own_user: rustix::process::geteuid().as_raw(),
         };
-        match &evidence {
-            Evidence::Control(Control::Status) => {
-                self.tell_status(process);
-                return Verdict::Continue;
-            }
-            Evidence::Control(Control::Reach { node, reach }) => {
-                self.set_reach(process, NodeId(*node), Reach::of_bits(*reach));
-                return Verdict::Continue;
-            }
-            Evidence::Offer(offered) => {
-                let suspect = lock(&self.inner).node.suspect(offered.tuple);
-                // Reads /proc, so without the lock.
-                if let Some(suspect) = suspect.filter(|suspect| suspect.is_leftover()) {
-                    lock(&self.inner).node.forget(&suspect);
-                }
-            }
-            Evidence::Refused { reason, .. } => {
-                let credentials = lock(&self.inner).node.credentials(process);
-                self.complain(credentials, "what a program offers is refused", reason);
-            }
-            _ => {}
-        }
-        let mut out = Vec::new();
-        let mut inner = lock(&self.inner);
-        let handled = inner.node.handle(process, evidence, &mut out);
-        self.send(inner, out);
-        handled.unwrap_or_else(|error| self.reject(process, &error))
+        let programs = Programs::new(quota, descriptors_max);
+        let start = |service| Host::start(service, Arc::clone(&programs), quota);
+        let services = services.into_iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Self {
+            node: config.node.clone(),
+            started: Instant::now(),
+            advice: Mutex::new(None),
+            routes: routes(&services),
+            services,
+            programs,
+            devices,
+            report: Mutex::new(None),
+        })
     }
 
-    fn reject(&self, process: ProcessId, error: &InvalidMessage) -> Verdict {
-        let inner = lock(&self.inner);
-        let credentials = inner.node.credentials(process);
-        let mut out = Vec::new();
-        reply(&mut out, process, &Control::Refused { token: 0, reason: error.to_string() });
-        self.send(inner, out);
-        let what = "closing a program that sent an invalid message";
-        self.complain(credentials, what, &error.to_string());
-        Verdict::Close
-    }
-
-    /// The process that connected ended.
-    pub fn ended(&self, process: ProcessId) {
-        let mut out = Vec::new();
-        let mut inner = lock(&self.inner);
-        inner.node.ended(process, &mut out);
-        self.send(inner, out);
-    }
-
-    /// A program is gone; its channel may be closed after this.
-    pub fn gone(&self, process: ProcessId) {
-        let mut out = Vec::new();
-        let mut inner = lock(&self.inner);
-        inner.lines.remove(&process);
-        inner.node.gone(process, &mut out);
-        self.send(inner, out);
-    }
-
-    /// When [`Hub::handle_timeout`] is due; changes after it was called.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        lock(&self.inner).node.poll_timeout()
-    }
-
-    /// Does what is due.
-    pub fn handle_timeout(&self, now: Instant) {
-        let mut out = Vec::new();
-        let mut inner = lock(&self.inner);
-        inner.node.handle_timeout(now, &mut out);
-        self.send(inner, out);
+    /// The programs that are connected.
+    pub const fn programs(&self) -> &Arc<Programs> {
+        &self.programs
     }
 
     /// From now on programs are told this.
     pub fn set_advice(&self, advice: Advice) {
-        lock(&self.inner).node.set_advice(advice);
+        *lock(&self.advice) = Some(advice);
     }
 
-    /// Sends with the lock held, so that nothing overtakes.
-    fn send(&self, mut inner: MutexGuard<'_, Inner>, out: Vec<Outgoing>) {
-        let mut deaf = Vec::new();
-        for Outgoing { to, bytes, descriptors, bell } in out {
-            let Some(line) = inner.lines.get(&to) else { continue };
-            let beside: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
-            if let Err(errno) = line.send(&bytes, &beside) {
-                // Its thread finds the end, and tells the node.
-                line.hang_up();
-                inner.lines.remove(&to);
-                deaf.push((inner.node.credentials(to), errno));
-            }
-            if let Some(bell) = bell {
-                bell.ring_broker();
-            }
+    /// Handles a packet that came on `line`, on the thread of its user.
+    pub fn handle(&self, line: &Line, packet: Packet) -> Verdict {
+        let kind = match split(&packet.bytes) {
+            _ if line.is_closed() => return Verdict::Close,
+            Ok((kind, _)) => kind,
+            Err(error) => return self.reject(line, &error),
+        };
+        let Packet { bytes, descriptors, .. } = packet;
+        let Some(&service) = self.routes.get(&kind) else {
+            return match Control::parse(&bytes) {
+                Ok(control) => self.handle_own(line, kind, control),
+                Err(error) => self.reject(line, &error),
+            };
+        };
+        let from = line.peer();
+        let shown = examine(descriptors, from.uid, self.programs.descriptors(), |tuple| {
+            self.devices.as_ref().map_or(tuple, |devices| devices.locate(tuple))
+        });
+        line.asks(service);
+        let request = Request { from, bytes, shown };
+        match self.pass(Parked { service, request }) {
+            Ok(()) => Verdict::Continue,
+            Err(parked) => Verdict::Wait(parked),
         }
-        drop(inner);
-        for (credentials, errno) in deaf {
+    }
+
+    /// Passes a packet to its service.
+    ///
+    /// # Errors
+    /// Gives it back when there is no room for it yet.
+    pub fn pass(&self, parked: Parked) -> Result<(), Parked> {
+        let Parked { service, request } = parked;
+        let handled = self.services[service].handle(request);
+        handled.map_err(|request| Parked { service, request })
+    }
+
+    fn handle_own(&self, line: &Line, kind: u16, control: Control) -> Verdict {
+        match control {
+            Control::Hello { name, .. } => self.welcome(line, name),
+            Control::Status => self.tell_status(line),
+            Control::Stop if line.peer().may_command => {
+                self.reply(line, &Control::Stopping);
+                return Verdict::Stop;
+            }
+            Control::Stop => {
+                let reason = "only root and the daemon's own user may stop it".to_owned();
+                self.reply(line, &Control::Refused { token: 0, reason });
+            }
+            // The others go from the daemon to programs.
+            _ => return self.reject(line, &InvalidMessage::Kind { kind }),
+        }
+        Verdict::Continue
+    }
+
+    fn reject(&self, line: &Line, error: &InvalidMessage) -> Verdict {
+        self.programs.reject(line.peer(), error);
+        Verdict::Close
+    }
+
+    fn reply(&self, line: &Line, control: &Control) {
+        self.send(Outgoing::plain(line.peer().process, control.emit()));
+    }
+
+    fn send(&self, outgoing: Outgoing) {
+        for (peer, errno) in self.programs.send(&[outgoing]) {
             let what = "closing a program that does not take its replies";
-            self.complain(credentials, what, &errno.to_string());
+            self.programs.complain(peer, what, &errno.to_string());
         }
     }
 
-    fn answer(&self, process: ProcessId, control: &Control) {
-        let mut out = Vec::new();
-        reply(&mut out, process, control);
-        self.send(lock(&self.inner), out);
+    fn welcome(&self, line: &Line, name: String) {
+        let peer = line.peer();
+        tracing::debug!(pid = peer.pid, uid = peer.uid, name, "hello");
+        self.programs.set_name(peer.process, name);
+        let measured = lock(&self.advice).unwrap_or_default();
+        let advice = Advice { networks: self.devices.is_some(), ..measured };
+        self.reply(line, &Control::Welcome { pid: std::process::id(), advice });
     }
 
-    fn tell_status(&self, process: ProcessId) {
-        match self.status(process) {
+    /// The process that connected ended.
+    pub fn ended(&self, line: &Line) {
+        self.tell(line, || Event::Ended(line.peer()));
+    }
+
+    /// A program is gone; its line may be closed after this.
+    pub fn gone(&self, line: &Line) {
+        self.programs.forget(line.peer().process);
+        self.tell(line, || Event::Gone(line.peer()));
+    }
+
+    /// Tells the services that the program asked.
+    fn tell(&self, line: &Line, event: impl Fn() -> Event) {
+        for (number, service) in self.services.iter().enumerate() {
+            if line.has_asked(number) {
+                service.end(event(), line.place());
+            }
+        }
+    }
+
+    fn tell_status(&self, line: &Line) {
+        let to = line.peer().process;
+        match self.status(line.peer().may_command) {
             Ok(file) => {
                 let bytes = Control::StatusReply.emit();
-                let out = Outgoing { to: process, bytes, descriptors: vec![file], bell: None };
-                self.send(lock(&self.inner), vec![out]);
+                self.send(Outgoing { to, bytes, descriptors: vec![file], bell: None });
             }
             Err(errno) => {
                 let reason = format!("no memory for the status: {errno}");
-                self.answer(process, &Control::Refused { token: 0, reason });
+                self.reply(line, &Control::Refused { token: 0, reason });
             }
         }
     }
 
     /// The state as JSON, in a file that its readers cannot change.
-    fn status(&self, process: ProcessId) -> rustix::io::Result<Arc<OwnedFd>> {
+    fn status(&self, is_trusted: bool) -> rustix::io::Result<Arc<OwnedFd>> {
         let mut report = lock(&self.report);
         let now = Instant::now();
-        let is_trusted = lock(&self.inner).node.may_command(process);
         if let Some((made, file)) = &*report
             && !is_trusted
             && now.duration_since(*made) < STATUS_EVERY
         {
             return Ok(Arc::clone(file));
         }
-        // The node is locked for the tables alone, not while lanes and devices are asked.
-        let census = lock(&self.inner).node.census();
-        let mut status = census.counted();
-        status.devices = self.devices.as_ref().map(Devices::status).unwrap_or_default();
-        let file = Arc::new(written(&serde_json::to_vec(&status).unwrap_or_default())?);
+        let file = written(&serde_json::to_vec(&self.collected()).unwrap_or_default())?;
+        let file = Arc::new(file);
         *report = Some((now, Arc::clone(&file)));
         Ok(file)
     }
 
-    fn set_reach(&self, process: ProcessId, node: NodeId, reach: Reach) {
-        let may = lock(&self.inner).node.may_command(process);
-        let done = match &self.devices {
-            _ if !may => Err("only root and the daemon's own user may cut links".to_owned()),
-            None => Err("it serves no devices".to_owned()),
-            Some(devices) => devices.set_reach(node, reach),
+    /// The state as the hub and all services tell it.
+    fn collected(&self) -> Status {
+        let measured = *lock(&self.advice);
+        let mut status = Status {
+            node: self.node.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.started.elapsed().as_secs(),
+            copy: match measured.unwrap_or_default().copy {
+                CopyAdvice::Plain => "plain",
+                CopyAdvice::NonTemporal => "nontemporal",
+            }
+            .to_owned(),
+            block_bytes: measured.map(|advice| [advice.block_bytes_min, advice.block_bytes_max]),
+            processes: self.programs.status(),
+            ..Status::default()
         };
-        match done {
-            Ok(()) => self.answer(process, &Control::Done),
-            Err(reason) => self.answer(process, &Control::Refused { token: 0, reason }),
+        for service in &self.services {
+            let (report, how) = service.status();
+            status.services.push(how);
+            if let Some(report) = report {
+                report(&mut status);
+            }
+        }
+        status
+    }
+}
+
+/// The number of a service by the kind of a message.
+///
+/// # Panics
+/// When two own the same kind, since one of them would never be asked.
+fn routes(services: &[Arc<Host>]) -> HashMap<u16, usize> {
+    assert!(services.len() <= SERVICES_MAX, "a line has a bit for each service");
+    let mut routes = HashMap::new();
+    for (number, service) in services.iter().enumerate() {
+        for kind in service.manifest().kinds.iter().cloned().flatten() {
+            let is_free = !NODE_KINDS.iter().any(|own| own.contains(&kind));
+            let is_free = routes.insert(kind, number).is_none() && is_free;
+            assert!(is_free, "{} wants kind {kind} of another", service.manifest().name);
         }
     }
+    routes
 }
 
 /// A sealed file of memory that holds `text`.

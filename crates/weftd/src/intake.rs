@@ -4,6 +4,9 @@
 //! file system in user space, for the peer of a socket that lingers. So that a user holds up nobody
 //! but itself, each has a thread and an epoll set of its own; what they agree on is in the
 //! [`Hub`]. A thread without programs ends after a while.
+//!
+//! A program whose packet finds no room at its service is not read until there is: the kernel holds
+//! what it sends, and the user's other programs go on.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -16,8 +19,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use weft_channel::{Channel, Credentials};
 
-use crate::hub::Hub;
-use crate::node::{ProcessId, Verdict};
+use crate::hub::{Hub, Parked, Verdict};
+use crate::programs::Line;
+use crate::service::ProcessId;
 
 /// Beside the number of a program: its process ended.
 const ENDED: u64 = 1 << 63;
@@ -30,9 +34,15 @@ const SHARED: u32 = u32::MAX;
 /// So long a thread without programs waits for the next.
 const IDLE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
+/// So long packets wait that found no room.
+const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// A program whose packet waits for room.
+type Waiting = (Arc<Line>, Parked);
+
 /// A program that is connected.
 struct Program {
-    channel: Arc<Channel>,
+    line: Arc<Line>,
     /// Its process, until that has ended.
     process: Option<OwnedFd>,
 }
@@ -63,16 +73,15 @@ impl Intakes {
 
     /// Serves a program that connected, on the thread of its user.
     pub fn admit(self: &Arc<Self>, channel: Channel, credentials: Credentials) {
-        let channel = Arc::new(channel);
-        let Some(process) = self.hub.admit(&channel, credentials) else { return };
+        let Some(line) = self.hub.programs().admit(channel, credentials) else { return };
         // Held until the program is in, so that the thread does not end before it sees it.
         let mut by_user = lock(&self.by_user);
         let admitted = self
             .intake(&mut by_user, credentials.uid)
-            .and_then(|intake| intake.take(process, channel).map_err(|errno| errno.to_string()));
+            .and_then(|intake| intake.take(&line).map_err(|errno| errno.to_string()));
         if let Err(why) = admitted {
-            self.hub.complain(credentials, "a program cannot be served", &why);
-            self.hub.gone(process);
+            self.hub.programs().complain(line.peer(), "a program cannot be served", &why);
+            self.hub.gone(&line);
         }
     }
 
@@ -109,23 +118,30 @@ impl Intakes {
 }
 
 impl Intake {
-    fn take(&self, process: ProcessId, channel: Arc<Channel>) -> Result<(), Errno> {
-        let number = process.0;
+    fn take(&self, line: &Arc<Line>) -> Result<(), Errno> {
+        let process = line.peer().process;
         let mut programs = lock(&self.programs);
-        epoll::add(&self.epoll, &*channel, EventData::new_u64(number), EventFlags::IN)?;
+        self.listen(line)?;
         // One that is gone already has closed its channel, or will have.
-        let ended = channel.peer_process().ok().filter(|ended| {
-            let data = EventData::new_u64(number | ENDED);
+        let ended = line.channel().peer_process().ok().filter(|ended| {
+            let data = EventData::new_u64(process.0 | ENDED);
             epoll::add(&self.epoll, ended, data, EventFlags::IN).is_ok()
         });
-        programs.insert(process, Program { channel, process: ended });
+        programs.insert(process, Program { line: Arc::clone(line), process: ended });
         Ok(())
+    }
+
+    fn listen(&self, line: &Line) -> Result<(), Errno> {
+        let data = EventData::new_u64(line.peer().process.0);
+        epoll::add(&self.epoll, line, data, EventFlags::IN)
     }
 
     fn run(&self, all: &Intakes, user: u32) {
         let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+        let mut parked = Vec::new();
         loop {
-            let ready = match epoll::wait(&self.epoll, &mut space, Some(&IDLE)) {
+            let timeout = if parked.is_empty() { &IDLE } else { &TRY_AGAIN };
+            let ready = match epoll::wait(&self.epoll, &mut space, Some(timeout)) {
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
                 Err(errno) => {
@@ -133,49 +149,76 @@ impl Intake {
                     return;
                 }
             };
-            if ready.is_empty() && all.is_over(user, self) {
+            if ready.is_empty() && parked.is_empty() && all.is_over(user, self) {
                 return;
             }
+            parked = self.try_again(parked, &all.hub);
             for event in ready {
                 let number = event.data.u64();
+                let process = ProcessId(number & !ENDED);
+                let found = lock(&self.programs).get(&process).map(|one| Arc::clone(&one.line));
+                let Some(line) = found else { continue };
                 if number & ENDED != 0 {
-                    self.process_ended(ProcessId(number & !ENDED), &all.hub);
-                } else if self.serve(ProcessId(number), &all.hub) == Verdict::Stop {
-                    // Whoever listens there is the last to go.
-                    let _ = rustix::io::write(&all.stop, &[0]);
+                    self.process_ended(&line, &all.hub);
+                } else if let Some(packet) = self.serve(&line, all) {
+                    // Not for its end either: that would wake this thread again and again.
+                    let _ = epoll::delete(&self.epoll, &line);
+                    parked.push((line, packet));
                 }
             }
         }
     }
 
-    fn process_ended(&self, process: ProcessId, hub: &Hub) {
-        if let Some(program) = lock(&self.programs).get_mut(&process) {
+    /// Passes packets for which there was no room; returns those for which there is none still.
+    fn try_again(&self, parked: Vec<Waiting>, hub: &Hub) -> Vec<Waiting> {
+        let mut waiting = Vec::new();
+        for (line, packet) in parked {
+            match hub.pass(packet) {
+                Ok(()) if self.listen(&line).is_ok() => {}
+                Ok(()) => self.close(&line, hub),
+                Err(packet) => waiting.push((line, packet)),
+            }
+        }
+        waiting
+    }
+
+    fn process_ended(&self, line: &Line, hub: &Hub) {
+        if let Some(program) = lock(&self.programs).get_mut(&line.peer().process) {
             // Closing it takes it out of the epoll set.
             program.process = None;
         }
-        hub.ended(process);
+        hub.ended(line);
     }
 
-    fn serve(&self, process: ProcessId, hub: &Hub) -> Verdict {
-        let found = lock(&self.programs).get(&process).map(|one| Arc::clone(&one.channel));
-        let Some(channel) = found else { return Verdict::Continue };
+    /// Takes packets of a program; returns one for which there is no room.
+    fn serve(&self, line: &Line, all: &Intakes) -> Option<Parked> {
         for _ in 0..PACKETS_A_TURN {
-            let verdict = match channel.receive() {
-                Ok(Some(packet)) => hub.handle(process, packet),
-                Err(Errno::AGAIN) => return Verdict::Continue,
+            let verdict = match line.channel().receive() {
+                Ok(Some(packet)) => all.hub.handle(line, packet),
+                Err(Errno::AGAIN) => return None,
                 Ok(None) | Err(_) => Verdict::Close,
             };
             match verdict {
                 Verdict::Continue => {}
+                Verdict::Wait(packet) => return Some(packet),
                 Verdict::Close => {
-                    hub.gone(process);
-                    // The channel is closed here, and with that out of the epoll set.
-                    lock(&self.programs).remove(&process);
-                    return Verdict::Continue;
+                    self.close(line, &all.hub);
+                    return None;
                 }
-                Verdict::Stop => return Verdict::Stop,
+                Verdict::Stop => {
+                    // The daemon's own thread ends it.
+                    let _ = rustix::io::write(&all.stop, &[0]);
+                    return None;
+                }
             }
         }
-        Verdict::Continue
+        None
+    }
+
+    /// Forgets a program. Its channel is closed with the last reference to the line, and with that
+    /// out of the epoll set.
+    fn close(&self, line: &Line, hub: &Hub) {
+        hub.gone(line);
+        lock(&self.programs).remove(&line.peer().process);
     }
 }

@@ -5,12 +5,24 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
-use rustix::net::{SocketType, ipproto, sockopt};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketType, ipproto, sockopt};
 use weft_socket::matchmaker::Tuple;
 
-/// The addresses of a connected TCP socket.
+/// Reads of a bell until there must be nothing left in it.
+const BELL_READS_MAX: usize = 1024;
+
+/// Whether a descriptor is a TCP socket.
+///
+/// # Errors
+/// `NOTSOCK` when it is no socket at all.
+pub fn is_tcp(file: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let is_tcp = sockopt::socket_protocol(file)? == Some(ipproto::TCP);
+    Ok(is_tcp && sockopt::socket_type(file)? == SocketType::STREAM)
+}
+
+/// The addresses of a TCP socket that is connected.
 pub fn tuple_of(socket: BorrowedFd<'_>) -> Result<Tuple, String> {
-    check_tcp(socket)?;
     let describe = |call: &str, errno: rustix::io::Errno| format!("{call}: {errno}");
     let local = rustix::net::getsockname(socket).map_err(|e| describe("getsockname", e))?;
     let remote = rustix::net::getpeername(socket)
@@ -22,9 +34,8 @@ pub fn tuple_of(socket: BorrowedFd<'_>) -> Result<Tuple, String> {
     Ok(Tuple::new(namespace, parse(local)?, parse(remote)?))
 }
 
-/// The namespace and address of a listening TCP socket.
+/// The namespace and address of a TCP socket that listens.
 pub fn listener_of(socket: BorrowedFd<'_>) -> Result<(u64, SocketAddr), String> {
-    check_tcp(socket)?;
     if sockopt::socket_acceptconn(socket) != Ok(true) {
         return Err("the socket does not listen".to_owned());
     }
@@ -35,12 +46,27 @@ pub fn listener_of(socket: BorrowedFd<'_>) -> Result<(u64, SocketAddr), String> 
     Ok((namespace, address))
 }
 
-fn check_tcp(socket: BorrowedFd<'_>) -> Result<(), String> {
-    let stream = sockopt::socket_type(socket) == Ok(SocketType::STREAM);
-    if !stream || sockopt::socket_protocol(socket) != Ok(Some(ipproto::TCP)) {
-        return Err("the descriptor is not a TCP socket".to_owned());
+/// Makes a bell one that holds nothing and never will. Descriptors that lie in a socket are closed
+/// with it, and closing some takes as long as their maker likes.
+pub fn silence(bell: BorrowedFd<'_>) -> Result<(), String> {
+    let is_stream = sockopt::socket_domain(bell) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(bell) == Ok(SocketType::STREAM)
+        && rustix::net::getpeername(bell).is_ok_and(|peer| peer.is_some());
+    if !is_stream {
+        return Err("the descriptor is neither a TCP socket nor a connected UNIX stream".to_owned());
     }
-    Ok(())
+    // Nothing comes in after this, and what lies there is taken out until its end.
+    let shut = rustix::net::shutdown(bell, Shutdown::Read);
+    shut.map_err(|errno| format!("shutdown: {errno}"))?;
+    let mut bytes = [0; 4096];
+    for _ in 0..BELL_READS_MAX {
+        match rustix::net::recv(bell, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Ok(()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(format!("a bell cannot be read: {errno}")),
+        }
+    }
+    Err("a bell is full".to_owned())
 }
 
 /// The inode of a socket.
@@ -91,6 +117,7 @@ mod tests {
         let tuple = tuple_of(client.as_fd()).expect("TCP");
         assert_eq!(tuple.mirrored(), tuple_of(server.as_fd()).expect("TCP"));
         assert_eq!(listener_of(listener.as_fd()), Ok((tuple.namespace, address)));
+        assert_eq!(is_tcp(client.as_fd()), Ok(true));
         assert!(tuple_of(listener.as_fd()).is_err());
         assert!(listener_of(client.as_fd()).is_err());
     }
@@ -104,9 +131,9 @@ mod tests {
     #[test]
     fn other_sockets_and_files_are_refused() {
         let datagram = UdpSocket::bind("127.0.0.1:0").expect("loopback");
-        assert!(tuple_of(datagram.as_fd()).is_err());
+        assert_eq!(is_tcp(datagram.as_fd()), Ok(false));
         let file = std::fs::File::open("/dev/null").expect("always there");
-        assert!(tuple_of(file.as_fd()).is_err());
+        assert_eq!(is_tcp(file.as_fd()), Err(Errno::NOTSOCK));
         assert_eq!(inode_of(&file), None);
     }
 

@@ -11,22 +11,23 @@ use std::path::PathBuf;
 mod calibration;
 pub mod client;
 mod complaints;
-mod endpoints;
 mod ether;
 mod evidence;
 mod hub;
 mod intake;
 mod kernel;
-mod node;
 mod place;
+mod programs;
+mod quota;
 mod server;
+mod service;
 mod status;
 
 pub use ether::{DeviceSpec, INTERFACE, MTU_MAX, MTU_MIN};
 pub use server::serve;
 pub use status::{
-    ConnectionStatus, DeviceStatus, EndpointStatus, ListenerStatus, PeerStatus, ProcessStatus,
-    QueueStatus, Status,
+    ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, ListenerStatus, PeerStatus,
+    ProcessStatus, QueueStatus, ServiceStatus, Status,
 };
 pub use weft_ether::Reach;
 

@@ -24,12 +24,11 @@ use weft_transport_shm::broker::local::LocalBroker;
 use weft_transport_shm::lane::LaneLayout;
 use weft_wire::control::{Advice, CopyAdvice};
 
-use crate::ether::{Devices, Service};
+use crate::ether::{Devices, Settings};
 use crate::hub::Hub;
 use crate::intake::Intakes;
-use crate::node::Node;
 use crate::place::Place;
-use crate::{Config, calibration};
+use crate::{Config, calibration, service};
 
 const LISTENER: u64 = 0;
 const SIGNAL: u64 = 1;
@@ -52,7 +51,9 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     for number in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(number, waker.try_clone()?)?;
     }
-    let devices = serve_devices(&config)?;
+    let devices = serve_devices(&config)?.map(Arc::new);
+    let services = service::all(&config, devices.as_ref());
+    let hub = Arc::new(Hub::new(&config, services, devices, descriptors_left())?);
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     epoll::add(&epoll, &signal, EventData::new_u64(SIGNAL), EventFlags::IN)?;
@@ -60,7 +61,6 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     if config.foreground {
         eprintln!("weft daemon: node {} ready at {}", config.node, config.socket.display());
     }
-    let hub = Arc::new(Hub::new(Node::new(&config, descriptors_left()), devices));
     calibrate(&config, &hub);
     let intakes = Intakes::new(Arc::clone(&hub), waker);
     run(epoll.as_fd(), &mut Gate { listener, opens_at: None }, &hub, &intakes)?;
@@ -96,7 +96,7 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
     let queues = u8::try_from(options.ether_queues()).context("ether.queues")?;
     let (is_paced, coalesce) = (options.ether_pace(), options.ether_coalesce());
     let learns = options.ether_learn_ms();
-    let how = Service { limits, queues, steering, loops, is_paced, coalesce, learns };
+    let how = Settings { limits, queues, steering, loops, is_paced, coalesce, learns };
     Devices::start(&config.devices, &broker, &how).map(Some)
 }
 
@@ -159,7 +159,11 @@ impl Gate {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => {
                     let own = Credentials { pid: std::process::id(), uid: u32::MAX - 1 };
-                    hub.complain(own, "programs wait to be accepted", &errno.to_string());
+                    hub.programs().complain_of(
+                        own,
+                        "programs wait to be accepted",
+                        &errno.to_string(),
+                    );
                     let _ = epoll::delete(epoll, &self.listener);
                     self.opens_at = Some(Instant::now() + GATE_SHUT);
                     return;
@@ -191,8 +195,7 @@ fn run(
 ) -> anyhow::Result<()> {
     let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
     loop {
-        let due = [hub.poll_timeout(), gate.opens_at].into_iter().flatten().min();
-        let timeout = due.map(|at| {
+        let timeout = gate.opens_at.map(|at| {
             let left = at.saturating_duration_since(Instant::now());
             let tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
             Timespec { tv_sec, tv_nsec: i64::from(left.subsec_nanos()) }
@@ -202,10 +205,7 @@ fn run(
             Err(Errno::INTR) => continue,
             Err(errno) => return Err(errno).context("epoll_wait"),
         };
-        if due.is_some() {
-            hub.handle_timeout(Instant::now());
-            gate.open_again(epoll);
-        }
+        gate.open_again(epoll);
         for event in ready {
             match event.data.u64() {
                 LISTENER => gate.accept(epoll, hub, intakes),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The state of a node.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The node's name.
     pub node: String,
@@ -32,6 +32,39 @@ pub struct Status {
     /// Ethernet devices.
     #[serde(default)]
     pub devices: Vec<DeviceStatus>,
+    /// The daemon's services.
+    #[serde(default)]
+    pub services: Vec<ServiceStatus>,
+}
+
+/// A service of the daemon.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// It told how it is; one that is too busy is missing from the rest of the status.
+    pub answers: bool,
+    /// Packets and ends of programs that wait for it.
+    pub queued: usize,
+    /// How often it panicked, which is a bug.
+    pub panics: u64,
+    /// Its numbers.
+    pub counters: Vec<CounterStatus>,
+    /// The options that it reads.
+    pub options: Vec<String>,
+}
+
+/// A number that a service tells.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CounterStatus {
+    /// Its name.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// Its meaning.
+    pub help: String,
+    /// How much.
+    pub value: u64,
 }
 
 /// An Ethernet device. Packets are counted once in each place, bytes with the 12 of their header of

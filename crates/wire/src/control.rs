@@ -7,8 +7,13 @@
 //! 0  magic "weft"   4  version (u16)   6  kind (u16)   8  body, little-endian
 //! ```
 //!
-//! Kinds 1 to 31 are here, 32 to 63 belong to endpoints. A message that does not parse is an
-//! [`InvalidMessage`] that says what was wrong; nothing panics.
+//! Kinds 1 to 31 are here, 32 to 63 belong to endpoints, and those from 64 on to nobody yet. Each
+//! service of the daemon owns the kinds that it is asked with ([`CONNECTION_KINDS`],
+//! [`DEVICE_KINDS`], [`crate::endpoint_control::KINDS`]); no two own the same, nor one of
+//! [`NODE_KINDS`]. A message that does not parse is an [`InvalidMessage`] that says what was wrong;
+//! nothing panics.
+
+use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
@@ -216,6 +221,15 @@ mod kind {
     pub const REACH: u16 = 15;
     pub const DONE: u16 = 16;
 }
+
+/// Kinds for the daemon itself: greeting, status, end.
+pub const NODE_KINDS: &[RangeInclusive<u16>] =
+    &[kind::HELLO..=kind::HELLO, kind::STATUS..=kind::STATUS, kind::STOP..=kind::STOP];
+/// Kinds for the connections service.
+pub const CONNECTION_KINDS: &[RangeInclusive<u16>] =
+    &[kind::OFFER..=kind::OFFER, kind::WITHDRAW..=kind::LISTENING, kind::JOIN..=kind::JOIN];
+/// Kinds for the Ethernet service.
+pub const DEVICE_KINDS: &[RangeInclusive<u16>] = &[kind::REACH..=kind::REACH];
 
 /// Longest name a program may give.
 pub const NAME_BYTES_MAX: usize = 64;

@@ -114,11 +114,10 @@ impl State {
         of_user.map(|entry| entry.keys_count).sum()
     }
 
-    /// Descriptors that are kept for a user, and for all.
+    /// Descriptors that are kept for a user.
     #[must_use]
-    pub fn descriptors(&self, user: u32) -> (usize, usize) {
-        let (own, all) = self.endpoints_by(user);
-        (own * ENDPOINT_DESCRIPTORS + self.keys_by(user), all * ENDPOINT_DESCRIPTORS + self.keys)
+    pub fn descriptors(&self, user: u32) -> usize {
+        self.endpoints_by(user).0 * ENDPOINT_DESCRIPTORS + self.keys_by(user)
     }
 
     /// The VPIDs that a process has open, and with how many peers each is paired.

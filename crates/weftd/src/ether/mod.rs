@@ -50,7 +50,7 @@ const NODE_MAX: u16 = 255;
 
 /// How devices are served.
 #[derive(Clone, Copy, Debug)]
-pub struct Service {
+pub struct Settings {
     /// What may wait, and where.
     pub limits: Limits,
     /// Queues of each device.
@@ -143,7 +143,7 @@ impl fmt::Display for DeviceSpec {
 
 impl DeviceSpec {
     /// Makes the device, or attaches to the one that was left, and turns it on.
-    fn open(&self, how: &Service) -> anyhow::Result<(Vec<Tap>, Option<RateLimit>, Site)> {
+    fn open(&self, how: &Settings) -> anyhow::Result<(Vec<Tap>, Option<RateLimit>, Site)> {
         let open = || -> anyhow::Result<_> {
             let taps = Tap::open(INTERFACE, how.queues)?;
             let tap = taps.first().context("a device has a queue")?;
@@ -216,7 +216,7 @@ impl Devices {
     pub fn start(
         specs: &[DeviceSpec],
         broker: &Arc<dyn Connector>,
-        how: &Service,
+        how: &Settings,
     ) -> anyhow::Result<Self> {
         demand::check(specs.iter().filter(|spec| spec.segment.is_none()).count(), how.queues)?;
         let segment = Segment::Host { queues: how.queues };

@@ -1,0 +1,254 @@
+//! The programs that are connected: who they are, the lines to them, what was logged about them.
+//!
+//! # Invariants
+//! - Sending never blocks: a program that does not take its replies loses its line.
+//! - The last reference to a line is its user's thread's ([`crate::intake`]), since closing it may
+//!   wait for that user. So senders keep the table from changing while they send.
+//! - A program has its place until every service that it asked knows that it is gone.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use weft_channel::{Channel, Credentials};
+use weft_wire::control::{Control, InvalidMessage};
+
+use crate::complaints::Complaints;
+use crate::evidence::out_of_descriptors;
+use crate::kernel;
+use crate::quota::{Lease, Pool, Quota};
+use crate::service::{Outgoing, Peer, ProcessId};
+use crate::status::ProcessStatus;
+
+/// Programs that may be connected at once.
+const PROGRAMS_MAX: usize = 8192;
+/// Of the daemon's, for each program: its channel and its process.
+const PROGRAM_DESCRIPTORS: usize = 2;
+
+/// The line to a program.
+pub struct Line {
+    channel: Channel,
+    peer: Peer,
+    /// Its place among the programs that may be connected.
+    place: Arc<Lease>,
+    _descriptors: Lease,
+    /// It is not listened to any more.
+    is_closed: AtomicBool,
+    /// A bit for each service that it asked.
+    asked: AtomicU64,
+}
+
+impl Line {
+    /// The program.
+    pub const fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Packets come from here.
+    pub const fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Its place among the programs that may be connected.
+    pub const fn place(&self) -> &Arc<Lease> {
+        &self.place
+    }
+
+    /// Its program is not listened to any more.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Its program asks the service of that number.
+    pub fn asks(&self, service: usize) {
+        self.asked.fetch_or(1 << service, Ordering::Relaxed);
+    }
+
+    /// Whether its program asked the service of that number.
+    pub fn has_asked(&self, service: usize) -> bool {
+        self.asked.load(Ordering::Relaxed) & 1 << service != 0
+    }
+
+    fn hang_up(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        // Its thread finds the end.
+        self.channel.hang_up();
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+struct Program {
+    line: Arc<Line>,
+    name: Option<String>,
+}
+
+/// The programs that are connected.
+pub struct Programs {
+    table: Mutex<HashMap<ProcessId, Program>>,
+    places: Arc<Pool>,
+    descriptors: Arc<Pool>,
+    quota: Quota,
+    complaints: Mutex<Complaints>,
+    next: AtomicU64,
+}
+
+impl Programs {
+    /// None yet, at a daemon that may have `descriptors_max` descriptors of theirs.
+    pub fn new(quota: Quota, descriptors_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::default(),
+            places: Pool::new(PROGRAMS_MAX, quota),
+            descriptors: Pool::new(descriptors_max, quota),
+            quota,
+            complaints: Mutex::default(),
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// The descriptors that the daemon may have of theirs.
+    pub const fn descriptors(&self) -> &Arc<Pool> {
+        &self.descriptors
+    }
+
+    /// A program connected. One too many is told so and not admitted.
+    pub fn admit(&self, channel: Channel, credentials: Credentials) -> Option<Arc<Line>> {
+        let Credentials { pid, uid } = credentials;
+        let peer = Peer {
+            process: ProcessId(self.next.fetch_add(1, Ordering::Relaxed)),
+            pid,
+            uid,
+            is_numbered_here: kernel::shares_process_numbers(pid),
+            may_command: self.quota.may_all(uid),
+        };
+        match self.leases(uid) {
+            Ok((place, descriptors)) => {
+                let line = Arc::new(Line {
+                    channel,
+                    peer,
+                    place: Arc::new(place),
+                    _descriptors: descriptors,
+                    is_closed: AtomicBool::new(false),
+                    asked: AtomicU64::new(0),
+                });
+                let program = Program { line: Arc::clone(&line), name: None };
+                self.lock().insert(peer.process, program);
+                Some(line)
+            }
+            Err(reason) => {
+                self.complain(peer, "a program is refused", &reason);
+                // It may have gone already.
+                let _ = channel.send(&Control::Refused { token: 0, reason }.emit(), &[]);
+                None
+            }
+        }
+    }
+
+    fn leases(&self, user: u32) -> Result<(Lease, Lease), String> {
+        let place = self.places.lease(user, 1).ok_or_else(|| {
+            format!(
+                "user {user} has {} programs at this daemon, as many as one may \
+                 (daemon.user_share)",
+                self.places.of(user)
+            )
+        })?;
+        let descriptors = self.descriptors.lease(user, PROGRAM_DESCRIPTORS);
+        let descriptors = descriptors.ok_or_else(|| out_of_descriptors(user, &self.descriptors))?;
+        Ok((place, descriptors))
+    }
+
+    /// A program says how it is called.
+    pub fn set_name(&self, process: ProcessId, name: String) {
+        if let Some(program) = self.lock().get_mut(&process) {
+            program.name = Some(name);
+        }
+    }
+
+    /// A program is gone; its line may be closed after this.
+    pub fn forget(&self, process: ProcessId) {
+        self.lock().remove(&process);
+    }
+
+    /// Sends without blocking, in order. Returns the programs that lost their lines, since they do
+    /// not take what is sent.
+    #[must_use]
+    pub fn send(&self, packets: &[Outgoing]) -> Vec<(Peer, Errno)> {
+        let mut deaf = Vec::new();
+        if packets.is_empty() {
+            return deaf;
+        }
+        let table = self.lock();
+        for Outgoing { to, bytes, descriptors, bell } in packets {
+            let Some(line) = table.get(to).map(|program| &program.line) else { continue };
+            if line.is_closed() {
+                continue;
+            }
+            let beside: Vec<_> = descriptors.iter().map(|beside| beside.as_fd()).collect();
+            if let Err(errno) = line.channel.send(bytes, &beside) {
+                line.hang_up();
+                deaf.push((line.peer, errno));
+            }
+            if let Some(bell) = bell {
+                bell.ring_broker();
+            }
+        }
+        deaf
+    }
+
+    /// Ends the line to a program; its thread notices.
+    pub fn hang_up(&self, process: ProcessId) {
+        if let Some(program) = self.lock().get(&process) {
+            program.line.hang_up();
+        }
+    }
+
+    /// Tells a program that it sent what no program of ours sends, and ends the line to it.
+    pub fn reject(&self, peer: Peer, error: &InvalidMessage) {
+        let refused = Control::Refused { token: 0, reason: error.to_string() };
+        // It loses its line anyway.
+        let _ = self.send(&[Outgoing::plain(peer.process, refused.emit())]);
+        self.hang_up(peer.process);
+        let what = "closing a program that sent an invalid message";
+        self.complain(peer, what, &error.to_string());
+    }
+
+    /// Says in the log what a user's program did, unless enough was said about that user.
+    pub fn complain(&self, peer: Peer, what: &str, why: &str) {
+        self.complain_of(Credentials { pid: peer.pid, uid: peer.uid }, what, why);
+    }
+
+    /// The same of one that was not admitted.
+    pub fn complain_of(&self, credentials: Credentials, what: &str, why: &str) {
+        let Credentials { pid, uid } = credentials;
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        let left_out = complaints.about(uid, Instant::now());
+        drop(complaints);
+        if let Some(left_out) = left_out {
+            tracing::warn!(pid, uid, left_out, "{what}: {why}");
+        }
+    }
+
+    /// Those that said how they are called.
+    pub fn status(&self) -> Vec<ProcessStatus> {
+        let table = self.lock();
+        let named = table.values().filter_map(|program| {
+            let Peer { pid, uid, .. } = program.line.peer;
+            program.name.clone().map(|name| ProcessStatus { pid, uid, name })
+        });
+        let mut named: Vec<_> = named.collect();
+        named.sort_by_key(|process| process.pid);
+        named
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ProcessId, Program>> {
+        // Nothing panics in there.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,213 @@
+//! The endpoints service: the broker of the node's endpoints.
+//!
+//! The rules are those of [`broker::State`]; this module gives it the programs as the daemon counts
+//! them and packs what comes out. A program's end is told to the peers of its endpoints at once.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use weft_fabric::NodeId;
+use weft_options::{Options, share};
+use weft_transport_shm::broker::{self, Limits, State};
+use weft_wire::control::{Control, InvalidMessage, join, split};
+use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
+
+use super::{
+    Counter, Event, Manifest, Outbox, Outgoing, Peer, Placement, ProcessId, Report, Request,
+    Service,
+};
+use crate::evidence::Shown;
+use crate::quota::Lease;
+use crate::status::EndpointStatus;
+
+/// How long endpoints of before a restart have to announce themselves.
+const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
+/// How long after the start new endpoints wait, so that they do not take the VPIDs of those that
+/// come back.
+const HOLD_FOR: Duration = Duration::from_millis(250);
+/// Packets held at most, and how many percent of what others leave one user may have.
+const HELD_MAX: usize = 1024;
+const HELD_SHARE: u8 = 50;
+
+/// The service.
+pub struct Endpoints {
+    state: State,
+    /// Programs that asked, until they are gone.
+    peers: HashMap<ProcessId, Peer>,
+    /// Leases for the descriptors that the state keeps, by user.
+    leases: HashMap<u32, Lease>,
+    /// When those that were announced by their peers alone are given up; once.
+    settles_at: Option<Instant>,
+    /// Until when new endpoints wait, and their packets.
+    holds_until: Option<Instant>,
+    held: Vec<Request>,
+    requests: u64,
+}
+
+impl Endpoints {
+    /// No endpoints yet.
+    pub fn new(options: &Options, now: Instant) -> Self {
+        let limits = Limits {
+            endpoints_max: u16::try_from(options.daemon_endpoints_max()).unwrap_or(u16::MAX),
+            user_share: options.daemon_user_share(),
+            user_unbounded: rustix::process::geteuid().as_raw(),
+            ..Limits::default()
+        };
+        let [first, ..] = std::process::id().to_le_bytes();
+        Self {
+            state: State::new(NodeId::LOCAL, limits).starting_at(u16::from(first)),
+            peers: HashMap::new(),
+            leases: HashMap::new(),
+            settles_at: Some(now + ANNOUNCE_WITHIN),
+            holds_until: Some(now + HOLD_FOR),
+            held: Vec::new(),
+            requests: 0,
+        }
+    }
+
+    fn handle(&mut self, request: Request, out: &mut Outbox) -> Result<(), InvalidMessage> {
+        let (kind, body) = split(&request.bytes)?;
+        if self.holds_until.is_some()
+            && self.may_hold(request.from.uid)
+            && let Ok(EndpointControl::Open(open)) = EndpointControl::parse(kind, body)
+            && open.flags & flags::AGAIN == 0
+        {
+            self.held.push(request);
+            return Ok(());
+        }
+        let from = request.from;
+        let (mut files, mut leases) = (Vec::new(), Vec::new());
+        for shown in request.shown {
+            let kept = match shown {
+                Shown::Memory { file, .. } | Shown::Bell(file) => file,
+                other => {
+                    let reason = match other {
+                        Shown::Unusable(reason) => reason,
+                        _ => "a descriptor is neither sealed memory nor a bell".to_owned(),
+                    };
+                    out.complain(from, reason.clone());
+                    out.reply(from.process, &Control::Refused { token: 0, reason });
+                    return Ok(());
+                }
+            };
+            let (file, lease) = kept.into_parts();
+            files.push(file);
+            leases.push(lease);
+        }
+        self.requests += 1;
+        self.peers.insert(from.process, from);
+        let credentials = broker::Credentials { pid: from.pid, uid: from.uid };
+        let id = broker::ProcessId(from.process.0);
+        let mut told = Vec::new();
+        self.state.handle(id, credentials, kind, body, files, &mut told)?;
+        self.count(from.uid, leases.pop());
+        pack(told, out);
+        Ok(())
+    }
+
+    /// Counts the descriptors that the state keeps of a user's; `lease` is one of the user's.
+    fn count(&mut self, user: u32, lease: Option<Lease>) {
+        let kept = self.state.descriptors(user);
+        if let Some(lease) = lease {
+            self.leases.entry(user).or_insert(lease);
+        }
+        match self.leases.get_mut(&user) {
+            Some(lease) if kept > 0 => lease.resize(kept),
+            _ => drop(self.leases.remove(&user)),
+        }
+    }
+
+    /// Whether one more packet of `user` may wait.
+    fn may_hold(&self, user: u32) -> bool {
+        let own = self.held.iter().filter(|request| request.from.uid == user).count();
+        own < share::allowance(HELD_MAX, self.held.len() - own, HELD_SHARE)
+    }
+
+    fn gone(&mut self, peer: Peer, out: &mut Outbox) {
+        self.held.retain(|request| request.from.process != peer.process);
+        self.peers.remove(&peer.process);
+        let mut told = Vec::new();
+        self.state.process_gone(broker::ProcessId(peer.process.0), &mut told);
+        self.count(peer.uid, None);
+        pack(told, out);
+    }
+}
+
+impl Service for Endpoints {
+    fn manifest(&self) -> Manifest {
+        Manifest {
+            name: "endpoints",
+            kinds: &[KINDS],
+            placement: Placement::Thread,
+            options: &["daemon.endpoints_max", "daemon.user_share"],
+            events: &[],
+        }
+    }
+
+    fn handle_event(&mut self, event: Event, _now: Instant, out: &mut Outbox) {
+        match event {
+            Event::Packet(request) => {
+                let from = request.from;
+                if let Err(error) = self.handle(request, out) {
+                    out.reject(from, error);
+                }
+            }
+            // A process that it forked may go on with its channel, but endpoints are of the
+            // process that opened them.
+            Event::Ended(peer) | Event::Gone(peer) => self.gone(peer, out),
+            Event::Answer(..) => {}
+        }
+    }
+
+    /// Opens what waited, and gives up endpoints that did not announce themselves after a restart.
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
+        if self.holds_until.is_some_and(|at| at <= now) {
+            self.holds_until = None;
+            for request in std::mem::take(&mut self.held) {
+                // It parsed when it came.
+                let _ = self.handle(request, out);
+            }
+        }
+        if self.settles_at.is_some_and(|at| at <= now) {
+            self.settles_at = None;
+            let mut told = Vec::new();
+            self.state.settle(&mut told);
+            pack(told, out);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.holds_until.or(self.settles_at)
+    }
+
+    fn report(&self) -> Report {
+        let of = |peer: &Peer| {
+            let pid = peer.pid;
+            let open = self.state.endpoints_of(broker::ProcessId(peer.process.0));
+            open.map(move |(vpid, peers)| EndpointStatus { vpid, pid, peers })
+        };
+        let mut endpoints: Vec<_> = self.peers.values().flat_map(of).collect();
+        endpoints.sort_by_key(|endpoint| endpoint.vpid);
+        Box::new(move |status| status.endpoints = endpoints)
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let open = self.state.endpoints() as u64;
+        let help = "Packets of programs about their endpoints.";
+        vec![
+            Counter { name: "requests", unit: "packets", help, value: self.requests },
+            Counter { name: "open", unit: "endpoints", help: "Endpoints now.", value: open },
+        ]
+    }
+}
+
+fn pack(told: Vec<broker::Outgoing>, out: &mut Outbox) {
+    for one in told {
+        out.send(Outgoing {
+            to: ProcessId(one.to.0),
+            bytes: join(one.message.kind(), &one.message.emit()),
+            descriptors: one.files.into_iter().map(|file| file as _).collect(),
+            bell: one.bell,
+        });
+    }
+}
