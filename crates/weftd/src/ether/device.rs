@@ -9,7 +9,7 @@ use weft_fabric::NodeId;
 use weft_netdev::rate::RateLimit;
 
 use super::turns::now;
-use super::{DeviceSpec, Service};
+use super::{DeviceSpec, Settings};
 use crate::status::DeviceStatus;
 
 /// A change of the rate that is not worth a call: one of so many.
@@ -37,7 +37,7 @@ impl Device {
     pub fn new(
         spec: &DeviceSpec,
         interface: &str,
-        how: &Service,
+        how: &Settings,
         limit: Option<RateLimit>,
     ) -> Self {
         let now = now();
