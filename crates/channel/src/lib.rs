@@ -185,6 +185,11 @@ impl Channel {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
+    /// Closes it on a thread that must not wait for whoever sent what lies in it.
+    pub fn close_without_waiting(self) {
+        sys::close_without_waiting(self.socket);
+    }
+
     /// Who is at the other end.
     ///
     /// # Errors

@@ -34,6 +34,61 @@ pub fn process_of_peer(socket: BorrowedFd<'_>, pid: Pid) -> Result<OwnedFd, Errn
     }
 }
 
+/// Interrupted this often, a close waits for nothing.
+const INTERRUPTED_EVERY_NS: libc::c_long = 200_000;
+
+/// Closes `socket`. What was sent to it and not received goes with it, and the close of a connection
+/// with SO_LINGER among that would wait for its peer: here it waits for a fraction of a millisecond,
+/// since the kernel ends such a wait when a signal comes.
+pub fn close_without_waiting(socket: OwnedFd) {
+    let timer = Interruptions::begin();
+    drop(socket);
+    drop(timer);
+}
+
+/// Signals to the calling thread, again and again, that do nothing but interrupt.
+struct Interruptions(libc::timer_t);
+
+impl Interruptions {
+    fn begin() -> Option<Self> {
+        let signal = libc::SIGRTMIN() + 7;
+        // SAFETY: an all-zero sigaction is valid: no flags, no mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = ignore as *const () as usize;
+        // SAFETY: the handler does nothing, which is safe at any moment.
+        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+            return None;
+        }
+        // SAFETY: an all-zero sigevent is valid.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = signal;
+        event.sigev_notify_thread_id = rustix::thread::gettid().as_raw_nonzero().get();
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        let clock = libc::CLOCK_MONOTONIC;
+        // SAFETY: the event and the place for the timer are live.
+        if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
+            return None;
+        }
+        let timer = Self(timer);
+        let time = libc::timespec { tv_sec: 0, tv_nsec: INTERRUPTED_EVERY_NS };
+        let times = libc::itimerspec { it_interval: time, it_value: time };
+        // SAFETY: the timer was just made; the times are live.
+        let result =
+            unsafe { libc::timer_settime(timer.0, 0, &raw const times, std::ptr::null_mut()) };
+        (result == 0).then_some(timer)
+    }
+}
+
+impl Drop for Interruptions {
+    fn drop(&mut self) {
+        // SAFETY: made by `begin`, and deleted once.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
 /// Reads an option whose value is a number.
 fn option<T: Copy>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> Result<T, Errno> {
     let mut length = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::INVAL)?;

@@ -4,6 +4,7 @@ usage: hostile.py MANNER SOCKET [USER]
 
 fuse        hands over files whose file system never answers (begins as root, becomes USER)
 linger      hands over connections that wait when they are closed
+refused     the same in channels that are one too many
 bells       opens endpoints whose bells hold such connections, and goes
 noise       sends 30,000 senseless packets, each on a channel of its own
 programs    opens channels until it gets no more
@@ -186,6 +187,22 @@ def linger(where):
     return "handed over"
 
 
+def refused(where):
+    programs(where)
+    for _ in range(20):
+        one, other, listener = lingering()
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        line.connect(where)
+        try:
+            send(line, b"x", [one.fileno()])
+            os.close(one.detach())
+        except OSError:
+            # Refused before it was sent; its close would wait here.
+            KEPT.append(one)
+        KEPT.extend([line, other, listener])
+    return "refused"
+
+
 def bells(where):
     one, other, listener = lingering()
     bell, mine = socket.socketpair()
@@ -347,6 +364,7 @@ def arbitrary(where, seconds=3.0):
 KEPT = []
 MANNERS = {
     "linger": linger,
+    "refused": refused,
     "bells": bells,
     "noise": noise,
     "programs": programs,

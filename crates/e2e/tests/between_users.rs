@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         files_that_never_answer_hold_up_nobody,
         connections_that_linger_hold_up_nobody,
         bells_hold_up_nobody,
+        channels_that_are_refused_hold_up_nobody,
         senseless_packets_do_not_fill_the_log,
         programs_leave_room_for_others,
         offers_leave_room_for_others,
@@ -271,6 +272,14 @@ fn files_that_never_answer_hold_up_nobody() -> Outcome {
 fn connections_that_linger_hold_up_nobody() -> Outcome {
     let attacked = Attacked::new("linger")?;
     assert_eq!(attacked.result, "handed over");
+    attacked.others_go_on(OTHER);
+    attacked.ends();
+    Ok(())
+}
+
+fn channels_that_are_refused_hold_up_nobody() -> Outcome {
+    let attacked = Attacked::new("refused")?;
+    assert_eq!(attacked.result, "refused");
     attacked.others_go_on(OTHER);
     attacked.ends();
     Ok(())

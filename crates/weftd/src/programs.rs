@@ -146,6 +146,7 @@ impl Programs {
                 self.complain(peer, "a program is refused", &reason);
                 // It may have gone already.
                 let _ = channel.send(&Control::Refused { token: 0, reason }.emit(), &[]);
+                channel.close_without_waiting();
                 None
             }
         }
