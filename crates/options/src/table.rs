@@ -55,6 +55,8 @@ pub enum Id {
     EtherPace,
     /// `ether.learn_ms`.
     EtherLearnMs,
+    /// `daemon.answer_ms`.
+    DaemonAnswerMs,
     /// `daemon.endpoints_max`.
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
@@ -243,7 +245,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 29] = [
+pub const TABLE: [Entry; 30] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -483,6 +485,15 @@ pub const TABLE: [Entry; 29] = [
         text: "How long a daemon that has begun sends what is for an IP multicast group to all \
                nodes, until it has heard who wants it: hosts answer within 10 s. With less, hosts \
                that had joined before it began may miss what comes before they answer. No memory.",
+    },
+    Entry {
+        id: Id::DaemonAnswerMs,
+        name: "daemon.answer_ms",
+        kind: integer(100, 1, 60_000),
+        unit: "ms",
+        category: Category::Daemon,
+        text: "How long a program waits for an answer of the daemon before its connections stay on \
+               TCP; more where processors are so busy that the daemon comes late. No memory.",
     },
     Entry {
         id: Id::DaemonEndpointsMax,
