@@ -73,12 +73,14 @@ impl Node {
         Self { daemon: None, directory }
     }
 
-    /// Starts the daemon and waits until it answers.
+    /// Starts the daemon and waits until it answers. How much goes over TCP before both ends have
+    /// agreed depends on when it answers: where that is allowed, it goes before other cases.
     ///
     /// # Panics
     /// When it does not answer.
     pub fn start_daemon(&mut self) {
         let mut daemon = self.start(self.weft(["daemon"]));
+        daemon.goes_before_others();
         let start = Instant::now();
         while !daemon.stderr().contains("ready at") {
             assert!(

@@ -90,6 +90,12 @@ impl Running {
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
     }
 
+    /// Has the process go before others where processors are busy; nothing where it may not.
+    pub fn goes_before_others(&self) {
+        const NICE: i32 = -15;
+        let _ = rustix::process::setpriority_process(Some(Pid::from_child(&self.child)), NICE);
+    }
+
     /// Waits for the end.
     ///
     /// # Panics
