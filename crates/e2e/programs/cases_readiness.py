@@ -233,6 +233,7 @@ class epoll_edge_reader_that_trusts_short_reads:
                 continue
             total += got
             ready = got == size
+        c.setblocking(True)
         t.say(total)
 
     def writer(t, c):

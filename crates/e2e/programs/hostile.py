@@ -250,7 +250,6 @@ def offers(where):
     line, _ = greeted(where)
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     count, lane = 0, memory()
-    line.settimeout(0.2)
     for token in range(20_000):
         one = socket.create_connection(listener.getsockname())
         other = listener.accept()[0]

@@ -73,9 +73,8 @@ impl Node {
         Self { daemon: None, directory }
     }
 
-    /// Starts the daemon and waits until it answers. Programs wait 0.1 s for its answers and then
-    /// stay on TCP, which on a machine that is busy with other cases must not decide what is seen:
-    /// where that is allowed, it goes before others.
+    /// Starts the daemon and waits until it answers. How much goes over TCP before both ends have
+    /// agreed depends on when it answers: where that is allowed, it goes before other cases.
     ///
     /// # Panics
     /// When it does not answer.
@@ -164,6 +163,8 @@ impl Node {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env(SWITCH_CALLS, "0")
             .env(SWITCH_WAIT, "5000000")
+            // However late a busy machine lets it answer.
+            .env("WEFT_DAEMON_ANSWER_MS", "2000")
             .stdin(Stdio::null());
         if std::env::var_os("WEFT_E2E_AS_USUAL").is_some() {
             as_usual(&mut command);

@@ -303,6 +303,12 @@ impl Options {
         Duration::from_millis(self.setting(Id::EtherLearnMs).number)
     }
 
+    /// How long a program waits for an answer of the daemon.
+    #[must_use]
+    pub fn daemon_answer_ms(&self) -> u64 {
+        self.setting(Id::DaemonAnswerMs).number
+    }
+
     /// Endpoints that a node may have.
     #[must_use]
     pub fn daemon_endpoints_max(&self) -> usize {

@@ -57,6 +57,8 @@ pub enum Id {
     EtherPace,
     /// `ether.learn_ms`.
     EtherLearnMs,
+    /// `daemon.answer_ms`.
+    DaemonAnswerMs,
     /// `daemon.endpoints_max`.
     DaemonEndpointsMax,
     /// `daemon.connections_max`.
@@ -496,6 +498,15 @@ pub const TABLE: [Entry; 30] = [
         text: "How long a daemon that has begun sends what is for an IP multicast group to all \
                nodes, until it has heard who wants it: hosts answer within 10 s. With less, hosts \
                that had joined before it began may miss what comes before they answer. No memory.",
+    },
+    Entry {
+        id: Id::DaemonAnswerMs,
+        name: "daemon.answer_ms",
+        kind: integer(100, 1, 60_000),
+        unit: "ms",
+        category: Category::Daemon,
+        text: "How long a program waits for an answer of the daemon before its connections stay on \
+               TCP; more where processors are so busy that the daemon comes late. No memory.",
     },
     Entry {
         id: Id::DaemonEndpointsMax,

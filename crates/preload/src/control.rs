@@ -25,8 +25,6 @@ use crate::{connection, log, process, sys};
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 static STATE: LocalLock<State> = LocalLock::new(State::new());
 
-/// How long the daemon may take for an answer before connections go on without it.
-const ANSWER_MS: u32 = 100;
 const RETRY_NS: u64 = 1_000_000_000;
 /// How often a program that accepts looks whether the daemon is there still.
 const LOOK_NS: u64 = 50_000_000;
@@ -186,10 +184,11 @@ fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
     if let Err(errno) = channel.send(&question.emit(), &[sys::borrow(socket)]) {
         return Answer::Refused(lost(&mut state, errno));
     }
-    let deadline = sys::now_ns() + u64::from(ANSWER_MS) * 1_000_000;
+    let within = answer_ms();
+    let deadline = sys::now_ns() + u64::from(within) * 1_000_000;
     loop {
         let Some(held) = &state.channel else { return Answer::Refused(TcpReason::DaemonLost) };
-        let packet = match held.channel.receive_within(ANSWER_MS) {
+        let packet = match held.channel.receive_within(within) {
             Ok(Some(packet)) => packet,
             Ok(None) => return Answer::Refused(lost(&mut state, Errno::PIPE)),
             Err(errno) => return Answer::Refused(lost(&mut state, errno)),
@@ -373,6 +372,11 @@ fn connected(state: &mut State) -> Result<&Channel, TcpReason> {
     state.channel.as_ref().map(|held| &held.channel).ok_or(TcpReason::NoDaemon)
 }
 
+/// How long the daemon may take for an answer before connections go on without it.
+fn answer_ms() -> u32 {
+    u32::try_from(process::settings().options.daemon_answer_ms()).unwrap_or(u32::MAX)
+}
+
 fn open(state: &mut State) -> Result<(), TcpReason> {
     let path = PATH.get().ok_or(TcpReason::NoDaemon)?;
     let channel = Channel::connect(path).map_err(|error| {
@@ -392,7 +396,8 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     state.daemon = channel.peer().map_or(0, |daemon| daemon.uid);
     let channel = out_of_the_way(channel);
     let hello = Control::Hello { pid: process::pid(), name: process::name() };
-    let greeted = channel.send(&hello.emit(), &[]).and_then(|()| channel.receive_within(ANSWER_MS));
+    let greeted =
+        channel.send(&hello.emit(), &[]).and_then(|()| channel.receive_within(answer_ms()));
     let welcome = match greeted {
         Ok(Some(packet)) => Control::parse(&packet.bytes),
         _ => return Err(TcpReason::NoDaemon),
