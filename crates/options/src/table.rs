@@ -247,7 +247,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 30] = [
+pub const TABLE: [Entry; 31] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
