@@ -68,6 +68,8 @@ pub mod flag {
     pub const UNSEEN: u32 = 16384;
     /// A lane that was kept is offered to its other end ([`crate::reserve`]).
     pub const INVITED: u32 = 32768;
+    /// It asked the daemon for a lane that only pays when it is kept.
+    pub const PRIMES: u32 = 65536;
 }
 
 /// What the kernel said about the peer.
@@ -151,6 +153,8 @@ pub struct Local {
     pub processes: AtomicU64,
     /// The round in which it uses its lane, or [`crate::reserve::NOT_KEPT`].
     pub round: AtomicU32,
+    /// The process at the other end of a lane that may be kept.
+    pub peer: AtomicU32,
     /// How often the process had forked when the connection came to its lane.
     pub forks: AtomicU32,
     /// Blocks that are not offered, after one that the peer did not want.

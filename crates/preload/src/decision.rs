@@ -351,7 +351,8 @@ impl Connection {
         let outlook = self.outlook();
         self.set(flag::EARLY, matches!(outlook, Outlook::Long | Outlook::Middling));
         self.note_socket(fd);
-        if outlook == Outlook::Middling {
+        let is_due_anyhow = self.has(flag::UNSEEN) || process::settings().switch_calls == 0;
+        if outlook == Outlook::Middling && !is_due_anyhow {
             if self.side() == Side::Connected {
                 if self.invites(fd) {
                     return phase::PENDING;

@@ -8,7 +8,7 @@ use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
 
 use crate::arena::{self, Connection, flag, phase};
 use crate::table::{self, Entry};
-use crate::{control, epoll, process, stats, sys};
+use crate::{control, epoll, process, reserve, stats, sys};
 
 impl Connection {
     /// Descriptor `fd`, still open, is about to be closed.
@@ -65,7 +65,7 @@ impl Connection {
             Ordering::AcqRel,
             Ordering::Acquire,
         );
-        if fresh.is_ok() {
+        if fresh.is_ok() || self.phase() == phase::DECLINED {
             control::withdraw(self.token());
         }
     }
@@ -115,6 +115,7 @@ impl Connection {
     pub fn why_still_on_tcp(&self, fd: RawFd, phase: u32) -> TcpReason {
         match (phase, self.side()) {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
+            (phase::PENDING, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
             (phase::PENDING, Side::Accepted) => TcpReason::PeerNotWeft,
             (phase::PENDING, Side::Connected) if self.done().is_past_doubt() => {
                 TcpReason::PeerUnseen
@@ -138,7 +139,8 @@ impl Connection {
         let attached = self.sending().is_some_and(|sending| {
             sending.lane.is_some_and(|lane| SendSide::peer_attached(lane, self.side()))
         });
-        if attached { TcpReason::ShortLived } else { TcpReason::PeerNotWeft }
+        let is_expected = self.has(flag::PRIMES) || self.is_on_kept_lane();
+        if attached || is_expected { TcpReason::ShortLived } else { TcpReason::PeerNotWeft }
     }
 
     /// Ends the sending direction of a lane for good, as close does.
@@ -183,6 +185,7 @@ impl Connection {
 /// Where other threads go on, nothing that they can see may change: a peer that was told of a close
 /// would close, too, and they would learn of that, which on TCP cannot be.
 pub fn close_all() {
+    reserve::end();
     for (fd, entry) in table::walk(0, u32::MAX) {
         if let Entry::Connection(place) = entry
             && let Some(connection) = arena::at(place)

@@ -219,10 +219,10 @@ extern "C" fn before_fork() {
     let [forgetting, leaving] = lanes::locks();
     reserve::before_fork();
     forgetting.take();
+    reserve::locks().iter().for_each(|lock| lock.take());
     hooks::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
-    reserve::locks().iter().for_each(|lock| lock.take());
     epoll::before_fork();
     leaving.take();
     for_each_connection(|connection| {
@@ -251,10 +251,10 @@ extern "C" fn after_fork() {
     let [forgetting, leaving] = lanes::locks();
     leaving.give_back();
     epoll::after_fork();
-    reserve::locks().iter().for_each(|lock| lock.give_back());
     control::lock().give_back();
     arena::lock().give_back();
     hooks::started_programs().iter().for_each(|lock| lock.give_back());
+    reserve::locks().iter().for_each(|lock| lock.give_back());
     forgetting.give_back();
 }
 

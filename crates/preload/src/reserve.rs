@@ -3,50 +3,51 @@
 //! A lane from the daemon costs two programs as much as a megabyte over TCP. Connections that are
 //! expected to carry less than that pays for ([`Outlook::Middling`]) go to a lane that an earlier
 //! connection of the same two processes left ([`weft_transport_shm::lane::reserve`]): the connecting
-//! end invites, the accepting end looks for an invitation to the connection at its first calls. That
-//! there are such lanes at all, both ends ask the daemon for one now and then
-//! ([`weft_socket::history::Priming`]).
+//! end invites, the accepting end looks for an invitation to the connection at its first calls. Both
+//! ends ask the daemon for a lane now and then, so that there is one to keep
+//! ([`weft_socket::history::primes`]).
 //!
 //! # Invariants
 //! - A lane is kept only by the process that came to it, which has not forked since: no other
-//!   process has it mapped at this end.
-//! - Both processes are one user's, by the word of the daemon, and both sockets are on one host
-//!   address, in one network namespace: the fingerprint names one connection.
+//!   process has it mapped at this end. Fork takes the locks of this module, under which a
+//!   connection that nobody else holds goes to its lane.
+//! - Both processes are one user's, by the word of the daemon. Both sockets are on one host address,
+//!   in one network namespace: the fingerprint names one connection.
 //! - Kept lanes hold no descriptor, and there are `socket.lanes_kept` at most at either end.
+//! - The lock of a connection's direction is taken behind those of this module.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_fabric::{Lane, WaitFor};
 use weft_socket::history::primes;
 use weft_socket::{SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
-use weft_transport_shm::lane::reserve::{Invitation, next_round};
+use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
 
 use crate::arena::{self, Connection, flag, phase};
 use crate::decision::same_host;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
-use crate::{control, log, process, sys};
+use crate::{control, lanes, log, process, sys};
 
-/// Invitations in a row that nobody claimed, after which a lane is let go.
-const MISSES_MAX: u32 = 3;
+/// A lane is let go after so many misses,
+const MISSES_MAX: u32 = 18;
+/// of which an invitation that nobody claimed is so many. A peer that is not done with it is one.
+const MISSES_UNCLAIMED: u32 = 6;
 /// Calls of a connection within which an invitation to it is looked for, or its answer.
 const LOOKS_MAX: u32 = 12;
-
 /// With so many bytes to write an answer is waited for.
 const PENDING_WORTH: usize = 1 << 16;
-
 /// What [`crate::arena::Local::round`] says of a lane that is not kept.
-pub const NOT_KEPT: u32 = u32::MAX;
-/// The round of a lane that came from the daemon.
-pub const FIRST_ROUND: u32 = 0;
+pub const NOT_KEPT: u32 = 0;
 
 /// A lane that no connection uses.
 struct Kept {
     lane: Box<ShmLane>,
+    /// The process at its other end.
+    peer: u32,
     /// Where its last connection's address is remembered ([`crate::history`]).
     address: u32,
     /// The last round in which it was used.
@@ -64,6 +65,7 @@ struct Invited {
     generation: u32,
 }
 
+#[derive(Default)]
 struct Connecting {
     kept: Vec<Kept>,
     invited: Vec<Invited>,
@@ -75,15 +77,17 @@ static ACCEPTING: LocalLock<Vec<Kept>> = LocalLock::new(Vec::new());
 /// Lanes in the two, looked at before a lock is taken.
 static KEPT_CONNECTING: AtomicU32 = AtomicU32::new(0);
 static KEPT_ACCEPTING: AtomicU32 = AtomicU32::new(0);
+/// Which kept lane's peer is asked for next, whether it lives.
+static CHECKED: AtomicU64 = AtomicU64::new(0);
 /// By address ([`Connection::asked_in_vain`]).
 static IN_VAIN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 /// How often this process forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// What became of an invitation.
-pub enum Answer {
-    /// The other end took the lane, for this round.
-    Claimed(Box<ShmLane>, u32),
+enum Answer {
+    /// The other end took the lane.
+    Claimed(Kept),
     /// It has not come yet.
     Waiting,
     /// It will not come.
@@ -103,8 +107,7 @@ pub fn before_fork() {
 /// In a forked child: what was kept is its parent's.
 pub fn forked() {
     if let Some(mut connecting) = CONNECTING.lock() {
-        connecting.kept.clear();
-        connecting.invited.clear();
+        *connecting = Connecting::default();
         KEPT_CONNECTING.store(0, Ordering::Relaxed);
     }
     if let Some(mut accepting) = ACCEPTING.lock() {
@@ -113,17 +116,24 @@ pub fn forked() {
     }
 }
 
+/// The process ends: its peers need not wait for invitations.
+pub fn end() {
+    if let Some(connecting) = CONNECTING.lock() {
+        connecting.kept.iter().for_each(|kept| kept.lane.abandon());
+    }
+}
+
 fn count(kept: &[Kept]) -> u32 {
     u32::try_from(kept.len()).unwrap_or(u32::MAX)
 }
 
-/// Puts a lane in front of the others; what is too much goes.
+/// Adds a lane behind the others; returns the oldest when there is one too many.
 fn add(kept: &mut Vec<Kept>, new: Kept) -> Option<Kept> {
     kept.push(new);
     (kept.len() > process::settings().lanes_kept).then(|| kept.remove(0))
 }
 
-/// Which connection that is, the same at both ends. `None` where it cannot be told from others.
+/// A number of the connection, the same at both ends. `None` where it cannot be told from others.
 fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
     let socket = sys::borrow(fd);
     let own = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
@@ -141,23 +151,23 @@ fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
     Some(hasher.finish())
 }
 
+/// What both ends do with their lanes.
 impl Connection {
-    /// Lanes of this process may be kept after this connection.
+    /// Its lane came from the daemon, which says that `peer` is at the other end when that is of the
+    /// same user, else 0: such a lane may be kept.
     pub fn may_keep_lane(&self, peer: u32) {
-        self.asked_in_vain().store(0, Ordering::Relaxed);
-        let round = if peer == 0 { NOT_KEPT } else { FIRST_ROUND };
-        self.uses_in_round(round);
+        self.uses(if peer == 0 { NOT_KEPT } else { FIRST_ROUND }, peer);
     }
 
-    fn uses_in_round(&self, round: u32) {
+    fn uses(&self, round: u32, peer: u32) {
         self.local.round.store(round, Ordering::Relaxed);
+        self.local.peer.store(peer, Ordering::Relaxed);
         self.local.forks.store(FORKS.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// The daemon knows nothing of its lane, so other programs cannot ask for it.
     pub fn is_on_kept_lane(&self) -> bool {
-        let round = self.local.round.load(Ordering::Relaxed);
-        self.phase() == phase::LANED && round != FIRST_ROUND && round != NOT_KEPT
+        self.phase() == phase::LANED && self.local.round.load(Ordering::Relaxed) > FIRST_ROUND
     }
 
     /// Its last descriptor is closed: its lane is kept, or unmapped.
@@ -172,129 +182,19 @@ impl Connection {
             && self.local.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed);
         let (Some(lane), Some(sent), true) = (lane, sent, is_kept) else { return };
         let address = self.shared.address.load(Ordering::Relaxed);
-        let kept = Kept { lane, address, round, sent, misses: 0 };
-        let too_much = match self.side() {
-            Side::Accepted => keep_accepting(kept),
-            Side::Connected => keep_connecting(kept),
-        };
-        // Unmapped without a lock.
-        drop(too_much);
-    }
-
-    /// Whether lanes are kept for connections to its address.
-    pub fn has_kept_lane(&self) -> bool {
-        let address = self.shared.address.load(Ordering::Relaxed);
-        KEPT_CONNECTING.load(Ordering::Relaxed) > 0
-            && CONNECTING.lock().is_some_and(|connecting| {
-                connecting.kept.iter().any(|kept| kept.address == address)
-            })
-    }
-
-    /// Offers a lane that is kept to the other end; false when there is none for it now.
-    pub fn invites(&self, fd: RawFd) -> bool {
-        let Some(fingerprint) = fingerprint(fd, Side::Connected) else { return false };
-        let address = self.shared.address.load(Ordering::Relaxed);
-        let Some(mut connecting) = CONNECTING.lock() else { return false };
-        forget_stale(&mut connecting);
-        let rests = |kept: &Kept| kept.address == address && kept.lane.rests(kept.round).is_some();
-        let Some(place) = connecting.kept.iter().rposition(rests) else { return false };
-        let mut kept = connecting.kept.remove(place);
-        KEPT_CONNECTING.store(count(&connecting.kept), Ordering::Relaxed);
-        let received = kept.lane.rests(kept.round).unwrap_or(0);
-        kept.lane.renew(kept.sent, received);
-        kept.sent = 0;
-        let invitation = Invitation::new(next_round(kept.round), fingerprint);
-        kept.lane.invite(invitation);
-        let generation = self.shared.generation.load(Ordering::Relaxed);
-        connecting.invited.push(Invited { kept, invitation, place: self.place, generation });
-        self.set(flag::INVITED, true);
-        true
-    }
-
-    /// What became of its invitation. When `is_last`, nobody waits for an answer any longer.
-    pub fn invitation_answered(&self, is_last: bool) -> Answer {
-        let Some(mut connecting) = CONNECTING.lock() else { return Answer::Waiting };
-        let generation = self.shared.generation.load(Ordering::Relaxed);
-        let is_its = |one: &Invited| one.place == self.place && one.generation == generation;
-        let Some(place) = connecting.invited.iter().position(is_its) else { return Answer::Over };
-        let invited = &connecting.invited[place];
-        if !invited.kept.lane.is_claimed(invited.invitation) {
-            if !is_last {
-                return Answer::Waiting;
-            }
-            if invited.kept.lane.withdraw(invited.invitation) {
-                let Invited { mut kept, .. } = connecting.invited.swap_remove(place);
-                kept.misses += 1;
-                let too_much = put_back(&mut connecting, kept);
-                drop(connecting);
-                drop(too_much);
-                return Answer::Over;
-            }
+        let peer = self.local.peer.load(Ordering::Relaxed);
+        let kept = Kept { lane, peer, address, round, sent, misses: 0 };
+        // What is too much is unmapped without a lock.
+        match self.side() {
+            Side::Accepted => drop(keep_accepting(kept)),
+            Side::Connected => drop(keep_connecting(kept)),
         }
-        let Invited { kept, invitation, .. } = connecting.invited.swap_remove(place);
-        Answer::Claimed(kept.lane, invitation.round())
     }
 
-    /// Takes back what it offered to the other end or to the daemon, since it goes on, or ends,
-    /// without a lane.
-    pub fn withdraws(&self) {
-        if self.has(flag::INVITED) {
-            self.set(flag::INVITED, false);
-            // A claimed lane goes with the connection.
-            drop(self.invitation_answered(true));
-            return;
-        }
-        if self.side() == Side::Connected
-            && let control::Offered::Matched(memory) = control::matched(self.token())
-        {
-            // Too late for this connection, and in time for the next.
-            self.keep_unused(&memory);
-        }
-        control::withdraw(self.token());
-    }
-
-    fn keep_unused(&self, memory: &control::Memory) {
-        let lane = ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode());
-        let (Ok(lane), true) = (lane, memory.process != 0 && !self.is_shared()) else { return };
-        self.asked_in_vain().store(0, Ordering::Relaxed);
-        let address = self.shared.address.load(Ordering::Relaxed);
-        let (lane, round) = (Box::new(lane), FIRST_ROUND);
-        drop(keep_connecting(Kept { lane, address, round, sent: 0, misses: 0 }));
-    }
-
-    /// Whether it looks for an invitation now: at its first calls, while lanes are kept.
-    #[inline]
-    pub fn may_be_invited(&self) -> bool {
-        self.side() == Side::Accepted
-            && KEPT_ACCEPTING.load(Ordering::Relaxed) > 0
-            && self.shared.calls.load(Ordering::Relaxed) < LOOKS_MAX
-    }
-
-    /// Takes the lane that the other end offers for this connection.
-    pub fn claims(&self, fd: RawFd) -> Option<(Box<ShmLane>, u32)> {
-        let mut accepting = ACCEPTING.lock()?;
-        if accepting.iter().all(|kept| kept.lane.invitation().is_none()) {
-            return None;
-        }
-        let fingerprint = fingerprint(fd, Side::Accepted)?;
-        let found = accepting.iter().enumerate().find_map(|(place, kept)| {
-            let invitation = kept.lane.invitation()?;
-            (invitation.is_for(fingerprint) && kept.lane.claim(invitation))
-                .then_some((place, invitation.round()))
-        });
-        let (place, round) = found?;
-        let kept = accepting.remove(place);
-        KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
-        Some((kept.lane, round))
-    }
-
-    /// Goes to a lane that was kept; false in a handler that interrupted the connection's user.
-    pub fn goes_to_kept_lane(&self, lane: Box<ShmLane>, round: u32) -> bool {
-        if self.side() == Side::Accepted {
-            // Before the peer comes: threads may sleep on TCP already.
-            lane.arm(WaitFor::Data);
-        }
-        self.pulls_from(&lane, 0);
+    /// Goes to a lane that was kept, under the lock under which nobody else came to hold it. False,
+    /// with the lane unused, in a handler that interrupted the connection's user.
+    fn goes_to(&self, lane: Box<ShmLane>) -> bool {
+        self.pulls_from_nobody();
         // Under the lock of readers, as where the daemon brought it.
         let Some(guard) = self.receiving() else { return false };
         if self.side() == Side::Connected {
@@ -302,53 +202,8 @@ impl Connection {
         }
         self.set_lane(lane);
         drop(guard);
-        self.uses_in_round(round);
-        self.disarm_for_nobody();
         log::debug!("connection {} goes to a lane that was kept", self.place);
         true
-    }
-
-    /// Goes to the lane that the other end offers for it, if there is one.
-    #[cold]
-    pub fn goes_where_invited(&self, fd: RawFd) -> bool {
-        if self.is_shared() {
-            return false;
-        }
-        let Some((lane, round)) = self.claims(fd) else { return false };
-        self.note_socket(fd);
-        self.set(flag::EARLY, true);
-        self.goes_to_kept_lane(lane, round)
-    }
-
-    fn is_claimed(&self) -> bool {
-        let generation = self.shared.generation.load(Ordering::Relaxed);
-        CONNECTING.lock().is_none_or(|connecting| {
-            let own = connecting
-                .invited
-                .iter()
-                .find(|one| one.place == self.place && one.generation == generation);
-            own.is_none_or(|own| own.kept.lane.is_claimed(own.invitation))
-        })
-    }
-
-    /// Looks what became of its invitation; returns the phase. With much to write, `pending`, it
-    /// waits for the answer shortly: what goes over TCP meanwhile the other end has to read before
-    /// anything on the lane.
-    pub fn look_for_answer(&self, pending: usize) -> u32 {
-        if pending >= PENDING_WORTH {
-            self.wait_once(|| self.is_claimed());
-        }
-        let is_last = self.shared.calls.load(Ordering::Relaxed) >= LOOKS_MAX;
-        let (lane, round) = match self.invitation_answered(is_last) {
-            Answer::Waiting => return phase::PENDING,
-            Answer::Over => {
-                self.set(flag::INVITED, false);
-                return phase::FRESH;
-            }
-            Answer::Claimed(lane, round) => (lane, round),
-        };
-        self.set(flag::INVITED, false);
-        if self.goes_to_kept_lane(lane, round) { phase::LANED } else { phase::FRESH }
     }
 
     /// A lane for it pays if it is there already, or is kept for those that follow.
@@ -369,52 +224,261 @@ impl Connection {
 
     /// It asks the daemon for a lane that only pays when it is kept.
     pub fn asks_to_keep(&self) {
+        self.set(flag::PRIMES, true);
         self.asked_in_vain().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often lanes were asked for that only pay when they are kept, for its address.
+    /// How often lanes were asked for that only pay when they are kept, for its address, since one of
+    /// them was used again.
     fn asked_in_vain(&self) -> &'static AtomicU32 {
         let place = usize::try_from(self.shared.address.load(Ordering::Relaxed)).unwrap_or(0);
         &IN_VAIN[place % IN_VAIN.len()]
     }
 }
 
-/// The accepting end keeps a lane, which from here on is its other end's.
-fn keep_accepting(kept: Kept) -> Option<Box<ShmLane>> {
-    let mut accepting = ACCEPTING.lock()?;
-    accepting.retain(|kept| !kept.lane.is_abandoned());
-    kept.lane.rest(kept.round, kept.sent);
-    let too_much = add(&mut accepting, kept);
-    KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
-    too_much.map(|kept| kept.lane)
+/// The connecting end.
+impl Connection {
+    /// Whether lanes are kept for connections to its address.
+    pub fn has_kept_lane(&self) -> bool {
+        let address = self.shared.address.load(Ordering::Relaxed);
+        KEPT_CONNECTING.load(Ordering::Relaxed) > 0
+            && CONNECTING.lock().is_some_and(|connecting| {
+                connecting.kept.iter().any(|kept| kept.address == address)
+            })
+    }
+
+    /// Offers a lane that is kept to the other end; false when there is none for it now.
+    pub fn invites(&self, fd: RawFd) -> bool {
+        let Some(fingerprint) = fingerprint(fd, Side::Connected) else { return false };
+        let address = self.shared.address.load(Ordering::Relaxed);
+        let Some(mut connecting) = CONNECTING.lock() else { return false };
+        if self.is_shared() {
+            return false;
+        }
+        let mut gone = stale(&mut connecting);
+        let rests = |kept: &Kept| kept.address == address && kept.lane.rests(kept.round).is_some();
+        let found = connecting.kept.iter().rposition(rests);
+        if let Some(place) = found {
+            let mut kept = connecting.kept.remove(place);
+            let received = kept.lane.rests(kept.round).unwrap_or(0);
+            kept.lane.renew(kept.sent, received);
+            kept.sent = 0;
+            let invitation = Invitation::new(next_round(kept.round), fingerprint);
+            kept.lane.invite(invitation);
+            let generation = self.shared.generation.load(Ordering::Relaxed);
+            connecting.invited.push(Invited { kept, invitation, place: self.place, generation });
+            self.set(flag::INVITED, true);
+        } else {
+            // Peers that are not done with them, if they are there at all.
+            for kept in connecting.kept.iter_mut().filter(|kept| kept.address == address) {
+                kept.misses += 1;
+            }
+            gone.extend(connecting.kept.extract_if(.., |kept| kept.misses > MISSES_MAX));
+        }
+        KEPT_CONNECTING.store(count(&connecting.kept), Ordering::Relaxed);
+        drop(connecting);
+        gone.iter().for_each(|kept| kept.lane.abandon());
+        found.is_some()
+    }
+
+    /// The place of its invitation among all.
+    fn place_of_invitation(&self, connecting: &Connecting) -> Option<usize> {
+        let generation = self.shared.generation.load(Ordering::Relaxed);
+        let is_its = |one: &Invited| one.place == self.place && one.generation == generation;
+        connecting.invited.iter().position(is_its)
+    }
+
+    fn is_claimed(&self) -> bool {
+        CONNECTING.lock().is_none_or(|connecting| {
+            self.place_of_invitation(&connecting).is_none_or(|place| {
+                let own = &connecting.invited[place];
+                own.kept.lane.is_claimed(own.invitation)
+            })
+        })
+    }
+
+    /// What became of its invitation. When `is_last`, nobody waits for an answer any longer.
+    fn answer(&self, connecting: &mut Connecting, is_last: bool) -> Answer {
+        let Some(place) = self.place_of_invitation(connecting) else { return Answer::Over };
+        let invited = &connecting.invited[place];
+        let is_claimed = invited.kept.lane.is_claimed(invited.invitation);
+        if !is_claimed && !is_last {
+            return Answer::Waiting;
+        }
+        let is_withdrawn = !is_claimed && invited.kept.lane.withdraw(invited.invitation);
+        let Invited { mut kept, invitation, .. } = connecting.invited.swap_remove(place);
+        if !is_withdrawn {
+            kept.round = invitation.round();
+            return Answer::Claimed(kept);
+        }
+        kept.misses += MISSES_UNCLAIMED;
+        self.asked_in_vain().fetch_add(MISSES_UNCLAIMED, Ordering::Relaxed);
+        drop(put_back(connecting, kept));
+        Answer::Over
+    }
+
+    /// Looks what became of its invitation; returns the phase. With much to write, `pending`, it
+    /// waits for the answer shortly: what goes over TCP meanwhile the other end has to read before
+    /// anything on the lane.
+    pub fn look_for_answer(&self, pending: usize) -> u32 {
+        if pending >= PENDING_WORTH {
+            self.wait_once(|| self.is_claimed());
+        }
+        let calls = self.shared.calls.load(Ordering::Relaxed);
+        let Some(mut connecting) = CONNECTING.lock() else { return phase::PENDING };
+        // Another process that came to hold it does not have the lane.
+        let is_last = calls >= LOOKS_MAX || self.is_shared();
+        let kept = match self.answer(&mut connecting, is_last) {
+            Answer::Waiting => return phase::PENDING,
+            Answer::Claimed(kept) if !self.is_shared() => kept,
+            Answer::Claimed(kept) => {
+                self.set(flag::INVITED, false);
+                kept.lane.abandon();
+                return phase::FRESH;
+            }
+            Answer::Over => {
+                self.set(flag::INVITED, false);
+                return phase::FRESH;
+            }
+        };
+        self.set(flag::INVITED, false);
+        if !self.goes_to(kept.lane) {
+            return phase::FRESH;
+        }
+        drop(connecting);
+        self.asked_in_vain().store(0, Ordering::Relaxed);
+        self.uses(kept.round, kept.peer);
+        self.disarm_for_nobody();
+        phase::LANED
+    }
+
+    /// Takes back what it offered to the other end or to the daemon, since it goes on, or ends,
+    /// without a lane.
+    pub fn withdraws(&self) {
+        if self.has(flag::INVITED) {
+            self.set(flag::INVITED, false);
+            let answer = CONNECTING.lock().map(|mut connecting| self.answer(&mut connecting, true));
+            if let Some(Answer::Claimed(kept)) = answer {
+                // The other end has it, and keeps it no longer than the connection.
+                kept.lane.abandon();
+            }
+            return;
+        }
+        if self.side() == Side::Connected
+            && let control::Offered::Matched(memory) = control::matched(self.token())
+        {
+            // Too late for this connection, and in time for the next.
+            self.keep_unused(&memory);
+        }
+        control::withdraw(self.token());
+    }
+
+    fn keep_unused(&self, memory: &control::Memory) {
+        if memory.process == 0 || process::is_ending() || self.is_shared() {
+            return;
+        }
+        let lane = ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode());
+        let Ok(lane) = lane.map(Box::new) else { return };
+        let (peer, round) = (memory.process, FIRST_ROUND);
+        let address = self.shared.address.load(Ordering::Relaxed);
+        drop(keep_connecting(Kept { lane, peer, address, round, sent: 0, misses: 0 }));
+    }
 }
 
-fn keep_connecting(kept: Kept) -> Option<Box<ShmLane>> {
+/// The accepting end.
+impl Connection {
+    /// Whether it looks for an invitation now: at its first calls, while lanes are kept.
+    #[inline]
+    pub fn may_be_invited(&self) -> bool {
+        self.side() == Side::Accepted
+            && KEPT_ACCEPTING.load(Ordering::Relaxed) > 0
+            && self.shared.calls.load(Ordering::Relaxed) < LOOKS_MAX
+    }
+
+    /// Goes to the lane that the other end offers for it, if there is one.
+    #[cold]
+    pub fn goes_where_invited(&self, fd: RawFd) -> bool {
+        // Asked without the lock: it may make one free.
+        if !lanes::is_one_free() {
+            return false;
+        }
+        let Some(mut accepting) = ACCEPTING.lock() else { return false };
+        let is_any = accepting.iter().any(|kept| kept.lane.invitation().is_some());
+        if !is_any || self.is_shared() {
+            return false;
+        }
+        let Some(fingerprint) = fingerprint(fd, Side::Accepted) else { return false };
+        // Before the claim: from there on the other end may write to the lane, and a reader that
+        // found none takes whatever comes over TCP.
+        let Some(receiving) = self.receiving() else { return false };
+        let claimed = accepting.iter().enumerate().find_map(|(place, kept)| {
+            let invitation = kept.lane.invitation()?;
+            (invitation.is_for(fingerprint) && kept.lane.claim(invitation))
+                .then_some((place, invitation.round()))
+        });
+        let Some((place, round)) = claimed else { return false };
+        let Kept { lane, peer, .. } = accepting.remove(place);
+        KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
+        self.pulls_from_nobody();
+        self.set_lane(lane);
+        drop(receiving);
+        drop(accepting);
+        log::debug!("connection {} goes to a lane that was kept", self.place);
+        self.asked_in_vain().store(0, Ordering::Relaxed);
+        self.uses(round, peer);
+        self.note_socket(fd);
+        // Once it waits for the other end to come.
+        self.set(flag::EARLY, true);
+        self.disarm_for_nobody();
+        true
+    }
+}
+
+/// The accepting end keeps a lane, which from here on is its other end's. Returns those that are let
+/// go.
+fn keep_accepting(kept: Kept) -> Vec<Kept> {
+    let Some(mut accepting) = ACCEPTING.lock() else { return Vec::new() };
+    let mut gone: Vec<Kept> = accepting.extract_if(.., |kept| kept.lane.is_abandoned()).collect();
+    if let Ok(number) = usize::try_from(CHECKED.fetch_add(1, Ordering::Relaxed))
+        && let Some(place) = number.checked_rem(accepting.len())
+        && !sys::is_alive(accepting[place].peer)
+    {
+        gone.push(accepting.remove(place));
+    }
+    if kept.lane.is_abandoned() {
+        gone.push(kept);
+    } else {
+        kept.lane.rest(kept.round, kept.sent);
+        gone.extend(add(&mut accepting, kept));
+    }
+    KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
+    gone
+}
+
+fn keep_connecting(kept: Kept) -> Option<Kept> {
     put_back(&mut *CONNECTING.lock()?, kept)
 }
 
-fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Box<ShmLane>> {
+/// Returns the lane that is let go for it, or itself.
+fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Kept> {
     let too_much = match kept.misses {
-        MISSES_MAX.. => Some(kept),
-        _ => add(&mut connecting.kept, kept),
+        0..=MISSES_MAX => add(&mut connecting.kept, kept),
+        _ => Some(kept),
     };
     KEPT_CONNECTING.store(count(&connecting.kept), Ordering::Relaxed);
-    too_much.map(|kept| {
+    if let Some(kept) = &too_much {
         kept.lane.abandon();
-        kept.lane
-    })
+    }
+    too_much
 }
 
-/// Lets invitations go whose connections ended elsewhere than by a close that was seen.
-fn forget_stale(connecting: &mut Connecting) {
-    connecting.invited.retain(|one| {
-        let stays = arena::at(one.place).is_some_and(|connection| {
+/// Invited lanes whose connections ended elsewhere than by a close that was seen.
+fn stale(connecting: &mut Connecting) -> Vec<Kept> {
+    let is_stale = |one: &mut Invited| {
+        !arena::at(one.place).is_some_and(|connection| {
             connection.shared.generation.load(Ordering::Relaxed) == one.generation
                 && connection.has(flag::INVITED)
-        });
-        if !stays {
-            one.kept.lane.abandon();
-        }
-        stays
-    });
+        })
+    };
+    connecting.invited.extract_if(.., is_stale).map(|one| one.kept).collect()
 }

@@ -192,12 +192,17 @@ impl ShmLane {
         let (sends, receives) = (direction(side), direction(1 - side));
         let sinks = Sinks { sends: layout.sink_start(side), receives: layout.sink_start(1 - side) };
         let mut lane = Self { segment, layout, sends, receives, sinks, copy, full_fences: false };
+        lane.full_fences = !lane.open_sleepers();
+        lane
+    }
+
+    /// Says whether this process has the asymmetric fence, and returns that.
+    fn open_sleepers(&self) -> bool {
         let has_heavy_fence = fence::register();
         for what in [WaitFor::Data, WaitFor::Room] {
-            lane.own_sleeper(what).open(has_heavy_fence);
+            self.own_sleeper(what).open(has_heavy_fence);
         }
-        lane.full_fences = !has_heavy_fence;
-        lane
+        has_heavy_fence
     }
 
     /// Bytes of the stream that each side sent, read from outside without mapping the lane.

@@ -62,6 +62,11 @@ impl Connection {
         ReceiveSide::pull_from(lane, from);
     }
 
+    /// The same for a lane on which this end pulls none.
+    pub fn pulls_from_nobody(&self) {
+        self.local.processes.store(u64::from(process::pid()) << 32, Ordering::Relaxed);
+    }
+
     /// This is the process that came to the lane, which the other end knows by its number.
     fn is_holder(&self) -> bool {
         let own = self.local.processes.load(Ordering::Relaxed) >> 32;

@@ -13,21 +13,22 @@
 //! # Invariants
 //! - Between `rest` and `claim` end 0 reads the invitation and nothing else of the lane.
 //! - One word decides between claim and withdrawal, by compare and exchange.
+//! - With the invitation the attention of end 0 is armed: threads of it that sleep on TCP know nothing
+//!   of the lane yet, and end 1 may write as soon as it is claimed.
 //! - Each use has a round, so that an end 0 which claimed and did not say so yet is not taken for
 //!   one that rests.
-//! - Both ends are one user's processes that can read each other's memory: a forged invitation gives
-//!   nothing that its writer could not take.
+//! - The layer above keeps lanes between processes of one user alone: end 1 could forge an invitation
+//!   to a connection that it does not hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_fabric::{Attention, WaitFor};
-use weft_sync::fence;
 
 use super::{Block, ShmLane};
 use crate::ring::RingMemory;
 use crate::ring::SlotMemory;
 
-/// Offset of the word of end 0: `round + 1` above the number of messages it sent; 0 in use.
+/// Offset of the word of end 0: the round above the number of messages it sent; 0 before the first.
 const RESTS: usize = 64;
 /// Offset of the invitation, which end 1 posts and end 0 claims.
 const INVITATION: usize = 128;
@@ -35,8 +36,10 @@ const INVITATION: usize = 128;
 const ROUND_SHIFT: u32 = 48;
 const STATE_SHIFT: u32 = 62;
 const FINGERPRINT: u64 = (1 << ROUND_SHIFT) - 1;
-/// Rounds are counted modulo this.
-const ROUNDS: u32 = 1 << (STATE_SHIFT - ROUND_SHIFT);
+/// Rounds are counted from the first to this, and begin anew.
+const ROUND_MAX: u32 = (1 << (STATE_SHIFT - ROUND_SHIFT)) - 1;
+/// The round of a lane that was never kept.
+pub const FIRST_ROUND: u32 = 1;
 
 /// States of an invitation; 0 is none.
 const INVITED: u64 = 1;
@@ -51,14 +54,14 @@ impl Invitation {
     /// For the connection with this fingerprint, of which 48 bits count, in `round`.
     #[must_use]
     pub fn new(round: u32, fingerprint: u64) -> Self {
-        let round = u64::from(round % ROUNDS) << ROUND_SHIFT;
+        let round = u64::from(round & ROUND_MAX) << ROUND_SHIFT;
         Self(INVITED << STATE_SHIFT | round | fingerprint & FINGERPRINT)
     }
 
     /// The round it begins.
     #[must_use]
     pub fn round(self) -> u32 {
-        u32::try_from(self.0 >> ROUND_SHIFT).unwrap_or(0) % ROUNDS
+        u32::try_from(self.0 >> ROUND_SHIFT).unwrap_or(0) & ROUND_MAX
     }
 
     /// Whether it is for the connection with this fingerprint.
@@ -75,7 +78,7 @@ impl Invitation {
 /// The round after `round`.
 #[must_use]
 pub fn next_round(round: u32) -> u32 {
-    (round + 1) % ROUNDS
+    round % ROUND_MAX + 1
 }
 
 impl ShmLane {
@@ -91,14 +94,14 @@ impl ShmLane {
     /// the next invitation.
     pub fn rest(&self, round: u32, sent: u64) {
         let sent = sent.min(u32::MAX.into());
-        self.rests_word().store(u64::from(round % ROUNDS + 1) << 32 | sent, Ordering::Release);
+        self.rests_word().store(u64::from(round) << 32 | sent, Ordering::Release);
     }
 
     /// For end 1: how many messages end 0 sent in `round`, when it is done with that.
     #[must_use]
     pub fn rests(&self, round: u32) -> Option<u64> {
         let word = self.rests_word().load(Ordering::Acquire);
-        (word >> 32 == u64::from(round % ROUNDS + 1)).then_some(word & u64::from(u32::MAX))
+        (word >> 32 == u64::from(round)).then_some(word & u64::from(u32::MAX))
     }
 
     /// End 1, which alone may write to the lane now, makes it as new: `sent` and `received` are the
@@ -113,15 +116,9 @@ impl ShmLane {
         self.open_sleepers();
     }
 
-    fn open_sleepers(&self) {
-        let has_heavy_fence = fence::register();
-        for what in [WaitFor::Data, WaitFor::Room] {
-            self.own_sleeper(what).open(has_heavy_fence);
-        }
-    }
-
     /// End 1 offers the lane, which it made as new.
     pub fn invite(&self, invitation: Invitation) {
+        self.peer_attention(WaitFor::Data).store(Attention::Armed as u32, Ordering::Relaxed);
         self.invitation_word().store(invitation.0, Ordering::Release);
     }
 
@@ -234,8 +231,8 @@ mod tests {
                 to.advance(&mut receives[side], true);
                 to.release(&mut receives[side], *length as u64);
             }
-            one.rest(0, sends[0].messages);
-            prop_assert_eq!(two.rests(0), Some(sends[0].messages));
+            one.rest(FIRST_ROUND, sends[0].messages);
+            prop_assert_eq!(two.rests(FIRST_ROUND), Some(sends[0].messages));
             two.renew(sends[1].messages, sends[0].messages);
             // Payload of slots stays: without its number it is nothing.
             let (fresh, other) = pair();
@@ -252,7 +249,7 @@ mod tests {
     #[test]
     fn an_invitation_is_claimed_or_withdrawn_and_never_both() {
         let (one, two) = pair();
-        one.rest(0, 0);
+        one.rest(FIRST_ROUND, 0);
         let invitation = Invitation::new(1, 0xabcd);
         assert_eq!(one.invitation(), None);
         two.invite(invitation);
@@ -265,16 +262,38 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_claimed_does_not_rest_before_it_says_so() {
+    fn an_end_that_claims_is_rung_for_the_first_message() {
         let (one, two) = pair();
-        one.rest(0, 3);
-        assert_eq!(two.rests(0), Some(3));
-        let invitation = Invitation::new(next_round(0), 1);
+        let invitation = Invitation::new(2, 7);
+        two.renew(0, 0);
         two.invite(invitation);
         assert!(one.claim(invitation));
-        assert_eq!(two.rests(1), None);
-        one.rest(1, 5);
-        assert_eq!((two.rests(0), two.rests(1)), (None, Some(5)));
+        assert_eq!(one.attention(WaitFor::Data), Attention::Armed);
+        assert!(two.must_ring(WaitFor::Data));
+    }
+
+    #[test]
+    fn rounds_begin_anew_and_none_is_0() {
+        let mut round = FIRST_ROUND;
+        for _ in 0..40_000 {
+            round = next_round(round);
+            assert_eq!(Invitation::new(round, 0).round(), round);
+            assert_ne!(round, 0);
+        }
+    }
+
+    #[test]
+    fn an_end_that_claimed_does_not_rest_before_it_says_so() {
+        let (one, two) = pair();
+        assert_eq!(two.rests(FIRST_ROUND), None);
+        one.rest(1, 3);
+        assert_eq!(two.rests(1), Some(3));
+        let invitation = Invitation::new(next_round(1), 1);
+        two.invite(invitation);
+        assert!(one.claim(invitation));
+        assert_eq!(two.rests(2), None);
+        one.rest(2, 5);
+        assert_eq!((two.rests(1), two.rests(2)), (None, Some(5)));
     }
 
     #[test]
