@@ -85,6 +85,8 @@ static void once(int port, struct request request) {
 
 int main(int count, char **words) {
     signal(SIGPIPE, SIG_IGN);
+    /* Else all of it is one page of the kernel's. */
+    memset(memory, 7, sizeof memory);
     if (count == 3)
         serve(atoi(words[2]));
     if (count != 7)

@@ -36,7 +36,7 @@ const TURNS_WORTH: u64 = 16;
 /// So many bytes to come do.
 const BYTES_WORTH: u64 = 5 << 19;
 /// So many bytes to come pay for the move to a lane that an earlier connection left.
-const BYTES_WORTH_KEPT: u64 = 1 << 19;
+const BYTES_WORTH_KEPT: u64 = 1 << 18;
 
 impl Done {
     /// So much that an end has asked for a lane by now, whatever it expected, if it sees all of it.
