@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How fast connections are that live for so many bytes, over kernel TCP and under weft.
 
-For each size and direction, with a reply and without, the two are measured in turns; the ratio is the
-median of the turns' ratios, beside the interval that holds the true median in 95 of 100 such
-measurements. Turns go on until that interval is narrow, or there were as many as allowed. Servers stay the same for all turns, so that they
-know by then how long their connections live. apache2 and nginx with ab and wrk (Debian's) are measured
-the same way, without keep-alive.
+For each size and direction, with a reply and without, the two are measured in turns; the ratio is
+the median of the turns' ratios, beside the interval that holds the true median in 95 of 100 such
+measurements. Turns go on until that interval is narrow, or there were as many as allowed. Servers
+stay the same for all turns, so that they know by then how long their connections live. apache2 and
+nginx with ab and wrk (Debian's) are measured the same way, without keep-alive.
 
     bench/lifetimes.py                   everything, as a table
     bench/lifetimes.py --turns 101 --width 0.02    narrower intervals
@@ -15,22 +15,21 @@ the same way, without keep-alive.
 
 import argparse
 import json
-import math
 import os
 import shutil
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+
+from measure import compare
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = [1 << 10, 14 << 10, 100 << 10, 1 << 20, 10 << 20, 100 << 20, 1 << 30]
 SECONDS = 0.3
-# With fewer an interval says nothing.
-TURNS_MIN = 9
 APACHE = """
 ServerRoot %(place)s
 Listen 127.0.0.1:%(port)d
@@ -124,27 +123,9 @@ class Bench:
     def compare(self, measure, patience):
         """The medians of both, and the ratio's with its interval."""
         count = [measure(is_weft, None) for is_weft in (False, True)][0]
-        pairs = []
-        while True:
-            order = (False, True) if len(pairs) % 2 else (True, False)
-            figures = {is_weft: measure(is_weft, count) for is_weft in order}
-            pairs.append((figures[False], figures[True]))
-            ratios = sorted(weft / tcp for tcp, weft in pairs)
-            low, high = interval(ratios)
-            is_narrow = len(pairs) >= TURNS_MIN and high - low <= patience.width
-            if is_narrow or len(pairs) >= patience.turns:
-                break
-        tcp, weft = (statistics.median(pair[side] for pair in pairs) for side in (0, 1))
-        middle = statistics.median(ratios)
-        return {
-            "tcp": tcp, "weft": weft, "ratio": middle, "low": low, "high": high, "turns": len(pairs)
-        }
-
-
-def interval(ordered):
-    """Where the median of what these were drawn from is, 95 times of 100: by their ranks alone."""
-    rank = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
-    return ordered[rank], ordered[-1 - rank]
+        sides = (partial(measure, is_weft, count) for is_weft in (False, True))
+        row = compare(*sides, patience)
+        return {"tcp": row.pop("one"), "weft": row.pop("other"), **row}
 
 
 def sockets(bench, only, patience):

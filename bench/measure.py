@@ -1,5 +1,6 @@
 """What every comparison is made of: processes, and a bar with its turns."""
 
+import math
 import os
 import shutil
 import socket
@@ -101,6 +102,40 @@ def client(command: list, env: Optional[dict] = None, within: float = 60, **opti
         lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
         raise RuntimeError(f"{' '.join(command)}: {lines[-1]}")
     return done.stdout
+
+
+# With fewer turns an interval says nothing.
+TURNS_MIN = 9
+
+
+def interval(ordered: list) -> tuple:
+    """Where the median of what these were drawn from is, 95 times of 100: by their ranks alone."""
+    rank = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
+    return ordered[rank], ordered[-1 - rank]
+
+
+def compare(one: Callable, other: Callable, patience, is_least: bool = False) -> dict:
+    """Measures both in turns until the interval of their ratio is at most `patience.width` wide, or
+    for `patience.turns`. The ratio is above 1 where the other is better."""
+    pairs = []
+    while True:
+        sides = (one, other) if len(pairs) % 2 == 0 else (other, one)
+        figures = {side: side() for side in sides}
+        pairs.append((figures[one], figures[other]))
+        ratios = sorted(a / b if is_least else b / a for a, b in pairs)
+        low, high = interval(ratios)
+        is_narrow = len(pairs) >= TURNS_MIN and high - low <= patience.width
+        if is_narrow or len(pairs) >= patience.turns:
+            break
+    medians = [statistics.median(pair[side] for pair in pairs) for side in (0, 1)]
+    return {
+        "one": medians[0],
+        "other": medians[1],
+        "ratio": statistics.median(ratios),
+        "low": low,
+        "high": high,
+        "turns": len(pairs),
+    }
 
 
 @dataclass
