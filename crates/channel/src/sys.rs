@@ -37,9 +37,9 @@ pub fn process_of_peer(socket: BorrowedFd<'_>, pid: Pid) -> Result<OwnedFd, Errn
 /// Interrupted this often, a close waits for nothing.
 const INTERRUPTED_EVERY_NS: libc::c_long = 200_000;
 
-/// Closes `socket`. What was sent to it and not received goes with it, and the close of a connection
-/// with SO_LINGER among that would wait for its peer: here it waits for a fraction of a millisecond,
-/// since the kernel ends such a wait when a signal comes.
+/// Closes `socket`. What was sent to it and not received goes with it, and the close of a
+/// connection with SO_LINGER among that would wait for its peer: here it waits for a fraction of a
+/// millisecond, since the kernel ends such a wait when a signal comes.
 pub fn close_without_waiting(socket: OwnedFd) {
     let timer = Interruptions::begin();
     drop(socket);

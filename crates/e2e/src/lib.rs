@@ -10,7 +10,7 @@
 //! | `WEFT_BIN` | the `weft` to test, with `libweft_preload.so` beside it | built by cargo |
 //! | `WEFT_E2E_STRESS_MB` | size of each byte-exact stress, both directions together, MB | 200 |
 //! | `WEFT_E2E_KILLS` | kills in each test of sudden death | 20 |
-//! | `WEFT_E2E_AWAY` | seconds that a peer sleeps, computes or is stopped in cases about that | 0.1 to 1.2 |
+//! | `WEFT_E2E_AWAY` | seconds that a peer sleeps, computes or is stopped at least | 0.1 to 1.2 |
 //! | `WEFT_E2E_SEED` | seed of sizes, delays and moments | 1 |
 //! | `WEFT_E2E_THIRD` | 0 to 2: the third of `semantics` that runs with one side under weft | all |
 //! | `WEFT_E2E_LONG` | when set, cases that take long run too | not set |

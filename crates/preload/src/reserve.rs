@@ -1,18 +1,18 @@
 //! Lanes that this process keeps when a connection ends, for the next one with the same process.
 //!
 //! A lane from the daemon costs two programs as much as a megabyte over TCP. Connections that are
-//! expected to carry less than that pays for ([`Outlook::Middling`]) go to a lane that an earlier
-//! connection of the same two processes left ([`weft_transport_shm::lane::reserve`]): the connecting
-//! end invites, the accepting end looks for an invitation to the connection at its first calls. Both
-//! ends ask the daemon for a lane now and then, so that there is one to keep
-//! ([`weft_socket::history::primes`]).
+//! expected to carry less than it pays for ([`weft_socket::history::Outlook::Middling`]) go to a
+//! lane that an earlier connection of the same two processes left
+//! ([`weft_transport_shm::lane::reserve`]): the connecting end invites, the accepting end looks for
+//! an invitation to the connection at its first calls. Both ends ask the daemon for a lane now and
+//! then, so that there is one to keep ([`weft_socket::history::primes`]).
 //!
 //! # Invariants
 //! - A lane is kept only by the process that came to it, which has not forked since: no other
 //!   process has it mapped at this end. Fork takes the locks of this module, under which a
 //!   connection that nobody else holds goes to its lane.
-//! - Both processes are one user's, by the word of the daemon. Both sockets are on one host address,
-//!   in one network namespace: the fingerprint names one connection.
+//! - Both processes are one user's, by the word of the daemon. Both sockets are on one host
+//!   address, in one network namespace: the fingerprint names one connection.
 //! - Kept lanes hold no descriptor, and there are `socket.lanes_kept` at most at either end.
 //! - The lock of a connection's direction is taken behind those of this module.
 
@@ -153,8 +153,8 @@ fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
 
 /// What both ends do with their lanes.
 impl Connection {
-    /// Its lane came from the daemon, which says that `peer` is at the other end when that is of the
-    /// same user, else 0: such a lane may be kept.
+    /// Its lane came from the daemon, which says that `peer` is at the other end. It may be kept
+    /// when that process is of the same user; else `peer` is 0.
     pub fn may_keep_lane(&self, peer: u32) {
         self.uses(if peer == 0 { NOT_KEPT } else { FIRST_ROUND }, peer);
     }
@@ -228,8 +228,8 @@ impl Connection {
         self.asked_in_vain().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often lanes were asked for that only pay when they are kept, for its address, since one of
-    /// them was used again.
+    /// How often lanes were asked for, for its address, that only pay when they are kept, since one
+    /// of them was used again.
     fn asked_in_vain(&self) -> &'static AtomicU32 {
         let place = usize::try_from(self.shared.address.load(Ordering::Relaxed)).unwrap_or(0);
         &IN_VAIN[place % IN_VAIN.len()]
@@ -434,8 +434,8 @@ impl Connection {
     }
 }
 
-/// The accepting end keeps a lane, which from here on is its other end's. Returns those that are let
-/// go.
+/// The accepting end keeps a lane, which from here on is its other end's. Returns those that are
+/// let go.
 fn keep_accepting(kept: Kept) -> Vec<Kept> {
     let Some(mut accepting) = ACCEPTING.lock() else { return Vec::new() };
     let mut gone: Vec<Kept> = accepting.extract_if(.., |kept| kept.lane.is_abandoned()).collect();

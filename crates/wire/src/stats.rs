@@ -294,8 +294,8 @@ mod tests {
         );
         assert_eq!(Stats::parse(&[0; BYTES]), Err(InvalidStats::Magic { magic: 0 }));
         let mut newer = block();
-        newer[8..16].copy_from_slice(&2_u64.to_ne_bytes());
-        assert_eq!(Stats::parse(&newer), Err(InvalidStats::Version { version: 2 }));
+        newer[8..16].copy_from_slice(&(VERSION + 1).to_ne_bytes());
+        assert_eq!(Stats::parse(&newer), Err(InvalidStats::Version { version: VERSION + 1 }));
     }
 
     #[test]

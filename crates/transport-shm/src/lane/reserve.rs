@@ -13,12 +13,12 @@
 //! # Invariants
 //! - Between `rest` and `claim` end 0 reads the invitation and nothing else of the lane.
 //! - One word decides between claim and withdrawal, by compare and exchange.
-//! - With the invitation the attention of end 0 is armed: threads of it that sleep on TCP know nothing
-//!   of the lane yet, and end 1 may write as soon as it is claimed.
+//! - With the invitation the attention of end 0 is armed: threads of it that sleep on TCP know
+//!   nothing of the lane yet, and end 1 may write as soon as it is claimed.
 //! - Each use has a round, so that an end 0 which claimed and did not say so yet is not taken for
 //!   one that rests.
-//! - The layer above keeps lanes between processes of one user alone: end 1 could forge an invitation
-//!   to a connection that it does not hold.
+//! - The layer above keeps lanes between processes of one user alone: end 1 could forge an
+//!   invitation to a connection that it does not hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -219,9 +219,11 @@ mod tests {
         #[test]
         fn a_renewed_lane_is_as_new(talk in proptest::collection::vec(0_usize..200, 0..60)) {
             let (one, two) = pair();
-            let (mut sends, mut receives) = ([SendCursor::default(); 2], [ReceiveCursor::default(); 2]);
+            let mut sends = [SendCursor::default(); 2];
+            let mut receives = [ReceiveCursor::default(); 2];
             for (number, length) in talk.iter().enumerate() {
-                let (from, to, side) = if length % 2 == 0 { (&one, &two, 0) } else { (&two, &one, 1) };
+                let side = length % 2;
+                let (from, to) = if side == 0 { (&one, &two) } else { (&two, &one) };
                 to.arm(WaitFor::Data);
                 to.settle();
                 from.put(&mut sends[side], &vec![7; *length]);
