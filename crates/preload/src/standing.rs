@@ -102,6 +102,10 @@ impl Connection {
         let killed = goodbye.is_none() && self.peer() != peer::ALIVE;
         let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let broken = receiving.state.is_broken();
+        if goodbye.is_none() && !killed && !told && !broken {
+            // Nothing was said of an end, nor heard: most looks end here.
+            return none;
+        }
         let on_lane = self.origin(fd, receiving.state, lane) == Origin::Lane;
         if !on_lane && !reset && !killed && !told {
             return none;

@@ -46,12 +46,16 @@ impl Done {
     }
 }
 
-/// What is remembered of an address, in a word: turns above, KiB below, and 0 for nothing.
+/// What is remembered of an address, in a word: how many connections were seen at the top, up to
+/// [`SEEN_ENOUGH`], turns below, KiB at the bottom, and 0 for nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record(u64);
 
-const KNOWN: u64 = 1 << 63;
-const TURNS_MAX: u64 = (1 << 31) - 1;
+const SEEN_SHIFT: u32 = 62;
+/// Fewer that were short say nothing of the next one: programs ask something first, on a connection
+/// of its own, and then begin with what they came for.
+const SEEN_ENOUGH: u64 = 3;
+const TURNS_MAX: u64 = (1 << 30) - 1;
 const KIB_MAX: u64 = (1 << 32) - 1;
 
 impl Record {
@@ -67,8 +71,12 @@ impl Record {
         self.0
     }
 
+    const fn seen(self) -> u64 {
+        self.0 >> SEEN_SHIFT
+    }
+
     const fn expected(self) -> Option<Done> {
-        if self.0 & KNOWN == 0 {
+        if self.seen() == 0 {
             return None;
         }
         Some(Done { turns: (self.0 >> 32) & TURNS_MAX, bytes: (self.0 & KIB_MAX) << 10 })
@@ -83,7 +91,7 @@ impl Record {
         let former = self.expected().unwrap_or(done);
         let turns = weigh(former.turns, done.turns).min(TURNS_MAX);
         let kib = weigh(former.bytes >> 10, done.bytes >> 10).min(KIB_MAX);
-        Self(KNOWN | turns << 32 | kib)
+        Self((self.seen() + 1).min(SEEN_ENOUGH) << SEEN_SHIFT | turns << 32 | kib)
     }
 
     /// What is to be expected of a connection that has `done` so much.
@@ -100,6 +108,7 @@ impl Record {
         match bytes {
             _ if is_long => Outlook::Long,
             BYTES_WORTH.. => Outlook::Long,
+            _ if self.seen() < SEEN_ENOUGH => Outlook::Unknown,
             BYTES_WORTH_KEPT.. => Outlook::Middling,
             _ => Outlook::Short,
         }
@@ -130,6 +139,18 @@ mod tests {
 
     const DOWNLOAD: Done = Done { turns: 1, bytes: 1 << 20 };
 
+    fn taught(done: Done) -> Record {
+        (0..SEEN_ENOUGH).fold(Record::default(), |record, _| record.learn(done))
+    }
+
+    #[test]
+    fn one_short_connection_says_nothing_and_one_long_one_does() {
+        let asked = Record::default().learn(Done { turns: 1, bytes: 100 });
+        assert_eq!(asked.outlook(Done::default()), Outlook::Unknown);
+        let long = Record::default().learn(Done { turns: 100, bytes: 1000 });
+        assert_eq!(long.outlook(Done::default()), Outlook::Long);
+    }
+
     #[test]
     fn nothing_is_known_at_first() {
         assert_eq!(Record::default().outlook(Done::default()), Outlook::Unknown);
@@ -137,9 +158,9 @@ mod tests {
 
     #[test]
     fn short_transfers_stay_and_long_ones_move() {
-        let page = Record::default().learn(Done { turns: 1, bytes: 100 << 10 });
+        let page = taught(Done { turns: 1, bytes: 100 << 10 });
         assert_eq!(page.outlook(Done::default()), Outlook::Short);
-        let download = Record::default().learn(DOWNLOAD);
+        let download = taught(DOWNLOAD);
         assert_eq!(download.outlook(Done::default()), Outlook::Middling);
         assert_eq!(download.outlook(Done { turns: 0, bytes: 900 << 10 }), Outlook::Short);
         let long = Record::default().learn(Done { turns: 1, bytes: 1 << 30 });
@@ -150,14 +171,14 @@ mod tests {
 
     #[test]
     fn one_that_outlives_those_before_it_moves() {
-        let short = Record::default().learn(DOWNLOAD);
+        let short = taught(DOWNLOAD);
         assert_eq!(short.outlook(Done { turns: 1, bytes: 5 << 20 }), Outlook::Unknown);
         assert_eq!(short.outlook(Done { turns: 18, bytes: 2000 }), Outlook::Unknown);
     }
 
     #[test]
     fn a_long_one_is_remembered_at_once_and_forgotten_slowly() {
-        let mut record = Record::default().learn(DOWNLOAD);
+        let mut record = taught(DOWNLOAD);
         record = record.learn(Done { turns: 400, bytes: 0 });
         assert_eq!(record.outlook(Done::default()), Outlook::Long);
         for count in 0..40 {
@@ -198,7 +219,7 @@ mod tests {
     proptest! {
         #[test]
         fn past_doubt_it_was_once_not_expected_to_be_short(word: u64, small: bool) {
-            let word = if small { word & (KNOWN | 63 << 32 | 0x3fff) } else { word };
+            let word = if small { word & (3 << SEEN_SHIFT | 63 << 32 | 0x3fff) } else { word };
             for done in [
                 Done { turns: 6 * TURNS_WORTH, bytes: 0 },
                 Done { turns: 0, bytes: 6 * BYTES_WORTH },
