@@ -40,6 +40,11 @@ const MISSES_UNCLAIMED: u32 = 6;
 const LOOKS_MAX: u32 = 12;
 /// With so many bytes to write an answer is waited for.
 const PENDING_WORTH: usize = 1 << 16;
+/// So many asked and missed in vain one use of a kept lane makes up for.
+const WORTH_OF_USE: u32 = 8;
+/// More is not counted, so that what was learned can be forgotten.
+const IN_VAIN_MAX: u32 = 64;
+
 /// What [`crate::arena::Local::round`] says of a lane that is not kept.
 pub const NOT_KEPT: u32 = 0;
 
@@ -213,23 +218,35 @@ impl Connection {
         if calls >= CALLS_MAX || self.is_shared() || process::settings().lanes_kept == 0 {
             return false;
         }
-        if self.side() == Side::Connected && self.has_kept_lane() {
-            return true;
+        let in_vain = self.asked_in_vain().load(Ordering::Relaxed);
+        if !primes(self.side(), self.token(), in_vain) {
+            return false;
         }
         // The accepting end later: it finds that the other has asked.
         let is_time = calls == u32::from(self.side() == Side::Accepted);
-        let in_vain = self.asked_in_vain().load(Ordering::Relaxed);
-        is_time && primes(self.side(), self.token(), in_vain)
+        is_time || self.side() == Side::Connected && self.has_kept_lane()
     }
 
     /// It asks the daemon for a lane that only pays when it is kept.
     pub fn asks_to_keep(&self) {
         self.set(flag::PRIMES, true);
-        self.asked_in_vain().fetch_add(1, Ordering::Relaxed);
+        self.was_in_vain(1);
     }
 
-    /// How often lanes were asked for, for its address, that only pay when they are kept, since one
-    /// of them was used again.
+    fn was_in_vain(&self, more: u32) {
+        let now = self.asked_in_vain().load(Ordering::Relaxed).saturating_add(more);
+        self.asked_in_vain().store(now.min(IN_VAIN_MAX), Ordering::Relaxed);
+    }
+
+    /// A lane was used again. Where that is the exception, as on a crowded machine, it does not make
+    /// up for what the rule costs.
+    fn was_not_in_vain(&self) {
+        let now = self.asked_in_vain().load(Ordering::Relaxed);
+        self.asked_in_vain().store(now.saturating_sub(WORTH_OF_USE), Ordering::Relaxed);
+    }
+
+    /// How often lanes were asked for, for its address, that only pay when they are kept, and were
+    /// not used again.
     fn asked_in_vain(&self) -> &'static AtomicU32 {
         let place = usize::try_from(self.shared.address.load(Ordering::Relaxed)).unwrap_or(0);
         &IN_VAIN[place % IN_VAIN.len()]
@@ -312,7 +329,7 @@ impl Connection {
             return Answer::Claimed(kept);
         }
         kept.misses += MISSES_UNCLAIMED;
-        self.asked_in_vain().fetch_add(MISSES_UNCLAIMED, Ordering::Relaxed);
+        self.was_in_vain(MISSES_UNCLAIMED);
         drop(put_back(connecting, kept));
         Answer::Over
     }
@@ -346,7 +363,7 @@ impl Connection {
             return phase::FRESH;
         }
         drop(connecting);
-        self.asked_in_vain().store(0, Ordering::Relaxed);
+        self.was_not_in_vain();
         self.uses(kept.round, kept.peer);
         self.disarm_for_nobody();
         phase::LANED
@@ -424,7 +441,7 @@ impl Connection {
         drop(receiving);
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);
-        self.asked_in_vain().store(0, Ordering::Relaxed);
+        self.was_not_in_vain();
         self.uses(round, peer);
         self.note_socket(fd);
         // Once it waits for the other end to come.

@@ -126,8 +126,8 @@ pub const fn primes(side: Side, number: u64, in_vain: u32) -> bool {
     // Spread evenly, and not in step with the other end's numbers.
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
     match (side, in_vain) {
-        (Side::Connected, 0..96) => true,
-        (Side::Accepted, 0..64) => spread < 8,
+        (Side::Connected, 0..32) => true,
+        (Side::Accepted, 0..16) => spread < 8,
         _ => spread == 0,
     }
 }
