@@ -238,8 +238,8 @@ impl Connection {
         self.asked_in_vain().store(now.min(IN_VAIN_MAX), Ordering::Relaxed);
     }
 
-    /// A lane was used again. Where that is the exception, as on a crowded machine, it does not make
-    /// up for what the rule costs.
+    /// A lane was used again. Where that is the exception, as on a crowded machine, it does not
+    /// make up for what the rule costs.
     fn was_not_in_vain(&self) {
         let now = self.asked_in_vain().load(Ordering::Relaxed);
         self.asked_in_vain().store(now.saturating_sub(WORTH_OF_USE), Ordering::Relaxed);
