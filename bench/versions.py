@@ -8,8 +8,8 @@ measurements. Turns go on until that interval is narrow, or there were as many a
     bench/versions.py OLD/target/release/weft
     bench/versions.py OLD/target/release/weft --only redis --turns 61 --width 0.02
 
-What is not installed is said and left out; `bench/compare.py --peers` installs all but MariaDB's
-server and sysbench.
+A program that is not installed is named and left out; `bench/compare.py --peers` installs all but
+MariaDB's server and sysbench.
 """
 
 import argparse

@@ -394,7 +394,7 @@ impl Connection {
         }
     }
 
-    /// What has to be known of the kernel's socket of a connection that may move.
+    /// Notes the inode and the mode of the kernel's socket, which a connection that moves needs.
     pub fn note_socket(&self, fd: RawFd) {
         let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
         self.shared.inode.store(inode, Ordering::Relaxed);

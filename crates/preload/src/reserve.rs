@@ -45,7 +45,7 @@ const WORTH_OF_USE: u32 = 8;
 /// More is not counted, so that what was learned can be forgotten.
 const IN_VAIN_MAX: u32 = 64;
 
-/// What [`crate::arena::Local::round`] says of a lane that is not kept.
+/// The value of [`crate::arena::Local::round`] for a lane that is not kept.
 pub const NOT_KEPT: u32 = 0;
 
 /// A lane that no connection uses.
@@ -89,7 +89,7 @@ static IN_VAIN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 /// How often this process forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// What became of an invitation.
+/// The answer to an invitation.
 enum Answer {
     /// The other end took the lane.
     Claimed(Kept),
@@ -156,7 +156,7 @@ fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// What both ends do with their lanes.
+/// Both ends keep lanes, and go to them.
 impl Connection {
     /// Its lane came from the daemon, which says that `peer` is at the other end. It may be kept
     /// when that process is of the same user; else `peer` is 0.
@@ -189,7 +189,7 @@ impl Connection {
         let address = self.shared.address.load(Ordering::Relaxed);
         let peer = self.local.peer.load(Ordering::Relaxed);
         let kept = Kept { lane, peer, address, round, sent, misses: 0 };
-        // What is too much is unmapped without a lock.
+        // Lanes beyond the limit are unmapped here, without a lock.
         match self.side() {
             Side::Accepted => drop(keep_accepting(kept)),
             Side::Connected => drop(keep_connecting(kept)),
@@ -314,7 +314,7 @@ impl Connection {
         })
     }
 
-    /// What became of its invitation. When `is_last`, nobody waits for an answer any longer.
+    /// The answer to its invitation. When `is_last`, nobody waits for one any longer.
     fn answer(&self, connecting: &mut Connecting, is_last: bool) -> Answer {
         let Some(place) = self.place_of_invitation(connecting) else { return Answer::Over };
         let invited = &connecting.invited[place];
@@ -334,7 +334,7 @@ impl Connection {
         Answer::Over
     }
 
-    /// Looks what became of its invitation; returns the phase. With much to write, `pending`, it
+    /// Looks for the answer to its invitation; returns the phase. With much to write, `pending`, it
     /// waits for the answer shortly: what goes over TCP meanwhile the other end has to read before
     /// anything on the lane.
     pub fn look_for_answer(&self, pending: usize) -> u32 {
