@@ -1,6 +1,6 @@
 //! The stage of the end-to-end tests: builds their programs, runs the cases in shards, and tells.
 //!
-//! What is always true: all cases run, whichever failed before; an ignored one is named with its
+//! Invariants: all cases run, whichever failed before; an ignored one is named with its
 //! reason and is not counted as passed.
 
 use std::collections::BTreeMap;
@@ -142,7 +142,7 @@ fn line(ran: &Ran) -> String {
     format!("test {} ... {words} ({:.1} s)", ran.name, ran.took.as_secs_f64())
 }
 
-/// What came of all of them: what failed with its output, what was ignored, how long each program's
+/// Prints the results of all: what failed with its output, what was ignored, how long each program's
 /// cases took, and the line that counts them.
 fn report(ran: &[Ran]) -> Count {
     let mut count = Count::default();

@@ -1,6 +1,6 @@
 //! Runs the cases of several test programs side by side, each in a process of its own.
 //!
-//! What is always true: a case that has to run alone runs when no other does; a case of which
+//! Invariants: a case that has to run alone runs when no other does; a case of which
 //! nothing was heard has failed; what a case printed is shown when it failed, at the end.
 
 use std::collections::VecDeque;

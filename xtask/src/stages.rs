@@ -10,7 +10,7 @@ use crate::cargo::{cargo, has_crate, root, target};
 use crate::shards::Ran;
 use crate::{end_to_end, programs};
 
-/// What a run of stages is given, and what they leave for its end.
+/// The input of a run of stages, and the results that they leave for its end.
 #[derive(Debug, Default)]
 pub struct Run {
     /// The full set of tests is wanted.
@@ -201,7 +201,7 @@ impl Count {
         self.ignored += other.ignored;
     }
 
-    /// What that comes to.
+    /// The outcome that the counts stand for.
     pub fn outcome(self) -> Outcome {
         if self.failed > 0 {
             return Outcome::Failed(format!("{} tests failed", self.failed));

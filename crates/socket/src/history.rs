@@ -46,7 +46,7 @@ impl Done {
     }
 }
 
-/// What is remembered of an address, in a word: how many connections were seen at the top, up to
+/// The memory of an address, in a word: how many connections were seen at the top, up to
 /// three, turns below, KiB at the bottom, and 0 for nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record(u64);
