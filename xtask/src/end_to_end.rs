@@ -142,7 +142,7 @@ fn line(ran: &Ran) -> String {
     format!("test {} ... {words} ({:.1} s)", ran.name, ran.took.as_secs_f64())
 }
 
-/// Prints the results of all: what failed with its output, what was ignored, how long each program's
+/// Prints the results: what failed with its output, what was ignored, how long each program's
 /// cases took, and the line that counts them.
 fn report(ran: &[Ran]) -> Count {
     let mut count = Count::default();
