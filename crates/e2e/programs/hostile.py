@@ -24,6 +24,7 @@ import os
 import random
 import resource
 import select
+import signal
 import socket
 import struct
 import sys
@@ -176,26 +177,39 @@ def lingering():
     return one, other, listener
 
 
+def send_the_last(line, packet, one):
+    """Sends the connection and closes it here, so that the daemon's copy is the last: true if it
+    is. Where the daemon was faster, this close is the one that waits, until the alarm."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        send(line, packet, [one.fileno()])
+        start = time.monotonic()
+        os.close(one.detach())
+        return time.monotonic() - start < 0.02
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def linger(where):
-    for _ in range(4):
+    handed_over = 0
+    while handed_over < 4:
         one, other, listener = lingering()
         line = channel(where)
-        send(line, message(LISTENING, struct.pack("<Q", 1)), [one.fileno()])
-        # In flight the daemon's copy is the last.
-        os.close(one.detach())
+        handed_over += send_the_last(line, message(LISTENING, struct.pack("<Q", 1)), one)
         KEPT.extend([line, other, listener])
     return "handed over"
 
 
 def refused(where):
     programs(where)
-    for _ in range(20):
+    handed_over = 0
+    while handed_over < 4:
         one, other, listener = lingering()
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         line.connect(where)
         try:
-            send(line, b"x", [one.fileno()])
-            os.close(one.detach())
+            handed_over += send_the_last(line, b"x", one)
         except OSError:
             # Refused before it was sent; its close would wait here.
             KEPT.append(one)
