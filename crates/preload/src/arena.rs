@@ -62,8 +62,6 @@ pub mod flag {
     pub const OTHER_USER: u32 = 2048;
     /// It asked for a lane early, since those before it were long.
     pub const EARLY: u32 = 4096;
-    /// It came to its lane while other processes held it, which have to ask for the lane.
-    pub const CAME_SHARED: u32 = 8192;
     /// The library may not have counted all that went over TCP ([`super::Shared::unseen_user`]).
     pub const UNSEEN: u32 = 16384;
     /// A lane that was kept is offered to its other end ([`crate::reserve`]).
@@ -115,6 +113,9 @@ pub struct Shared {
     /// A process that uses it where the library does not see that, 0 for none: in the C library's
     /// own streams, behind a filter of system calls, or in a program that is about to start.
     pub unseen_user: AtomicU32,
+    /// The process that brought it to its lane while others held it, 0 if none did. Those others
+    /// have no mapping of the lane; children of the process have.
+    pub bringer: AtomicU32,
     pub token: AtomicU64,
     pub receive_lock: SharedLock,
     pub send_lock: SharedLock,
@@ -284,6 +285,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.sleepers.store(0, Ordering::Relaxed);
     shared.room_sleepers.store(0, Ordering::Relaxed);
     shared.inode.store(0, Ordering::Relaxed);
+    shared.bringer.store(0, Ordering::Relaxed);
     connection.local.registered.store(0, Ordering::Relaxed);
     connection.local.learned.store(0, Ordering::Relaxed);
     connection.local.finds_left.store(0, Ordering::Relaxed);

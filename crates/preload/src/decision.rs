@@ -256,7 +256,8 @@ impl Connection {
             other => other,
         };
         if decided == phase::LANED {
-            self.set(flag::CAME_SHARED, self.is_shared());
+            let bringer = if self.is_shared() { process::pid() } else { 0 };
+            self.shared.bringer.store(bringer, Ordering::Relaxed);
             self.fix_buffers(fd);
             self.ring_at_once(fd);
         }

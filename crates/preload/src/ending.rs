@@ -47,8 +47,9 @@ impl Connection {
     /// This process brought the connection to its lane while others held it, and has no more use
     /// for it: they find it on TCP, whether or not the daemon could still tell them of the lane.
     fn leave_to_relatives(&self, fd: RawFd) {
+        let is_bringer = self.shared.bringer.load(Ordering::Relaxed) == process::pid();
         let is_here = !self.local.lane.load(Ordering::Relaxed).is_null();
-        if is_here && self.has(flag::CAME_SHARED) && self.is_shared() {
+        if is_bringer && is_here && self.is_shared() {
             self.goes_back_for_good(fd);
         }
     }

@@ -50,6 +50,9 @@ impl Connection {
                 Origin::Back => {
                     self.forget_bells();
                     state.come_back(lane);
+                    // The bells that are taken next are those that asked this end to follow. They
+                    // may be for a thread that sleeps, while this one only looks by the way.
+                    self.follow(fd, lane);
                 }
                 Origin::Bells(left) => {
                     let left = usize::try_from(left).unwrap_or(usize::MAX);

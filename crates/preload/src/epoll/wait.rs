@@ -196,6 +196,11 @@ fn sleep(
 ) -> c_int {
     let mut limit = timeout;
     if let Some(mut set) = set_of(epfd, false) {
+        if !set.hot.is_empty() {
+            // Another thread changed a registration since this one looked, and saw nobody asleep
+            // for whom it would have to be armed.
+            return 0;
+        }
         set.sleeping += 1;
         if set.room && !(0..=LOOK_AGAIN_MS).contains(&i64::from(limit)) {
             limit = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(limit);
