@@ -1,10 +1,10 @@
 //! Layer 1: packets with descriptors between the programs and the daemon of one host.
 //!
-//! A channel is a `SOCK_SEQPACKET` UNIX socket: packets keep their bounds, descriptors travel
-//! beside them, the kernel says who the other side is, and its death is an end of file. Calls are
-//! raw system calls by way of rustix, so that a preload library can use them inside its own hooks.
-//! [`ConnectError`] says which control sockets are
-//! not used. May depend on `weft-wire` and the operating system.
+//! A channel is a `SOCK_SEQPACKET` UNIX socket: packets keep their bounds, descriptors travel with
+//! them, the kernel names the process at the other end, and the death of that process is an end of
+//! file. Calls are raw system calls through rustix, so that a preload library can use them inside
+//! its own hooks. [`ConnectError`] lists the control sockets that are refused. May depend on
+//! `weft-wire` and the operating system.
 
 mod sys;
 mod trust;
@@ -32,23 +32,23 @@ pub struct Channel {
     socket: OwnedFd,
 }
 
-/// A packet and what came beside it.
+/// A received packet.
 #[derive(Debug)]
 pub struct Packet {
-    /// Its bytes.
+    /// The bytes.
     pub bytes: Vec<u8>,
-    /// Its descriptors.
+    /// The descriptors.
     pub descriptors: Vec<OwnedFd>,
-    /// Descriptors were lost, because this process has as many as it may.
+    /// Descriptors were lost, because this process has its maximum of descriptors open.
     pub descriptors_lost: bool,
 }
 
-/// Who is at the other end, as the kernel says.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Credentials {
-    /// Process.
+    /// The process.
     pub pid: u32,
-    /// User.
+    /// The user.
     pub uid: u32,
 }
 
@@ -58,8 +58,9 @@ pub use trust::{ConnectError, open_directory};
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Channel {
-    /// Connects to the daemon that listens at `path`, if nobody but the own user and root can be
-    /// there. Waits for a daemon that is flooded, at most [`CONNECT_WITHIN`].
+    /// Connects to the daemon that listens at `path`. Refuses a socket that a user other than the
+    /// own and root could have put there, or at which such a user listens. Waits at most
+    /// [`CONNECT_WITHIN`] while the daemon's queue of connections is full.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -68,14 +69,14 @@ impl Channel {
         let directory = trust::open_directory(directory.unwrap_or(Path::new(".")))?;
         let name = Path::new(path.file_name().ok_or(Errno::ISDIR)?);
         if !trust::is_socket(&directory, name) {
-            // Not a link either: it could lead to a socket that others made.
+            // A symbolic link is refused as well: it could lead to another user's socket.
             return Err(Errno::NOENT.into());
         }
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
         let fixed = SocketAddrUnix::new(trust::fixed_path(&directory, name))?;
         match connect(&socket, &fixed) {
-            // No /proc is mounted.
+            // `/proc` is not mounted.
             Err(Errno::NOENT) => connect(&socket, &SocketAddrUnix::new(path)?)?,
             other => other?,
         }
@@ -84,16 +85,16 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The channel over a connected socket.
+    /// A channel over a connected socket.
     #[must_use]
     pub const fn new(socket: OwnedFd) -> Self {
         Self { socket }
     }
 
-    /// Two connected ends, for tests and for helpers of one program.
+    /// Two connected ends, for tests and for helper processes of one program.
     ///
     /// # Errors
-    /// As socketpair(2).
+    /// Those of socketpair(2).
     pub fn pair() -> Result<(Self, Self), Errno> {
         let (one, two) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
@@ -103,17 +104,18 @@ impl Channel {
     /// Sends a packet. Never blocks.
     ///
     /// # Errors
-    /// `AGAIN` when the other side does not read, `PIPE` when it is gone.
+    /// `AGAIN` when the other end does not read, `PIPE` when it is gone.
     pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut beside = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors))
+        {
             return Err(Errno::TOOMANYREFS);
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
             let sent =
-                rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut beside, flags);
+                rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut ancillary, flags);
             match sent {
                 Err(Errno::INTR) => {}
                 other => return other.map(|_| ()),
@@ -121,24 +123,24 @@ impl Channel {
         }
     }
 
-    /// Takes a packet if there is one; `Ok(None)` is the end: the other side is gone.
+    /// Receives a packet. `Ok(None)` means that the other end is gone. Never blocks.
     ///
     /// # Errors
-    /// `AGAIN` when there is none now, `MSGSIZE` for a packet that was too long and is lost.
+    /// `AGAIN` when there is no packet, `MSGSIZE` for a packet that was too long and is lost.
     pub fn receive(&self) -> Result<Option<Packet>, Errno> {
         let mut bytes = vec![0; BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received = loop {
             let mut parts = [IoSliceMut::new(&mut bytes)];
-            match rustix::net::recvmsg(&self.socket, &mut parts, &mut beside, flags) {
+            match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, flags) {
                 Err(Errno::INTR) => {}
                 other => break other?,
             }
         };
         let mut descriptors = Vec::new();
-        for message in beside.drain() {
+        for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 descriptors.extend(rights);
             }
@@ -154,10 +156,10 @@ impl Channel {
         Ok(Some(Packet { bytes, descriptors, descriptors_lost }))
     }
 
-    /// Takes a packet, waiting at most `milliseconds` for it, however many signals come meanwhile.
+    /// Receives a packet. Waits at most `milliseconds` for it, even if signals interrupt the wait.
     ///
     /// # Errors
-    /// `TIMEDOUT` when none came, others as [`Channel::receive`].
+    /// `TIMEDOUT` when no packet came, others as for [`Channel::receive`].
     pub fn receive_within(&self, milliseconds: u32) -> Result<Option<Packet>, Errno> {
         let limit = Duration::from_millis(u64::from(milliseconds));
         let start = clock_gettime(ClockId::Monotonic);
@@ -179,21 +181,22 @@ impl Channel {
         }
     }
 
-    /// Ends the channel at both ends; the descriptor stays until it is dropped.
+    /// Shuts the channel down at both ends. The descriptor stays open until it is dropped.
     pub fn hang_up(&self) {
-        // Fails only where it is over already.
+        // Fails only if the channel is shut down already.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Closes it on a thread that must not wait for whoever sent what lies in it.
+    /// Closes the channel without waiting. Closing descriptors that lie in it unread could block
+    /// the calling thread otherwise.
     pub fn close_without_waiting(self) {
         sys::close_without_waiting(self.socket);
     }
 
-    /// Who is at the other end.
+    /// The process at the other end.
     ///
     /// # Errors
-    /// As getsockopt(2).
+    /// Those of getsockopt(2).
     pub fn peer(&self) -> Result<Credentials, Errno> {
         let credentials = rustix::net::sockopt::socket_peercred(&self.socket)?;
         Ok(Credentials {
@@ -202,28 +205,28 @@ impl Channel {
         })
     }
 
-    /// A descriptor that becomes readable when the process that connected has ended, be the channel
-    /// still open in a process that it forked.
+    /// A descriptor that becomes readable when the process that connected has ended. The channel
+    /// may still be open then in a process that it forked.
     ///
     /// # Errors
-    /// `SRCH` when it has ended already, others as pidfd_open(2).
+    /// `SRCH` when it has ended already, others as for pidfd_open(2).
     pub fn peer_process(&self) -> Result<OwnedFd, Errno> {
         let credentials = rustix::net::sockopt::socket_peercred(&self.socket)?;
         sys::process_of_peer(self.socket.as_fd(), credentials.pid)
     }
 
-    /// Gives the socket up.
+    /// Returns the socket.
     #[must_use]
     pub fn into_socket(self) -> OwnedFd {
         self.socket
     }
 }
 
-/// How long a daemon may take until there is room for one more program that connects.
+/// How long [`Channel::connect`] waits while the daemon's queue of connections is full.
 pub const CONNECT_WITHIN: Duration = Duration::from_millis(100);
 
-/// Connects; waits in the kernel's queue where that is full, so that a program that tries again
-/// and again does not keep others out.
+/// Connects. If the daemon's queue is full, waits in the kernel: waiters are served in order there,
+/// so that a program that tries again and again does not keep others out.
 fn connect(socket: &OwnedFd, address: &SocketAddrUnix) -> Result<(), Errno> {
     match rustix::net::connect(socket, address) {
         Err(Errno::AGAIN) => {}
@@ -242,7 +245,7 @@ impl AsFd for Channel {
     }
 }
 
-/// The daemon's side: a socket that programs connect to.
+/// The daemon's side: a socket to which programs connect.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -252,7 +255,7 @@ impl Listener {
     /// Listens at `path`, which must not exist.
     ///
     /// # Errors
-    /// As bind(2) and listen(2).
+    /// Those of bind(2) and listen(2).
     pub fn bind(path: &Path) -> Result<Self, Errno> {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
@@ -261,10 +264,10 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// The next program that connected.
+    /// The channel of the next program that connected.
     ///
     /// # Errors
-    /// `AGAIN` when there is none.
+    /// `AGAIN` when no program is waiting.
     pub fn accept(&self) -> Result<Channel, Errno> {
         rustix::net::accept_with(&self.socket, FLAGS).map(Channel::new)
     }
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listening_is_an_error_at_once() {
+    fn connecting_without_a_listener_fails_at_once() {
         let path = std::env::temp_dir().join("weft-channel-nobody");
         let directory = path.join("none");
         assert_eq!(Channel::connect(&directory).err(), Some(Errno::NOENT.into()));
@@ -306,30 +309,30 @@ mod tests {
     fn a_daemon_of_the_own_user_is_found_in_a_directory_of_its_own_alone() {
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::Permissions::from_mode;
-        let place = std::env::temp_dir().join(format!("weft-channel-{}", std::process::id()));
-        std::fs::create_dir(&place).expect("free");
-        let path = place.join("n.sock");
+        let root = std::env::temp_dir().join(format!("weft-channel-{}", std::process::id()));
+        std::fs::create_dir(&root).expect("free");
+        let path = root.join("n.sock");
         assert_eq!(Channel::connect(&path).err(), Some(Errno::NOENT.into()));
         let listener = Listener::bind(&path).expect("free");
-        let channel = Channel::connect(&path).expect("its own user listens");
+        let channel = Channel::connect(&path).expect("the own user listens");
         assert_eq!(channel.peer().expect("local").uid, rustix::process::geteuid().as_raw());
-        let linked = place.join("linked.sock");
+        let linked = root.join("linked.sock");
         std::os::unix::fs::symlink(&path, &linked).expect("free");
         assert_eq!(Channel::connect(&linked).err(), Some(Errno::NOENT.into()));
         for open in [0o777, 0o1777, 0o770] {
-            std::fs::set_permissions(&place, mode(open)).expect("ours");
+            std::fs::set_permissions(&root, mode(open)).expect("the test owns the directory");
             let refused = Channel::connect(&path).expect_err("others can write there");
             assert!(refused.is_distrust(), "{refused}");
         }
-        std::fs::set_permissions(&place, mode(0o755)).expect("ours");
-        let below = place.join("below");
+        std::fs::set_permissions(&root, mode(0o755)).expect("the test owns the directory");
+        let below = root.join("below");
         std::fs::create_dir(&below).expect("free");
-        std::fs::rename(&path, below.join("n.sock")).expect("ours");
-        std::fs::set_permissions(&place, mode(0o1777)).expect("ours");
+        std::fs::rename(&path, below.join("n.sock")).expect("the test owns the directory");
+        std::fs::set_permissions(&root, mode(0o1777)).expect("the test owns the directory");
         Channel::connect(&below.join("n.sock")).expect("the sticky bit protects it");
-        std::fs::set_permissions(&place, mode(0o777)).expect("ours");
+        std::fs::set_permissions(&root, mode(0o777)).expect("the test owns the directory");
         assert!(Channel::connect(&below.join("n.sock")).is_err_and(|error| error.is_distrust()));
         drop(listener);
-        std::fs::remove_dir_all(&place).expect("ours");
+        std::fs::remove_dir_all(&root).expect("the test owns the directory");
     }
 }

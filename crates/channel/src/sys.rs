@@ -10,43 +10,43 @@ const SO_NETNS_COOKIE: libc::c_int = 71;
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// A number of the network namespace that a socket belongs to, unique while the system runs.
+/// The number of a socket's network namespace, unique while the system runs.
 ///
 /// # Errors
-/// `NOPROTOOPT` before Linux 5.14, others as getsockopt(2).
+/// `NOPROTOOPT` before Linux 5.14, others as for getsockopt(2).
 pub fn network_namespace(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     option(socket, SO_NETNS_COOKIE, 0u64)
 }
 
-/// A descriptor that becomes readable when the process that connected `socket`, which has number
-/// `pid`, has ended.
+/// A descriptor that becomes readable when the process that connected `socket` has ended. `pid` is
+/// the number of that process.
 ///
 /// # Errors
-/// `SRCH` when it has ended already, others as pidfd_open(2).
+/// `SRCH` when it has ended already, others as for pidfd_open(2).
 pub fn process_of_peer(socket: BorrowedFd<'_>, pid: Pid) -> Result<OwnedFd, Errno> {
     match option::<libc::c_int>(socket, SO_PEERPIDFD, -1) {
-        // SAFETY: the kernel made the descriptor for this call.
+        // SAFETY: the kernel just made this descriptor, so nobody else owns it.
         Ok(descriptor @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-        // Before Linux 6.5: the number may belong to another process by now, whose end is then
-        // reported too late.
+        // Before Linux 6.5. `pid` may have been reused by now, and the end is then reported too
+        // late.
         Ok(_) | Err(Errno::NOPROTOOPT) => pidfd_open(pid, PidfdFlags::empty()),
         Err(errno) => Err(errno),
     }
 }
 
-/// Interrupted this often, a close waits for nothing.
+/// The interval of the signals that interrupt a close.
 const INTERRUPTED_EVERY_NS: libc::c_long = 200_000;
 
-/// Closes `socket`. What was sent to it and not received goes with it, and the close of a
-/// connection with SO_LINGER among that would wait for its peer: here it waits for a fraction of a
-/// millisecond, since the kernel ends such a wait when a signal comes.
+/// Closes `socket`, and with it descriptors that were sent to it and not received. If one of them
+/// is a connection with SO_LINGER, its close waits for the peer. The kernel ends this wait on a
+/// signal, so that it takes a fraction of a millisecond here.
 pub fn close_without_waiting(socket: OwnedFd) {
     let timer = Interruptions::begin();
     drop(socket);
     drop(timer);
 }
 
-/// Signals to the calling thread, again and again, that do nothing but interrupt.
+/// Repeated signals to the calling thread that only interrupt its system calls.
 struct Interruptions(libc::timer_t);
 
 impl Interruptions {
@@ -55,7 +55,7 @@ impl Interruptions {
         // SAFETY: an all-zero sigaction is valid: no flags, no mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = ignore as *const () as usize;
-        // SAFETY: the handler does nothing, which is safe at any moment.
+        // SAFETY: the handler does nothing, so it is safe at any moment.
         if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
             return None;
         }
@@ -66,14 +66,14 @@ impl Interruptions {
         event.sigev_notify_thread_id = rustix::thread::gettid().as_raw_nonzero().get();
         let mut timer: libc::timer_t = std::ptr::null_mut();
         let clock = libc::CLOCK_MONOTONIC;
-        // SAFETY: the event and the place for the timer are live.
+        // SAFETY: the event and the variable for the timer are valid.
         if unsafe { libc::timer_create(clock, &raw mut event, &raw mut timer) } != 0 {
             return None;
         }
         let timer = Self(timer);
         let time = libc::timespec { tv_sec: 0, tv_nsec: INTERRUPTED_EVERY_NS };
         let times = libc::itimerspec { it_interval: time, it_value: time };
-        // SAFETY: the timer was just made; the times are live.
+        // SAFETY: the timer was just created, and the times are valid.
         let result =
             unsafe { libc::timer_settime(timer.0, 0, &raw const times, std::ptr::null_mut()) };
         (result == 0).then_some(timer)
@@ -82,18 +82,18 @@ impl Interruptions {
 
 impl Drop for Interruptions {
     fn drop(&mut self) {
-        // SAFETY: made by `begin`, and deleted once.
+        // SAFETY: `begin` created the timer, and it is deleted once.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Reads an option whose value is a number.
+/// Reads a socket option whose value is a number.
 fn option<T: Copy>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> Result<T, Errno> {
     let mut length = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: value and length point at live variables; the kernel writes at most `length` bytes of
-    // the value, which is a number, and the length.
+    // SAFETY: `value` and `length` are valid variables. The kernel writes `length`, and at most
+    // that many bytes of `value`, which is a number.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

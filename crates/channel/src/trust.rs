@@ -1,11 +1,12 @@
-//! Which control sockets may be used: nobody but the own user and root may be at the other end.
+//! Decides which control sockets are trusted: only the own user and root may be at the other end.
 //!
-//! Two questions, both for the kernel. Before the connection: could somebody else have put the
-//! socket there? Every directory from the socket's up to the root has to belong to the own user or
-//! to root, and be writable by nobody else; above the socket's own directory the sticky bit will
-//! do, since names in such a directory are only their owner's to replace. After it: which user
-//! listens? A program passes descriptors over the channel, so a wrong answer gives its connections
-//! away.
+//! A program passes descriptors over the channel, so a wrong decision gives its connections away.
+//! Two checks, both of what the kernel reports:
+//! - Before connecting: could another user have put the socket there? Every directory from the
+//!   socket's up to the root must belong to the own user or to root, and nobody else may write to
+//!   it. Above the socket's own directory, others may write to a directory with the sticky bit,
+//!   since only the owner of a name can replace it there.
+//! - After connecting: does the listener belong to the own user or to root?
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,14 +21,14 @@ use crate::Credentials;
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The kernel refused: `NOENT` or `CONNREFUSED` when nobody listens, `AGAIN` when the daemon is
-    /// flooded, others as connect(2).
+    /// The kernel refused: `NOENT` or `CONNREFUSED` when nobody listens, `AGAIN` when the daemon's
+    /// queue is full, others as for connect(2).
     #[error("{errno}")]
     Os {
-        /// Its error number.
+        /// The error number.
         errno: Errno,
     },
-    /// Somebody else could put a socket of theirs there.
+    /// Another user could have put the socket there.
     #[error(
         "{directory} can be written by others than user {own} and root (it is of user {owner}, \
          mode {mode:o}), so weft does not use it; remove it, or name a socket in a directory of \
@@ -38,28 +39,28 @@ pub enum ConnectError {
         directory: String,
         /// The own user.
         own: u32,
-        /// Whose it is.
+        /// The owner of the directory.
         owner: u32,
-        /// Its permissions.
+        /// The permissions of the directory.
         mode: u32,
     },
     /// Another user listens there.
     #[error(
-        "process {pid} of user {uid} listens there, and weft trusts daemons of user {own} and root \
-         alone; `sudo weft daemon` serves all users"
+        "process {pid} of user {uid} listens there, and weft trusts only daemons of user {own} \
+         and root; `sudo weft daemon` serves all users"
     )]
     Listener {
         /// The own user.
         own: u32,
-        /// The user that listens.
+        /// The user of the listener.
         uid: u32,
-        /// The process that listens.
+        /// The process of the listener.
         pid: u32,
     },
 }
 
 impl ConnectError {
-    /// True when something is there that is not to be used, rather than nothing.
+    /// True if there may be a socket, but it is not trusted.
     #[must_use]
     pub const fn is_distrust(&self) -> bool {
         matches!(self, Self::Directory { .. } | Self::Listener { .. })
@@ -72,11 +73,11 @@ impl From<Errno> for ConnectError {
     }
 }
 
-/// Directories between a socket and the root. Linux has no deeper path in use.
+/// Directories from the socket's to the root at most. No path in use is deeper.
 const DEPTH_MAX: usize = 128;
 
-/// The directory at `path`, when nobody but the own user and root can put anything into it or
-/// another one in its place.
+/// Opens the directory at `path`, if only the own user and root can create names in it or replace
+/// it.
 ///
 /// # Errors
 /// [`ConnectError::Directory`], [`ConnectError::Os`].
@@ -86,7 +87,7 @@ pub fn open_directory(path: &Path) -> Result<OwnedFd, ConnectError> {
     let mut status = rustix::fs::fstat(&directory)?;
     check(path.to_owned(), &status, own, 0)?;
     let mut above: Option<OwnedFd> = None;
-    // By `..`, not by the names in the path: those may be links.
+    // Ascends by `..`, not by the names in the path, which may be symbolic links.
     for _ in 0..DEPTH_MAX {
         let from = above.as_ref().unwrap_or(&directory);
         let next = rustix::fs::openat(from, "..", FLAGS, Mode::empty())?;
@@ -104,7 +105,8 @@ const FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXE
 const STICKY: u32 = 0o1000;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// Refuses a directory of others, and one that others can write unless it has a bit of `excused`.
+/// Refuses a directory of another user, and one that others can write to, unless its mode has a bit
+/// of `excused`.
 fn check(directory: PathBuf, status: &Stat, own: u32, excused: u32) -> Result<(), ConnectError> {
     let is_ours = [0, own].contains(&status.st_uid);
     let is_closed = status.st_mode & WRITABLE_BY_OTHERS == 0 || status.st_mode & excused != 0;
@@ -119,7 +121,7 @@ fn check(directory: PathBuf, status: &Stat, own: u32, excused: u32) -> Result<()
     })
 }
 
-/// What a person calls the directory `above` one of those of `path`.
+/// The path of `above` for messages. `path` is the path of a directory below it.
 fn name_of(above: &OwnedFd, path: &Path) -> PathBuf {
     let link = format!("/proc/self/fd/{}", above.as_raw_fd());
     rustix::fs::readlink(link, Vec::new())
@@ -128,7 +130,7 @@ fn name_of(above: &OwnedFd, path: &Path) -> PathBuf {
         .map_or_else(|| path.join(".."), PathBuf::from)
 }
 
-/// A path of the socket `name` in `directory` that no link on the way can divert.
+/// The path of the socket `name` in `directory`. No symbolic link on the way can divert it.
 pub(crate) fn fixed_path(directory: &OwnedFd, name: &Path) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
 }
@@ -140,7 +142,7 @@ pub(crate) fn check_listener(listener: Credentials) -> Result<(), ConnectError> 
     if [0, own].contains(&uid) { Ok(()) } else { Err(ConnectError::Listener { own, uid, pid }) }
 }
 
-/// True when `name` in `directory` is a socket, be it that nobody listens there any more.
+/// True if `name` in `directory` is a socket. Somebody need not listen there.
 pub(crate) fn is_socket(directory: &OwnedFd, name: &Path) -> bool {
     rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket)

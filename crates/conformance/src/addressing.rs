@@ -1,4 +1,4 @@
-//! Cases: who is found, who is not, and what an address may be.
+//! Cases: addresses, and which endpoints can be found.
 
 use weft_fabric::{
     ConnectError, Endpoint, EndpointAddress, EndpointOptions, Group, MessageHeader, Notify,
@@ -18,7 +18,7 @@ pub fn an_address_is_exact_and_its_own<B: Bench>() {
 }
 
 /// [`Vpid::ANY`] takes a free number each time.
-pub fn a_wildcard_open_takes_free_numbers<B: Bench>() {
+pub fn a_wildcard_open_takes_free_vpids<B: Bench>() {
     let mut bench = B::new();
     let options = EndpointOptions::default();
     let endpoints: Vec<_> = (0..8).map(|_| bench.open(&options).expect("free")).collect();
@@ -28,16 +28,16 @@ pub fn a_wildcard_open_takes_free_numbers<B: Bench>() {
     assert_eq!(addresses.len(), 8);
 }
 
-/// The number asked for is the number given.
-pub fn an_exact_open_gets_the_number_it_asked_for<B: Bench>() {
+/// The requested VPID is the VPID of the endpoint.
+pub fn an_exact_open_gets_the_requested_vpid<B: Bench>() {
     let mut bench = B::new();
     let options = EndpointOptions { vpid: Vpid(77), partition: None };
     let endpoint = bench.open(&options).expect("free");
     assert_eq!(endpoint.address().vpid, Vpid(77));
 }
 
-/// Two endpoints of a node never share a number, and a closed one's is free again.
-pub fn a_taken_number_is_refused_until_its_owner_closes<B: Bench>() {
+/// Two endpoints of a node never share a VPID. The VPID of a closed endpoint is free again.
+pub fn a_vpid_in_use_is_refused_until_its_owner_closes<B: Bench>() {
     let mut rig = Rig::<B>::new(0);
     let options = EndpointOptions { vpid: Vpid(5), partition: None };
     let first = rig.bench.open(&options).expect("free");
@@ -46,15 +46,15 @@ pub fn a_taken_number_is_refused_until_its_owner_closes<B: Bench>() {
     assert_eq!(refused.err(), Some(OpenError::AddressInUse(address)));
     drop(first);
     let mut again = None;
-    rig.until("the number of a closed endpoint", |rig| {
+    rig.until("the VPID of a closed endpoint", |rig| {
         again = rig.bench.open(&options).ok();
         again.is_some()
     });
     assert_eq!(again.map(|endpoint| endpoint.address()), Some(address));
 }
 
-/// All numbers of a node can be used, and the next open says that there are no more.
-pub fn a_node_without_free_numbers_says_so<B: Bench>() {
+/// All VPIDs of a node can be used. The next open reports that none is free.
+pub fn a_node_without_free_vpids_reports_it<B: Bench>() {
     let mut bench = B::new();
     let options = EndpointOptions::default();
     let first = bench.open(&options).expect("free");
@@ -62,12 +62,12 @@ pub fn a_node_without_free_numbers_says_so<B: Bench>() {
     assert!(maximum >= 256, "a transport offers at least Extoll's 256 VPIDs");
     let mut endpoints = vec![first];
     for _ in 1..maximum {
-        endpoints.push(bench.open(&options).expect("not all are taken"));
+        endpoints.push(bench.open(&options).expect("a VPID is free"));
     }
     assert_eq!(bench.open(&options).err(), Some(OpenError::Exhausted { maximum }));
 }
 
-/// A wildcard is not a target.
+/// An address with a wildcard is not a target.
 pub fn a_wildcard_cannot_be_connected<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let other = rig.address(1);
@@ -78,14 +78,14 @@ pub fn a_wildcard_cannot_be_connected<B: Bench>() {
     }
 }
 
-/// An address that nobody has is not found.
+/// The address of no endpoint is not found.
 pub fn an_address_nobody_has_is_not_found<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let nobody = EndpointAddress::new(rig.address(0).node, Vpid(211));
     assert_eq!(rig.endpoint(0).connect(nobody), Err(ConnectError::NotFound(nobody)));
 }
 
-/// Connecting twice gives one handle.
+/// Connecting twice to an endpoint returns the same handle.
 pub fn the_same_address_has_the_same_handle<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let first = rig.connect(0, 1);
@@ -95,7 +95,7 @@ pub fn the_same_address_has_the_same_handle<B: Bench>() {
     assert_eq!(rig.connect(0, 2), other);
 }
 
-/// A handle that was never given out fails in every call, and harms nothing.
+/// A handle that was never returned fails in every call, and has no effect.
 pub fn an_unknown_handle_is_refused_everywhere<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     rig.connect(0, 1);
@@ -148,13 +148,13 @@ pub fn a_partition_of_another_user_is_forbidden<B: Bench>() {
     assert_eq!(refused.err(), Some(OpenError::Forbidden { partition: partition.0 }));
 }
 
-/// Programs of two users do not see each other, and do not share groups.
+/// Endpoints of two users do not find each other, and do not share groups.
 pub fn another_user_is_not_found<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let other = rig.bench.user().wrapping_add(1);
     let options = EndpointOptions::default();
     let Some(opened) = rig.bench.open_as(other, &options) else { return };
-    let foreign = rig.add(opened.expect("its own partition"));
+    let foreign = rig.add(opened.expect("the user's own partition"));
     let (own, address) = (rig.address(0), rig.address(foreign));
     assert_eq!(rig.endpoint(0).connect(address), Err(ConnectError::NotFound(address)));
     assert_eq!(rig.endpoint(foreign).connect(own), Err(ConnectError::NotFound(own)));

@@ -16,12 +16,12 @@ const OPERATIONS: [AtomicOperation; 6] = [
     AtomicOperation::Xor,
 ];
 
-/// Words and operands at the edges.
+/// Values of words and operands, including the limits.
 const VALUES: [u64; 6] =
     [0, 1, 0x7fff_ffff, 0xffff_ffff, 0x8000_0000_0000_0000, 0xfedc_ba98_7654_3210];
 
-/// Every operation in both widths returns the former value and leaves the right one.
-pub fn every_atomic_in_both_widths_does_what_it_says<B: Bench>() {
+/// Every operation in both widths returns the former value and stores the right one.
+pub fn every_atomic_works_in_both_widths<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, key) = rig.share(1, 64, Access::all());
@@ -43,8 +43,8 @@ pub fn every_atomic_in_both_widths_does_what_it_says<B: Bench>() {
     }
 }
 
-/// An atomic touches its word alone, in the upper half of a 64-bit word too.
-pub fn an_atomic_touches_its_word_alone<B: Bench>() {
+/// An atomic changes only its own word, including the upper half of a 64-bit word.
+pub fn an_atomic_changes_only_its_word<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, key) = rig.share(1, 32, Access::all());
@@ -62,7 +62,7 @@ pub fn an_atomic_touches_its_word_alone<B: Bench>() {
     }
 }
 
-/// A word lies at a multiple of its width.
+/// An atomic's offset must be a multiple of its width.
 pub fn a_misaligned_atomic_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -78,7 +78,7 @@ pub fn a_misaligned_atomic_is_refused<B: Bench>() {
     assert_eq!((region.load(0), region.load(8)), (Ok(0), Ok(0)), "nothing was written");
 }
 
-/// Additions of five endpoints to one word sum up exactly; each saw another former value.
+/// Additions of five endpoints to one word sum up exactly, and each returns another former value.
 pub fn additions_of_many_endpoints_sum_exactly<B: Bench>() {
     const ENDPOINTS: usize = 5;
     let mut rig = Rig::<B>::new(ENDPOINTS + 1);
@@ -104,7 +104,7 @@ pub fn additions_of_many_endpoints_sum_exactly<B: Bench>() {
     assert_eq!(seen, expected);
 }
 
-/// Of many that swap the same value in, one wins each round.
+/// If several endpoints try the same compare-and-swap, one succeeds in each round.
 pub fn one_of_many_compare_swaps_wins<B: Bench>() {
     let mut rig = Rig::<B>::new(5);
     let peers: Vec<Peer> = (1..5).map(|number| rig.connect(number, 0)).collect();
@@ -127,8 +127,8 @@ pub fn one_of_many_compare_swaps_wins<B: Bench>() {
     }
 }
 
-/// A lock adds while its value is at most the bound, and says whether it did.
-pub fn a_lock_adds_up_to_its_bound_and_says_so<B: Bench>() {
+/// A lock adds while its value is at most the bound, and reports whether it did.
+pub fn a_lock_adds_up_to_its_bound_and_reports_it<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let peers = [rig.connect(0, 2), rig.connect(1, 2)];
     let take = LockRequest { number: 3, compare: 0, add: 1 };
@@ -140,7 +140,7 @@ pub fn a_lock_adds_up_to_its_bound_and_says_so<B: Bench>() {
     assert_eq!(lock(&mut rig, 1, peers[1], take), (true, 0));
 }
 
-/// Comparison is signed, addition wraps, and each number is a lock of its own.
+/// The comparison is signed, the addition wraps, and the locks are independent.
 pub fn locks_are_signed_and_independent<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -187,7 +187,7 @@ fn check(atomic: Atomic, old: u64, result: Result<u64, OperationError>, word: u6
         Width::Bits64 => u64::MAX,
     };
     assert_eq!(result, Ok(old & mask), "the former value of {atomic:?}");
-    // Written out here, so that the suite does not trust what transports share.
+    // Written out here, since the suite must not depend on code that transports use.
     let expected = match atomic.operation {
         AtomicOperation::FetchAdd => old.wrapping_add(atomic.operand),
         AtomicOperation::Swap => atomic.operand,
@@ -200,7 +200,7 @@ fn check(atomic: Atomic, old: u64, result: Result<u64, OperationError>, word: u6
     assert_eq!(word, expected & mask | old & !mask, "{atomic:?} on {old:#x}");
 }
 
-/// Whether it was added, and the former value.
+/// Whether the addition was made, and the former value.
 fn lock<B: Bench>(
     rig: &mut Rig<B>,
     number: usize,

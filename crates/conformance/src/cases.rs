@@ -1,18 +1,18 @@
 //! The list of cases, and the macros that make a `#[test]` of each.
 //!
-//! Invariant: every public function of a case module is in the list; a test reads the sources and
-//! compares.
+//! Invariant: every public function of a case module is in the list. A test compares the list with
+//! the sources.
 
-/// Makes one `#[test]` per case of the suite, for a type that implements [`crate::Bench`].
+/// Makes one `#[test]` for each case of the suite, for a type that implements [`crate::Bench`].
 #[macro_export]
 macro_rules! conformance_tests {
     ($bench:ty) => {
         $crate::case_group!($bench, addressing:
             an_address_is_exact_and_its_own,
-            a_wildcard_open_takes_free_numbers,
-            an_exact_open_gets_the_number_it_asked_for,
-            a_taken_number_is_refused_until_its_owner_closes,
-            a_node_without_free_numbers_says_so,
+            a_wildcard_open_takes_free_vpids,
+            an_exact_open_gets_the_requested_vpid,
+            a_vpid_in_use_is_refused_until_its_owner_closes,
+            a_node_without_free_vpids_reports_it,
             a_wildcard_cannot_be_connected,
             an_address_nobody_has_is_not_found,
             the_same_address_has_the_same_handle,
@@ -29,17 +29,17 @@ macro_rules! conformance_tests {
             a_fifth_kind_is_refused,
             parts_are_free_when_the_call_returns,
             ten_thousand_messages_arrive_in_order,
-            both_directions_go_at_once,
+            both_directions_work_at_once,
             a_full_mailbox_refuses_and_then_has_room,
-            room_is_told_only_after_a_refusal,
-            a_full_mailbox_stops_its_own_sender_alone,
+            room_is_reported_only_after_a_refusal,
+            a_full_mailbox_blocks_only_its_own_sender,
             many_senders_lose_and_double_nothing,
             a_poll_keeps_to_its_budget,
         );
         $crate::case_group!($bench, group:
             a_broadcast_reaches_everybody_else_once,
             only_members_get_what_is_sent_to_a_group,
-            who_left_a_group_gets_nothing_more,
+            a_former_member_of_a_group_gets_no_messages,
             a_group_without_members_reaches_nobody,
             the_broadcast_group_cannot_be_joined_or_left,
             a_multicast_is_checked_like_a_message,
@@ -48,13 +48,13 @@ macro_rules! conformance_tests {
         );
         $crate::case_group!($bench, memory:
             a_fresh_region_is_zero_and_keeps_what_is_written,
-            an_owner_cannot_leave_its_region,
+            an_owner_cannot_access_bytes_outside_its_region,
             an_empty_region_cannot_be_registered,
-            an_unsound_grant_is_refused,
+            an_invalid_grant_is_refused,
             a_foreign_region_cannot_be_granted,
             each_right_allows_what_it_names_and_nothing_else,
             what_leaves_a_region_is_refused,
-            what_leaves_the_local_region_is_refused,
+            a_range_outside_the_local_region_is_refused,
             a_revoked_key_is_worthless,
             a_new_grant_does_not_revive_an_old_key,
             two_keys_of_a_region_are_independent,
@@ -64,13 +64,13 @@ macro_rules! conformance_tests {
         $crate::case_group!($bench, rma:
             a_put_of_any_size_arrives_whole,
             a_put_from_a_region_arrives_whole,
-            a_get_of_any_size_brings_what_is_there,
+            a_get_of_any_size_reads_the_region,
             every_offset_inside_a_cache_line_works,
             bytes_of_a_put_are_captured_by_the_call,
             an_immediate_put_writes_its_low_bytes,
             an_immediate_put_of_0_or_9_bytes_is_refused,
-            a_fence_ends_after_everything_before_it,
-            a_fence_without_operations_ends,
+            a_fence_completes_after_everything_before_it,
+            a_fence_without_operations_completes,
             more_operations_than_can_be_pending_are_refused_or_end,
             both_sides_put_and_get_at_once,
         );
@@ -85,12 +85,12 @@ macro_rules! conformance_tests {
             a_failed_operation_has_no_completer_notification,
         );
         $crate::case_group!($bench, atomic:
-            every_atomic_in_both_widths_does_what_it_says,
-            an_atomic_touches_its_word_alone,
+            every_atomic_works_in_both_widths,
+            an_atomic_changes_only_its_word,
             a_misaligned_atomic_is_refused,
             additions_of_many_endpoints_sum_exactly,
             one_of_many_compare_swaps_wins,
-            a_lock_adds_up_to_its_bound_and_says_so,
+            a_lock_adds_up_to_its_bound_and_reports_it,
             locks_are_signed_and_independent,
             a_lock_that_does_not_exist_is_refused,
         );
@@ -120,8 +120,8 @@ macro_rules! conformance_tests {
             every_call_on_a_dead_peer_fails,
             what_was_pending_ends_before_the_report,
             last_words_arrive_before_the_report,
-            a_group_goes_on_without_its_dead,
-            a_sender_without_room_is_told_of_the_death,
+            a_group_works_without_its_dead_members,
+            a_sender_without_room_gets_the_report_of_the_death,
             a_successor_at_the_same_address_is_another_peer,
             own_memory_survives_the_death_of_a_peer,
         );
@@ -136,7 +136,7 @@ macro_rules! conformance_tests {
     };
 }
 
-/// Makes one `#[test]` per case of lanes, for a type that implements [`crate::LaneBench`].
+/// Makes one `#[test]` for each case of lanes, for a type that implements [`crate::LaneBench`].
 #[macro_export]
 macro_rules! lane_tests {
     ($bench:ty) => {
@@ -151,7 +151,7 @@ macro_rules! lane_tests {
             a_control_word_comes_after_what_was_sent_before,
             attention_is_claimed_once,
             a_rung_word_can_be_armed_again,
-            the_four_attention_words_are_apart,
+            the_four_attention_words_are_independent,
             a_sleeper_never_misses_data,
             a_sleeper_never_misses_room,
             a_hostile_length_closes_the_lane,
@@ -160,7 +160,7 @@ macro_rules! lane_tests {
     };
 }
 
-/// One `#[test]` per case of one module of cases.
+/// Makes one `#[test]` for each case of one module.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! case_group {
@@ -180,7 +180,7 @@ macro_rules! case_group {
 
 #[cfg(test)]
 mod tests {
-    /// The sources of the case modules, by their names in the list.
+    /// The sources of the case modules, with the modules' names.
     const SOURCES: &[(&str, &str)] = &[
         ("addressing", include_str!("addressing.rs")),
         ("mailbox", include_str!("mailbox.rs")),

@@ -8,7 +8,7 @@ use weft_fabric::{
 
 use crate::{Bench, Rig, Seen, pattern};
 
-/// A peer that died is reported once, and the others are not.
+/// The death of a peer is reported once. Other peers are not reported.
 pub fn a_dead_peer_is_reported_once<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let (dead, alive) = (rig.address(1), rig.connect(0, 2));
@@ -22,7 +22,7 @@ pub fn a_dead_peer_is_reported_once<B: Bench>() {
     assert_eq!(rig.messages(2, 1)[0].payload, b"still here");
 }
 
-/// A peer that closed is reported like one that died.
+/// A peer that was closed is reported like one that died.
 pub fn a_closed_peer_is_reported_once<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let dead = rig.address(1);
@@ -33,7 +33,7 @@ pub fn a_closed_peer_is_reported_once<B: Bench>() {
     assert_eq!(rig.seen(0), &[Seen::PeerDown(dead)]);
 }
 
-/// After the report every call on the handle fails, and the address is gone.
+/// After the report every call with the handle fails, and the address is not found.
 pub fn every_call_on_a_dead_peer_fails<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -56,7 +56,7 @@ pub fn every_call_on_a_dead_peer_fails<B: Bench>() {
     assert_eq!(rig.endpoint(0).peer_address(peer), Some(dead));
 }
 
-/// What was pending on a peer ends before the report of its death, once.
+/// Operations pending on a peer complete, once each, before the report of its death.
 pub fn what_was_pending_ends_before_the_report<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -82,12 +82,12 @@ pub fn what_was_pending_ends_before_the_report<B: Bench>() {
         let ends = seen.iter().filter(
             |seen| matches!(seen, Seen::Completion(completion) if completion.context == *context),
         );
-        assert_eq!(ends.count(), 1, "operation {context:#x} ends once");
+        assert_eq!(ends.count(), 1, "operation {context:#x} completes once");
     }
     assert_eq!(seen.len(), pending.len() + 1);
 }
 
-/// Messages that a peer sent before it closed arrive before the report.
+/// Messages that a peer sent before it was closed arrive before the report.
 pub fn last_words_arrive_before_the_report<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let (_, back) = (rig.connect(0, 1), rig.connect(1, 0));
@@ -104,19 +104,19 @@ pub fn last_words_arrive_before_the_report<B: Bench>() {
     assert_eq!(seen.last(), Some(&Seen::PeerDown(dead)));
 }
 
-/// A dead member does not keep a group from its messages.
-pub fn a_group_goes_on_without_its_dead<B: Bench>() {
+/// A group delivers messages to its other members after one died.
+pub fn a_group_works_without_its_dead_members<B: Bench>() {
     let mut rig = Rig::<B>::new(4);
     let group = Group::new(3).expect("below 64");
     for number in 1..4 {
-        rig.endpoint(number).join(group).expect("a group is there");
+        rig.endpoint(number).join(group).expect("the group exists");
     }
     let (dead, header) = (rig.address(1), MessageHeader::default());
     rig.connect(0, 1);
     rig.kill(1);
     wait_down(&mut rig, 0, dead);
     for (group, expected) in [(group, 2), (Group::BROADCAST, 2)] {
-        rig.until("a group without its dead", |rig| {
+        rig.until("a group without its dead members", |rig| {
             rig.endpoint(0).send_multicast(group, header, &[b"on we go"]) == Ok(expected)
         });
     }
@@ -124,15 +124,15 @@ pub fn a_group_goes_on_without_its_dead<B: Bench>() {
     assert!(!rig.take_messages(2).is_empty() && !rig.take_messages(3).is_empty());
 }
 
-/// Whoever waits for room in the mailbox of a peer that dies is told of its death.
-pub fn a_sender_without_room_is_told_of_the_death<B: Bench>() {
+/// A sender that waits for room in a mailbox gets the report when the peer dies.
+pub fn a_sender_without_room_gets_the_report_of_the_death<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let dead = rig.address(1);
     let header = MessageHeader::default();
     let full =
         (0..100_000).any(|_| rig.endpoint(0).send_short(peer, header, &[b"filler"]).is_err());
-    assert!(full, "a mailbox is never full");
+    assert!(full, "the mailbox never gets full");
     rig.kill(1);
     wait_down(&mut rig, 0, dead);
     let sent = rig.endpoint(0).send_short(peer, header, &[b"x"]);
@@ -150,7 +150,7 @@ pub fn a_successor_at_the_same_address_is_another_peer<B: Bench>() {
     rig.kill(first);
     wait_down(&mut rig, 0, address);
     let mut second = None;
-    rig.until("the number of a dead endpoint", |rig| {
+    rig.until("the VPID of a dead endpoint", |rig| {
         second = rig.bench.open(&options).ok();
         second.is_some()
     });
@@ -167,7 +167,7 @@ pub fn a_successor_at_the_same_address_is_another_peer<B: Bench>() {
     assert_eq!(messages[0].payload, b"welcome");
 }
 
-/// Memory of a dead peer is out of reach; own memory is not harmed.
+/// The death of a peer does not harm the memory of this endpoint.
 pub fn own_memory_survives_the_death_of_a_peer<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let back = rig.connect(1, 0);

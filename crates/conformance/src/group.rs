@@ -4,7 +4,7 @@ use weft_fabric::{Endpoint, Group, GroupError, MessageHeader, SendError};
 
 use crate::{Bench, Rig, Seen, pattern};
 
-/// Broadcast reaches everybody but the sender, without joining.
+/// A broadcast reaches every other endpoint, without joining.
 pub fn a_broadcast_reaches_everybody_else_once<B: Bench>() {
     let mut rig = Rig::<B>::new(5);
     let payload = pattern(4, 120);
@@ -23,13 +23,13 @@ pub fn a_broadcast_reaches_everybody_else_once<B: Bench>() {
     assert_eq!(rig.take_messages(0), &[]);
 }
 
-/// Only members get what is sent to a group; the sender need not be one.
+/// Only members get a message to a group. The sender need not be a member.
 pub fn only_members_get_what_is_sent_to_a_group<B: Bench>() {
     let mut rig = Rig::<B>::new(4);
     let (group, other) = (numbered(0), numbered(62));
-    rig.endpoint(1).join(group).expect("a group is there");
-    rig.endpoint(2).join(group).expect("a group is there");
-    rig.endpoint(3).join(other).expect("a group is there");
+    rig.endpoint(1).join(group).expect("the group exists");
+    rig.endpoint(2).join(group).expect("the group exists");
+    rig.endpoint(3).join(other).expect("the group exists");
     let header = MessageHeader::tag(1);
     assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"from outside"]), Ok(2));
     assert_eq!(rig.endpoint(1).send_multicast(group, header, &[b"from inside"]), Ok(1));
@@ -45,8 +45,8 @@ pub fn only_members_get_what_is_sent_to_a_group<B: Bench>() {
     assert!(texts(&mut rig, 0).is_empty() && texts(&mut rig, 3).is_empty());
 }
 
-/// Who left gets nothing more; joining and leaving twice changes nothing.
-pub fn who_left_a_group_gets_nothing_more<B: Bench>() {
+/// A former member gets no messages. Joining and leaving twice has no further effect.
+pub fn a_former_member_of_a_group_gets_no_messages<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let group = numbered(5);
     for number in [1, 1, 2] {
@@ -55,7 +55,7 @@ pub fn who_left_a_group_gets_nothing_more<B: Bench>() {
     let header = MessageHeader::default();
     assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"1"]), Ok(2));
     rig.settle();
-    assert_eq!(rig.take_messages(1).len(), 1, "joined twice, told once");
+    assert_eq!(rig.take_messages(1).len(), 1, "joined twice, one message");
     assert_eq!(rig.endpoint(1).leave(group), Ok(()));
     assert_eq!(rig.endpoint(1).leave(group), Ok(()));
     assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"2"]), Ok(1));
@@ -64,7 +64,7 @@ pub fn who_left_a_group_gets_nothing_more<B: Bench>() {
     assert_eq!(rig.take_messages(2).len(), 2);
 }
 
-/// A group nobody is in takes messages, for nobody.
+/// A message to a group without members is accepted and reaches no endpoint.
 pub fn a_group_without_members_reaches_nobody<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let header = MessageHeader::default();
@@ -73,14 +73,14 @@ pub fn a_group_without_members_reaches_nobody<B: Bench>() {
     assert_eq!(rig.seen(1), &[]);
 }
 
-/// Nobody joins or leaves the group of everybody.
+/// No endpoint can join or leave the broadcast group.
 pub fn the_broadcast_group_cannot_be_joined_or_left<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     assert_eq!(rig.endpoint(0).join(Group::BROADCAST), Err(GroupError::Broadcast));
     assert_eq!(rig.endpoint(0).leave(Group::BROADCAST), Err(GroupError::Broadcast));
 }
 
-/// Length and type are checked as for one receiver.
+/// Length and type are checked as for a unicast message.
 pub fn a_multicast_is_checked_like_a_message<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let maximum = rig.endpoint(0).capabilities().message_bytes_max;
@@ -95,7 +95,7 @@ pub fn a_multicast_is_checked_like_a_message<B: Bench>() {
     assert_eq!(rig.seen(1), &[]);
 }
 
-/// When one member has no room, nobody gets it.
+/// If one member has no room, no member gets the message.
 pub fn a_multicast_reaches_all_or_none<B: Bench>() {
     let mut rig = Rig::<B>::new(4);
     let peer = rig.connect(0, 1);
@@ -103,13 +103,13 @@ pub fn a_multicast_reaches_all_or_none<B: Bench>() {
     let full = (0..100_000).any(|_| {
         rig.endpoint(0).send_short(peer, header, &[b"filler"]) == Err(SendError::WouldBlock)
     });
-    assert!(full, "a mailbox is never full");
+    assert!(full, "the mailbox never gets full");
     let sent = rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[b"to all"]);
     assert_eq!(sent, Err(SendError::WouldBlock));
     rig.until("room for all", |rig| rig.seen(0).iter().any(|seen| matches!(seen, Seen::Room(_))));
     rig.settle();
     for number in 2..4 {
-        assert_eq!(rig.take_messages(number), &[], "nobody got the refused message");
+        assert_eq!(rig.take_messages(number), &[], "no member got the refused message");
     }
     rig.take_messages(1);
     assert_eq!(rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[b"to all"]), Ok(3));
@@ -119,7 +119,7 @@ pub fn a_multicast_reaches_all_or_none<B: Bench>() {
     }
 }
 
-/// Messages to a group and to one receiver arrive in the order of the calls.
+/// Multicast and unicast messages arrive in the order of the calls.
 pub fn multicasts_and_messages_keep_their_order<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let peer = rig.connect(0, 1);

@@ -1,4 +1,4 @@
-//! Cases: the limits that a transport names are Extoll's or more, and hold.
+//! Cases: a transport's limits are at least Extoll's, and hold.
 
 use weft_fabric::{
     Access, Capabilities, Endpoint, Group, MessageHeader, Notify, Region, Source, Target,
@@ -6,7 +6,7 @@ use weft_fabric::{
 
 use crate::{Bench, Rig, pattern};
 
-/// No transport offers less than the NIC after which the fabric is made.
+/// No transport offers less than the Extoll NIC.
 pub fn no_limit_is_below_extolls<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let offered = rig.endpoint(0).capabilities();
@@ -20,7 +20,7 @@ pub fn no_limit_is_below_extolls<B: Bench>() {
     assert!(offered.locks >= least.locks, "{offered:?}");
 }
 
-/// One endpoint in every group at once is told by which it was reached.
+/// One endpoint can join every group at once. A message names the group by which it came.
 pub fn an_endpoint_can_be_in_every_group<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let groups = rig.endpoint(0).capabilities().groups;
@@ -38,7 +38,7 @@ pub fn an_endpoint_can_be_in_every_group<B: Bench>() {
     assert_eq!(reached, all.into_iter().map(Some).collect::<Vec<_>>());
 }
 
-/// What is longer than a descriptor or no multiple of a packet is split below the interface.
+/// The transport splits an operation that is longer than a descriptor and no multiple of a packet.
 pub fn more_than_a_descriptor_goes_in_one_call<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);

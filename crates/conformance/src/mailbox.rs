@@ -1,10 +1,10 @@
-//! Cases: messages, their order, and what happens when a mailbox is full.
+//! Cases: messages, their order, and full mailboxes.
 
 use weft_fabric::{Endpoint, MessageHeader, Peer, SendError};
 
 use crate::{Bench, Mail, Rig, Seen, pattern};
 
-/// 0 to 120 bytes, each with its own tag.
+/// Messages of 0 to 120 bytes arrive, each with its own tag.
 pub fn every_size_arrives_unchanged<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -20,7 +20,7 @@ pub fn every_size_arrives_unchanged<B: Bench>() {
     }
 }
 
-/// One byte more than the capability says is refused, in one part or many.
+/// A message one byte longer than the maximum is refused, in one part or in several.
 pub fn a_message_that_is_too_long_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -39,7 +39,8 @@ pub fn a_message_that_is_too_long_is_refused<B: Bench>() {
     assert_eq!(rig.messages(1, 1)[0].payload, &bytes[1..]);
 }
 
-/// Parts are put together in order, empty ones among them, in every way to cut 24 bytes in three.
+/// The parts of a message are concatenated, including empty ones, for every division of 24 bytes
+/// into three.
 pub fn parts_are_gathered_in_order<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -72,7 +73,7 @@ pub fn tags_and_kinds_arrive_as_sent<B: Bench>() {
     }
 }
 
-/// The type has two bits.
+/// A message type has two bits.
 pub fn a_fifth_kind_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -85,7 +86,7 @@ pub fn a_fifth_kind_is_refused<B: Bench>() {
     assert_eq!(rig.seen(1), &[]);
 }
 
-/// What a message was sent from is free for reuse at once.
+/// The parts of a message may be overwritten when the call returns.
 pub fn parts_are_free_when_the_call_returns<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -96,7 +97,7 @@ pub fn parts_are_free_when_the_call_returns<B: Bench>() {
     assert_eq!(rig.messages(1, 1)[0].payload, sent);
 }
 
-/// 10,000 messages arrive in order, once each, whatever the mailbox holds.
+/// 10,000 messages arrive in order, once each, although the mailbox holds fewer.
 pub fn ten_thousand_messages_arrive_in_order<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -115,8 +116,8 @@ pub fn ten_thousand_messages_arrive_in_order<B: Bench>() {
     }
 }
 
-/// Messages of both directions do not disturb each other.
-pub fn both_directions_go_at_once<B: Bench>() {
+/// Messages in both directions do not disturb each other.
+pub fn both_directions_work_at_once<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let (there, back) = (rig.connect(0, 1), rig.connect(1, 0));
     for number in 0..1_000u64 {
@@ -132,15 +133,15 @@ pub fn both_directions_go_at_once<B: Bench>() {
     }
 }
 
-/// A full mailbox refuses, says when there is room, and lost nothing.
+/// A full mailbox refuses a message and reports when there is room. No message is lost.
 pub fn a_full_mailbox_refuses_and_then_has_room<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let depth = rig.endpoint(0).capabilities().mailbox_depth;
     let accepted = fill(&mut rig, peer);
     assert!(accepted >= depth && accepted <= depth.saturating_mul(2), "{accepted} were accepted");
-    assert!(!rooms(&mut rig, peer), "there is no room yet");
-    rig.until("room in the mailbox", |rig| rooms(rig, peer));
+    assert!(!has_reported_room(&mut rig, peer), "there is no room yet");
+    rig.until("room in the mailbox", |rig| has_reported_room(rig, peer));
     let number = u64::try_from(accepted).expect("a count");
     let sent = rig.endpoint(0).send_short(peer, MessageHeader::default(), &[&number.to_le_bytes()]);
     assert_eq!(sent, Ok(()));
@@ -150,8 +151,8 @@ pub fn a_full_mailbox_refuses_and_then_has_room<B: Bench>() {
     assert_in_order(&messages);
 }
 
-/// Room is told once for a refusal, not again and again.
-pub fn room_is_told_only_after_a_refusal<B: Bench>() {
+/// Room is reported once after a refusal.
+pub fn room_is_reported_only_after_a_refusal<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     for number in 0..100u64 {
@@ -159,15 +160,15 @@ pub fn room_is_told_only_after_a_refusal<B: Bench>() {
         rig.messages(1, 1);
     }
     rig.settle();
-    assert_eq!(rig.take(0), &[], "nobody was refused");
+    assert_eq!(rig.take(0), &[], "no message was refused");
     fill(&mut rig, peer);
     rig.settle();
-    let told = rig.take(0);
-    assert_eq!(told, &[Seen::Room(peer)]);
+    let reported = rig.take(0);
+    assert_eq!(reported, &[Seen::Room(peer)]);
 }
 
-/// One full mailbox does not keep messages from others.
-pub fn a_full_mailbox_stops_its_own_sender_alone<B: Bench>() {
+/// A full mailbox does not affect messages between other pairs of endpoints.
+pub fn a_full_mailbox_blocks_only_its_own_sender<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let full = rig.connect(0, 1);
     fill(&mut rig, full);
@@ -181,7 +182,7 @@ pub fn a_full_mailbox_stops_its_own_sender_alone<B: Bench>() {
     assert!(rig.take_messages(1).iter().any(from_another));
 }
 
-/// Six senders and one receiver: each sender's messages arrive in order, once.
+/// With six senders and one receiver, each sender's messages arrive in order, once each.
 pub fn many_senders_lose_and_double_nothing<B: Bench>() {
     const SENDERS: usize = 6;
     let mut rig = Rig::<B>::new(SENDERS + 1);
@@ -203,31 +204,31 @@ pub fn many_senders_lose_and_double_nothing<B: Bench>() {
     }
 }
 
-/// [`Endpoint::poll`] hands out no more than it was allowed.
+/// [`Endpoint::poll`] passes on no more events than its budget.
 pub fn a_poll_keeps_to_its_budget<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let options = weft_fabric::EndpointOptions::default();
     let mut receiver = rig.bench.open_apart(&options).expect("room for one more");
-    let peer = rig.endpoint(0).connect(receiver.address()).expect("it is there");
+    let peer = rig.endpoint(0).connect(receiver.address()).expect("the target is open");
     for number in 0..10u64 {
         rig.send(0, peer, MessageHeader::default(), &[&number.to_le_bytes()]);
     }
     rig.settle();
     assert_eq!(receiver.poll(0, &mut |event| panic!("{event:?} for a budget of 0")), 0);
-    let mut handed = Vec::new();
+    let mut polled = Vec::new();
     rig.until("ten messages", |_| {
         let mut now = 0;
         let count = receiver.poll(3, &mut |event| {
             now += 1;
-            handed.push(Seen::from(event));
+            polled.push(Seen::from(event));
         });
-        assert_eq!(count, now, "poll counts what it hands out");
+        assert_eq!(count, now, "poll returns the number of events");
         assert!(count <= 3);
-        handed.len() == 10
+        polled.len() == 10
     });
 }
 
-/// Sends numbered messages until the mailbox is full; nobody takes any.
+/// Sends numbered messages until the mailbox is full. The receiver is not polled meanwhile.
 fn fill<B: Bench>(rig: &mut Rig<B>, peer: Peer) -> usize {
     for number in 0..100_000u64 {
         let header = MessageHeader::default();
@@ -237,10 +238,10 @@ fn fill<B: Bench>(rig: &mut Rig<B>, peer: Peer) -> usize {
             Err(other) => panic!("refused: {other}"),
         }
     }
-    panic!("a mailbox is never full");
+    panic!("the mailbox never gets full");
 }
 
-fn rooms<B: Bench>(rig: &mut Rig<B>, peer: Peer) -> bool {
+fn has_reported_room<B: Bench>(rig: &mut Rig<B>, peer: Peer) -> bool {
     rig.seen(0).contains(&Seen::Room(peer))
 }
 

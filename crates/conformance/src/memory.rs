@@ -7,10 +7,10 @@ use weft_fabric::{
 
 use crate::{Bench, Rig, pattern};
 
-/// Fresh memory is zero, and keeps what its owner writes.
+/// New memory is zero, and keeps the bytes that its owner writes.
 pub fn a_fresh_region_is_zero_and_keeps_what_is_written<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
-    let region = rig.endpoint(0).register(10_000).expect("memory is there");
+    let region = rig.endpoint(0).register(10_000).expect("memory is available");
     assert_eq!(region.length(), 10_000);
     let mut bytes = vec![0xff; 10_000];
     region.read(0, &mut bytes).expect("inside");
@@ -27,10 +27,10 @@ pub fn a_fresh_region_is_zero_and_keeps_what_is_written<B: Bench>() {
     assert_eq!(u64::from_le_bytes(word), 0x0102_0304_0506_0708);
 }
 
-/// The owner is held to the bounds too, offsets that overflow among them.
-pub fn an_owner_cannot_leave_its_region<B: Bench>() {
+/// The bounds hold for the owner, too, including offsets that overflow.
+pub fn an_owner_cannot_access_bytes_outside_its_region<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
-    let region = rig.endpoint(0).register(64).expect("memory is there");
+    let region = rig.endpoint(0).register(64).expect("memory is available");
     let mut byte = [0; 2];
     for offset in [63, 64, 1 << 40, u64::MAX - 1, u64::MAX] {
         let refused = Err(RegionError::OutOfBounds { offset, length: 2, region: 64 });
@@ -45,16 +45,16 @@ pub fn an_owner_cannot_leave_its_region<B: Bench>() {
     assert_eq!(region.store(1, 1), Err(RegionError::Misaligned { offset: 1, alignment: 8 }));
 }
 
-/// A region has at least one byte.
+/// A region needs at least one byte.
 pub fn an_empty_region_cannot_be_registered<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     assert_eq!(rig.endpoint(0).register(0).err(), Some(RegisterError::Empty));
 }
 
-/// A grant gives something, and atomics only together with read and write.
-pub fn an_unsound_grant_is_refused<B: Bench>() {
+/// A grant must not be empty, and atomics need read and write as well.
+pub fn an_invalid_grant_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
-    let region = rig.endpoint(0).register(64).expect("memory is there");
+    let region = rig.endpoint(0).register(64).expect("memory is available");
     for access in [
         Access::empty(),
         Access::ATOMIC,
@@ -67,14 +67,14 @@ pub fn an_unsound_grant_is_refused<B: Bench>() {
     assert!(rig.endpoint(0).grant(&region, Access::all()).is_ok());
 }
 
-/// Nobody grants what belongs to another.
+/// An endpoint cannot grant another endpoint's region.
 pub fn a_foreign_region_cannot_be_granted<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
-    let region = rig.endpoint(0).register(64).expect("memory is there");
+    let region = rig.endpoint(0).register(64).expect("memory is available");
     assert_eq!(rig.endpoint(1).grant(&region, Access::READ), Err(GrantError::ForeignRegion));
 }
 
-/// Each right is needed for what it names, and is enough for it.
+/// Each right is necessary and sufficient for its operations.
 pub fn each_right_allows_what_it_names_and_nothing_else<B: Bench>() {
     let grants = [Access::READ, Access::WRITE, Access::READ | Access::WRITE, Access::all()];
     for access in grants {
@@ -98,7 +98,7 @@ pub fn each_right_allows_what_it_names_and_nothing_else<B: Bench>() {
     }
 }
 
-/// Every operation that leaves the region is refused, and writes nothing.
+/// An operation outside the region is refused and writes nothing.
 pub fn what_leaves_a_region_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -137,8 +137,8 @@ pub fn what_leaves_a_region_is_refused<B: Bench>() {
     assert_eq!(bytes, [0; 100], "nothing was written");
 }
 
-/// A range of the own memory is checked as well.
-pub fn what_leaves_the_local_region_is_refused<B: Bench>() {
+/// The range of the local region is checked as well.
+pub fn a_range_outside_the_local_region_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (_region, key) = rig.share(1, 4096, Access::all());
@@ -158,7 +158,7 @@ pub fn what_leaves_the_local_region_is_refused<B: Bench>() {
     }
 }
 
-/// From its revocation on, a key is worthless, for peers and for its owner.
+/// A revoked key is invalid at once, for peers and for its owner.
 pub fn a_revoked_key_is_worthless<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -177,39 +177,39 @@ pub fn a_revoked_key_is_worthless<B: Bench>() {
     assert_eq!(rig.endpoint(1).revoke(key), Err(GrantError::UnknownKey));
 }
 
-/// A region can be granted again: the new key works, the old one stays dead.
+/// A region can be granted again. The new key works, and the old one stays invalid.
 pub fn a_new_grant_does_not_revive_an_old_key<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, old) = rig.share(1, 64, Access::all());
     assert!(attempt(&mut rig, peer, Command::Put, Target::new(old, 0)).is_ok());
     for _ in 0..100 {
-        let key = rig.endpoint(1).grant(&region, Access::all()).expect("the grant is sound");
+        let key = rig.endpoint(1).grant(&region, Access::all()).expect("the grant is valid");
         assert_ne!(key, old);
         assert!(attempt(&mut rig, peer, Command::Put, Target::new(key, 0)).is_ok());
-        rig.endpoint(1).revoke(key).expect("it was granted");
+        rig.endpoint(1).revoke(key).expect("the key was granted");
     }
-    rig.endpoint(1).revoke(old).expect("it was granted");
-    rig.endpoint(1).grant(&region, Access::all()).expect("the grant is sound");
+    rig.endpoint(1).revoke(old).expect("the key was granted");
+    rig.endpoint(1).grant(&region, Access::all()).expect("the grant is valid");
     let result = attempt(&mut rig, peer, Command::Put, Target::new(old, 0));
     assert_eq!(result, Err(OperationError::InvalidKey));
 }
 
-/// Two keys of one region have their own rights and their own ends.
+/// Two keys of one region have separate rights and are revoked separately.
 pub fn two_keys_of_a_region_are_independent<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, reads) = rig.share(1, 64, Access::READ);
-    let writes = rig.endpoint(1).grant(&region, Access::WRITE).expect("the grant is sound");
+    let writes = rig.endpoint(1).grant(&region, Access::WRITE).expect("the grant is valid");
     let denied = OperationError::AccessDenied { command: Command::Put };
     let result = attempt(&mut rig, peer, Command::Put, Target::new(reads, 0));
     assert_eq!(result, Err(denied));
     assert!(attempt(&mut rig, peer, Command::Put, Target::new(writes, 0)).is_ok());
-    rig.endpoint(1).revoke(writes).expect("it was granted");
+    rig.endpoint(1).revoke(writes).expect("the key was granted");
     assert!(attempt(&mut rig, peer, Command::Get, Target::new(reads, 0)).is_ok());
 }
 
-/// Numbers that are no keys are refused, and harm nothing.
+/// Numbers that are no keys are refused and have no effect.
 pub fn a_key_that_was_never_granted_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -224,7 +224,7 @@ pub fn a_key_that_was_never_granted_is_refused<B: Bench>() {
     assert_eq!(region.load(0), Ok(0), "nothing was written");
 }
 
-/// A key names a region to the partition of its owner alone.
+/// A key is valid only in the partition of its owner.
 pub fn a_key_of_another_partition_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -242,7 +242,7 @@ pub fn a_key_of_another_partition_is_refused<B: Bench>() {
 
 const COMMANDS: [Command; 4] = [Command::Put, Command::ImmediatePut, Command::Get, Command::Atomic];
 
-/// Tries 8 bytes of one kind of operation.
+/// Attempts one operation on 8 bytes.
 fn attempt<B: Bench>(
     rig: &mut Rig<B>,
     peer: Peer,

@@ -1,4 +1,4 @@
-//! Cases: who is told what, in every combination of 003 Table 3.1.
+//! Cases: which sides are notified, in every combination of 003 Table 3.1.
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LockRequest, Notification, Notify,
@@ -41,19 +41,22 @@ pub fn every_combination_of_table_3_1_tells_the_right_sides<B: Bench>() {
             } else if notify.completer() {
                 own_sides.push(Side::Completer);
             }
-            let sides = |told: &[Notification]| told.iter().map(|one| one.side).collect::<Vec<_>>();
+            let sides =
+                |received: &[Notification]| received.iter().map(|one| one.side).collect::<Vec<_>>();
             assert_eq!(sides(&own), own_sides, "{command:?} {notify:?} at the initiator");
             assert_eq!(sides(&there), there_sides, "{command:?} {notify:?} at the target");
-            for (told, other) in
-                own.iter().map(|told| (told, 1)).chain(there.iter().map(|told| (told, 0)))
+            for (received, other) in own
+                .iter()
+                .map(|received| (received, 1))
+                .chain(there.iter().map(|received| (received, 0)))
             {
-                scene.assert_fields(told, command, other, context);
+                scene.assert_fields(received, command, other, context);
             }
         }
     }
 }
 
-/// A responder for a put is refused, and nothing is written.
+/// A put with a responder is refused and writes nothing.
 pub fn a_responder_for_a_put_is_refused<B: Bench>() {
     let mut scene = Scene::<B>::new();
     for command in [Command::Put, Command::ImmediatePut] {
@@ -67,7 +70,7 @@ pub fn a_responder_for_a_put_is_refused<B: Bench>() {
     assert_eq!(scene.region.load(OFFSET), Ok(0));
 }
 
-/// Whoever sees the completer notification of a put sees its data.
+/// An endpoint that sees the completer notification of a put also sees its data.
 pub fn data_is_there_before_its_notification<B: Bench>() {
     let mut scene = Scene::<B>::new();
     let (region, key) = scene.rig.share(1, 70_000, Access::WRITE);
@@ -78,8 +81,8 @@ pub fn data_is_there_before_its_notification<B: Bench>() {
         let notify = Notify::COMPLETER.class(round);
         let source = Source::Bytes(&bytes);
         let issued = scene.rig.endpoint(0).put(peer, source, Target::new(key, 0), notify, context);
-        let told = scene.rig.notifications(1, 1);
-        assert_eq!(told[0].class, round);
+        let received = scene.rig.notifications(1, 1);
+        assert_eq!(received[0].class, round);
         let mut found = vec![0; 70_000];
         region.read(0, &mut found).expect("inside");
         assert!(found == bytes, "the notification overtook its data");
@@ -87,7 +90,7 @@ pub fn data_is_there_before_its_notification<B: Bench>() {
     }
 }
 
-/// The local data of a get is there before its completer notification.
+/// The local data of a get is visible before its completer notification.
 pub fn a_get_has_its_data_before_its_notification<B: Bench>() {
     let mut scene = Scene::<B>::new();
     let (region, key) = scene.rig.share(1, 10_000, Access::READ);
@@ -123,32 +126,32 @@ pub fn notifications_arrive_in_order<B: Bench>() {
         assert_eq!(scene.rig.run(0, start), Ok(0));
     }
     scene.rig.settle();
-    let told = scene.rig.take_notifications(1);
-    assert_eq!(told.len(), 1_000);
-    for (number, told) in (0u64..).zip(told) {
-        assert_eq!(told.immediate, number);
+    let received = scene.rig.take_notifications(1);
+    assert_eq!(received.len(), 1_000);
+    for (number, received) in (0u64..).zip(received) {
+        assert_eq!(received.immediate, number);
     }
 }
 
-/// A value goes straight into the peer's notifications.
+/// A notification put adds its class and value to the peer's notifications.
 pub fn a_notification_put_carries_class_and_value<B: Bench>() {
     let mut scene = Scene::<B>::new();
     let peer = scene.peer;
     for (class, value) in [(0, 0), (1, u64::MAX), (255, IMMEDIATE)] {
         assert_eq!(scene.rig.endpoint(0).put_notification(peer, class, value), Ok(()));
-        let told = scene.rig.notifications(1, 1);
+        let received = scene.rig.notifications(1, 1);
         let source = scene.rig.address(0);
-        assert_eq!(told.len(), 1);
-        let Notification { side, command, peer, operation, key, offset, .. } = told[0];
+        assert_eq!(received.len(), 1);
+        let Notification { side, command, peer, operation, key, offset, .. } = received[0];
         assert_eq!((side, command), (Side::Completer, Command::NotificationPut));
         assert_eq!((peer, operation, key, offset), (source, 0, RemoteKey(0), 0));
-        assert_eq!((told[0].class, told[0].immediate), (class, value));
+        assert_eq!((received[0].class, received[0].immediate), (class, value));
     }
     scene.rig.settle();
-    assert_eq!(scene.rig.take(0), &[], "the initiator is told nothing");
+    assert_eq!(scene.rig.take(0), &[], "the initiator gets no event");
 }
 
-/// A full notification queue refuses, then has room; nothing is lost.
+/// A full notification queue refuses and then has room. No notification is lost.
 pub fn a_full_notification_queue_refuses_and_then_has_room<B: Bench>() {
     let mut scene = Scene::<B>::new();
     let (rig, peer) = (&mut scene.rig, scene.peer);
@@ -160,16 +163,16 @@ pub fn a_full_notification_queue_refuses_and_then_has_room<B: Bench>() {
             Err(other) => panic!("refused: {other}"),
         }
     }
-    assert!(accepted < 1_000_000, "a notification queue is never full");
+    assert!(accepted < 1_000_000, "the notification queue never gets full");
     rig.until("room", |rig| rig.seen(0).contains(&Seen::Room(peer)));
     assert_eq!(rig.endpoint(0).put_notification(peer, 1, accepted), Ok(()));
     rig.settle();
-    let told = rig.take_notifications(1);
-    let values: Vec<u64> = told.iter().map(|told| told.immediate).collect();
+    let received = rig.take_notifications(1);
+    let values: Vec<u64> = received.iter().map(|received| received.immediate).collect();
     assert_eq!(values, (0..=accepted).collect::<Vec<_>>());
 }
 
-/// An operation that failed tells nobody that data arrived.
+/// A failed operation has no completer notification.
 pub fn a_failed_operation_has_no_completer_notification<B: Bench>() {
     let mut scene = Scene::<B>::new();
     let peer = scene.peer;
@@ -233,23 +236,33 @@ impl<B: Bench> Scene<B> {
         (used, result)
     }
 
-    fn assert_fields(&mut self, told: &Notification, command: Command, other: usize, context: u64) {
-        assert_eq!(told.command, command);
-        assert_eq!(told.peer, self.rig.address(other));
-        assert_eq!(told.operation, context);
-        assert_eq!((told.class, told.immediate), (CLASS, IMMEDIATE));
+    fn assert_fields(
+        &mut self,
+        received: &Notification,
+        command: Command,
+        other: usize,
+        context: u64,
+    ) {
+        assert_eq!(received.command, command);
+        assert_eq!(received.peer, self.rig.address(other));
+        assert_eq!(received.operation, context);
+        assert_eq!((received.class, received.immediate), (CLASS, IMMEDIATE));
         let (key, offset, length) = match command {
             Command::Put | Command::Get => (self.key, OFFSET, LENGTH),
             Command::ImmediatePut => (self.key, OFFSET, 3),
             Command::Atomic => (self.key, OFFSET, 4),
-            // A lock moves no bytes of a region; what a transport writes as length is its own.
-            Command::Lock | Command::NotificationPut => (RemoteKey(0), 17, told.length),
+            // A lock moves no bytes of a region, so the length is left to the transport.
+            Command::Lock | Command::NotificationPut => (RemoteKey(0), 17, received.length),
         };
-        assert_eq!((told.key, told.offset, told.length), (key, offset, length), "{command:?}");
+        assert_eq!(
+            (received.key, received.offset, received.length),
+            (key, offset, length),
+            "{command:?}"
+        );
     }
 }
 
-/// Requester, responder and completer as bits 0, 1 and 2.
+/// The sides as bits: requester 0, responder 1, completer 2.
 fn combination(bits: u8) -> Notify {
     let mut notify = Notify::NONE.class(CLASS).immediate(IMMEDIATE);
     for (bit, side) in [Notify::REQUESTER, Notify::RESPONDER, Notify::COMPLETER].iter().enumerate()

@@ -6,7 +6,7 @@ use weft_fabric::{
 
 use crate::{Bench, Rig};
 
-/// A fresh endpoint did nothing.
+/// The registers of a new endpoint are zero.
 pub fn a_fresh_register_file_is_zero<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     for register in Register::ALL {
@@ -40,10 +40,10 @@ pub fn registers_count_operations<B: Bench>() {
     let (_region, key) = rig.share(1, 4096, Access::all());
     let local = rig.local(0, &[0; 4096]);
     let target = Target::new(key, 0);
-    let told = Notify::COMPLETER.and(Notify::REQUESTER);
+    let notify = Notify::COMPLETER.and(Notify::REQUESTER);
     let done = [
         rig.run(0, |endpoint, context| {
-            endpoint.put(peer, Source::Bytes(&[1; 1000]), target, told, context)
+            endpoint.put(peer, Source::Bytes(&[1; 1000]), target, notify, context)
         }),
         rig.run(0, |endpoint, context| {
             endpoint.put_immediate(peer, 1, 5, target, Notify::NONE, context)
@@ -68,9 +68,9 @@ pub fn registers_count_operations<B: Bench>() {
         (Register::Gets, 1),
         (Register::GetBytes, 2000),
         (Register::Atomics, 2),
-        // The completer of the put, the responder of the atomic, the notification put.
+        // The put's completer, the atomic's responder, and the notification put.
         (Register::NotificationsSent, 3),
-        // Its own: requester of the put, completer of the get.
+        // This endpoint's own: the put's requester, and the get's completer.
         (Register::NotificationsReceived, 2),
         (Register::Errors, 0),
     ] {
@@ -80,7 +80,7 @@ pub fn registers_count_operations<B: Bench>() {
     assert_eq!(value(&mut rig, 1, Register::Puts), 0);
 }
 
-/// Refusals and errors are counted apart.
+/// Refusals and errors are counted separately.
 pub fn registers_count_refusals_and_errors<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -95,12 +95,12 @@ pub fn registers_count_refusals_and_errors<B: Bench>() {
     let header = MessageHeader::default();
     let full =
         (0..100_000).any(|_| rig.endpoint(0).send_short(peer, header, &[b"filler"]).is_err());
-    assert!(full, "a mailbox is never full");
+    assert!(full, "the mailbox never gets full");
     assert_eq!(value(&mut rig, 0, Register::Refused), 1);
     assert_eq!(value(&mut rig, 0, Register::Errors), 1);
 }
 
-/// A peer's registers can be read from afar; the value is what its owner sees.
+/// A peer can read a register and gets the value that its owner reads.
 pub fn a_register_of_a_peer_can_be_read<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let (there, back) = (rig.connect(0, 1), rig.connect(1, 0));
@@ -116,7 +116,7 @@ pub fn a_register_of_a_peer_can_be_read<B: Bench>() {
     assert_eq!(value(&mut rig, 1, Register::MessagesSent), 7);
 }
 
-/// The scratch register is its owner's to write and its peers' to read.
+/// The scratch register can be written by its owner and read by its peers.
 pub fn a_scratch_register_is_seen_by_peers<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);

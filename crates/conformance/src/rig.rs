@@ -1,8 +1,8 @@
-//! The rig: endpoints under test, what each of them saw, and bounded ways to wait.
+//! The rig: endpoints under test, their events so far, and bounded waits.
 //!
-//! Invariants: events are kept per endpoint in the order in which they were handed out; nothing
-//! here looks at a clock; a wait that sees nothing for [`TURNS_IDLE_MAX`] turns panics and says
-//! what it waited for.
+//! Invariants: events are kept for each endpoint in the order in which it passed them on. Nothing
+//! here reads a clock. A wait without any event for [`TURNS_IDLE_MAX`] turns panics and names the
+//! missing condition.
 
 use std::collections::BTreeSet;
 
@@ -13,27 +13,27 @@ use weft_fabric::{
 
 use crate::Bench;
 
-/// Turns without any event after which a wait is given up.
+/// A wait fails after this many turns without an event.
 const TURNS_IDLE_MAX: usize = 20_000;
-/// Turns without any event after which the fabric is taken to be quiet.
+/// The fabric counts as quiet after this many turns without an event.
 const TURNS_QUIET: usize = 16;
-/// Events one endpoint may hand out in one turn.
+/// Events that one endpoint may pass on in one turn.
 const BUDGET: usize = 64;
 
-/// A message as it was handed out.
+/// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mail {
-    /// Who sent it.
+    /// The sender.
     pub source: EndpointAddress,
     /// Its tag and type.
     pub header: MessageHeader,
-    /// The group it was sent to.
+    /// The group to which it was sent; `None` for unicast.
     pub group: Option<Group>,
     /// Its bytes.
     pub payload: Vec<u8>,
 }
 
-/// An event as it was handed out.
+/// A received event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// [`Event::Message`].
@@ -68,24 +68,24 @@ impl From<Event<'_>> for Seen {
 struct Station<E> {
     endpoint: E,
     seen: Vec<Seen>,
-    /// Contexts of operations that ended inside their call: no completion may name them.
+    /// Contexts of operations that have completed. A completion with one of these is an error.
     done: BTreeSet<u64>,
 }
 
 /// A fabric with endpoints, numbered in the order of their opening.
 pub struct Rig<B: Bench> {
-    /// The bench, for what the rig has no word for.
+    /// The bench, for calls that the rig does not wrap.
     pub bench: B,
     stations: Vec<Option<Station<B::Endpoint>>>,
     context: u64,
 }
 
 impl<B: Bench> Rig<B> {
-    /// A fresh fabric with `count` endpoints of the default partition, the first on one node and
-    /// the others apart where the transport has more nodes.
+    /// A new fabric with `count` endpoints of the default partition. The first endpoint is on one
+    /// node, the others are on other nodes if the transport has more.
     ///
     /// # Panics
-    /// When the transport refuses to open them.
+    /// When the transport refuses to open an endpoint.
     #[must_use]
     pub fn new(count: usize) -> Self {
         let mut rig = Self { bench: B::new(), stations: Vec::new(), context: 0x1000 };
@@ -98,13 +98,13 @@ impl<B: Bench> Rig<B> {
         rig
     }
 
-    /// Takes an endpoint in and returns its number.
+    /// Adds an endpoint and returns its number.
     pub fn add(&mut self, endpoint: B::Endpoint) -> usize {
         self.stations.push(Some(Station { endpoint, seen: Vec::new(), done: BTreeSet::new() }));
         self.stations.len() - 1
     }
 
-    /// Takes an endpoint out.
+    /// Removes an endpoint.
     pub fn remove(&mut self, number: usize) -> B::Endpoint {
         self.stations[number].take().expect("the endpoint is in the rig").endpoint
     }
@@ -115,7 +115,7 @@ impl<B: Bench> Rig<B> {
         self.bench.kill(endpoint)
     }
 
-    /// An endpoint.
+    /// The endpoint with this number.
     pub fn endpoint(&mut self, number: usize) -> &mut B::Endpoint {
         &mut self.station(number).endpoint
     }
@@ -131,7 +131,7 @@ impl<B: Bench> Rig<B> {
     /// When the transport refuses.
     pub fn connect(&mut self, from: usize, to: usize) -> Peer {
         let address = self.address(to);
-        self.endpoint(from).connect(address).expect("the endpoint is there")
+        self.endpoint(from).connect(address).expect("the endpoint is open")
     }
 
     /// Registers memory of an endpoint and grants `access` to all of it.
@@ -145,30 +145,30 @@ impl<B: Bench> Rig<B> {
         access: Access,
     ) -> (<B::Endpoint as Endpoint>::Region, RemoteKey) {
         let endpoint = self.endpoint(number);
-        let region = endpoint.register(length).expect("memory is there");
-        let key = endpoint.grant(&region, access).expect("the grant is sound");
+        let region = endpoint.register(length).expect("memory is available");
+        let key = endpoint.grant(&region, access).expect("the grant is valid");
         (region, key)
     }
 
-    /// Registers memory of an endpoint that holds `bytes`.
+    /// Registers memory of an endpoint and writes `bytes` to it.
     ///
     /// # Panics
     /// When the transport refuses.
     pub fn local(&mut self, number: usize, bytes: &[u8]) -> <B::Endpoint as Endpoint>::Region {
         let length = u64::try_from(bytes.len()).expect("a length fits 64 bits");
-        let region = self.endpoint(number).register(length.max(1)).expect("memory is there");
+        let region = self.endpoint(number).register(length.max(1)).expect("memory is available");
         region.write(0, bytes).expect("inside the region");
         region
     }
 
-    /// A context nobody used before.
+    /// A context that was not used before.
     pub fn context(&mut self) -> u64 {
         self.context += 1;
         self.context
     }
 
-    /// Polls everybody once and, when there was nothing, lets the fabric move. Returns how many
-    /// events there were and whether the fabric moved.
+    /// Polls every endpoint once. If there was no event, lets the fabric make progress. Returns the
+    /// number of events, and whether the fabric moved.
     pub fn turn(&mut self) -> (usize, bool) {
         let mut events = 0;
         for station in self.stations.iter_mut().flatten() {
@@ -176,7 +176,7 @@ impl<B: Bench> Rig<B> {
             events += endpoint.poll(BUDGET, &mut |event| {
                 if let Event::Completion(completion) = &event {
                     let context = completion.context;
-                    assert!(!done.contains(&context), "operation {context:#x} ended twice");
+                    assert!(!done.contains(&context), "operation {context:#x} completed twice");
                 }
                 seen.push(Seen::from(event));
             });
@@ -185,27 +185,28 @@ impl<B: Bench> Rig<B> {
         (events, moved)
     }
 
-    /// Turns until `ready`.
+    /// Turns the rig until `ready`.
     ///
     /// # Panics
-    /// When nothing happens any more and it is still not; `what` names what was missing.
+    /// When nothing happens any more before `ready`. The panic message contains `what`.
     pub fn until(&mut self, what: &str, mut ready: impl FnMut(&mut Self) -> bool) {
         let mut idle = 0;
         while !ready(self) {
             let (events, _) = self.turn();
             idle = if events == 0 { idle + 1 } else { 0 };
-            assert!(idle < TURNS_IDLE_MAX, "waited in vain for {what}");
+            assert!(idle < TURNS_IDLE_MAX, "nothing happens any more while waiting for {what}");
         }
     }
 
-    /// Turns until nothing happens any more.
+    /// Turns the rig until nothing happens any more.
     pub fn settle(&mut self) {
         let mut quiet = 0;
         let mut turns = 0;
         while quiet < TURNS_QUIET {
             let (events, moved) = self.turn();
             quiet = if events == 0 && !moved { quiet + 1 } else { 0 };
-            // A transport whose progress always claims movement is quiet once it shows nothing.
+            // Some transports always claim to have moved. They count as quiet after many turns
+            // without an event.
             turns = if events == 0 { turns + 1 } else { 0 };
             if turns == TURNS_IDLE_MAX {
                 return;
@@ -213,14 +214,14 @@ impl<B: Bench> Rig<B> {
         }
     }
 
-    /// Starts an operation, again and again while it is refused for lack of room, and returns how
-    /// it ended. `start` gets the endpoint and a fresh context.
+    /// Starts an operation and returns its result. Repeats the call while it is refused for lack of
+    /// room. `start` gets the endpoint and a new context.
     ///
     /// # Errors
     /// The error of the call or of the completion.
     ///
     /// # Panics
-    /// When the operation never ends.
+    /// When the operation never completes.
     pub fn run(
         &mut self,
         number: usize,
@@ -235,13 +236,13 @@ impl<B: Bench> Rig<B> {
         self.finish(number, context, issued)
     }
 
-    /// How an operation ended that was started with `context`.
+    /// The result of the operation that was started with `context`.
     ///
     /// # Errors
     /// The error of the call or of the completion.
     ///
     /// # Panics
-    /// When the operation never ends, or twice.
+    /// When the operation never completes, or completes twice.
     pub fn finish(
         &mut self,
         number: usize,
@@ -255,7 +256,7 @@ impl<B: Bench> Rig<B> {
             }
             Ok(Issued::Pending) => {
                 let mut result = None;
-                self.until("the end of an operation", |rig| {
+                self.until("the completion of an operation", |rig| {
                     result = rig.take_completion(number, context);
                     result.is_some()
                 });
@@ -266,26 +267,26 @@ impl<B: Bench> Rig<B> {
         }
     }
 
-    /// The result of a pending operation that ended, once.
+    /// Takes the completion of an operation and returns its result.
     pub fn take_completion(
         &mut self,
         number: usize,
         context: u64,
     ) -> Option<Result<u64, OperationError>> {
         let seen = &mut self.station(number).seen;
-        let place = seen.iter().position(
+        let index = seen.iter().position(
             |seen| matches!(seen, Seen::Completion(completion) if completion.context == context),
         )?;
-        match seen.remove(place) {
+        match seen.remove(index) {
             Seen::Completion(completion) => Some(completion.result),
-            _ => unreachable!("the place holds a completion"),
+            _ => unreachable!("the event is a completion"),
         }
     }
 
-    /// Sends a message, again and again while the mailbox is full.
+    /// Sends a message. Repeats the call while the mailbox is full.
     ///
     /// # Panics
-    /// When it is refused for another reason, or there is never room.
+    /// When the message is refused for another reason, or there is never room.
     pub fn send(&mut self, from: usize, to: Peer, header: MessageHeader, parts: &[&[u8]]) {
         self.until("room in a mailbox", |rig| {
             match rig.endpoint(from).send_short(to, header, parts) {
@@ -296,17 +297,17 @@ impl<B: Bench> Rig<B> {
         });
     }
 
-    /// What an endpoint saw and the case did not take yet.
+    /// The events of an endpoint that the case has not taken.
     pub fn seen(&mut self, number: usize) -> &[Seen] {
         &self.station(number).seen
     }
 
-    /// Takes everything an endpoint saw.
+    /// Takes all events of an endpoint.
     pub fn take(&mut self, number: usize) -> Vec<Seen> {
         std::mem::take(&mut self.station(number).seen)
     }
 
-    /// Takes the messages an endpoint saw.
+    /// Takes the messages of an endpoint.
     pub fn take_messages(&mut self, number: usize) -> Vec<Mail> {
         let (messages, rest) = self
             .take(number)
@@ -317,14 +318,16 @@ impl<B: Bench> Rig<B> {
         messages.into_iter().filter_map(open).collect()
     }
 
-    /// Takes the notifications an endpoint saw.
+    /// Takes the notifications of an endpoint.
     pub fn take_notifications(&mut self, number: usize) -> Vec<Notification> {
         let (notifications, rest) = self
             .take(number)
             .into_iter()
             .partition::<Vec<_>, _>(|seen| matches!(seen, Seen::Notification(_)));
         self.station(number).seen = rest;
-        let open = |seen| if let Seen::Notification(told) = seen { Some(told) } else { None };
+        let open = |seen| {
+            if let Seen::Notification(notification) = seen { Some(notification) } else { None }
+        };
         notifications.into_iter().filter_map(open).collect()
     }
 
@@ -353,7 +356,7 @@ impl<B: Bench> Rig<B> {
     }
 }
 
-/// Bytes that look random and are the same for the same seed.
+/// Bytes that look random and depend only on the seed.
 #[must_use]
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;

@@ -7,10 +7,10 @@ use crate::{Bench, Rig, pattern};
 /// Sizes around every limit: words, cache lines, the MTU of 496, pages, the 8 MiB descriptor.
 const SIZES: [usize; 12] = [0, 1, 7, 8, 63, 64, 65, 496, 497, 4096, 65_536, (8 << 20) + 1];
 
-/// Bytes around a target that must stay as they are.
+/// Bytes around a target that must not change.
 const MARGIN: usize = 64;
 
-/// A put from plain memory arrives whole, and touches nothing beside.
+/// A put from plain memory writes all its bytes and no others.
 pub fn a_put_of_any_size_arrives_whole<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -23,7 +23,7 @@ pub fn a_put_of_any_size_arrives_whole<B: Bench>() {
     }
 }
 
-/// A put out of a region arrives whole.
+/// A put from a region writes all its bytes and no others.
 pub fn a_put_from_a_region_arrives_whole<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -42,8 +42,8 @@ pub fn a_put_from_a_region_arrives_whole<B: Bench>() {
     }
 }
 
-/// A get brings what is there, and touches nothing beside.
-pub fn a_get_of_any_size_brings_what_is_there<B: Bench>() {
+/// A get reads the bytes of the region and writes no others.
+pub fn a_get_of_any_size_reads_the_region<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, key) = rig.share(1, length_of(SIZES[11] + 3), Access::READ);
@@ -57,7 +57,7 @@ pub fn a_get_of_any_size_brings_what_is_there<B: Bench>() {
     }
 }
 
-/// Source and target may be aligned in any way.
+/// Source and target may have any alignment.
 pub fn every_offset_inside_a_cache_line_works<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -77,7 +77,7 @@ pub fn every_offset_inside_a_cache_line_works<B: Bench>() {
     }
 }
 
-/// What was put from plain memory is free for reuse when the call returns.
+/// Plain memory that was put may be overwritten when the call returns.
 pub fn bytes_of_a_put_are_captured_by_the_call<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -92,7 +92,7 @@ pub fn bytes_of_a_put_are_captured_by_the_call<B: Bench>() {
     assert_holds(&region, 64, &sent);
 }
 
-/// 1 to 8 bytes travel in the descriptor, little-endian.
+/// An immediate put writes the low 1 to 8 bytes of its value, little-endian.
 pub fn an_immediate_put_writes_its_low_bytes<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -112,7 +112,7 @@ pub fn an_immediate_put_writes_its_low_bytes<B: Bench>() {
     }
 }
 
-/// Other lengths are refused.
+/// An immediate put of another length is refused.
 pub fn an_immediate_put_of_0_or_9_bytes_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -125,8 +125,8 @@ pub fn an_immediate_put_of_0_or_9_bytes_is_refused<B: Bench>() {
     }
 }
 
-/// A fence ends when everything before it is visible at the peer.
-pub fn a_fence_ends_after_everything_before_it<B: Bench>() {
+/// A fence completes when everything before it is visible at the peer.
+pub fn a_fence_completes_after_everything_before_it<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, key) = rig.share(1, 64 * 1024, Access::WRITE);
@@ -149,8 +149,8 @@ pub fn a_fence_ends_after_everything_before_it<B: Bench>() {
     }
 }
 
-/// A fence with nothing before it ends as well.
-pub fn a_fence_without_operations_ends<B: Bench>() {
+/// A fence with nothing before it completes as well.
+pub fn a_fence_without_operations_completes<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     for _ in 0..3 {
@@ -158,7 +158,7 @@ pub fn a_fence_without_operations_ends<B: Bench>() {
     }
 }
 
-/// As many operations as may be pending, and more: refusals are told, all others end once.
+/// More operations than may be pending are started. Some may be refused, all others complete once.
 pub fn more_operations_than_can_be_pending_are_refused_or_end<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -187,7 +187,7 @@ pub fn more_operations_than_can_be_pending_are_refused_or_end<B: Bench>() {
     assert_eq!(region.load(0), Ok(0x0101_0101_0101_0101));
 }
 
-/// Puts and gets of both directions over the same two endpoints.
+/// Puts and gets in both directions between the same two endpoints.
 pub fn both_sides_put_and_get_at_once<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let (there, back) = (rig.connect(0, 1), rig.connect(1, 0));
@@ -232,13 +232,13 @@ fn get<B: Bench>(
     assert_eq!(result, Ok(0));
 }
 
-/// `bytes` lie at `offset`, and the margins around them are zero.
+/// Asserts that `bytes` are at `offset`, and that the margins around them are zero.
 fn assert_holds(region: &impl Region, offset: usize, bytes: &[u8]) {
     let mut found = vec![1; bytes.len() + 2 * MARGIN];
     region.read(length_of(offset - MARGIN), &mut found).expect("inside");
     let (before, rest) = found.split_at(MARGIN);
     let (inside, after) = rest.split_at(bytes.len());
-    assert!(before.iter().chain(after).all(|byte| *byte == 0), "bytes beside were touched");
+    assert!(before.iter().chain(after).all(|byte| *byte == 0), "bytes in the margins changed");
     assert!(inside == bytes, "{} bytes at {offset} differ", bytes.len());
 }
 

@@ -6,7 +6,7 @@ use weft_fabric::{Armed, Endpoint, MessageHeader, Waited};
 
 use crate::{Bench, Rig};
 
-/// Nothing comes, and the time is over.
+/// Without events a wait ends with its timeout.
 pub fn a_wait_for_nothing_times_out<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     for timeout in [Duration::ZERO, Duration::from_micros(1), Duration::from_millis(2)] {
@@ -16,7 +16,7 @@ pub fn a_wait_for_nothing_times_out<B: Bench>() {
     assert_eq!(rig.seen(0), &[]);
 }
 
-/// What was sent before the wait ends it, and can be polled.
+/// A message sent before the wait ends it and can be polled.
 pub fn a_wait_ends_with_a_message<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -25,11 +25,11 @@ pub fn a_wait_ends_with_a_message<B: Bench>() {
         assert_eq!(rig.endpoint(1).wait(Some(Duration::from_secs(10))), Waited::Ready);
         let mut events = 0;
         rig.endpoint(1).poll(1, &mut |_| events += 1);
-        assert_eq!(events, 1, "a wait that ends has something to poll");
+        assert_eq!(events, 1, "there is an event to poll after a wait");
     }
 }
 
-/// A wait ends with a notification too.
+/// A wait ends with a notification, too.
 pub fn a_wait_ends_with_a_notification<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -38,7 +38,7 @@ pub fn a_wait_ends_with_a_notification<B: Bench>() {
     assert_eq!(rig.notifications(1, 1).len(), 1);
 }
 
-/// Who has something to poll does not get to sleep.
+/// An endpoint with events to poll cannot arm for sleep.
 pub fn arming_with_events_waiting_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -49,7 +49,7 @@ pub fn arming_with_events_waiting_is_refused<B: Bench>() {
     assert_ne!(rig.endpoint(1).arm(), Armed::Busy);
 }
 
-/// A descriptor is there when the capabilities say so, and only then may one sleep.
+/// There is a descriptor if the capabilities say so, and only then may the program sleep.
 pub fn sleeping_is_offered_as_the_capabilities_say<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let offered = rig.endpoint(0).capabilities().descriptor;
@@ -62,7 +62,7 @@ pub fn sleeping_is_offered_as_the_capabilities_say<B: Bench>() {
     }
 }
 
-/// After arming, what comes is not missed: it is there for the next poll.
+/// A message that arrives after arming is there for the next poll.
 pub fn what_comes_after_arming_is_not_missed<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);

@@ -4,7 +4,7 @@ use weft_fabric::{Access, Command, Endpoint, OperationError, Region, RemoteKey, 
 
 use crate::{Bench, Rig, pattern};
 
-/// What is stored is in the region when the call returns, and what is loaded was there.
+/// A stored value is in the region when the call returns, and a load reads the region.
 pub fn a_window_stores_and_loads<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -37,7 +37,7 @@ pub fn a_window_keeps_to_its_region<B: Bench>() {
     }
 }
 
-/// A window gives the rights of its key.
+/// A window permits what its key permits.
 pub fn a_window_gives_the_rights_of_its_key<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
@@ -54,26 +54,26 @@ pub fn a_window_gives_the_rights_of_its_key<B: Bench>() {
     assert_eq!(window.load(0, &mut bytes), denied);
 }
 
-/// A key that is none opens no window.
+/// An invalid key opens no window.
 pub fn a_window_needs_a_valid_key<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (_region, key) = rig.share(1, 64, Access::READ);
     let opened = rig.endpoint(0).window(peer, RemoteKey(!key.0));
     assert_eq!(opened.err(), Some(OperationError::InvalidKey));
-    rig.endpoint(1).revoke(key).expect("it was granted");
+    rig.endpoint(1).revoke(key).expect("the key was granted");
     let opened = rig.endpoint(0).window(peer, key);
     assert_eq!(opened.err(), Some(OperationError::InvalidKey));
 }
 
-/// A window on a revoked key is dead from then on.
+/// A window cannot be used after its key was revoked.
 pub fn a_window_dies_with_its_key<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, key) = rig.share(1, 64, Access::all());
     let window = rig.endpoint(0).window(peer, key).expect("the key is valid");
     assert_eq!(window.store(0, &[1; 8]), Ok(()));
-    rig.endpoint(1).revoke(key).expect("it was granted");
+    rig.endpoint(1).revoke(key).expect("the key was granted");
     let mut bytes = [0; 8];
     assert_eq!(window.store(0, &[2; 8]), Err(OperationError::InvalidKey));
     assert_eq!(window.load(0, &mut bytes), Err(OperationError::InvalidKey));

@@ -1,4 +1,5 @@
-//! A packet that came whole from a node: whether it is believed, and goes to the device.
+//! A whole packet that arrived from another node: decides whether it is valid and whether the
+//! device gets it.
 
 use std::time::Duration;
 
@@ -15,16 +16,17 @@ pub(crate) struct Arrival<'a> {
     pub counters: &'a mut Counters,
     pub complaint: &'a mut Option<String>,
     pub node: NodeId,
-    /// The node is within reach.
+    /// `node` is within reach of this port.
     pub is_within: bool,
     pub now: Duration,
 }
 
 impl Arrival<'_> {
-    /// `looked` is the packet, or as much of it as decides where it goes.
-    pub fn of<W: weft_fabric::Window>(
+    /// Hands `packet` to `deliver` if it is valid and the switch wants it here. `head` is the whole
+    /// packet, or as many of its first bytes as decide that.
+    pub fn admit<W: weft_fabric::Window>(
         self,
-        looked: &[u8],
+        head: &[u8],
         packet: Delivery<'_, W>,
         deliver: &mut dyn FnMut(Delivery<'_, W>),
     ) {
@@ -33,7 +35,7 @@ impl Arrival<'_> {
             return;
         }
         let length = packet.length();
-        let wanted = split(looked).and_then(|(offload, frame)| {
+        let wanted = split(head).and_then(|(offload, frame)| {
             offload.check(length.saturating_sub(Offload::BYTES)).map_err(|e| e.to_string())?;
             let arrives = self.switch.lock().arrives(self.node, &frame, self.now);
             arrives.map_err(|error| error.to_string())
@@ -44,22 +46,22 @@ impl Arrival<'_> {
                 deliver(packet);
             }
             Ok(false) => self.counters.unwanted += 1,
-            Err(wrong) => {
+            Err(error) => {
                 self.counters.refused_from_fabric += 1;
-                *self.complaint = Some(format!("node {} sent {wrong}", self.node.0));
+                *self.complaint = Some(format!("node {} sent {error}", self.node.0));
             }
         }
     }
 }
 
-/// The header of offloads, and the frame.
+/// Splits a packet into its offload header and its frame.
 pub(crate) fn split(packet: &[u8]) -> Result<(Offload, Frame<'_>), String> {
-    let (offload, frame) =
-        Offload::split(packet).ok_or_else(|| format!("a packet of {} bytes", packet.len()))?;
+    let (offload, frame) = Offload::split(packet)
+        .ok_or_else(|| format!("a packet of {} bytes, too short for its headers", packet.len()))?;
     Ok((offload, Frame::new(frame).map_err(|error| error.to_string())?))
 }
 
-/// Whether a packet is for several: then all of it is looked at.
+/// Whether the packet is for a group. The switch then inspects the whole packet, not only its head.
 pub(crate) fn is_for_group(packet: &[u8]) -> bool {
     split(packet).is_ok_and(|(_, frame)| frame.destination().is_group())
 }

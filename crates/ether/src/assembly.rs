@@ -1,18 +1,18 @@
-//! Packets of the eager protocol put together again (003 section 5.4.1.2).
+//! Reassembly of the packets of the eager protocol (003 section 5.4.1.2).
 //!
-//! Messages of one sender come in order, and it sends one packet after the other, so a packet is
-//! what lies between one beginning and the next.
+//! The messages of one sender arrive in order, and it sends one packet after the other. So the
+//! fragments between two first fragments belong to one packet.
 
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::message::MessageError;
 use crate::offload::Offload;
 
-/// The shortest packet: the header of offloads and that of a frame.
+/// The shortest packet: an offload header and a frame header.
 pub const PACKET_BYTES_MIN: usize = Offload::BYTES + HEADER_BYTES;
-/// The longest.
+/// The longest packet.
 pub const PACKET_BYTES_MAX: usize = Offload::BYTES + FRAME_BYTES_MAX;
 
-/// Checks the length of a packet that is to come.
+/// Checks the announced length of a packet.
 ///
 /// # Errors
 /// [`MessageError::Packet`].
@@ -25,7 +25,7 @@ pub fn check_length(length: u32) -> Result<usize, MessageError> {
     }
 }
 
-/// What came of one sender's packet so far.
+/// The fragments received so far of one sender's packet.
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,
@@ -33,11 +33,11 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// A packet of `length` bytes begins. One that is not whole is given up: its sender gave it
-    /// up, too, and sent it another way.
+    /// Starts a packet of `length` bytes. Returns the packet if `bytes` is all of it. An unfinished
+    /// packet is discarded: its sender gave it up as well and sent it another way.
     ///
     /// # Errors
-    /// [`MessageError`]; there is no packet then.
+    /// [`MessageError`]; there is no packet in progress then.
     pub fn first(&mut self, length: u32, bytes: &[u8]) -> Result<Option<&[u8]>, MessageError> {
         self.due = 0;
         self.bytes.clear();
@@ -45,10 +45,10 @@ impl Assembly {
         self.more(bytes)
     }
 
-    /// It goes on; returns it when it is whole.
+    /// Appends a fragment. Returns the packet once it is complete.
     ///
     /// # Errors
-    /// [`MessageError::Stray`]; there is no packet then.
+    /// [`MessageError::Stray`]; there is no packet in progress then.
     pub fn more(&mut self, bytes: &[u8]) -> Result<Option<&[u8]>, MessageError> {
         if self.bytes.len() + bytes.len() > self.due {
             self.due = 0;
@@ -69,21 +69,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_whole_when_all_of_it_came() {
+    fn a_packet_is_complete_with_its_last_fragment() {
         let mut assembly = Assembly::default();
         assert_eq!(assembly.first(30, &[1; 20]), Ok(None));
         assert_eq!(assembly.more(&[2; 10]), Ok(Some(&[&[1; 20][..], &[2; 10]].concat()[..])));
-        assert_eq!(assembly.more(&[2]), Err(MessageError::Stray), "it was whole");
+        assert_eq!(assembly.more(&[2]), Err(MessageError::Stray), "the packet was complete");
         assert_eq!(assembly.first(26, &[7; 26]), Ok(Some(&[7; 26][..])));
     }
 
     #[test]
-    fn one_that_is_not_whole_is_given_up() {
+    fn an_unfinished_packet_is_discarded() {
         let mut assembly = Assembly::default();
         assert_eq!(assembly.first(60, &[1; 20]), Ok(None));
         assert_eq!(assembly.first(26, &[2; 20]), Ok(None));
         assert_eq!(assembly.more(&[2; 7]), Err(MessageError::Stray), "too much");
-        assert_eq!(assembly.more(&[2; 6]), Err(MessageError::Stray), "there is none any more");
+        assert_eq!(assembly.more(&[2; 6]), Err(MessageError::Stray), "no packet is in progress");
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The checksum of the internet.
+//! The internet checksum.
 
-/// The checksum of the internet (RFC 1071).
+/// A running sum of the internet checksum (RFC 1071).
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Sum(u64);
 
 impl Sum {
-    /// With `bytes`, of which only the last may be odd in number.
+    /// Adds `bytes`. Only the last call may have an odd number of bytes.
     pub(crate) fn add(mut self, bytes: &[u8]) -> Self {
         for pair in bytes.chunks(2) {
             let low = pair.get(1).copied().unwrap_or(0);
@@ -14,19 +14,19 @@ impl Sum {
         self
     }
 
-    /// With the length and the protocol that follow the addresses in the header of IPv6 for
-    /// checksums (RFC 8200 section 8.1).
+    /// Adds the length and the protocol, which follow the addresses in the pseudo-header of IPv6
+    /// (RFC 8200 section 8.1).
     pub(crate) fn number(mut self, length: usize, protocol: u8) -> Self {
         self.0 += length as u64 + u64::from(protocol);
         self
     }
 
-    /// With the checksum itself in it, all is ones.
+    /// Whether the data is intact: the sum of data that includes its checksum is all ones.
     pub(crate) fn is_right(self) -> bool {
         self.folded() == u16::MAX
     }
 
-    /// What is to be stored where zeros were added.
+    /// The checksum to store, if its field was zero while the data was added.
     pub(crate) fn checksum(self) -> [u8; 2] {
         (!self.folded()).to_be_bytes()
     }

@@ -1,31 +1,36 @@
-//! What a port has done, in packets and bytes. Each packet is counted once in each place.
+//! The traffic of a port in packets and bytes. Each packet counts once in each counter that
+//! applies.
 
 /// The counters of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Packets that the device gave.
+    /// Packets read from the device.
     pub packets_from_device: u64,
-    /// Their bytes, with the headers of offloads.
+    /// Bytes of the packets read from the device, with their offload headers.
     pub bytes_from_device: u64,
-    /// Of the packets that the device gave, those of TCP.
+    /// Packets read from the device that carry TCP.
     pub tcp_from_device: u64,
-    /// Packets handed to the device.
+    /// Packets written to the device.
     pub packets_to_device: u64,
-    /// Their bytes.
+    /// Bytes of the packets written to the device, with their offload headers.
     pub bytes_to_device: u64,
-    /// Of those that the device gave, how many one message to a group carried.
+    /// Packets read from the device that left in one multicast message.
     pub multicast: u64,
-    /// For an address behind the own device, or a group that no other node wants.
+    /// Packets from the device that no other node needs: for an address behind this device, or for
+    /// a group that no other node wants.
     pub filtered: u64,
-    /// For the own address of a node that is not there, and to or from one out of reach.
+    /// Packets for a node that is absent, and packets to or from a node out of reach.
     pub unreachable: u64,
-    /// From the device, and refused: malformed, or with the address of another node.
+    /// Packets from the device that were refused: malformed, or with another node's source address.
     pub refused_here: u64,
-    /// From the fabric, and refused: malformed, forged, or against the protocol.
+    /// Messages and packets from the fabric that were refused: malformed, forged, or against the
+    /// protocol.
     pub refused_from_fabric: u64,
-    /// From the fabric, for others: groups that share one of the fabric.
+    /// Packets from the fabric for a group that no host here wants. They came because that group
+    /// shares a fabric group with a wanted one.
     pub unwanted: u64,
-    /// Waited for a node that went.
+    /// Packets that waited for a node that went away, took nothing for too long, or came out of
+    /// reach.
     pub lost: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Behind which node an address lives: learning, ageing, moves, forgeries.
+//! The forwarding table: behind which node an address lives. Learning, ageing, moves, forgeries.
 //!
-//! The own address of a node carries its number and needs no table. Others, of bridges, containers
-//! and virtual machines, are learned from the frames that they send, per VLAN, as any switch does
-//! (IEEE 802.1Q section 8.7; 004 section 2.2 has the table for Angara).
+//! A node's own address contains its number and needs no entry. Other addresses, those of bridges,
+//! containers and virtual machines, are learned for each VLAN from the source addresses of frames,
+//! as any switch does (IEEE 802.1Q section 8.7; 004 section 2.2 has the table for Angara).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,43 +12,44 @@ use weft_fabric::NodeId;
 
 use crate::mac::MacAddress;
 
-/// An address from which nothing came for so long is forgotten (the default of IEEE 802.1Q).
+/// An address is forgotten if no frame came from it for this long (the default of IEEE 802.1Q).
 pub const AGE_MAX: Duration = Duration::from_secs(300);
-/// Addresses that are learned behind one node; a node that makes more up fills nobody else's table.
+/// Addresses learned behind one node at most. A node that invents addresses fills only its own
+/// share.
 pub const ADDRESSES_OF_NODE_MAX: u32 = 4096;
 
 /// Where an address was seen last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Place {
-    /// Behind the device of this node.
+    /// Behind this node's device.
     Here,
-    /// Behind that of another.
+    /// Behind another node's device.
     Node(NodeId),
 }
 
-/// What a frame taught.
+/// The effect of a frame on the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Learned {
-    /// Nothing that was not known, or the own address of a node, which is not kept.
+    /// No change: the address was known, or is a node's own address, which has no entry.
     Known,
-    /// An address that was not known.
+    /// The address is a new entry.
     New,
-    /// The address lived elsewhere before.
+    /// The address was behind another node before.
     Moved {
-        /// Where.
+        /// The former place.
         from: Place,
     },
-    /// There are too many behind that node: frames to it go everywhere.
+    /// The node has its maximum of entries, so the address is not kept. Frames to it are flooded.
     Full,
 }
 
-/// Why a frame is refused by what it says of its sender.
+/// Why the source address of a frame is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum SourceError {
-    /// The address of several is nobody's own.
+    /// A group address is no source address.
     #[error("a frame from {0}, which is the address of a group")]
     Group(MacAddress),
-    /// The own address of another node.
+    /// The source address is the own address of another node.
     #[error("a frame from {0}, which is the own address of another node")]
     Forged(MacAddress),
 }
@@ -59,7 +60,7 @@ struct Seen {
     when: Duration,
 }
 
-/// The table of one node.
+/// The forwarding table of one node.
 #[derive(Debug)]
 pub struct Forwarding {
     own: NodeId,
@@ -68,16 +69,16 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// That of node `own`, which knows nobody.
+    /// An empty table of node `own`.
     #[must_use]
     pub fn new(own: NodeId) -> Self {
         Self { own, seen: HashMap::new(), counts: HashMap::new() }
     }
 
-    /// A frame in `vlan` came from `source`, which is behind `place`.
+    /// Records that a frame in `vlan` with source address `source` came from `place`.
     ///
     /// # Errors
-    /// [`SourceError`]: the frame is not to be passed on.
+    /// [`SourceError`]: the frame must not be forwarded.
     pub fn learn(
         &mut self,
         place: Place,
@@ -104,7 +105,7 @@ impl Forwarding {
         }
         let count = self.counts.entry(place).or_default();
         if *count >= ADDRESSES_OF_NODE_MAX {
-            // What is known of it is no longer true.
+            // The old entry is wrong: the address has moved.
             self.forget(vlan, source);
             return Ok(Learned::Full);
         }
@@ -135,7 +136,7 @@ impl Forwarding {
         }
     }
 
-    /// Where `address` lives in `vlan`, or `None` when only a frame to everybody finds it.
+    /// Where `address` lives in `vlan`, or `None` if frames to it have to be flooded.
     #[must_use]
     pub fn find(&self, address: MacAddress, vlan: u16, now: Duration) -> Option<Place> {
         if let Some(node) = address.node() {
@@ -145,12 +146,13 @@ impl Forwarding {
         (now.saturating_sub(seen.when) <= AGE_MAX).then_some(seen.place)
     }
 
-    /// Forgets what is too old. To be called now and then; lookups pass it over in any case.
+    /// Removes entries that are too old. Call it now and then to free memory; lookups ignore old
+    /// entries in any case.
     pub fn age(&mut self, now: Duration) {
         self.retain(|seen| now.saturating_sub(seen.when) <= AGE_MAX);
     }
 
-    /// A node is gone, with all that was behind it.
+    /// Removes all entries of a node that went away.
     pub fn lost(&mut self, node: NodeId) {
         self.retain(|seen| seen.place != Place::Node(node));
     }
@@ -163,7 +165,7 @@ impl Forwarding {
         }
     }
 
-    /// Every address with its VLAN, its place and how long nothing came from it, in order.
+    /// Every entry in order: address, VLAN, place, and the time since its last frame.
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<(MacAddress, u16, Place, Duration)> {
         let mut list: Vec<_> = self
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_learned_move_and_grow_old() {
+    fn other_addresses_are_learned_move_and_age() {
         let mut table = Forwarding::new(NodeId(7));
         assert_eq!(table.find(guest(1), 0, START), None);
         assert_eq!(table.learn(ONE, guest(1), 0, START), Ok(Learned::New));
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_node_takes_its_addresses_along() {
+    fn the_addresses_of_a_lost_node_are_forgotten() {
         let mut table = Forwarding::new(NodeId(7));
         table.learn(ONE, guest(1), 0, START).expect("no forgery");
         table.learn(TWO, guest(2), 3, START).expect("no forgery");
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_makes_addresses_up_fills_its_own_part_alone() {
+    fn a_node_that_invents_addresses_fills_only_its_own_share() {
         let mut table = Forwarding::new(NodeId(7));
         table.learn(TWO, guest(0), 0, START).expect("no forgery");
         for number in 1..=ADDRESSES_OF_NODE_MAX {

@@ -1,19 +1,19 @@
-//! What a frame says of itself, checked before anybody believes it.
+//! The headers of an Ethernet frame, parsed and checked.
 
 use thiserror::Error;
 
 use crate::mac::MacAddress;
 
-/// Two addresses and a type.
+/// Bytes of a frame's header: two addresses and a type.
 pub const HEADER_BYTES: usize = 14;
-/// What one VLAN tag adds.
+/// Bytes of one VLAN tag.
 pub const TAG_BYTES: usize = 4;
-/// Tags that are looked behind: one of the provider and one of the customer (QinQ).
+/// VLAN tags that are parsed: one of the provider and one of the customer (QinQ).
 const TAGS_MAX: usize = 2;
-/// The longest frame: what a super-packet of TCP or UDP may have, behind a header with two tags.
+/// The longest frame: the longest super-packet of TCP or UDP behind a header with two tags.
 pub const FRAME_BYTES_MAX: usize = 65_535 + HEADER_BYTES + TAGS_MAX * TAG_BYTES;
 
-/// Types of what a frame carries.
+/// EtherTypes.
 pub mod ether_type {
     /// IPv4.
     pub const IPV4: u16 = 0x0800;
@@ -28,28 +28,28 @@ pub mod ether_type {
 /// Why a row of bytes is no frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum FrameError {
-    /// It has not even a header.
-    #[error("a frame of {bytes} bytes, where a header alone has {HEADER_BYTES}")]
+    /// It is shorter than a frame header.
+    #[error("a frame of {bytes} bytes, shorter than the header of {HEADER_BYTES}")]
     Short {
-        /// Bytes that there are.
+        /// Bytes received.
         bytes: usize,
     },
-    /// It is longer than any packet.
-    #[error("a frame of {bytes} bytes, where {FRAME_BYTES_MAX} is the most")]
+    /// It is longer than any frame.
+    #[error("a frame of {bytes} bytes, longer than the maximum of {FRAME_BYTES_MAX}")]
     Long {
-        /// Bytes that there are.
+        /// Bytes received.
         bytes: usize,
     },
-    /// It ends within its tags.
+    /// It ends within its VLAN tags.
     #[error("a frame that ends within a VLAN tag, after {bytes} bytes")]
     CutTag {
-        /// Bytes that there are.
+        /// Bytes received.
         bytes: usize,
     },
 }
 
-/// A frame without its check sequence, of a checked length. Nothing is copied: it is read where it
-/// lies, so it must lie where nobody else writes.
+/// A frame without its check sequence, of a checked length. It borrows the bytes, so nobody else
+/// may write to them meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     bytes: &'a [u8],
@@ -59,7 +59,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Looks at `bytes`.
+    /// Parses the headers in `bytes`.
     ///
     /// # Errors
     /// [`FrameError`].
@@ -80,7 +80,7 @@ impl<'a> Frame<'a> {
             if length < frame.payload + TAG_BYTES {
                 return Err(FrameError::CutTag { bytes: length });
             }
-            // Twelve bits of the tag are the VLAN, the others its priority.
+            // The low twelve bits are the VLAN, the high four its priority.
             let vlan = frame.number(frame.payload) & 0xfff;
             frame.outer.get_or_insert(vlan);
             frame.ether_type = frame.number(frame.payload + 2);
@@ -99,37 +99,37 @@ impl<'a> Frame<'a> {
         MacAddress(octets)
     }
 
-    /// Who it is for.
+    /// The destination address.
     #[must_use]
     pub fn destination(&self) -> MacAddress {
         self.address(0)
     }
 
-    /// Who says that he sent it.
+    /// The source address, which the sender may have forged.
     #[must_use]
     pub fn source(&self) -> MacAddress {
         self.address(6)
     }
 
-    /// The VLAN of the outermost tag; 0, as without a tag, is the network itself.
+    /// The VLAN of the outermost tag; 0, as for a frame without a tag, is the untagged network.
     #[must_use]
     pub fn vlan(&self) -> u16 {
         self.outer.unwrap_or(0)
     }
 
-    /// The type of what is behind the tags.
+    /// The EtherType behind the tags.
     #[must_use]
     pub const fn ether_type(&self) -> u16 {
         self.ether_type
     }
 
-    /// What is behind the header and its tags, with padding.
+    /// The bytes behind the header and its tags, including padding.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[self.payload..]
     }
 
-    /// True for a packet of TCP over IPv4, or over IPv6 without further headers.
+    /// True for TCP over IPv4, or over IPv6 without extension headers.
     #[must_use]
     pub fn is_tcp(&self) -> bool {
         const TCP: u8 = 6;
@@ -141,7 +141,7 @@ impl<'a> Frame<'a> {
         self.payload().get(protocol_at) == Some(&TCP)
     }
 
-    /// Header and tags.
+    /// The header with its tags.
     #[must_use]
     pub fn header(&self) -> &'a [u8] {
         &self.bytes[..self.payload]
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_plain_frame() {
         let bytes = frame(&[8, 0, 0x45]);
-        let frame = Frame::new(&bytes).expect("it is whole");
+        let frame = Frame::new(&bytes).expect("the input is complete");
         assert_eq!(frame.destination(), MacAddress::BROADCAST);
         assert_eq!(frame.source(), MacAddress([2, 0, 0, 0, 0, 9]));
         assert_eq!((frame.vlan(), frame.ether_type()), (0, ether_type::IPV4));
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_looked_behind() {
+    fn vlan_tags_are_parsed() {
         let bytes = frame(&[0x81, 0, 0xe0, 5, 0x86, 0xdd, 0x60]);
-        let tagged = Frame::new(&bytes).expect("it is whole");
+        let tagged = Frame::new(&bytes).expect("the input is complete");
         assert_eq!((tagged.vlan(), tagged.ether_type()), (5, ether_type::IPV6), "no priority");
         assert_eq!(tagged.payload(), [0x60]);
         let bytes = frame(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 8, 0, 0x45]);
-        let twice = Frame::new(&bytes).expect("it is whole");
+        let twice = Frame::new(&bytes).expect("the input is complete");
         assert_eq!((twice.vlan(), twice.ether_type()), (7, ether_type::IPV4));
         assert_eq!((twice.header().len(), twice.payload()), (22, &[0x45][..]));
         let cut = frame(&[0x81, 0, 0, 5]);

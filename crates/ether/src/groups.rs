@@ -1,10 +1,16 @@
-//! Who wants which IP multicast group, as hosts and routers said (RFC 4541).
+//! The table of IP multicast groups: which nodes want which group, from the reports and queries of
+//! hosts and routers (RFC 4541).
 //!
-//! A group that somebody asked for goes to those alone, and to routers. What no host reports goes
-//! everywhere: the groups of the own link, solicited-node groups of IPv6, which are needed to find
-//! an address in the first place, what is not IP, what is in a VLAN whose hosts nobody asks, since
-//! they soon stop telling then, and all of it until those that were there before have told. Hosts
-//! of the network itself are asked by their own switch when no router does.
+//! A frame to a group that hosts report goes to the nodes that want it, and to routers. A frame is
+//! flooded:
+//! - if no host reports its group: the link-local groups, and the solicited-node groups of IPv6,
+//!   which are needed to find an address in the first place;
+//! - if it is not IP;
+//! - if it has a VLAN tag and no router sends queries in that VLAN, since hosts soon stop reporting
+//!   then;
+//! - until a switch that just started has had time to hear the reports.
+//!
+//! If no router queries the untagged network, each switch queries its own hosts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -13,51 +19,51 @@ use crate::forwarding::Place;
 use crate::mac::MacAddress;
 use crate::membership::{Heard, Said};
 
-/// How often hosts are asked (RFC 3376 section 8.2).
+/// How often hosts are queried (RFC 3376 section 8.2).
 pub const QUERY_EVERY: Duration = Duration::from_secs(125);
-/// Who did not say again that it wants a group in this time no longer wants it: two questions and
-/// the time for an answer (RFC 3376 section 8.4).
+/// A membership ends if it is not reported again in this time: two queries and the time for an
+/// answer (RFC 3376 section 8.4).
 pub const MEMBER_FOR: Duration = Duration::from_secs(260);
-/// A router that was silent for so long is gone (RFC 3376 section 8.5).
+/// A router that was silent for this long is gone (RFC 3376 section 8.5).
 pub const ROUTER_FOR: Duration = Duration::from_secs(255);
-/// Time for others behind the same node to say that they want a group that one of them leaves (RFC
-/// 3376 section 8.8 and 8.9).
+/// When one host leaves a group, the other hosts behind the same node have this long to report that
+/// they still want it (RFC 3376 sections 8.8 and 8.9).
 pub const LEAVE_AFTER: Duration = Duration::from_secs(2);
-/// So long a switch that has just begun has to hear of who wants what: hosts answer within 10 s
-/// (RFC 3376 section 8.3).
+/// How long a switch that just started floods while it learns the memberships: hosts answer within
+/// 10 s (RFC 3376 section 8.3).
 pub const LEARN_FOR: Duration = Duration::from_secs(12);
-/// Groups that are kept for one node; more of its groups go everywhere.
+/// Memberships kept for one node at most. A node that reports more gets all groups.
 pub const GROUPS_OF_NODE_MAX: u32 = 1_024;
 
-/// Where a frame to a group goes.
+/// The receivers of a frame to a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Audience {
-    /// To everybody.
+    /// All nodes.
     All,
-    /// To these alone.
+    /// These places only.
     Some(BTreeSet<Place>),
 }
 
-/// The table of one node.
+/// The group table of one node.
 #[derive(Debug)]
 pub struct Groups {
-    /// Until then nothing is kept from anybody.
+    /// Frames to groups are flooded until then.
     learns_until: Duration,
-    /// When the hosts behind the own device are to be asked.
+    /// When to query the hosts behind this node's device next.
     asks_at: Duration,
-    /// Until when each wants it.
+    /// For each VLAN and group, the places that want it, each with the end of its membership.
     members: HashMap<(u16, MacAddress), HashMap<Place, Duration>>,
     counts: HashMap<Place, u32>,
-    /// Wanted more groups than are kept: all go there.
+    /// Places that reported more groups than are kept, and until when. They get all groups.
     greedy: HashMap<Place, Duration>,
-    /// Until when each is there, per VLAN.
+    /// The places of routers for each VLAN, and until when each is taken for present.
     routers: HashMap<(u16, Place), Duration>,
-    /// Until when a router asks, per VLAN.
+    /// The VLANs in which a router sends queries, and until when that is assumed.
     asked: HashMap<u16, Duration>,
 }
 
 impl Groups {
-    /// An empty table, which has to learn first.
+    /// An empty table, which floods until [`LEARN_FOR`] has passed.
     #[must_use]
     pub fn new(now: Duration) -> Self {
         Self {
@@ -71,12 +77,12 @@ impl Groups {
         }
     }
 
-    /// Nothing is kept from anybody until then.
+    /// Floods frames to groups until `end`.
     pub const fn learn_until(&mut self, end: Duration) {
         self.learns_until = end;
     }
 
-    /// `place` said `heard` in `vlan`.
+    /// Records the statements of a frame from `place` in `vlan`.
     pub fn heard(&mut self, place: Place, vlan: u16, heard: &Heard, now: Duration) {
         for said in &heard.said {
             match *said {
@@ -119,7 +125,7 @@ impl Groups {
         }
     }
 
-    /// Who gets a frame to `group`, the sender's own place among them if it wants it.
+    /// The receivers of a frame to `group`, with the sender's own place if that wants the group.
     #[must_use]
     pub fn audience(&self, group: MacAddress, vlan: u16, now: Duration) -> Audience {
         let is_asked = vlan == 0 || self.asked.get(&vlan).is_some_and(|until| *until >= now);
@@ -127,29 +133,29 @@ impl Groups {
             return Audience::All;
         }
         let wants = self.members.get(&(vlan, group)).into_iter().flatten();
-        let routers = self.routers.iter().filter(|((where_, _), _)| *where_ == vlan);
+        let routers = self.routers.iter().filter(|((of, _), _)| *of == vlan);
         let places = wants
             .chain(&self.greedy)
             .map(|(place, until)| (*place, *until))
             .chain(routers.map(|((_, place), until)| (*place, *until)));
-        let there = places.filter(|(_, until)| *until >= now).map(|(place, _)| place);
-        Audience::Some(there.collect())
+        let current = places.filter(|(_, until)| *until >= now).map(|(place, _)| place);
+        Audience::Some(current.collect())
     }
 
-    /// Who gets a report: routers alone, or everybody when none is known.
+    /// The receivers of a report: the routers, or all nodes if no router is known.
     #[must_use]
     pub fn routers(&self, vlan: u16, now: Duration) -> Audience {
-        let there: BTreeSet<Place> = self
+        let current: BTreeSet<Place> = self
             .routers
             .iter()
-            .filter(|((where_, _), until)| *where_ == vlan && **until >= now)
+            .filter(|((of, _), until)| *of == vlan && **until >= now)
             .map(|((_, place), _)| *place)
             .collect();
-        if there.is_empty() { Audience::All } else { Audience::Some(there) }
+        if current.is_empty() { Audience::All } else { Audience::Some(current) }
     }
 
-    /// True when the hosts behind the own device are to be asked now; they are then, and not again
-    /// for a while.
+    /// True when the hosts behind this node's device must be queried now. The caller then queries
+    /// them; the next query is due after [`QUERY_EVERY`].
     pub fn asks(&mut self, now: Duration) -> bool {
         if now < self.asks_at || self.asked.get(&0).is_some_and(|until| *until >= now) {
             return false;
@@ -158,13 +164,13 @@ impl Groups {
         true
     }
 
-    /// When [`Groups::asks`] may be true next.
+    /// The earliest moment at which [`Groups::asks`] may be true next.
     #[must_use]
     pub fn asks_at(&self) -> Duration {
         self.asked.get(&0).map_or(self.asks_at, |until| self.asks_at.max(*until))
     }
 
-    /// A node came that knows nothing of what is wanted here: hosts are to say it again.
+    /// A node appeared that knows no memberships: the hosts are queried so that they report again.
     pub fn appeared(&mut self, now: Duration) {
         self.asks_at = now;
         self.asked.remove(&0);
@@ -178,13 +184,14 @@ impl Groups {
         all.any(|(wants, until)| *wants == place && *until >= now)
     }
 
-    /// Forgets what is over. To be called now and then; lookups pass it over in any case.
+    /// Removes what has expired. Call it now and then to free memory; lookups ignore it in any
+    /// case.
     pub fn age(&mut self, now: Duration) {
         self.retain(|_, until| until >= now);
         self.asked.retain(|_, until| *until >= now);
     }
 
-    /// A node is gone, with all that was behind it.
+    /// Removes all entries of a node that went away.
     pub fn lost(&mut self, gone: Place) {
         self.retain(|place, _| place != gone);
     }
@@ -206,7 +213,7 @@ impl Groups {
         self.routers.retain(|(_, place), until| keep(*place, *until));
     }
 
-    /// Every group with its VLAN and who wants it, in order.
+    /// Every group with its VLAN and the places that want it, in order.
     #[must_use]
     pub fn list(&self, now: Duration) -> Vec<(MacAddress, u16, BTreeSet<Place>)> {
         let wanted = |members: &HashMap<Place, Duration>| {
@@ -221,8 +228,9 @@ impl Groups {
     }
 }
 
-/// Hosts report that they want it: the groups of IPv4 beyond the own link, and of IPv6 but for all
-/// nodes and solicited nodes (RFC 4541 sections 2.1.2 and 3).
+/// Whether hosts report memberships of this group. They do for the IPv4 groups that are not
+/// link-local, and for the IPv6 groups other than all-nodes and solicited-node (RFC 4541 sections
+/// 2.1.2 and 3).
 const fn is_reported(group: MacAddress) -> bool {
     match group.0 {
         [1, 0, 0x5e, 0, 0, _] | [0x33, 0x33, 0xff, ..] | [0x33, 0x33, 0, 0, 0, _] => false,
@@ -246,7 +254,7 @@ mod tests {
         Heard { said: vec![said], for_routers: false }
     }
 
-    /// One that has learned, with a router.
+    /// A table that has learned, with a router at [`TWO`].
     fn asked() -> Groups {
         let mut groups = Groups::new(START - LEARN_FOR);
         groups.heard(TWO, 0, &says(Said::Query), START);
@@ -258,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn all_goes_everywhere_until_it_is_learned_who_wants_what() {
+    fn groups_are_flooded_until_memberships_are_learned() {
         let mut groups = Groups::new(START);
         groups.heard(ONE, 0, &says(Said::Join(GROUP)), START);
         groups.heard(ONE, 5, &says(Said::Join(GROUP)), START);
@@ -266,7 +274,11 @@ mod tests {
         assert_eq!(groups.audience(GROUP, 0, soon), Audience::All);
         let learned = START + LEARN_FOR;
         assert_eq!(groups.audience(GROUP, 0, learned), only(&[ONE]));
-        assert_eq!(groups.audience(GROUP, 5, learned), Audience::All, "nobody asks there");
+        assert_eq!(
+            groups.audience(GROUP, 5, learned),
+            Audience::All,
+            "no router queries that VLAN"
+        );
         groups.heard(TWO, 5, &says(Said::Query), learned);
         assert_eq!(groups.audience(GROUP, 5, learned), only(&[ONE, TWO]));
         let longer = learned + LEARN_FOR;
@@ -274,11 +286,11 @@ mod tests {
         assert_eq!(groups.audience(GROUP, 0, learned), Audience::All);
         assert_eq!(groups.audience(GROUP, 0, longer), only(&[ONE]));
         let late = learned + ROUTER_FOR + Duration::from_nanos(1);
-        assert_eq!(groups.audience(GROUP, 5, late), Audience::All, "nor any more");
+        assert_eq!(groups.audience(GROUP, 5, late), Audience::All, "the router is gone");
     }
 
     #[test]
-    fn hosts_are_asked_unless_a_router_does() {
+    fn hosts_are_queried_unless_a_router_queries() {
         let mut groups = Groups::new(START);
         assert!(groups.asks(START));
         assert!(!groups.asks(START));
@@ -290,11 +302,11 @@ mod tests {
         let later = START + QUERY_EVERY * 5;
         groups.heard(ONE, 0, &says(Said::Query), later);
         groups.appeared(later);
-        assert!(groups.asks(later), "for a node that knows nothing");
+        assert!(groups.asks(later), "for the node that appeared");
     }
 
     #[test]
-    fn members_join_leave_and_grow_old() {
+    fn memberships_start_end_and_expire() {
         let mut groups = asked();
         assert_eq!(groups.audience(GROUP, 0, START), only(&[TWO]), "routers get all");
         groups.heard(Place::Here, 0, &says(Said::Join(GROUP)), START);
@@ -316,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_host_reports_goes_everywhere() {
+    fn groups_that_no_host_reports_are_flooded() {
         let groups = asked();
         for group in [
             MacAddress::BROADCAST,
@@ -342,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_wants_too_much_gets_all_and_fills_its_own_part_alone() {
+    fn a_node_with_too_many_memberships_gets_all_groups_and_fills_its_own_share() {
         let mut groups = asked();
         let group = |number: u32| {
             let [_, b, c, d] = number.to_be_bytes();

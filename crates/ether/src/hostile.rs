@@ -1,5 +1,5 @@
-//! A node that says anything, and a device that gives anything: the entry of the fuzz target, which
-//! tests run, too.
+//! The entry point of the fuzz target, which tests call, too: a node that sends arbitrary messages,
+//! and a device that hands over arbitrary packets.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl<E: Endpoint> Scene<E> {
         };
         let (victim, friend, mut hostile) = (port(VICTIM), port(FRIEND), open(HOSTILE));
         let address = EndpointAddress::new(NodeId::LOCAL, Vpid(VICTIM));
-        let at_victim = hostile.connect(address).expect("it is there");
+        let at_victim = hostile.connect(address).expect("the target is open");
         let length = u64::from(SLOTS) * u64::from(SLOT_BYTES);
         let region = hostile.register(length).expect("memory");
         let key = hostile.grant(&region, Access::READ).expect("a grant");
@@ -64,7 +64,7 @@ impl<E: Endpoint> Scene<E> {
     fn say(&mut self, tag: u8, to_all: bool, bytes: &[u8]) {
         let header = MessageHeader::tag(tag);
         let bytes = &bytes[..bytes.len().min(MESSAGE_BYTES)];
-        // Where there is no room nothing is said.
+        // If there is no room, the message is dropped.
         let _ = if to_all {
             self.hostile.send_multicast(Group::BROADCAST, header, &[bytes]).map(drop)
         } else {
@@ -72,15 +72,15 @@ impl<E: Endpoint> Scene<E> {
         };
     }
 
-    /// Polls until nothing happens; returns what came at the victim's device.
+    /// Polls until nothing happens. Returns the packets that the victim's device got.
     fn settle(&mut self) -> Vec<Vec<u8>> {
-        let mut came = Vec::new();
+        let mut delivered = Vec::new();
         for _ in 0..8 {
             let now = self.now;
             self.friend.poll(64, now, &mut |_| {});
-            self.victim.poll(64, now, &mut |packet| came.push(checked(&packet)));
+            self.victim.poll(64, now, &mut |packet| delivered.push(checked(&packet)));
         }
-        came
+        delivered
     }
 
     fn step(&mut self, action: u8, bytes: &[u8]) {
@@ -102,7 +102,7 @@ impl<E: Endpoint> Scene<E> {
                 let advert = Advert { number: U32::new(number(0)), length: U32::new(length) };
                 self.say(tag::ADVERT, to_all, advert.as_bytes());
             }
-            // A device is as little to be believed as a node: whatever is in it sends frames.
+            // A device is trusted as little as a node: any program behind it may send frames.
             3 => self.victim.depart(bytes, self.now),
             4 => {
                 self.now += Duration::from_secs(u64::from(number(0)));
@@ -121,8 +121,8 @@ impl<E: Endpoint> Scene<E> {
     }
 }
 
-/// A packet that a device gets has headers that agree with it, and no node's own address but that
-/// of a node.
+/// Asserts that a packet for a device is well-formed and that its offload header fits its frame.
+/// Returns its bytes.
 fn checked<W: Window>(packet: &Delivery<'_, W>) -> Vec<u8> {
     let bytes = packet.to_vec();
     let (offload, frame) = split(&bytes).expect("a frame");
@@ -131,11 +131,12 @@ fn checked<W: Window>(packet: &Delivery<'_, W>) -> Vec<u8> {
     bytes
 }
 
-/// Runs a script of what a hostile node says and a device gives, and checks that the victim still
-/// gets what a friend sends. A step is an action, a number of bytes, and these.
+/// Runs a script of actions by a hostile node and a hostile device. Checks that the victim still
+/// receives what a friendly node sends. Each step of the script is an action, a length, and that
+/// many bytes.
 ///
 /// # Panics
-/// When the victim panics, delivers nonsense or is lost: that is the finding.
+/// When the victim panics, delivers a malformed packet or stops receiving: that is the finding.
 pub fn fuzz_port<T: Transport>(transport: &T, script: &[u8]) {
     let mut scene = Scene::new(transport);
     let mut rest = script;

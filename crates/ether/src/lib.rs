@@ -1,26 +1,26 @@
 //! Layer 3: Ethernet over the fabric without I/O.
 //!
-//! - [`mac`]: addresses, and the layout that carries the number of a node.
-//! - [`frame`]: what a frame says of itself, checked before anybody believes it.
-//! - [`offload`]: the header in front of each frame, which lets a super-packet cross whole.
-//! - [`forwarding`]: behind which node an address lives: learning, ageing, moves, forgeries.
-//! - [`membership`]: what hosts and routers say about IP multicast groups (IGMP, MLD).
-//! - [`groups`]: who wants which group.
-//! - [`switch`]: which way a frame goes.
-//! - [`query`]: the questions that a switch asks its hosts.
+//! - [`mac`]: MAC addresses, and those that contain a node's number.
+//! - [`frame`]: the headers of a frame, parsed and checked.
+//! - [`offload`]: the header in front of each frame, with which a super-packet crosses whole.
+//! - [`forwarding`]: the forwarding table: learning, ageing, moves, forgeries.
+//! - [`membership`]: reports and queries of IP multicast groups (IGMP, MLD), read from frames.
+//! - [`groups`]: which nodes want which group.
+//! - [`switch`]: where a frame goes.
+//! - [`query`]: the membership queries that a switch sends to its hosts.
 //! - [`reach`]: which nodes a port reaches.
-//! - [`segment`]: where the ports of a network are, one for each queue.
-//! - [`message`]: what ports say to each other.
-//! - [`assembly`], [`ring`]: packets in pieces, and packets in rings.
-//! - [`packet`]: packets between rings and the device, which the kernel copies alone.
-//! - [`pace`]: how fast a device may hand packets over whose queue cannot be stopped.
-//! - [`throttle`]: how long a loop leaves queues alone that it has emptied.
-//! - [`hostile`]: a node that says anything, for fuzzing.
-//! - [`port`]: all of it at an endpoint.
+//! - [`segment`]: the fabric addresses of a network's ports, one for each queue.
+//! - [`message`]: the messages between ports.
+//! - [`assembly`], [`ring`]: packets in fragments, and packets in rings.
+//! - [`packet`]: packets that the kernel copies directly between a ring and the device.
+//! - [`pace`]: the rate limit for a device whose queue cannot be stopped.
+//! - [`throttle`]: how long a loop pauses after it has emptied its queues.
+//! - [`hostile`]: a node that sends arbitrary messages, for fuzzing.
+//! - [`port`]: all of this at one endpoint.
 //!
 //! Sources: 003 section 5.4 (EXT-Eth), 000 section 3 (Ptlnet), 004 section 2 (forwarding table).
-//! May depend on `weft-fabric` alone; knows no device, thread, clock or memory of others. Moments
-//! are durations since any one start, the same for all calls.
+//! May depend on `weft-fabric` only. Uses no device, thread, clock or foreign memory. A moment is a
+//! duration since a fixed start, which is the same for all calls.
 #![forbid(unsafe_code)]
 
 mod arrival;

@@ -1,4 +1,4 @@
-//! MAC addresses, and the layout that carries the number of a node.
+//! MAC addresses, and the layout of those that contain a node's number.
 
 use std::fmt;
 
@@ -9,13 +9,12 @@ use weft_fabric::NodeId;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// Everybody.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
     /// The first four octets of a node's own address, locally administered (003 figure 5.13).
     const OF_NODES: [u8; 4] = [0x2e, 0x87, 0x04, 0x07];
 
-    /// The address of a node's own device: its number is in the last two octets (003 section
-    /// 5.4.4).
+    /// The own address of `node`: the last two octets are its number (003 section 5.4.4).
     #[must_use]
     pub const fn of_node(node: NodeId) -> Self {
         let [a, b, c, d] = Self::OF_NODES;
@@ -31,7 +30,7 @@ impl MacAddress {
         ([a, b, c, d] == Self::OF_NODES && node <= NodeId::MAX).then_some(node)
     }
 
-    /// True for addresses of several: multicast and broadcast.
+    /// True for multicast addresses and the broadcast address.
     #[must_use]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0

@@ -1,34 +1,36 @@
-//! What hosts and routers say about IP multicast groups: IGMP (RFC 1112, 2236, 3376), MLD (RFC
-//! 2710, 3810) and PIM (RFC 7761), read out of frames as RFC 4541 advises.
+//! Reports and queries of IP multicast groups, read from frames as RFC 4541 advises: IGMP (RFC
+//! 1112, 2236, 3376), MLD (RFC 2710, 3810) and PIM (RFC 7761).
 //!
-//! Groups are told apart by their Ethernet addresses, since that is all that a frame shows: 32
-//! groups of IPv4 share one. Sources are not looked at: who wants a group from some sources gets it
-//! from all. What is cut off, of an unknown version or wrong by its checksum teaches nothing.
+//! A group is identified by its Ethernet address, since a data frame shows no more: 32 groups of
+//! IPv4 share one address. Source filters are ignored: a host that wants a group from some sources
+//! gets it from all. A packet that is cut off, has an unknown version or a wrong checksum is
+//! ignored.
 
 use crate::checksum::Sum;
 use crate::frame::{Frame, ether_type};
 use crate::mac::MacAddress;
 
-/// One thing that was said.
+/// One statement about a group or a router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Said {
-    /// Somebody there wants the group.
+    /// A host behind the sender's node wants the group.
     Join(MacAddress),
-    /// Somebody there no longer wants it; others may.
+    /// A host behind the sender's node no longer wants the group. Other hosts there may.
     Leave(MacAddress),
-    /// A router is there that asks; who it is decides which of several asks on.
+    /// A router there sends queries. Which router it is decides only which of several goes on
+    /// sending queries.
     Query,
     /// A router is there.
     Router,
 }
 
-/// What a frame is beside its address.
+/// The statements of one frame.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Heard {
-    /// What it says about groups, in order.
+    /// The statements, in order.
     pub said: Vec<Said>,
-    /// A report: for routers alone, since hosts that hear of another's membership are silent about
-    /// their own (RFC 4541 section 2.1.1).
+    /// The frame is a report, which only routers may get: a host that hears the report of another
+    /// host suppresses its own (RFC 4541 section 2.1.1).
     pub for_routers: bool,
 }
 
@@ -38,10 +40,10 @@ const PIM: u8 = 103;
 const HOP_BY_HOP: u8 = 0;
 const PIM_VERSION_AND_HELLO: u8 = 0x20;
 
-/// Records of one report that are looked at: as many as a frame of 9,000 bytes holds.
+/// Records of one report that are read: as many as a frame of 9,000 bytes holds.
 const RECORDS_MAX: u16 = 1_124;
 
-/// What `frame` says about groups; nothing for almost all frames.
+/// Reads the statements about groups in `frame`. Almost every frame has none.
 #[must_use]
 pub fn heard(frame: &Frame<'_>) -> Heard {
     if !frame.destination().is_group() {
@@ -59,7 +61,7 @@ fn of_v4(packet: &[u8]) -> Option<Heard> {
     let header_bytes = usize::from(packet.first()? & 0x0f) * 4;
     let is_v4 = packet[0] >> 4 == 4 && header_bytes >= 20;
     let length = usize::from(number(packet, 2)?);
-    // The rest of a frame of 60 bytes is padding. Fragments say nothing here.
+    // Bytes behind the packet's length are padding. Fragments are ignored.
     let body = packet.get(header_bytes..length)?;
     if !is_v4 || number(packet, 6)? & 0x3fff != 0 {
         return None;
@@ -136,8 +138,8 @@ fn report(said: Option<Said>) -> Heard {
     Heard { said: said.into_iter().collect(), for_routers: true }
 }
 
-/// The records of a report of IGMPv3 or MLDv2, with addresses of `width` bytes. One that is cut off
-/// ends the list.
+/// Reads the records of a report of IGMPv3 or MLDv2, whose addresses have `width` bytes. A record
+/// that is cut off ends the list.
 fn records(body: &[u8], width: usize, group: fn(&[u8]) -> Option<MacAddress>) -> Option<Heard> {
     let count = number(body, 6)?.min(RECORDS_MAX);
     let mut heard = report(None);
@@ -149,7 +151,8 @@ fn records(body: &[u8], width: usize, group: fn(&[u8]) -> Option<MacAddress>) ->
         let Some(next) = rest.get(4 + width + sources * width + auxiliary..) else { break };
         rest = next;
         let Some(address) = group(&head[4..]) else { continue };
-        // Includes and excludes some sources, changes to either, allows more, blocks some.
+        // 1 and 2: the group's filter includes or excludes the sources. 3 and 4: it changes to
+        // that. 5 and 6: it adds or blocks sources. An include filter without sources is a leave.
         match (head[0], sources) {
             (1 | 3, 0) => heard.said.push(Said::Leave(address)),
             (1..=5, _) => heard.said.push(Said::Join(address)),
@@ -186,7 +189,7 @@ mod tests {
     const V4_GROUP: [u8; 4] = [239, 0x81, 2, 3];
     const V6_GROUP: [u8; 16] = [0xff, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
 
-    /// Sets the checksum at `at` of `body`, whose sum begins with `sum`.
+    /// Sets the checksum at `at` of `body`. `sum` is the sum of the pseudo-header.
     fn checked(mut body: Vec<u8>, at: usize, sum: Sum) -> Vec<u8> {
         let right = (0..=u16::MAX).find(|checksum| {
             body[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
@@ -203,7 +206,7 @@ mod tests {
 
     /// A packet of IPv4 with a router alert, padded as on a wire.
     fn v4(protocol: u8, body: &[u8]) -> Vec<u8> {
-        let length = u8::try_from(24 + body.len()).expect("it is short");
+        let length = u8::try_from(24 + body.len()).expect("a short packet");
         let header = [0x46, 0, 0, length, 0, 0, 0, 0, 1, protocol, 0, 0, 10, 0, 0, 9];
         let addresses = [224, 0, 0, 22, 148, 4, 0, 0];
         frame(ether_type::IPV4, &[&header[..], &addresses, body, &[0xee; 9]].concat())
@@ -215,7 +218,7 @@ mod tests {
 
     /// A packet of IPv6 with a router alert in front.
     fn mld_frame(body: Vec<u8>) -> Vec<u8> {
-        let length = u8::try_from(8 + body.len()).expect("it is short");
+        let length = u8::try_from(8 + body.len()).expect("a short packet");
         let addresses = [7; 32];
         let pseudo = Sum::default().add(&addresses).number(body.len(), ICMP_V6);
         let body = checked(body, 2, pseudo);
@@ -226,7 +229,7 @@ mod tests {
     }
 
     fn of(bytes: &[u8]) -> Heard {
-        heard(&Frame::new(bytes).expect("it is whole"))
+        heard(&Frame::new(bytes).expect("the input is complete"))
     }
 
     fn says(said: &[Said], for_routers: bool) -> Heard {
@@ -250,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn records_say_who_wants_what() {
+    fn records_become_joins_and_leaves() {
         let record = |kind: u8, sources: u8| {
             let sources_of = vec![9; usize::from(sources) * 4];
             [&[kind, 0, 0, sources][..], &V4_GROUP, &sources_of].concat()
@@ -278,11 +281,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_teaches_nothing() {
+    fn malformed_reports_are_ignored() {
         let body = [&[0x16, 0, 0, 0][..], &V4_GROUP].concat();
         let good = igmp_frame(body);
         assert_ne!(of(&good), Heard::default());
-        // Version, length of the header, length of the packet, fragment, checksum, the group.
+        // The version, header length, packet length, fragment flags, fragment offset, and group.
         for (at, value) in [(14, 0x56), (14, 0x4f), (17, 200), (20, 0x20), (21, 1), (40, 9)] {
             let mut bad = good.clone();
             bad[at] = value;
@@ -300,13 +303,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_packet_is_looked_at(v6: bool, packet in prop::collection::vec(any::<u8>(), 0..120)) {
+        fn any_packet_is_parsed(v6: bool, packet in prop::collection::vec(any::<u8>(), 0..120)) {
             let number = if v6 { ether_type::IPV6 } else { ether_type::IPV4 };
             let _ = of(&frame(number, &packet));
         }
 
         #[test]
-        fn any_report_is_looked_at(count: u16, rest in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn any_report_is_parsed(count: u16, rest in prop::collection::vec(any::<u8>(), 0..60)) {
             let head = [0x22, 0, 0, 0, 0, 0];
             let body = [&head[..], &count.to_be_bytes(), &rest].concat();
             prop_assert!(of(&igmp_frame(body)).for_routers);

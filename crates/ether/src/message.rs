@@ -1,7 +1,7 @@
-//! What ports say to each other in mailbox messages, little endian.
+//! The messages between ports, little endian.
 //!
-//! A message has a tag and up to 120 bytes (003 section 5.4.1.2: a frame of the eager protocol is
-//! split into as many). Everything that comes is checked: who sends it may be hostile.
+//! A message has a tag and up to 120 bytes (003 section 5.4.1.2: the eager protocol splits a packet
+//! into messages of that size). Every message is checked on receipt: its sender may be hostile.
 
 use thiserror::Error;
 use weft_fabric::NodeId;
@@ -10,30 +10,32 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::segment::Seat;
 
-/// The version of what is said here; ports of different ones do not talk.
+/// The version of this protocol. Ports of different versions do not talk.
 pub const VERSION: u16 = 2;
-/// Begins every greeting.
+/// The first bytes of every greeting.
 const MAGIC: [u8; 4] = *b"wEth";
 
 /// Tags of messages.
 pub mod tag {
-    /// A port is there: [`super::Hello`].
+    /// A greeting: [`super::Hello`].
     pub const HELLO: u8 = 1;
-    /// The beginning of a packet: its length as 32 bits, then its bytes.
+    /// The first fragment of a packet: the packet's length as 32 bits, then bytes.
     pub const FIRST: u8 = 2;
-    /// What follows of it.
+    /// A further fragment.
     pub const MORE: u8 = 3;
-    /// Memory in which packets for the receiver of this message are going to lie: [`super::Ring`].
+    /// The sender's ring, in which packets for the receiver of this message will lie:
+    /// [`super::Ring`].
     pub const RING: u8 = 4;
-    /// One lies there: [`super::Advert`].
+    /// A packet lies in the ring: [`super::Advert`].
     pub const ADVERT: u8 = 5;
 }
 
-/// Class of the notification that says how many packets were taken out of a ring in all: the read
+/// Class of the notification with the number of packets taken out of a ring in all: the read
 /// counter of 004 section 2.1.
 pub const CLASS_TAKEN: u8 = 1;
 
-/// "Here I am", to everybody; who hears it from somebody new says it to that one.
+/// A greeting, sent to all ports at the start. A port answers the greeting of a new peer with its
+/// own.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -46,109 +48,109 @@ pub struct Hello {
     queues: u8,
 }
 
-/// Where packets lie that are too long for messages.
+/// The description of a ring, which carries packets too long for messages.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Ring {
-    /// Names the region; whoever gets this may read it.
+    /// The key of the ring's memory region. The receiver of this message may read the region.
     pub key: U64,
-    /// Places in it.
+    /// Slots of the ring.
     pub slots: U32,
-    /// Bytes of each.
+    /// Bytes of each slot.
     pub slot_bytes: U32,
 }
 
-/// The next place of the ring has a packet.
+/// The next slot of the ring holds a packet.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Advert {
-    /// How many were put there before it, modulo 2^32.
+    /// The number of packets put into the ring before this one, modulo 2^32.
     pub number: U32,
-    /// Its bytes.
+    /// Bytes of the packet.
     pub length: U32,
 }
 
-/// Why a message is not believed.
+/// Why a message is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum MessageError {
-    /// No port says that.
-    #[error("a message with tag {0}, which no port sends")]
+    /// No port sends this tag.
+    #[error("a message with the unknown tag {0}")]
     Tag(u8),
-    /// It is too short or too long for what it says it is.
+    /// The message is too short or too long for its tag.
     #[error("a message with tag {tag} of {bytes} bytes")]
     Length {
-        /// Its tag.
+        /// The message's tag.
         tag: u8,
-        /// Its bytes.
+        /// The message's bytes.
         bytes: usize,
     },
-    /// A greeting in another language.
-    #[error("a greeting that is not that of a port of weft")]
+    /// The greeting does not begin with the right bytes.
+    #[error("a greeting that is not one of a weft port")]
     Magic,
-    /// The other port speaks another version.
-    #[error("a port with version {0} of the protocol; this one has {VERSION}: update the older")]
+    /// The other port has another version of the protocol.
+    #[error("a greeting with protocol version {0}; this node has {VERSION}: update the older")]
     Version(u16),
-    /// A node says that it is another.
-    #[error("a port that says it is node {0}, which it is not")]
+    /// The node or queue in the greeting does not fit the sender's address.
+    #[error("a greeting as node {0}, which does not fit its address")]
     Node(u16),
-    /// Its device has more queues, or fewer.
+    /// The sender's device has another number of queues than this one.
     #[error(
-        "a greeting of a device with {0} queues, where this one has {1}: all in a network need as \
-         many, set ether.queues"
+        "a greeting of a device with {0} queues, where this one has {1}: all devices of a \
+         network need the same number, set ether.queues"
     )]
     Queues(u8, u8),
-    /// It comes from where no port can be.
-    #[error("a message, but is no port of this network")]
+    /// The sender's address is not that of a port of this network.
+    #[error("a message from an address that is not a port of this network")]
     NoPort,
-    /// A packet longer than any, or shorter than its headers.
-    #[error("a packet of {0} bytes")]
+    /// The packet is longer than any packet, or shorter than its headers.
+    #[error("a packet of {0} bytes, a length that no packet has")]
     Packet(u32),
-    /// A fragment that no packet waits for.
-    #[error("a fragment that continues no packet, or too much of one")]
+    /// A fragment continues no packet, or is longer than the rest of its packet.
+    #[error("a fragment that continues no packet or is too long for its packet")]
     Stray,
-    /// A ring that no port would make.
-    #[error("a ring of {slots} places with {slot_bytes} bytes each")]
+    /// No port makes such a ring, or its memory is not accessible.
+    #[error("an unusable ring of {slots} slots with {slot_bytes} bytes each")]
     Ring {
-        /// Places in it.
+        /// Slots of the ring.
         slots: u32,
-        /// Bytes of each.
+        /// Bytes of each slot.
         slot_bytes: u32,
     },
-    /// A packet is where none can be.
-    #[error("a packet of {length} bytes as number {number} of a ring, where {due} is due")]
+    /// The advertised packet is not the next one, does not fit its slot, or there is no ring.
+    #[error("an advert of packet {number} with {length} bytes in its ring, where {due} comes next")]
     Advert {
-        /// Its number.
+        /// The packet's number.
         number: u32,
-        /// The next number.
+        /// The number expected next.
         due: u32,
-        /// Its bytes.
+        /// The packet's bytes.
         length: u32,
     },
-    /// A packet lies where it cannot be read.
-    #[error("a packet that is out of reach")]
+    /// The memory of the ring cannot be read: its owner is gone or took it back.
+    #[error("an advert of a packet whose memory can no longer be read")]
     Gone,
-    /// More packets were taken than put.
-    #[error("{taken} packets taken out of a ring that had {written}")]
+    /// The peer says it took more packets than were put, or fewer than before.
+    #[error("a count of {taken} packets taken from a ring into which {written} were put")]
     Taken {
-        /// What the peer says.
+        /// The peer's number.
         taken: u64,
-        /// What there were.
+        /// The number of packets put.
         written: u64,
     },
 }
 
-/// A message, checked as far as it can be by itself.
+/// A parsed message. Only checks that need no other state were made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
-    /// See [`Hello`]: the port that it names, and how many queues its device has.
+    /// A [`Hello`]: the sender's node and queue, and the number of queues of its device.
     Hello(Seat, u8),
-    /// A packet of so many bytes begins.
+    /// The first fragment of a packet of so many bytes.
     First(u32, &'a [u8]),
-    /// It goes on.
+    /// A further fragment.
     More(&'a [u8]),
     /// See [`Ring`].
     Ring(Ring),
@@ -157,7 +159,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
     /// [`MessageError`].
@@ -189,7 +191,7 @@ impl<'a> Message<'a> {
 }
 
 impl Hello {
-    /// That of the port of `seat`, one of `queues` of its device.
+    /// The greeting of the port at `seat`, whose device has `queues` queues.
     #[must_use]
     pub const fn new(seat: Seat, queues: u8) -> Self {
         let (version, node) = (U16::new(VERSION), U16::new(seat.node.0));
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn messages_are_parsed() {
         let seat = Seat { node: NodeId(0x102), queue: 3 };
         let hello = Hello::new(seat, 4);
         assert_eq!(hello.as_bytes(), [b'w', b'E', b't', b'h', 2, 0, 2, 1, 3, 4]);
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn malformed_messages_are_refused_with_the_reason() {
         let length = |tag, bytes| Err(MessageError::Length { tag, bytes });
         let hello = Hello::new(Seat { node: NodeId(1), queue: 0 }, 1);
         assert_eq!(Message::parse(tag::HELLO, &hello.as_bytes()[1..]), length(tag::HELLO, 9));

@@ -1,9 +1,9 @@
-//! The header in front of each frame: what the kernel left to the device to do.
+//! The header in front of each frame: the work that the kernel left to the device.
 //!
-//! A frame that comes from a TAP device may be a super-packet of 64 KB without checksums. It
-//! crosses the fabric as it is, whatever the MTU, with this header; the kernel at the other end, or
-//! the hardware of its gateway, does the rest if anybody needs it (000 section 3.8). The kernel
-//! writes and reads it as `struct virtio_net_hdr_v1` of the virtio specification (1.1, section
+//! A frame from a TAP device may be a super-packet of 64 KB without checksums. It crosses the
+//! fabric unchanged, whatever the MTU, together with this header. The receiving kernel, or the
+//! hardware of its gateway, segments it and makes the checksums if that is needed (000 section
+//! 3.8). The layout is the kernel's `struct virtio_net_hdr_v1` (virtio specification 1.1, section
 //! 5.1.6).
 
 use thiserror::Error;
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::frame::HEADER_BYTES;
 
-/// The header, little endian.
+/// The offload header, little endian.
 #[derive(
     Clone,
     Copy,
@@ -37,28 +37,31 @@ pub struct Offload {
     buffers: U16,
 }
 
-/// A checksum is to be made: from `checksum_start` on, stored `checksum_offset` behind that.
+/// A checksum is missing. It covers the bytes from `checksum_start` on, and its field is
+/// `checksum_offset` behind that.
 const NEEDS_CHECKSUM: u8 = 1;
-/// The checksum was found right.
+/// The checksum was verified.
 const DATA_VALID: u8 = 2;
 
 const KIND_NONE: u8 = 0;
-/// TCP over IPv4, fragments of UDP, TCP over IPv6, datagrams of UDP.
+/// In this order: TCP over IPv4, UDP to be fragmented, TCP over IPv6, UDP to be segmented.
 const KINDS: [u8; 4] = [1, 3, 4, 5];
-/// Added to the kinds of TCP: the connection knows of congestion marks.
+/// A flag on the TCP kinds: the connection uses ECN.
 const KIND_ECN: u8 = 0x80;
 
-/// Why a header is not handed to the kernel.
+/// Why an offload header must not reach the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum OffloadError {
-    /// Flags that no device sets.
-    #[error("flags {0:#04x} in the header of offloads")]
+    /// Unknown flags.
+    #[error("unknown flags {0:#04x} in the offload header")]
     Flags(u8),
-    /// A kind of super-packet that does not exist.
-    #[error("a super-packet of kind {0:#04x}")]
+    /// An unknown kind of super-packet.
+    #[error("a super-packet of the unknown kind {0:#04x}")]
     Kind(u8),
-    /// Segments of no bytes, or headers longer than the frame.
-    #[error("a super-packet of {frame} bytes with segments of {segment} and headers of {headers}")]
+    /// The segments have no bytes, or the headers are longer than the frame.
+    #[error(
+        "a super-packet of {frame} bytes with segments of {segment}, headers of {headers} bytes"
+    )]
     Segments {
         /// Bytes of the frame.
         frame: usize,
@@ -67,39 +70,39 @@ pub enum OffloadError {
         /// Bytes of the headers that each segment repeats.
         headers: u16,
     },
-    /// The checksum lies outside the frame, or in its header.
-    #[error("a checksum at {start} + {offset} in a frame of {frame} bytes")]
+    /// The checksum field lies outside the frame, or in the frame's header.
+    #[error("a checksum at {start} + {offset}, outside the payload of a frame of {frame} bytes")]
     Checksum {
         /// Bytes of the frame.
         frame: usize,
-        /// Where what it is about begins.
+        /// Offset in the frame of the first byte that the checksum covers.
         start: u16,
-        /// Where it is stored, from there.
+        /// Offset of the checksum field from `start`.
         offset: u16,
     },
 }
 
 impl Offload {
-    /// Bytes in front of each frame.
+    /// Bytes of the offload header.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// Splits what a device or a peer gave into header and frame; `None` when it is too short.
+    /// Splits a packet into offload header and frame. `None` if it is shorter than the header.
     #[must_use]
     pub fn split(bytes: &[u8]) -> Option<(Self, &[u8])> {
         Self::read_from_prefix(bytes).ok()
     }
 
-    /// True for a packet that is to be cut into segments where it leaves the fabric.
+    /// True for a packet that has to be segmented where it leaves the fabric.
     #[must_use]
     pub const fn is_super_packet(&self) -> bool {
         self.kind != KIND_NONE
     }
 
-    /// Checks the header that came from another node with a frame of `frame` bytes: the kernel
-    /// believes much of it.
+    /// Checks an offload header from another node for a frame of `frame` bytes. The kernel trusts
+    /// most of its fields.
     ///
     /// # Errors
-    /// [`OffloadError`] names what is wrong.
+    /// [`OffloadError`] names the invalid field.
     pub fn check(&self, frame: usize) -> Result<(), OffloadError> {
         if self.flags & !(NEEDS_CHECKSUM | DATA_VALID) != 0 {
             return Err(OffloadError::Flags(self.flags));
@@ -129,14 +132,15 @@ mod tests {
     use super::*;
 
     fn header(bytes: [u8; 12]) -> Offload {
-        Offload::split(&bytes).expect("it is whole").0
+        Offload::split(&bytes).expect("the input is complete").0
     }
 
     #[test]
-    fn it_is_the_kernels_header() {
-        // TCP over IPv4: checksum from byte 34 on, at 16 behind; segments of 1448, headers of 66.
-        let (offload, frame) =
-            Offload::split(&[1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0, 9]).expect("it is whole");
+    fn the_layout_is_the_kernels() {
+        // TCP over IPv4: checksum from byte 34 on, its field 16 behind; segments of 1448 bytes,
+        // headers of 66.
+        let (offload, frame) = Offload::split(&[1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0, 9])
+            .expect("the input is complete");
         assert_eq!((Offload::BYTES, frame), (12, &[9][..]));
         assert!(offload.is_super_packet());
         assert_eq!(offload.check(65_000), Ok(()));
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_should_not_believe_is_refused() {
+    fn headers_that_the_kernel_must_not_trust_are_refused() {
         assert_eq!(Offload::default().check(14), Ok(()));
         assert_eq!(
             header([4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).check(60),

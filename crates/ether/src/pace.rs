@@ -1,53 +1,54 @@
-//! How fast a device may hand packets over, when its queue cannot be stopped.
+//! The rate limit of a device whose queue cannot be stopped.
 //!
-//! The queue of a TAP device drops what it has no room for. TCP stops by itself when nobody
-//! acknowledges; a flood of datagrams does not. So a queueing discipline in front of the queue lets
-//! packets through at a rate that follows the one at which they are read: then they wait in the
-//! discipline, on the account of the socket that sent them, whose sender waits (000 section 3.5
-//! stops the queue instead, which TUN of Linux up to 6.18 cannot).
+//! A TAP device drops packets when its queue is full. TCP slows down by itself when
+//! acknowledgements stay out; a flood of datagrams does not. So a queueing discipline in front of
+//! the queue limits the rate, which follows the rate at which this process reads packets. Packets
+//! then wait in the discipline and are charged to the sending socket, so that the sender blocks
+//! (000 section 3.5 stops the queue instead, which TUN of Linux up to 6.18 cannot).
 
 use std::time::Duration;
 
 use crate::counters::Counters;
 
-/// Packets per second that no device reaches.
+/// Packets per second that no device reaches: no limit.
 pub const RATE_MAX: u32 = 1_000_000;
-/// What is left when nothing is read: the queue of 10,000 lasts for long.
+/// The least rate, while no packets are read. A queue of 10,000 packets lasts long at it.
 const RATE_MIN: u32 = 100;
-/// How often the rate may change: short against what fills the queue.
+/// How often the rate may change. Short against the time that fills the queue.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Of what is read while the queue is never empty; so it empties.
+/// The limit during a flood, as a share of the rate of reading. It is below one, so that the queue
+/// empties.
 const SHARE: (u64, u64) = (9, 10);
-/// What the rate grows by in every interval in which the queue was empty once.
+/// The growth of the rate in every interval in which the queue was empty once.
 const GROWTH: (u32, u32) = (3, 2);
-/// Of the packets read, how many others than TCP's make a flood: one of so many.
+/// A flood: at least one of so many packets read is not TCP.
 const OTHERS: u64 = 8;
 
-/// The rate of one device, whose queues share the discipline.
+/// The rate limit of one device, whose queues share the discipline.
 #[derive(Debug)]
 pub struct Pace {
     rate: u32,
     since: Duration,
-    /// What was read until then.
+    /// Packets read until `since`, and those of TCP.
     packets: u64,
     of_tcp: u64,
-    /// What was read last was a flood.
+    /// The packets read in the last interval that had any were a flood.
     is_flood: bool,
     queues: Vec<Queue>,
 }
 
-/// What is known of one queue.
+/// The state of one queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
     packets: u64,
     of_tcp: u64,
     was_empty: bool,
-    /// Its reader sleeps until there is something.
+    /// The queue's reader sleeps until a packet arrives.
     rests: bool,
 }
 
 impl Pace {
-    /// Without a limit, from `now` on, for a device with so many queues.
+    /// No limit, from `now` on, for a device with `queues` queues.
     #[must_use]
     pub fn new(queues: usize, now: Duration) -> Self {
         let queue = Queue { was_empty: true, ..Queue::default() };
@@ -55,7 +56,7 @@ impl Pace {
         Self { rate: RATE_MAX, since: now, packets: 0, of_tcp: 0, is_flood: false, queues }
     }
 
-    /// A queue was read: all that came of it so far, and whether it was found empty.
+    /// The queue was read: `counters` are its totals, `is_empty` says whether nothing was left.
     pub fn read(&mut self, queue: u8, counters: &Counters, is_empty: bool) {
         if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
             queue.packets = counters.packets_from_device;
@@ -65,14 +66,14 @@ impl Pace {
         }
     }
 
-    /// The reader of a queue that is empty sleeps.
+    /// The reader of a queue found it empty and goes to sleep.
     pub fn rests(&mut self, queue: u8) {
         if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
             queue.rests = true;
         }
     }
 
-    /// The rate that is due from now on, in packets per second, where it changes.
+    /// The rate limit from now on, in packets per second. `None` while no new one is due.
     pub fn due(&mut self, now: Duration) -> Option<u32> {
         let passed = now.saturating_sub(self.since);
         if passed < INTERVAL {
@@ -116,8 +117,8 @@ fn grown(mut rate: u32, passed: Duration) -> u32 {
 mod tests {
     use super::*;
 
-    /// A queue of 10,000 that a device fills, a program reads `drain` packets per second of, and
-    /// others than TCP send as fast as they may: how many were dropped in `milliseconds`.
+    /// A simulated queue of 10,000 packets. Senders fill it as fast as the limit permits, a program
+    /// reads `drain` packets per second, and `dropped` counts the packets that did not fit.
     struct Flood {
         pace: Pace,
         rate: u64,
@@ -159,13 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_held_to_what_is_read_and_nothing_is_dropped() {
+    fn a_flood_is_limited_to_the_rate_of_reading_and_nothing_is_dropped() {
         let mut flood = Flood::new();
         flood.go(10_000, 500_000, 200_000, false);
         assert_eq!(flood.dropped, 0);
         let read = flood.counters.packets_from_device;
         assert!(read > 1_800_000, "{read} of 2,000,000 were read in 10 s");
-        // The reader has half of its processor for a while, and then stands still.
+        // The reader gets half of its processor for a while, and then stops.
         flood.go(1_000, 500_000, 100_000, false);
         flood.go(3_000, 500_000, 0, false);
         assert_eq!(flood.dropped, 0);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_tcp_and_senders_that_are_slower_are_not_held() {
+    fn tcp_streams_and_slower_senders_are_not_limited() {
         let mut flood = Flood::new();
         flood.go(50, 300_000, 200_000, true);
         flood.go(30, 300_000, 0, true);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_queue_counts_and_one_at_rest_does_not() {
+    fn a_flood_on_one_queue_limits_the_device_although_another_is_idle() {
         let start = Duration::from_secs(1);
         let mut pace = Pace::new(2, start);
         let read = |packets| Counters { packets_from_device: packets, ..Counters::default() };

@@ -1,40 +1,41 @@
-//! Packets on their way in from the device and out to it, where they need not be copied.
+//! Packets on their way from and to the device, which the kernel copies directly where it can.
 //!
-//! A packet's first bytes are looked at in memory that nobody else writes; what follows may lie in
-//! a ring, which the kernel fills and empties itself.
+//! The first bytes of a packet are read in private memory, where nobody else writes. The rest may
+//! lie in a ring, which the kernel fills and empties itself.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use weft_fabric::{Region, Window};
 
-/// The first bytes of a packet: the headers that are looked at, and all of what goes in messages.
+/// First bytes of a packet that are always in private memory: all headers that are read, and every
+/// packet that goes in messages.
 pub(crate) const HEAD_BYTES: usize = 512;
 
-/// Where the next packet of the device goes.
+/// Where to read the next packet from the device into.
 #[derive(Debug)]
 pub enum Space<'a, R> {
-    /// Memory for the longest.
+    /// Into private memory, which is large enough for the longest packet.
     Bytes(&'a mut [u8]),
-    /// Its first bytes into memory, what follows into a place of a ring.
+    /// The first bytes into private memory, the rest into a slot of a ring.
     Ring {
         /// For the first bytes.
         head: &'a mut [u8],
-        /// The ring.
+        /// The ring's memory.
         region: &'a R,
-        /// Where in it what follows goes.
+        /// Offset in the ring of the rest.
         offset: u64,
-        /// The most that may follow.
+        /// Bytes available there.
         length: u64,
     },
 }
 
 impl<R: Region> Space<'_, R> {
-    /// Has the kernel read a packet from `device`, by `read` where it goes to memory alone. Returns
-    /// its length.
+    /// Reads a packet from `device` and returns its length. `read` is used when the whole packet
+    /// goes into private memory.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn fill(
         self,
         device: BorrowedFd<'_>,
@@ -52,23 +53,24 @@ impl<R: Region> Space<'_, R> {
 /// A packet for the device.
 #[derive(Debug)]
 pub enum Delivery<'a, W> {
-    /// It is here.
+    /// All of it is in private memory.
     Bytes(&'a [u8]),
-    /// What follows its first bytes is in the ring of its sender, who may still write there.
+    /// The first bytes are in private memory, the rest is in the ring of its sender, who may still
+    /// overwrite it.
     Ring {
         /// The first bytes.
         head: &'a [u8],
-        /// The ring.
+        /// The ring's memory.
         window: &'a W,
-        /// Where in it what follows lies.
+        /// Offset in the ring of the rest.
         offset: u64,
-        /// Bytes that follow.
+        /// Bytes of the rest.
         length: u64,
     },
 }
 
 impl<W: Window> Delivery<'_, W> {
-    /// Its length.
+    /// Bytes of the packet.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
@@ -79,10 +81,10 @@ impl<W: Window> Delivery<'_, W> {
         }
     }
 
-    /// Has the kernel write it to `device`, by `write` where it is in memory.
+    /// Writes the packet to `device`. `write` is used when all of it is in private memory.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn pour(
         &self,
         device: BorrowedFd<'_>,
@@ -96,7 +98,7 @@ impl<W: Window> Delivery<'_, W> {
         }
     }
 
-    /// A copy of it; what cannot be read any more is zero.
+    /// A copy of the packet. Bytes that can no longer be read are zero.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         match self {
@@ -104,7 +106,7 @@ impl<W: Window> Delivery<'_, W> {
             Self::Ring { head, window, offset, .. } => {
                 let mut packet = head.to_vec();
                 packet.resize(self.length(), 0);
-                // The sender is gone, or took its memory back.
+                // Fails if the sender is gone, or took its memory back.
                 let _ = window.load(*offset, &mut packet[head.len()..]);
                 packet
             }

@@ -1,4 +1,5 @@
-//! One other node as a port sees it: what waits to be sent to it, and what came of it so far.
+//! The state that a port keeps for one other node: packets waiting to be sent to it, and rings and
+//! fragments received from it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use crate::ring::{self, ReceiveRing, SLOT_BYTES, SendRing};
 /// Why a packet is not sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stop {
-    /// There is no room at the other end.
+    /// The peer has no room.
     Full,
-    /// It is gone.
+    /// The peer is gone.
     Gone,
 }
 
@@ -26,36 +27,36 @@ impl From<SendError> for Stop {
     }
 }
 
-/// A peer that takes nothing for so long has stalled: its node was stopped, say.
+/// A peer that takes nothing for this long has stalled: its node was stopped, say.
 pub const STALLS_AFTER: Duration = Duration::from_millis(20);
 
-/// After that nobody waits for it any longer: what is too much for it is lost, so that every wait
-/// has an end.
+/// After this long no packet waits for a stalled peer any longer: packets beyond its backlog are
+/// lost. So every wait has an end.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 
-/// A packet on its way to a peer, perhaps to several.
+/// A packet in a peer's backlog. Several peers may share it.
 pub(crate) type Packet = Arc<[u8]>;
 
 pub(crate) struct PeerPort<E: Endpoint> {
     pub node: NodeId,
     pub handle: Peer,
-    /// It was told that this port is there.
+    /// The greeting was sent.
     greeted: bool,
-    /// Packets that wait; of the first `sent` bytes have left in messages.
+    /// Packets that wait. The first `sent` bytes of the first packet have left in messages.
     queue: VecDeque<Packet>,
-    /// Since when the first of them waits; without any, when one went into the ring last.
+    /// Since when the first of them waits. If none waits: when the last packet went into the ring.
     waits_since: Duration,
     sent: usize,
-    sends: Option<SendRing<E::Region>>,
-    /// The receiver knows the ring.
+    send_ring: Option<SendRing<E::Region>>,
+    /// The peer got the ring's description.
     ring_told: bool,
-    receives: Option<ReceiveRing<E::Window>>,
-    /// Packets of its own to this port, and those to a group.
-    pub alone: Assembly,
-    pub grouped: Assembly,
+    receive_ring: Option<ReceiveRing<E::Window>>,
+    /// Reassembly of unicast packets and of multicast packets from this peer.
+    pub unicast: Assembly,
+    pub multicast: Assembly,
 }
 
-/// Sends the fragments of `packet` from byte `sent` on by `send`, as far as it takes them.
+/// Passes the fragments of `packet` from byte `sent` on to `send`, until it fails.
 pub(crate) fn fragments(
     packet: &[u8],
     sent: &mut usize,
@@ -86,11 +87,11 @@ impl<E: Endpoint> PeerPort<E> {
             queue: VecDeque::new(),
             waits_since: Duration::ZERO,
             sent: 0,
-            sends: None,
+            send_ring: None,
             ring_told: false,
-            receives: None,
-            alone: Assembly::default(),
-            grouped: Assembly::default(),
+            receive_ring: None,
+            unicast: Assembly::default(),
+            multicast: Assembly::default(),
         }
     }
 
@@ -99,34 +100,35 @@ impl<E: Endpoint> PeerPort<E> {
         self.queue.len()
     }
 
-    /// Packets that lie in the ring and were not taken, as far as is known.
+    /// Packets in the ring that the peer has not reported as taken.
     pub fn in_ring(&self) -> u64 {
-        self.sends.as_ref().map_or(0, SendRing::waiting)
+        self.send_ring.as_ref().map_or(0, SendRing::waiting)
     }
 
-    /// True once it has a ring, in either direction.
+    /// True once there is a ring, in either direction.
     pub const fn is_active(&self) -> bool {
-        self.sends.is_some() || self.receives.is_some()
+        self.send_ring.is_some() || self.receive_ring.is_some()
     }
 
-    /// True when the device has to wait for it. For one that takes nothing at all it does not wait
-    /// for long: others would wait with it.
+    /// True when the device must not be read, so that this peer's backlog does not grow. Packets
+    /// for other peers wait meanwhile, so a stalled peer gets a longer backlog, and in the end is
+    /// given up.
     pub fn is_full(&self, now: Duration, limits: Limits) -> bool {
         let waited = now.saturating_sub(self.waits_since);
         let room = if waited >= STALLS_AFTER { limits.backlog_stalled } else { limits.backlog };
         self.queue.len() >= room && waited < GIVEN_UP_AFTER
     }
 
-    /// True while a packet for it would wait, though not for long: whoever reads it now would copy
-    /// it twice more.
-    pub fn is_short_of_places(&self, now: Duration) -> bool {
+    /// True while the ring is full, but the peer has not stalled. A packet read now could not go
+    /// into the ring directly and would be copied twice more.
+    pub fn is_short_of_slots(&self, now: Duration) -> bool {
         let waited = now.saturating_sub(self.waits_since);
         self.ring_told && waited < STALLS_AFTER && self.place().is_none()
     }
 
-    /// Keeps a packet until there is room; `false` when the peer was given up and has enough.
+    /// Appends a packet to the backlog. `false` if the peer was given up and its backlog is full.
     pub fn push(&mut self, packet: Packet, now: Duration, limits: Limits) -> bool {
-        let is_ring_full = self.sends.as_ref().is_some_and(|ring| ring.place().is_none());
+        let is_ring_full = self.send_ring.as_ref().is_some_and(|ring| ring.place().is_none());
         if self.queue.is_empty() && !is_ring_full {
             self.waits_since = now;
         }
@@ -138,7 +140,8 @@ impl<E: Endpoint> PeerPort<E> {
         has_room
     }
 
-    /// Forgets what waits, but for a packet of which a part has left; returns how many.
+    /// Discards the backlog, except a packet of which a part has left. Returns the number
+    /// discarded.
     pub fn forget_queue(&mut self) -> usize {
         let kept = usize::from(self.sent > 0).min(self.queue.len());
         let forgotten = self.queue.len() - kept;
@@ -146,7 +149,7 @@ impl<E: Endpoint> PeerPort<E> {
         forgotten
     }
 
-    /// Sends what waits, as far as there is room. Packets up to `eager` bytes go in messages.
+    /// Sends the backlog, as far as the peer has room.
     pub fn flush(
         &mut self,
         endpoint: &mut E,
@@ -165,7 +168,7 @@ impl<E: Endpoint> PeerPort<E> {
         Ok(())
     }
 
-    /// It must know of this port before anything else comes.
+    /// Sends the greeting. The peer needs it before any other message.
     fn greet(&mut self, endpoint: &mut E, own: Hello) -> Result<(), Stop> {
         if !self.greeted {
             let header = MessageHeader::tag(tag::HELLO);
@@ -175,7 +178,8 @@ impl<E: Endpoint> PeerPort<E> {
         Ok(())
     }
 
-    /// Sends one packet whole, or what of it there is room for.
+    /// Sends one packet, or as much of it as the peer has room for. Packets up to
+    /// `limits.eager_bytes` go in messages.
     pub fn send(
         &mut self,
         endpoint: &mut E,
@@ -194,10 +198,10 @@ impl<E: Endpoint> PeerPort<E> {
             self.sent = 0;
             return Ok(());
         }
-        if self.sends.is_none() {
-            self.sends = Some(make_ring(endpoint, limits.slots).ok_or(Stop::Full)?);
+        if self.send_ring.is_none() {
+            self.send_ring = Some(make_ring(endpoint, limits.slots).ok_or(Stop::Full)?);
         }
-        let Some(ring) = &mut self.sends else { return Err(Stop::Full) };
+        let Some(ring) = &mut self.send_ring else { return Err(Stop::Full) };
         if !self.ring_told {
             let described = ring.described();
             let header = MessageHeader::tag(tag::RING);
@@ -208,7 +212,7 @@ impl<E: Endpoint> PeerPort<E> {
         self.advertise(endpoint, &advert, now)
     }
 
-    /// Tells the peer of a packet in the next place of the ring.
+    /// Tells the peer about a packet in the next slot of the ring.
     pub fn advertise(
         &mut self,
         endpoint: &mut E,
@@ -217,75 +221,77 @@ impl<E: Endpoint> PeerPort<E> {
     ) -> Result<(), Stop> {
         let header = MessageHeader::tag(tag::ADVERT);
         endpoint.send_short(self.handle, header, &[advert.as_bytes()])?;
-        if let Some(ring) = &mut self.sends {
+        if let Some(ring) = &mut self.send_ring {
             ring.advertised();
         }
         self.waits_since = now;
         Ok(())
     }
 
-    /// The ring and where in it a packet that comes now would go, unless it had to wait.
+    /// The ring and the offset of its next slot. `None` if a packet that comes now would have to
+    /// wait.
     pub fn place(&self) -> Option<(&SendRing<E::Region>, u64)> {
-        let ring = self.sends.as_ref().filter(|_| self.ring_told && self.queue.is_empty())?;
+        let ring = self.send_ring.as_ref().filter(|_| self.ring_told && self.queue.is_empty())?;
         Some((ring, ring.place()?))
     }
 
-    /// The peer's ring.
+    /// The peer described its ring.
     pub fn ring(&mut self, endpoint: &mut E, described: &Ring) -> Result<(), MessageError> {
         let key = ring::check(described)?;
         let (slots, slot_bytes) = (described.slots.get(), described.slot_bytes.get());
         let window = endpoint
             .window(self.handle, key)
             .map_err(|_| MessageError::Ring { slots, slot_bytes })?;
-        self.receives = Some(ReceiveRing::new(window, described)?);
+        self.receive_ring = Some(ReceiveRing::new(window, described)?);
         Ok(())
     }
 
-    /// Takes an advertised packet: the peer's memory, where in it the packet lies, and its length.
+    /// Takes an advertised packet: the peer's memory, the packet's offset in it, and its length.
     pub fn take(&mut self, advert: &Advert) -> Result<(&E::Window, u64, usize), MessageError> {
         let (number, length) = (advert.number.get(), advert.length.get());
-        let ring = self.receives.as_mut().ok_or(MessageError::Advert { number, due: 0, length })?;
+        let ring =
+            self.receive_ring.as_mut().ok_or(MessageError::Advert { number, due: 0, length })?;
         let (place, length) = ring.take(advert)?;
         Ok((ring.window(), place, length))
     }
 
-    /// Tells how many were taken when that is due. Where there is no room for it, later.
+    /// Tells the peer how many packets were taken, when that is due.
     pub fn tell_taken(&mut self, endpoint: &mut E) {
-        if let Some(ring) = &mut self.receives
+        if let Some(ring) = &mut self.receive_ring
             && let Some(taken) = ring.owes()
         {
-            // Without room it is told later; of a peer that is gone the endpoint tells.
+            // Without room the next call tells it. If the peer is gone, the endpoint reports that.
             if endpoint.put_notification(self.handle, CLASS_TAKEN, taken).is_ok() {
                 ring.told(taken);
             }
         }
     }
 
-    /// The peer says how many it has taken.
+    /// The peer says how many packets it has taken in all.
     pub fn taken(&mut self, taken: u64) -> Result<(), MessageError> {
-        match &mut self.sends {
+        match &mut self.send_ring {
             Some(ring) => ring.taken(taken),
             None => Err(MessageError::Taken { taken, written: 0 }),
         }
     }
 
-    /// The key of the ring that is to be revoked when the peer is gone.
+    /// The key of the ring's memory, to be revoked when the peer is gone.
     pub fn key(&self) -> Option<RemoteKey> {
-        self.sends.as_ref().map(|ring| RemoteKey(ring.described().key.get()))
+        self.send_ring.as_ref().map(|ring| RemoteKey(ring.described().key.get()))
     }
 }
 
-/// What a port may use.
+/// Limits of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Packets up to this length, with their 12 bytes of offloads, go in messages, longer ones
-    /// through the ring (003 section 5.4.6.2: 120 to 480).
+    /// Packets up to this length, with their 12 bytes of offload header, go in messages, longer
+    /// ones through the ring (003 section 5.4.6.2: 120 to 480).
     pub eager_bytes: usize,
     /// The same for packets to several nodes at once.
     pub eager_group_bytes: usize,
-    /// Places of the ring for one peer (004 section 2.1).
+    /// Slots of the ring for one peer (004 section 2.1).
     pub slots: u32,
-    /// Packets that may wait for one peer before the device is read no further.
+    /// Packets that may wait for one peer before the device is no longer read.
     pub backlog: usize,
     /// The same for a peer that has taken none for [`STALLS_AFTER`].
     pub backlog_stalled: usize,

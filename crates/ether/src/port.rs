@@ -1,14 +1,16 @@
-//! A node's port: packets of its device in, messages and rings of the fabric out, and back.
+//! A node's port: it carries packets between the node's device and the messages and rings of the
+//! fabric.
 //!
-//! The port owns its endpoint and no thread, clock or device: its driver hands it packets as it
-//! reads them, polls it, and writes what it delivers. A packet is the header of offloads and a
-//! frame, as the kernel gives and takes them.
+//! The port owns its endpoint, but no thread, clock or device: its driver hands it the packets that
+//! it reads, polls it, and writes the packets that it delivers. A packet is an offload header and a
+//! frame, as the kernel reads and writes them.
 //!
 //! # Promises
-//! - What [`Port::depart`] took is sent, once and in order for each node, or its node is gone.
-//!   When it must take no more, [`Port::may_depart`] says so.
-//! - What another node says is checked before it is believed; what is wrong is counted and named
-//!   by [`Port::complaint`], and nothing else happens.
+//! - A packet that [`Port::depart`] accepted is sent once, and in order for each node, unless its
+//!   node goes away or takes nothing for too long. [`Port::may_depart`] says when the port accepts
+//!   no more.
+//! - Every message of another node is checked. A wrong one is counted and described by
+//!   [`Port::complaint`], and has no other effect.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,18 +33,18 @@ use crate::reach::Reach;
 use crate::segment::{Seat, Segment, fabric_group};
 use crate::switch::{Departure, SharedSwitch};
 
-/// How often tables are gone through for what is over.
+/// How often expired entries are removed from the tables.
 const AGE_EVERY: Duration = Duration::from_secs(1);
 
-/// A row of bytes from the fabric, until it is looked at.
+/// An event of the endpoint, kept until it is handled.
 enum Input {
-    Message { source: EndpointAddress, tag: u8, grouped: bool, bytes: [u8; 120], length: usize },
+    Message { source: EndpointAddress, tag: u8, multicast: bool, bytes: [u8; 120], length: usize },
     Taken { source: EndpointAddress, taken: u64 },
     Down(EndpointAddress),
     Room,
 }
 
-/// Takes packets for the device.
+/// Receives packets for the device.
 type Deliver<'a, E> = &'a mut dyn FnMut(Delivery<'_, <E as Endpoint>::Window>);
 
 /// The port of one node, or of one queue of its device.
@@ -54,16 +56,17 @@ pub struct Port<E: Endpoint> {
     limits: Limits,
     peers: BTreeMap<NodeId, PeerPort<E>>,
     joined: u64,
-    /// Some queue is not empty.
-    waits: bool,
+    /// Some peer has a backlog.
+    has_backlog: bool,
     age_at: Duration,
     announced: bool,
     inputs: Vec<Input>,
-    /// A packet that is looked at, or the first bytes of one that lies in a ring.
+    /// The packet being handled, or its first bytes if the rest lies in a ring.
     packet: Vec<u8>,
-    /// To whom the last long packet went: the next one is read into the ring for that node.
+    /// The destination of the last long packet. The next packet is read into the ring for that
+    /// node.
     guess: Option<NodeId>,
-    /// Rings are memory that the kernel can fill and empty.
+    /// The kernel can read and write the memory of rings.
     is_memory: bool,
     reach: Reach,
     counters: Counters,
@@ -71,11 +74,11 @@ pub struct Port<E: Endpoint> {
 }
 
 impl<E: Endpoint> Port<E> {
-    /// The port at `endpoint`, whose place in `segment` says whose it is, with the switch of its
-    /// node.
+    /// The port at `endpoint`. The endpoint's address gives the node and queue that the port
+    /// serves. `switch` is the one of that node.
     ///
     /// # Panics
-    /// When no port of the segment can be there.
+    /// When `endpoint` has no address of a port of `segment`.
     #[must_use]
     pub fn new(
         endpoint: E,
@@ -94,7 +97,7 @@ impl<E: Endpoint> Port<E> {
             limits,
             peers: BTreeMap::new(),
             joined: 1 << Group::BROADCAST.number(),
-            waits: false,
+            has_backlog: false,
             age_at: now + AGE_EVERY,
             announced: false,
             inputs: Vec::new(),
@@ -107,7 +110,7 @@ impl<E: Endpoint> Port<E> {
         }
     }
 
-    /// What it has done.
+    /// The traffic so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -117,32 +120,35 @@ impl<E: Endpoint> Port<E> {
         &self.switch
     }
 
-    /// The nodes that are there, each with the packets that wait for it, and whether it has a ring.
+    /// The nodes with a port: for each the packets that wait for it, and whether it has a ring.
     pub fn peers(&self) -> impl Iterator<Item = (NodeId, u64, bool)> {
         self.peers
             .values()
             .map(|peer| (peer.node, peer.queued() as u64 + peer.in_ring(), peer.is_active()))
     }
 
-    /// Its endpoint, to sleep on.
+    /// The port's endpoint, for its driver to sleep on.
     pub const fn endpoint(&mut self) -> &mut E {
         &mut self.endpoint
     }
 
-    /// What was wrong last, since this was last asked.
+    /// Takes the description of the last wrong frame or message, if there was one since the last
+    /// call.
     pub fn complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }
 
-    /// False when the device must not be read: too much waits, or would.
+    /// False when the device must not be read: too many packets wait for some peer, or the next one
+    /// would.
     pub fn may_depart(&self, now: Duration) -> bool {
         let guessed = self.guess.and_then(|node| self.peers.get(&node));
-        guessed.is_none_or(|peer| !peer.is_short_of_places(now))
-            && (!self.waits || self.peers.values().all(|peer| !peer.is_full(now, self.limits)))
+        guessed.is_none_or(|peer| !peer.is_short_of_slots(now))
+            && (!self.has_backlog
+                || self.peers.values().all(|peer| !peer.is_full(now, self.limits)))
     }
 
-    /// From now on only the nodes in `reach` get packets, or have theirs taken: links were cut, or
-    /// mended. What was sent before and not taken yet is lost, as it is on a link.
+    /// Restricts the port to the nodes in `reach`: links were cut or mended. Packets to other nodes
+    /// that wait are lost, as on a cut link, and packets from them are no longer accepted.
     pub fn set_reach(&mut self, reach: Reach, now: Duration) {
         let mut has_gained = false;
         for (node, peer) in &mut self.peers {
@@ -154,20 +160,21 @@ impl<E: Endpoint> Port<E> {
         }
         self.reach = reach;
         if has_gained {
-            // What hosts reported meanwhile did not come.
+            // The reports of hosts behind the regained nodes were missed meanwhile.
             self.switch.lock().appeared(now);
         }
     }
 
-    /// Whether `node` is there, and can be reached.
+    /// Whether `node` has a port and is within reach.
     fn is_within(&self, node: NodeId) -> bool {
         self.reach.has(node) && self.peers.contains_key(&node)
     }
 
-    /// Takes a packet of the device, which `read` puts where it is told, and returns the length of.
+    /// Accepts a packet from the device. `read` reads it into the given space and returns its
+    /// length.
     ///
     /// # Errors
-    /// Those of `read`; there is no packet then.
+    /// Those of `read`; no packet was read then.
     pub fn depart_by(
         &mut self,
         now: Duration,
@@ -197,11 +204,11 @@ impl<E: Endpoint> Port<E> {
         Ok(())
     }
 
-    /// `packet` was read before it was known where it goes: its first bytes are there, what follows
-    /// lies in the next place of the ring for `node`.
+    /// Accepts a packet that was read before its destination was known. Its first bytes are in
+    /// `packet`, the rest lies in the next slot of the ring for `node`.
     fn depart_from_ring(&mut self, node: NodeId, packet: &mut [u8], now: Duration) {
         let (head, rest) = packet.split_at_mut(HEAD_BYTES);
-        // It was there when the packet was read.
+        // The peer and its slot were there when the packet was read.
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let Some((ring, place)) = peer.place() else { return };
         let frame = split(head).map(|(_, frame)| frame).ok();
@@ -221,14 +228,15 @@ impl<E: Endpoint> Port<E> {
             self.counters.departed(packet.len(), is_tcp);
             return;
         }
-        // It was guessed wrong, or there is no room for the message.
+        // The packet is for another node, or there is no room for the advert: copy it out of the
+        // ring.
         let place = peer.place().map(|(ring, place)| (ring.region(), place + HEAD_BYTES as u64));
         if place.is_some_and(|(region, at)| region.read(at, rest).is_ok()) {
             self.depart(packet, now);
         }
     }
 
-    /// Takes a packet of the device.
+    /// Accepts a packet from the device.
     pub fn depart(&mut self, packet: &[u8], now: Duration) {
         let frame = split(packet).map(|(_, frame)| frame);
         let is_tcp = frame.as_ref().is_ok_and(Frame::is_tcp);
@@ -239,9 +247,10 @@ impl<E: Endpoint> Port<E> {
         });
         let (departure, frame) = match departure {
             Ok(departure) => departure,
-            Err(wrong) => {
+            Err(error) => {
                 self.counters.refused_here += 1;
-                self.complaint = Some(format!("a frame of this node's device is refused: {wrong}"));
+                self.complaint =
+                    Some(format!("a frame from this node's device was refused: {error}"));
                 return;
             }
         };
@@ -253,9 +262,9 @@ impl<E: Endpoint> Port<E> {
             },
             Departure::Some(nodes) => {
                 let group = fabric_group(frame.destination(), frame.vlan(), self.own.queue);
-                let there = nodes.into_iter().filter(|node| self.is_within(*node));
-                let there: Vec<NodeId> = there.collect();
-                self.send_to_several(group, &there, packet, now);
+                let reachable = nodes.into_iter().filter(|node| self.is_within(*node));
+                let reachable: Vec<NodeId> = reachable.collect();
+                self.send_to_several(group, &reachable, packet, now);
             }
             Departure::All => {
                 let all: Vec<NodeId> =
@@ -266,7 +275,7 @@ impl<E: Endpoint> Port<E> {
     }
 
     fn send_to(&mut self, node: NodeId, packet: &[u8], now: Duration) {
-        let own = self.hello_of_own();
+        let own = self.own_hello();
         let Some(peer) = self.peers.get_mut(&node) else { return };
         let sent = if peer.queued() == 0 {
             peer.send(&mut self.endpoint, own, packet, self.limits, now)
@@ -279,12 +288,12 @@ impl<E: Endpoint> Port<E> {
                     self.guess = self.is_memory.then_some(node);
                 }
             }
-            // What was sent of it goes on from there.
+            // The bytes already sent are not sent again: the backlog continues behind them.
             Err(Stop::Full) => {
                 if !peer.push(Packet::from(packet), now, self.limits) {
                     self.counters.lost += 1;
                 }
-                self.waits = true;
+                self.has_backlog = true;
             }
             Err(Stop::Gone) => self.counters.lost += 1,
         }
@@ -295,12 +304,14 @@ impl<E: Endpoint> Port<E> {
             self.counters.filtered += 1;
             return;
         }
-        // What waits for one of them must not be overtaken.
-        let waits = nodes.iter().any(|node| self.peers.get(node).is_some_and(|p| p.queued() > 0));
-        if packet.len() <= self.limits.eager_group_bytes && !waits {
+        // The packet must not overtake those in the backlog of one of the nodes.
+        let has_backlog =
+            nodes.iter().any(|node| self.peers.get(node).is_some_and(|p| p.queued() > 0));
+        if packet.len() <= self.limits.eager_group_bytes && !has_backlog {
             let message_bytes = self.endpoint.capabilities().message_bytes_max;
             let sent = fragments(packet, &mut 0, message_bytes, |header, parts| {
-                // Nobody, though somebody wants it: who is in the group is not known at the moment.
+                // The message reached no member although some node wants the group: the fabric's
+                // membership is changing. Treat it as no room.
                 match self.endpoint.send_multicast(group, header, parts)? {
                     0 => Err(SendError::WouldBlock),
                     _ => Ok(()),
@@ -310,15 +321,16 @@ impl<E: Endpoint> Port<E> {
                 self.counters.multicast += 1;
                 return;
             }
-            // Somebody has no room: each gets it alone, and gives up what it has of it.
+            // Some node has no room, so each node gets a copy of its own. Their assemblies discard
+            // the fragments that did arrive.
         }
         for node in nodes {
             self.send_to(*node, packet, now);
         }
     }
 
-    /// Looks at up to `budget` events of the fabric (003 section 5.4.6.2), hands packets for the
-    /// device to `deliver`, and sends what waits. Returns how many events there were.
+    /// Handles up to `budget` events of the fabric (003 section 5.4.6.2), passes packets for the
+    /// device to `deliver`, and sends backlogs. Returns the number of events.
     pub fn poll(&mut self, budget: usize, now: Duration, deliver: Deliver<'_, E>) -> usize {
         if !self.announced {
             self.announce();
@@ -329,39 +341,39 @@ impl<E: Endpoint> Port<E> {
             self.handle(input, now, deliver);
         }
         self.inputs = inputs;
-        if self.waits {
+        if self.has_backlog {
             self.flush(now);
         }
         count
     }
 
-    fn hello_of_own(&self) -> Hello {
+    fn own_hello(&self) -> Hello {
         Hello::new(self.own, self.segment.queues())
     }
 
-    /// Tells all that are there; whoever comes later tells this one.
+    /// Greets all ports that are there. A port that comes later greets this one.
     fn announce(&mut self) {
-        let hello = self.hello_of_own();
+        let hello = self.own_hello();
         let header = MessageHeader::tag(tag::HELLO);
-        let told = self.endpoint.send_multicast(Group::BROADCAST, header, &[hello.as_bytes()]);
-        self.announced = told.is_ok();
+        let sent = self.endpoint.send_multicast(Group::BROADCAST, header, &[hello.as_bytes()]);
+        self.announced = sent.is_ok();
     }
 
     fn handle(&mut self, input: Input, now: Duration, deliver: Deliver<'_, E>) {
         match input {
-            Input::Message { source, tag, grouped, bytes, length } => {
-                let heard = Message::parse(tag, &bytes[..length])
-                    .and_then(|message| self.message(source, message, grouped, now, deliver));
-                if let Err(wrong) = heard {
-                    self.complain(source, &wrong);
+            Input::Message { source, tag, multicast, bytes, length } => {
+                let result = Message::parse(tag, &bytes[..length])
+                    .and_then(|message| self.message(source, message, multicast, now, deliver));
+                if let Err(error) = result {
+                    self.complain(source, &error);
                 }
             }
             Input::Taken { source, taken } => {
                 let node = self.node_at(source);
                 if let Some(peer) = node.and_then(|node| self.peers.get_mut(&node))
-                    && let Err(wrong) = peer.taken(taken)
+                    && let Err(error) = peer.taken(taken)
                 {
-                    self.complain(source, &wrong);
+                    self.complain(source, &error);
                 }
             }
             Input::Down(address) => self.down(address),
@@ -373,29 +385,29 @@ impl<E: Endpoint> Port<E> {
         }
     }
 
-    fn complain(&mut self, source: EndpointAddress, wrong: &dyn std::fmt::Display) {
+    fn complain(&mut self, source: EndpointAddress, error: &dyn std::fmt::Display) {
         self.counters.refused_from_fabric += 1;
-        self.complaint = Some(format!("the port at {source} sent {wrong}"));
+        self.complaint = Some(format!("the port at {source} sent {error}"));
     }
 
     fn message(
         &mut self,
         source: EndpointAddress,
         message: Message<'_>,
-        grouped: bool,
+        multicast: bool,
         now: Duration,
         deliver: Deliver<'_, E>,
     ) -> Result<(), MessageError> {
         if let Message::Hello(named, queues) = message {
-            return self.greeted_by(source, named, queues, now);
+            return self.greeted(source, named, queues, now);
         }
         let node = match self.segment.seat_at(source) {
             Some(Seat { node, queue }) if queue == self.own.queue => node,
-            // What is said to a group reaches the ports of all queues.
-            Some(_) if grouped => return Ok(()),
+            // A multicast message reaches the ports of all queues.
+            Some(_) if multicast => return Ok(()),
             _ => return Err(MessageError::NoPort),
         };
-        // Whoever speaks without a greeting began before this port did; its greeting comes.
+        // A port that was there before this one may send a message before its greeting.
         let Some(peer) = self.peers.get_mut(&node) else { return Ok(()) };
         let arrival = Arrival {
             switch: &self.switch,
@@ -405,42 +417,42 @@ impl<E: Endpoint> Port<E> {
             is_within: self.reach.has(node),
             now,
         };
-        let assembly = if grouped { &mut peer.grouped } else { &mut peer.alone };
+        let assembly = if multicast { &mut peer.multicast } else { &mut peer.unicast };
         match message {
             Message::Hello(..) => {}
             Message::First(length, bytes) => {
                 if let Some(packet) = assembly.first(length, bytes)? {
-                    arrival.of(packet, Delivery::Bytes(packet), deliver);
+                    arrival.admit(packet, Delivery::Bytes(packet), deliver);
                 }
             }
-            // A group's packet may have begun before this port was in the group.
+            // The multicast packet may have begun before this port joined the group.
             Message::More(bytes) => match assembly.more(bytes) {
-                Ok(Some(packet)) => arrival.of(packet, Delivery::Bytes(packet), deliver),
-                Err(wrong) if !grouped => return Err(wrong),
+                Ok(Some(packet)) => arrival.admit(packet, Delivery::Bytes(packet), deliver),
+                Err(error) if !multicast => return Err(error),
                 Ok(None) | Err(_) => {}
             },
             Message::Ring(described) => peer.ring(&mut self.endpoint, &described)?,
             Message::Advert(advert) => {
                 let taken = take(peer, &advert, &mut self.packet, self.is_memory)?;
-                let looked = match &taken {
+                let head = match &taken {
                     Delivery::Bytes(packet) => *packet,
                     Delivery::Ring { head, .. } => *head,
                 };
-                arrival.of(looked, taken, deliver);
+                arrival.admit(head, taken, deliver);
                 peer.tell_taken(&mut self.endpoint);
             }
         }
         Ok(())
     }
 
-    /// The node whose port at `address` is of the same queue as this one.
+    /// The node at `address`, if its port serves the same queue as this one.
     fn node_at(&self, address: EndpointAddress) -> Option<NodeId> {
         let seat = self.segment.seat_at(address).filter(|seat| seat.queue == self.own.queue);
         seat.map(|seat| seat.node)
     }
 
-    /// A port at `source` says which it is.
-    fn greeted_by(
+    /// Handles the greeting of the port at `source`.
+    fn greeted(
         &mut self,
         source: EndpointAddress,
         named: Seat,
@@ -454,22 +466,22 @@ impl<E: Endpoint> Port<E> {
             return Err(MessageError::Node(named.node.0));
         }
         if named.queue == self.own.queue {
-            self.meet(source, named.node, now);
+            self.add_peer(source, named.node, now);
         }
         Ok(())
     }
 
-    /// A port is there: it is told of this one, and gets what hosts here want said again.
-    fn meet(&mut self, source: EndpointAddress, node: NodeId, now: Duration) {
+    /// Adds a peer and greets it. The hosts here are queried again, so that it hears their reports.
+    fn add_peer(&mut self, source: EndpointAddress, node: NodeId, now: Duration) {
         if self.peers.contains_key(&node) {
             return;
         }
-        // One that is gone already is no mistake.
+        // The peer may be gone already.
         let Ok(handle) = self.endpoint.connect(source) else { return };
-        let own = self.hello_of_own();
+        let own = self.own_hello();
         let mut peer = PeerPort::new(node, handle);
         if peer.flush(&mut self.endpoint, own, self.limits, now).is_err() {
-            self.waits = true;
+            self.has_backlog = true;
         }
         self.peers.insert(node, peer);
         self.switch.lock().appeared(now);
@@ -480,7 +492,7 @@ impl<E: Endpoint> Port<E> {
         if let Some(peer) = self.peers.remove(&node) {
             self.counters.lost += peer.queued() as u64;
             if let Some(key) = peer.key() {
-                // Nobody is left to use it.
+                // Fails only if the key is gone already.
                 let _ = self.endpoint.revoke(key);
             }
             self.switch.lock().lost(node);
@@ -488,17 +500,17 @@ impl<E: Endpoint> Port<E> {
     }
 
     fn flush(&mut self, now: Duration) {
-        let own = self.hello_of_own();
-        self.waits = false;
+        let own = self.own_hello();
+        self.has_backlog = false;
         for peer in self.peers.values_mut() {
             if peer.flush(&mut self.endpoint, own, self.limits, now).is_err() {
-                self.waits = true;
+                self.has_backlog = true;
             }
         }
     }
 
-    /// Does what is due by the clock: asks the hosts behind the device what they want, forgets what
-    /// is over, joins and leaves groups of the fabric. To be called about once a second.
+    /// Does the work that depends on time: queries the hosts behind the device, removes expired
+    /// entries, joins and leaves fabric groups. Call it about once a second.
     pub fn tick(&mut self, now: Duration, deliver: Deliver<'_, E>) {
         if self.switch.lock().asks(now) {
             for query in query::all(self.own.node) {
@@ -513,7 +525,7 @@ impl<E: Endpoint> Port<E> {
         self.join(now);
     }
 
-    /// Is in the groups of the fabric that its hosts want.
+    /// Joins and leaves fabric groups, so that they are those that the hosts here want.
     fn join(&mut self, now: Duration) {
         let wanted = self.switch.lock().joined(self.own.queue, now);
         let differ = wanted ^ self.joined;
@@ -524,7 +536,7 @@ impl<E: Endpoint> Port<E> {
             } else {
                 self.endpoint.leave(group)
             };
-            // Where the broker is away the next tick tries again.
+            // Fails while the broker is away. The next tick tries again.
             if changed.is_ok() {
                 self.joined ^= 1 << number;
             }
@@ -532,8 +544,8 @@ impl<E: Endpoint> Port<E> {
     }
 }
 
-/// Takes an advertised packet. Its first bytes are copied to `packet`, where nobody else writes;
-/// what follows stays in the ring where that need not be looked at.
+/// Takes an advertised packet. Its first bytes are copied to `packet`, where no other process
+/// writes. The rest stays in the ring if it need not be inspected.
 fn take<'a, E: Endpoint>(
     peer: &'a mut PeerPort<E>,
     advert: &Advert,
@@ -553,19 +565,21 @@ fn take<'a, E: Endpoint>(
     Ok(Delivery::Bytes(&packet[..length]))
 }
 
-/// Keeps what an event says.
+/// Copies an event of the endpoint. `None` for events that a port ignores.
 fn input(event: Event<'_>) -> Option<Input> {
     match event {
         Event::Message(message) => {
             let mut bytes = [0; 120];
             let length = message.payload.len();
             bytes.get_mut(..length)?.copy_from_slice(message.payload);
-            let grouped = message.group.is_some();
+            let multicast = message.group.is_some();
             let (source, tag) = (message.source, message.header.tag);
-            Some(Input::Message { source, tag, grouped, bytes, length })
+            Some(Input::Message { source, tag, multicast, bytes, length })
         }
-        Event::Notification(told) if told.side == Side::Completer && told.class == CLASS_TAKEN => {
-            Some(Input::Taken { source: told.peer, taken: told.immediate })
+        Event::Notification(notification)
+            if notification.side == Side::Completer && notification.class == CLASS_TAKEN =>
+        {
+            Some(Input::Taken { source: notification.peer, taken: notification.immediate })
         }
         Event::PeerDown { address } => Some(Input::Down(address)),
         Event::Room { .. } => Some(Input::Room),

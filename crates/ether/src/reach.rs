@@ -1,11 +1,11 @@
-//! Which nodes a port reaches: links may be cut.
+//! The set of nodes that a port reaches. Links between nodes may be cut.
 
 use std::fmt;
 use std::str::FromStr;
 
 use weft_fabric::NodeId;
 
-/// Nodes, by their number.
+/// A set of nodes by number. It always contains the nodes from 256 on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reach([u64; 4]);
 
@@ -13,26 +13,26 @@ impl Reach {
     /// Every node.
     pub const ALL: Self = Self([u64::MAX; 4]);
 
-    /// The nodes of which the bit is set, from the lowest of the first word on.
+    /// The nodes whose bit is set. The lowest bit of the first word is node 0.
     #[must_use]
     pub const fn of_bits(bits: [u64; 4]) -> Self {
         Self(bits)
     }
 
-    /// A bit for each node, as [`of_bits`](Self::of_bits) takes them.
+    /// One bit for each node, as [`of_bits`](Self::of_bits) takes them.
     #[must_use]
     pub const fn bits(self) -> [u64; 4] {
         self.0
     }
 
-    /// Whether `node` is among them; nodes from 256 on always are: no links to them are cut.
+    /// Whether `node` is in the set. Nodes from 256 on always are: links to them cannot be cut.
     #[must_use]
     pub fn has(self, node: NodeId) -> bool {
         let word = self.0.get(usize::from(node.0 / 64));
         word.is_none_or(|word| word >> (node.0 % 64) & 1 == 1)
     }
 
-    /// Whether there is any beside `node` itself.
+    /// Whether the set contains a node below 256 other than `node`.
     #[must_use]
     pub fn is_more_than(self, node: NodeId) -> bool {
         (0..256).map(NodeId).any(|other| other != node && self.has(other))
@@ -40,7 +40,7 @@ impl Reach {
 }
 
 impl FromIterator<NodeId> for Reach {
-    /// Nodes from 256 on are among them anyway.
+    /// Nodes from 256 on are in the set in any case.
     fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
         let mut bits = [0; 4];
         for NodeId(node) in nodes {
@@ -53,7 +53,7 @@ impl FromIterator<NodeId> for Reach {
 }
 
 impl fmt::Display for Reach {
-    /// The nodes with a plus sign between each two.
+    /// The numbers of the nodes below 256, separated by plus signs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = (0..256).map(NodeId).filter(|node| self.has(*node));
         for (number, NodeId(node)) in nodes.enumerate() {
@@ -69,7 +69,7 @@ impl fmt::Display for Reach {
 impl FromStr for Reach {
     type Err = String;
 
-    /// Reads what is printed.
+    /// Parses the text that `Display` writes.
     fn from_str(text: &str) -> Result<Self, String> {
         let node = |text: &str| {
             let node = text.parse().ok().filter(|node| *node < 256).map(NodeId);

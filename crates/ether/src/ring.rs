@@ -1,9 +1,10 @@
-//! The rings of 004 section 2.1, one for each direction of a pair of nodes that sends packets too
-//! long for messages: places for packets, a write and a read counter, made at first contact.
+//! The rings of 004 section 2.1, for packets too long for messages. There is one for each direction
+//! of a pair of nodes, made when the first such packet is sent: slots, a write counter and a read
+//! counter.
 //!
-//! The memory is the sender's, and its receiver gets packets out of it (003 section 5.4.1.3: the
-//! data waits at its sender until the receiver has room). The sender advertises each packet; the
-//! receiver says now and then how many it has taken, which is the sender's credit.
+//! The memory belongs to the sender, and the receiver reads packets out of it (003 section 5.4.1.3:
+//! the data waits at its sender until the receiver has room). The sender advertises each packet.
+//! The receiver reports now and then how many packets it has taken, which is the sender's credit.
 
 use weft_fabric::{Region, RemoteKey, Window};
 use zerocopy::little_endian::{U32, U64};
@@ -11,14 +12,14 @@ use zerocopy::little_endian::{U32, U64};
 use crate::assembly::{PACKET_BYTES_MAX, check_length};
 use crate::message::{Advert, MessageError, Ring};
 
-/// Bytes of a place: the longest packet, on pages of its own.
+/// Bytes of a slot: room for the longest packet, on pages of its own.
 pub const SLOT_BYTES: u32 = 68 << 10;
-/// Places that a peer may have in its ring.
+/// Slots of a peer's ring at most.
 const SLOTS_MAX: u32 = 4_096;
 
 const _: () = assert!(SLOT_BYTES as usize >= PACKET_BYTES_MAX);
 
-/// The end that sends.
+/// The sending end.
 #[derive(Debug)]
 pub struct SendRing<R> {
     region: R,
@@ -28,50 +29,51 @@ pub struct SendRing<R> {
 }
 
 impl<R: Region> SendRing<R> {
-    /// In `region`, of `slots` times [`SLOT_BYTES`] bytes, which the receiver reads by `key`.
+    /// A ring in `region`, which has `slots` times [`SLOT_BYTES`] bytes. The receiver reads it by
+    /// `key`.
     pub const fn new(region: R, key: RemoteKey, slots: u32) -> Self {
         let ring =
             Ring { key: U64::new(key.0), slots: U32::new(slots), slot_bytes: U32::new(SLOT_BYTES) };
         Self { region, ring, written: 0, taken: 0 }
     }
 
-    /// What the receiver has to know.
+    /// The description for the receiver.
     pub const fn described(&self) -> Ring {
         self.ring
     }
 
-    /// Where in the region the next packet goes; `None` when all places are taken.
+    /// The offset of the next slot in the region. `None` when all slots are taken.
     pub fn place(&self) -> Option<u64> {
         let slots = u64::from(self.ring.slots.get());
         let is_free = self.written - self.taken < slots;
         is_free.then(|| self.written % slots * u64::from(SLOT_BYTES))
     }
 
-    /// Its memory.
+    /// The ring's memory.
     pub const fn region(&self) -> &R {
         &self.region
     }
 
-    /// Puts a packet into the next place; `None` when all are taken, or it does not fit. It is
-    /// there for the receiver once [`SendRing::advertised`] was called.
+    /// Writes a packet into the next slot. `None` when all slots are taken, or the packet does not
+    /// fit. The caller sends the advert and then calls [`SendRing::advertised`].
     pub fn put(&self, packet: &[u8]) -> Option<Advert> {
         let place = self.place()?;
         self.region.write(place, packet).ok()?;
         self.advert(packet.len())
     }
 
-    /// What the receiver is told of a packet of `length` bytes in the next place.
+    /// The advert of a packet of `length` bytes in the next slot. `None` if no slot holds so many.
     pub fn advert(&self, length: usize) -> Option<Advert> {
         let length = u32::try_from(length).ok().filter(|length| *length <= SLOT_BYTES)?;
         Some(Advert { number: U32::new(number(self.written)), length: U32::new(length) })
     }
 
-    /// The receiver was told.
+    /// The receiver got the advert: the next slot is in use.
     pub const fn advertised(&mut self) {
         self.written += 1;
     }
 
-    /// The receiver says how many it has taken in all.
+    /// The receiver reports how many packets it has taken in all.
     ///
     /// # Errors
     /// [`MessageError::Taken`].
@@ -83,13 +85,13 @@ impl<R: Region> SendRing<R> {
         Ok(())
     }
 
-    /// Packets that lie there.
+    /// Packets in the ring that were not reported as taken.
     pub const fn waiting(&self) -> u64 {
         self.written - self.taken
     }
 }
 
-/// The end that receives.
+/// The receiving end.
 #[derive(Debug)]
 pub struct ReceiveRing<W> {
     window: W,
@@ -99,7 +101,7 @@ pub struct ReceiveRing<W> {
     told: u64,
 }
 
-/// Checks what a peer says of its ring.
+/// Checks the description of a peer's ring. Returns its key.
 ///
 /// # Errors
 /// [`MessageError::Ring`].
@@ -112,10 +114,10 @@ pub fn check(ring: &Ring) -> Result<RemoteKey, MessageError> {
 }
 
 impl<W: Window> ReceiveRing<W> {
-    /// The ring that `ring` describes, seen through `window`.
+    /// The ring that `ring` describes, read through `window`.
     ///
     /// # Errors
-    /// [`MessageError::Ring`] when the peer's memory is smaller than it says.
+    /// [`MessageError::Ring`] when the peer's memory is smaller than the description says.
     pub fn new(window: W, ring: &Ring) -> Result<Self, MessageError> {
         let (slots, slot_bytes) = (ring.slots.get(), ring.slot_bytes.get());
         if window.length() < u64::from(slots) * u64::from(slot_bytes) {
@@ -125,18 +127,18 @@ impl<W: Window> ReceiveRing<W> {
         Ok(Self { window, slots, slot_bytes, read: 0, told: 0 })
     }
 
-    /// Takes the advertised packet: where it lies, and how long it is. Its place is the sender's
-    /// again once that is told.
+    /// Takes the advertised packet: its offset in the window, and its length. The slot belongs to
+    /// the sender again once it got the count of taken packets.
     ///
     /// # Errors
-    /// [`MessageError`]: the peer is not to be believed.
+    /// [`MessageError`] if the advert is wrong.
     pub fn take(&mut self, advert: &Advert) -> Result<(u64, usize), MessageError> {
         let length = check_length(advert.length.get())?;
         let due = number(self.read);
-        let wrong =
+        let error =
             MessageError::Advert { number: advert.number.get(), due, length: advert.length.get() };
         if advert.number.get() != due || length as u64 > self.slot_bytes {
-            return Err(wrong);
+            return Err(error);
         }
         let place = self.read % self.slots * self.slot_bytes;
         self.read += 1;
@@ -148,14 +150,14 @@ impl<W: Window> ReceiveRing<W> {
         &self.window
     }
 
-    /// How many were taken in all, when that is due to be told.
+    /// The count of packets taken in all, if the sender has to be told now.
     pub fn owes(&self) -> Option<u64> {
-        // The sender has the rest of the places meanwhile.
+        // The sender has the other three quarters of the slots meanwhile.
         let due = (self.slots / 4).max(1);
         (self.read - self.told >= due).then_some(self.read)
     }
 
-    /// The sender was told.
+    /// The sender was told `taken`.
     pub const fn told(&mut self, taken: u64) {
         self.told = taken;
     }

@@ -1,33 +1,33 @@
-//! Where the ports of a network are: the address of each queue of each node.
+//! The fabric addresses of a network's ports: one for each queue of each node.
 //!
-//! A device may have several queues, each with a port of its own: queue 0 of a node talks to queue
-//! 0 of the others, queue 1 to queue 1, so that a flow stays on one and in order (000 section 3.3).
-//! They share the node's switch and nothing else.
+//! A device may have several queues, each with a port of its own. Queue 0 of a node talks to queue
+//! 0 of the others, queue 1 to queue 1, so that a flow stays on one queue and in order (000 section
+//! 3.3). The ports of a node share its switch and nothing else.
 
 use weft_fabric::{EndpointAddress, Group, NodeId, Vpid};
 
 use crate::mac::MacAddress;
 
-/// How the ports of a network find each other.
+/// How the addresses of ports are assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Segment {
-    /// All are endpoints of one host, with the VPIDs from the number of their node times `queues`
-    /// on.
+    /// All ports are endpoints of one host. Queue 0 of a node has the node's number times `queues`
+    /// as its VPID, the other queues the next VPIDs.
     Host {
         /// Queues of each device.
         queues: u8,
     },
-    /// Each node is one of the fabric, whose queues have the VPIDs from `vpid` on (003 section
-    /// 5.4.6: one is reserved).
+    /// Each node is a node of the fabric. Its queues have the VPIDs from `vpid` on (003 section
+    /// 5.4.6: one VPID is reserved).
     Fabric {
-        /// That of queue 0.
+        /// The VPID of queue 0.
         vpid: Vpid,
         /// Queues of each device.
         queues: u8,
     },
 }
 
-/// A port: the node and the queue that it serves.
+/// A port, by the node and the queue that it serves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Seat {
     /// The node.
@@ -37,14 +37,14 @@ pub struct Seat {
 }
 
 impl Segment {
-    /// Queues of each device in it.
+    /// Queues of each device.
     #[must_use]
     pub const fn queues(self) -> u8 {
         let (Self::Host { queues } | Self::Fabric { queues, .. }) = self;
         queues
     }
 
-    /// Whose port is at `address`, or `None` where none can be.
+    /// The port at `address`, or `None` where no port can be.
     #[must_use]
     pub fn seat_at(self, address: EndpointAddress) -> Option<Seat> {
         let (node, queue) = match self {
@@ -58,7 +58,7 @@ impl Segment {
         Some(Seat { node, queue })
     }
 
-    /// The VPID of a port, or `None` where there is none for it.
+    /// The VPID of the port at `seat`, or `None` if the number is too large.
     #[must_use]
     pub fn vpid_of(self, seat: Seat) -> Option<Vpid> {
         let (first, queues) = match self {
@@ -70,11 +70,12 @@ impl Segment {
     }
 }
 
-/// The group of the fabric for frames to `group` in `vlan` between the ports of `queue`: there are
-/// 63 beside that of everybody, which several share; receivers tell them apart by the frame.
+/// The fabric group for frames to `group` in `vlan` between the ports of `queue`. There are 63
+/// fabric groups beside the broadcast group, so several Ethernet groups share one; receivers tell
+/// them apart by the frame's destination.
 #[must_use]
 pub fn fabric_group(group: MacAddress, vlan: u16, queue: u8) -> Group {
-    // FNV-1a: spreads neighbouring addresses, and is the same on all nodes.
+    // FNV-1a spreads neighbouring addresses, and gives the same result on all nodes.
     let bytes = group.0.into_iter().chain(vlan.to_be_bytes()).chain([queue]);
     let hash = bytes
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_where_they_are_looked_for() {
+    fn addresses_and_ports_map_to_each_other() {
         let segments = [
             Segment::Host { queues: 1 },
             Segment::Host { queues: 3 },
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_spread_over_those_of_the_fabric() {
+    fn ethernet_groups_spread_over_the_fabric_groups() {
         let all = (0..=255).map(|last| fabric_group(MacAddress([1, 0, 0x5e, 1, 1, last]), 0, 0));
         let numbers: BTreeSet<u8> = all.map(Group::number).collect();
         assert!(numbers.len() > 55 && !numbers.contains(&63), "{numbers:?}");

@@ -1,9 +1,9 @@
-//! Which way a frame goes: the forwarding table and the table of groups at work.
+//! The switch of a node: decides where a frame goes by the forwarding table and the group table.
 //!
-//! Every node has a switch of its own and decides alone; what one learns, the others learn from the
-//! same frames. A frame never goes back to where it came from, and one that came over the fabric
-//! goes to the own device or nowhere: the fabric reaches everybody, so nothing is relayed and
-//! nothing can go in circles.
+//! Every node has a switch of its own, which decides alone. All switches learn from the same
+//! frames. A frame never goes back to where it came from, and a frame that came over the fabric
+//! goes to this node's device or nowhere: the fabric reaches every node, so no frame is relayed and
+//! none can loop.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,34 +17,35 @@ use crate::groups::{Audience, Groups};
 use crate::membership::heard;
 use crate::segment::fabric_group;
 
-/// Where a frame of the own device goes.
+/// Where a frame from this node's device goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Departure {
-    /// Nowhere: whom it is for lives behind the own device, or nobody wants it.
+    /// Nowhere: the destination is behind this node's device, or no other node wants the group.
     Nobody,
     /// To one node.
     Node(NodeId),
-    /// To some, who want this group; on the fabric perhaps to others, too.
+    /// To these nodes, which want the group. Other nodes may get it, too, since groups share fabric
+    /// groups.
     Some(BTreeSet<NodeId>),
     /// To every node.
     All,
 }
 
-/// The switch of a node whose device has several queues, each with a port of its own: what one
-/// learns, the others know.
+/// A switch shared by the ports of a device with several queues. An address that one port learns is
+/// known to all of them.
 #[derive(Clone, Debug)]
 pub struct SharedSwitch(Arc<Mutex<Switch>>);
 
 impl SharedSwitch {
-    /// `switch`, for several.
+    /// Makes `switch` shareable.
     #[must_use]
     pub fn new(switch: Switch) -> Self {
         Self(Arc::new(Mutex::new(switch)))
     }
 
-    /// The switch, for one alone and a moment.
+    /// Locks the switch.
     pub fn lock(&self) -> MutexGuard<'_, Switch> {
-        // Whoever panicked with it has left tables that are at worst incomplete.
+        // A panic while the lock was held left tables that are at worst incomplete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,30 +59,30 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// That of node `own`, which knows nobody.
+    /// A switch of node `own` with empty tables.
     #[must_use]
     pub fn new(own: NodeId, now: Duration) -> Self {
         Self { own, forwarding: Forwarding::new(own), groups: Groups::new(now) }
     }
 
-    /// The same, which keeps nothing from anybody until it has learned for so long since `now`, in
-    /// place of [`LEARN_FOR`](crate::groups::LEARN_FOR).
+    /// Floods frames to groups for `learns_for` from `now` on, instead of
+    /// [`LEARN_FOR`](crate::groups::LEARN_FOR).
     #[must_use]
     pub fn learning(mut self, learns_for: Duration, now: Duration) -> Self {
         self.groups.learn_until(now + learns_for);
         self
     }
 
-    /// The node it belongs to.
+    /// The switch's node.
     #[must_use]
     pub const fn own(&self) -> NodeId {
         self.own
     }
 
-    /// Where a frame goes that the own device gave.
+    /// Where a frame from this node's device goes. Learns from the frame.
     ///
     /// # Errors
-    /// [`SourceError`]: it goes nowhere.
+    /// [`SourceError`]: the frame is refused.
     pub fn departs(&mut self, frame: &Frame<'_>, now: Duration) -> Result<Departure, SourceError> {
         let vlan = frame.vlan();
         let destination = frame.destination();
@@ -95,7 +96,8 @@ impl Switch {
         }
         let heard = heard(frame);
         self.groups.heard(Place::Here, vlan, &heard, now);
-        // Reports go to all switches, whose tables live by them, and from there to routers.
+        // Every switch needs the report for its table. The receiving switches pass it on to
+        // routers.
         if heard.for_routers {
             return Ok(Departure::All);
         }
@@ -112,10 +114,10 @@ impl Switch {
         })
     }
 
-    /// Whether a frame that came from `node` goes to the own device.
+    /// Whether a frame from `node` goes to this node's device. Learns from the frame.
     ///
     /// # Errors
-    /// [`SourceError`]: it does not, and the node is not to be believed.
+    /// [`SourceError`]: the frame is refused, and `node` is at fault.
     pub fn arrives(
         &mut self,
         node: NodeId,
@@ -126,7 +128,8 @@ impl Switch {
         let from = Place::Node(node);
         self.forwarding.learn(from, frame.source(), vlan, now)?;
         if !destination.is_group() {
-            // What was flooded is for one of all; the device's owner knows for whom.
+            // A flooded frame with an unknown destination goes to the device, since its owner may
+            // live there.
             let lives = self.forwarding.find(destination, vlan, now);
             return Ok(matches!(lives, None | Some(Place::Here)));
         }
@@ -143,8 +146,8 @@ impl Switch {
         })
     }
 
-    /// The groups of the fabric that the port of `queue` has to be a member of, a bit each: that of
-    /// everybody, those onto which wanted ones fall, and all of them for a router.
+    /// The fabric groups that the port of `queue` has to join, one bit each: the broadcast group
+    /// and those to which the wanted groups map; all of them if a router is here.
     #[must_use]
     pub fn joined(&self, queue: u8, now: Duration) -> u64 {
         const EVERYBODY: u64 = 1 << 63;
@@ -157,24 +160,23 @@ impl Switch {
         if self.groups.wants_all(Place::Here, now) { u64::MAX } else { joined }
     }
 
-    /// True when the hosts behind the own device are to be asked now which groups they want; they
-    /// are then, and not again for a while.
+    /// True when the hosts behind this node's device must be queried now. See [`Groups::asks`].
     pub fn asks(&mut self, now: Duration) -> bool {
         self.groups.asks(now)
     }
 
-    /// A node came that knows nothing yet.
+    /// A node appeared that knows no memberships.
     pub fn appeared(&mut self, now: Duration) {
         self.groups.appeared(now);
     }
 
-    /// Forgets what is over. To be called now and then.
+    /// Removes expired entries. Call it now and then.
     pub fn age(&mut self, now: Duration) {
         self.forwarding.age(now);
         self.groups.age(now);
     }
 
-    /// A node is gone, with all that was behind it.
+    /// Forgets a node that went away, with all addresses behind it.
     pub fn lost(&mut self, node: NodeId) {
         self.forwarding.lost(node);
         self.groups.lost(Place::Node(node));
@@ -224,16 +226,16 @@ mod tests {
     }
 
     fn departs(switch: &mut Switch, bytes: &[u8]) -> Departure {
-        let frame = Frame::new(bytes).expect("it is whole");
+        let frame = Frame::new(bytes).expect("the input is complete");
         switch.departs(&frame, START).expect("nothing is forged")
     }
 
     fn arrives(switch: &mut Switch, node: u16, bytes: &[u8]) -> Result<bool, SourceError> {
-        switch.arrives(NodeId(node), &Frame::new(bytes).expect("it is whole"), START)
+        switch.arrives(NodeId(node), &Frame::new(bytes).expect("the input is complete"), START)
     }
 
     #[test]
-    fn unicast_goes_to_the_node_or_everywhere() {
+    fn unicast_goes_to_the_learned_node_or_is_flooded() {
         let mut switch = switch();
         let guest = MacAddress([2, 0, 0, 0, 0, 9]);
         assert_eq!(departs(&mut switch, &frame(of(1).0, of(7))), Departure::Node(NodeId(1)));
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_goes_to_the_device_unless_it_is_anothers() {
+    fn frames_for_other_nodes_do_not_reach_the_device() {
         let mut switch = switch();
         let unknown = [2, 0, 0, 0, 0, 9];
         assert_eq!(arrives(&mut switch, 1, &frame(of(7).0, of(1))), Ok(true));
@@ -260,13 +262,17 @@ mod tests {
     }
 
     #[test]
-    fn groups_go_to_those_who_asked() {
+    fn group_frames_go_to_the_nodes_that_reported_the_group() {
         let (mut here, mut there) = (switch(), Switch::new(NodeId(1), START - LEARN_FOR));
         let data = frame(GROUP, of(7));
         let fabric = fabric_group(MacAddress(GROUP), 0, 2);
         assert_eq!(departs(&mut here, &data), Departure::Nobody);
         assert_eq!(there.joined(2, START), 1 << 63);
-        assert_eq!(departs(&mut there, &report(of(1))), Departure::All, "switches live by it");
+        assert_eq!(
+            departs(&mut there, &report(of(1))),
+            Departure::All,
+            "every switch needs reports"
+        );
         assert_eq!(there.joined(2, START), 1 << 63 | 1 << fabric.number());
         assert_eq!(arrives(&mut here, 1, &report(of(1))), Ok(true), "no router is known");
         let some = Departure::Some(BTreeSet::from([NodeId(1)]));

@@ -1,28 +1,29 @@
-//! How long a loop leaves its queues alone once they are empty: interrupt throttling whose rate
-//! follows the load (003 section 5.4.6.2, after the dynamic ITR of Intel's *ixgbe*).
+//! How long a loop pauses after it has emptied its queues: interrupt throttling whose rate follows
+//! the load (003 section 5.4.6.2, after the dynamic ITR of Intel's *ixgbe*).
 //!
-//! Who looks at once for every packet has the least latency, and a whole processor less for the
+//! A loop that polls for every packet has the least latency, but takes a whole processor from the
 //! programs that the packets are for. So whenever a poll has emptied the queues, the throughput
-//! since the last one moves a state up or down by one step, and the state says how long to wait
-//! from the moment when work was found to the next look.
+//! since the last such poll moves a state up or down by one step. The state gives the interval from
+//! the moment when packets were found to the next poll.
 
 use std::time::Duration;
 
-/// Bytes per microsecond up to which every packet is looked for at once.
+/// Bytes per microsecond up to which the state falls to [`State::Lowest`], which never pauses.
 const LOWEST_MAX: u64 = 10;
-/// Above it there is bulk.
+/// Bytes per microsecond above which the state rises to [`State::Bulk`].
 const LOW_MAX: u64 = 20;
-/// The interval of [`State::Low`], of that of bulk: 20,000 interrupts per second beside 8,000.
+/// The interval of [`State::Low`] as a share of that of [`State::Bulk`]: 20,000 interrupts per
+/// second beside 8,000.
 const LOW_SHARE: (u32, u32) = (2, 5);
 
-/// What the traffic asks for.
+/// The class of the traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The lowest latency.
+    /// Few packets, which need the lowest latency.
     Lowest,
-    /// Little latency.
+    /// More packets, which need a low latency.
     Low,
-    /// Throughput.
+    /// Bulk traffic, which needs throughput.
     Bulk,
 }
 
@@ -31,7 +32,7 @@ enum State {
 pub struct Throttle {
     bulk: Duration,
     state: State,
-    /// When a poll ended last, and the bytes until then.
+    /// When a poll last emptied the queues, and the bytes until then.
     ended: Duration,
     bytes: u64,
     /// When this poll found its first packet.
@@ -39,19 +40,20 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// One that waits up to `bulk` between two polls; zero never waits.
+    /// A throttle whose longest interval is `bulk`. Zero never pauses.
     #[must_use]
     pub const fn new(bulk: Duration) -> Self {
         let ended = Duration::ZERO;
         Self { bulk, state: State::Low, ended, bytes: 0, began: None }
     }
 
-    /// Something was done at `now`.
+    /// A poll found packets at `now`.
     pub fn worked(&mut self, now: Duration) {
         self.began.get_or_insert(now);
     }
 
-    /// Nothing was to be done at `now`, and `bytes` in all until now: how long not to look.
+    /// A poll found the queues empty at `now`, after `bytes` in all. Returns how long to pause;
+    /// `None` polls again at once.
     pub fn pause(&mut self, now: Duration, bytes: impl FnOnce() -> u64) -> Option<Duration> {
         let began = self.began.take()?;
         if self.bulk.is_zero() {
@@ -83,7 +85,8 @@ mod tests {
 
     const BULK: Duration = Duration::from_micros(125);
 
-    /// So many bytes per microsecond, which the loop empties in 5 us; its pauses.
+    /// Simulates polls that each take 5 us, with `per_us` bytes per microsecond from moment `from`
+    /// on. Returns their pauses, and the moment at the end.
     fn pauses(throttle: &mut Throttle, from: u64, per_us: u64, polls: usize) -> (Vec<u64>, u64) {
         let (mut now, mut bytes, mut found) = (from, throttle.bytes, Vec::new());
         for _ in 0..polls {
@@ -93,7 +96,7 @@ mod tests {
             let pause = throttle.pause(Duration::from_micros(now), || bytes);
             let pause = pause.map_or(0, |pause| u64::try_from(pause.as_micros()).unwrap());
             found.push(pause);
-            // Who does not pause finds the next packet at once.
+            // Without a pause the next poll finds a packet at once.
             now += pause;
         }
         (found, now)
@@ -109,7 +112,7 @@ mod tests {
         let (found, now) = pauses(&mut throttle, now, 1_000, 3);
         assert_eq!(found, [120, 120, 120], "8,000 polls per second");
         let (found, _) = pauses(&mut throttle, now, 1, 3);
-        assert_eq!(found, [45, 0, 0], "back by one step each");
+        assert_eq!(found, [45, 0, 0], "down by one step each");
     }
 
     #[test]
@@ -119,7 +122,7 @@ mod tests {
         let now = Duration::from_micros(now);
         let no_bytes = || panic!("nothing to count");
         assert_eq!(throttle.pause(now, no_bytes), None, "nothing was found");
-        // A poll that took longer than the interval is followed by the next.
+        // A poll that took longer than the interval is followed by the next without a pause.
         throttle.worked(now);
         let bytes = throttle.bytes + 1_000_000;
         assert_eq!(throttle.pause(now + BULK, || bytes), None);

@@ -1,4 +1,4 @@
-//! Ports of several nodes at one broker: what one device gives, the others get.
+//! Ports of several nodes at one broker: packets from one device reach the others.
 #![allow(clippy::disallowed_methods, reason = "tests own transports")]
 
 use std::os::fd::AsFd;
@@ -33,7 +33,7 @@ struct Net {
 }
 
 impl Net {
-    /// Nodes 0 to `count` - 1, which know each other.
+    /// Nodes 0 to `count` - 1, which have greeted each other.
     fn new(count: u16) -> Self {
         let broker = LocalBroker::new(NodeId::LOCAL, BrokerLimits::default());
         let transport = ShmTransport::new(Arc::new(broker), Parameters::default());
@@ -49,12 +49,13 @@ impl Net {
         self.transport.open(&options).expect("the number is free")
     }
 
-    /// The ports of a node whose device has several queues.
+    /// Adds the ports of a node whose device has several queues.
     fn add_queues(&mut self, node: u16, queues: u8) {
         let switch = SharedSwitch::new(Switch::new(NodeId(node), NOW - LEARN_FOR));
         let segment = Segment::Host { queues };
         for queue in 0..queues {
-            let vpid = segment.vpid_of(Seat { node: NodeId(node), queue }).expect("there is one");
+            let vpid =
+                segment.vpid_of(Seat { node: NodeId(node), queue }).expect("the VPID exists");
             let (endpoint, switch) = (self.endpoint(vpid.0), switch.clone());
             let port = Port::new(endpoint, segment, switch, Limits::default(), NOW - LEARN_FOR);
             self.ports.push(port);
@@ -70,20 +71,20 @@ impl Net {
         self.settle();
     }
 
-    /// Polls all until nothing happens; returns what came at each.
+    /// Polls all ports until nothing happens. Returns the packets that each port delivered.
     fn settle(&mut self) -> Vec<Vec<Vec<u8>>> {
-        let mut came = vec![Vec::new(); self.ports.len()];
+        let mut delivered = vec![Vec::new(); self.ports.len()];
         let mut idle = 0;
         while idle < 3 {
-            let before: usize = came.iter().map(Vec::len).sum();
+            let before: usize = delivered.iter().map(Vec::len).sum();
             let mut events = 0;
-            for (port, came) in self.ports.iter_mut().zip(&mut came) {
-                events += port.poll(64, NOW, &mut |packet| came.push(packet.to_vec()));
+            for (port, delivered) in self.ports.iter_mut().zip(&mut delivered) {
+                events += port.poll(64, NOW, &mut |packet| delivered.push(packet.to_vec()));
             }
-            let after: usize = came.iter().map(Vec::len).sum();
+            let after: usize = delivered.iter().map(Vec::len).sum();
             idle = if events == 0 && before == after { idle + 1 } else { 0 };
         }
-        came
+        delivered
     }
 
     fn complaints(&mut self) -> Vec<String> {
@@ -108,16 +109,16 @@ fn payload(length: usize, seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn every_size_arrives_once_and_as_it_was() {
+fn packets_of_every_size_arrive_once_and_unchanged() {
     let mut net = Net::new(3);
     let around = [120, 240, 480, 496, 992, 4_096, 16_384, 65_535];
     let near = around.iter().flat_map(|size| size - 40..=size + 4);
     for size in (0..140).chain(near).filter(|size| *size <= 65_535) {
         let packet = frame(of(1), of(0), &payload(size, 7));
         net.ports[0].depart(&packet, NOW);
-        let came = net.settle();
-        assert!(came[1] == [packet], "{size} bytes");
-        assert!(came[0].is_empty() && came[2].is_empty(), "{size} bytes came elsewhere");
+        let delivered = net.settle();
+        assert!(delivered[1] == [packet], "{size} bytes");
+        assert!(delivered[0].is_empty() && delivered[2].is_empty(), "{size} bytes came elsewhere");
     }
     assert_eq!(net.complaints(), Vec::<String>::new());
 }
@@ -126,26 +127,26 @@ fn every_size_arrives_once_and_as_it_was() {
 fn packets_of_all_sizes_come_in_order_and_wait_for_room() {
     let mut net = Net::new(2);
     let mut sent = Vec::new();
-    let mut came = Vec::new();
+    let mut delivered = Vec::new();
     for number in 0..3_000_usize {
         while !net.ports[0].may_depart(NOW) {
             net.ports[0].poll(64, NOW, &mut |_| {});
-            // The other looks at one thing at a time.
-            net.ports[1].poll(1, NOW, &mut |packet| came.push(packet.to_vec()));
+            // The receiver handles one event at a time.
+            net.ports[1].poll(1, NOW, &mut |packet| delivered.push(packet.to_vec()));
         }
         let size = [0, 100, 700, 9_000, 60_000][number * 7 % 5] + number % 100;
         let packet = frame(of(1), of(0), &payload(size, u8::try_from(number % 256).unwrap_or(0)));
         net.ports[0].depart(&packet, NOW);
         sent.push(packet);
     }
-    came.extend(net.settle().swap_remove(1));
-    assert_eq!(came.len(), sent.len());
-    assert!(came == sent);
+    delivered.extend(net.settle().swap_remove(1));
+    assert_eq!(delivered.len(), sent.len());
+    assert!(delivered == sent);
 }
 
-/// Devices that keep packets apart as a TAP does.
+/// Sockets in place of TAP devices. They preserve packet boundaries, too.
 struct Sockets {
-    /// What the near end of the first is given the device of node 0 gives.
+    /// A packet that the test sends on the first socket is read as one from node 0's device.
     from: [UnixDatagram; 2],
     to: [UnixDatagram; 2],
 }
@@ -163,28 +164,28 @@ impl Sockets {
         port.depart_by(NOW, read).expect("a packet waits");
     }
 
-    fn deliver<W: Window>(&self, packet: &Delivery<'_, W>, came: &mut Vec<Vec<u8>>) {
+    fn deliver<W: Window>(&self, packet: &Delivery<'_, W>, delivered: &mut Vec<Vec<u8>>) {
         let [near, far] = &self.to;
         let written = packet.pour(near.as_fd(), |_, bytes| near.send(bytes)).expect("room");
         assert_eq!(written, packet.length());
         let mut bytes = packet.to_vec();
-        assert_eq!(far.recv(&mut bytes).expect("it was sent"), packet.length());
-        came.push(bytes);
+        assert_eq!(far.recv(&mut bytes).expect("the message was sent"), packet.length());
+        delivered.push(bytes);
     }
 }
 
 #[test]
-fn packets_that_the_kernel_copies_alone_come_as_they_were() {
+fn packets_that_the_kernel_copies_arrive_unchanged() {
     let (mut net, sockets) = (Net::new(3), Sockets::new());
     let mut due = [const { Vec::new() }; 3];
-    let mut came = [const { Vec::new() }; 3];
+    let mut delivered = [const { Vec::new() }; 3];
     for number in 0..1_500_usize {
         while !net.ports[0].may_depart(NOW) {
-            for (port, came) in net.ports.iter_mut().zip(&mut came) {
-                port.poll(5, NOW, &mut |packet| sockets.deliver(&packet, came));
+            for (port, delivered) in net.ports.iter_mut().zip(&mut delivered) {
+                port.poll(5, NOW, &mut |packet| sockets.deliver(&packet, delivered));
             }
         }
-        // Long ones for a node, which are read into its ring, and others amid them.
+        // Long packets for one node, which are read into its ring, and other packets between them.
         let size = [1_500, 60_000, 474, 9_000, 0, 487, 486][number * 11 % 7] + number % 9;
         let (to, at): (_, &[usize]) = match number % 23 {
             3 => (MacAddress::BROADCAST, &[1, 2]),
@@ -197,10 +198,15 @@ fn packets_that_the_kernel_copies_alone_come_as_they_were() {
             due[*node].push(packet.clone());
         }
     }
-    for (came, more) in came.iter_mut().zip(net.settle()) {
-        came.extend(more);
+    for (delivered, more) in delivered.iter_mut().zip(net.settle()) {
+        delivered.extend(more);
     }
-    assert!(came == due, "{:?} of {:?}", came.map(|list| list.len()), due.map(|list| list.len()));
+    assert!(
+        delivered == due,
+        "{:?} of {:?}",
+        delivered.map(|list| list.len()),
+        due.map(|list| list.len())
+    );
     assert_eq!(net.ports[0].counters().packets_from_device, 1_500);
     assert_eq!(net.complaints(), Vec::<String>::new());
 }
@@ -211,11 +217,11 @@ fn broadcasts_reach_everybody_once_whatever_their_size() {
     for size in [46, 500, 1_486, 3_000, 9_000, 65_000] {
         let packet = frame(MacAddress::BROADCAST, of(2), &payload(size, 1));
         net.ports[2].depart(&packet, NOW);
-        let came = net.settle();
-        for (node, came) in came.iter().enumerate() {
+        let delivered = net.settle();
+        for (node, delivered) in delivered.iter().enumerate() {
             let due = usize::from(node != 2);
-            assert_eq!(came.len(), due, "node {node}, {size} bytes");
-            assert!(came.iter().all(|got| *got == packet));
+            assert_eq!(delivered.len(), due, "node {node}, {size} bytes");
+            assert!(delivered.iter().all(|got| *got == packet));
         }
     }
     assert_eq!(net.ports[2].counters().multicast, 3, "the small ones by one message each");
@@ -233,28 +239,28 @@ fn a_peer_that_does_not_look_stops_its_own_traffic_first() {
     }
     assert_eq!(given, 32, "as many as the ring takes");
     net.ports[0].depart(&small, NOW);
-    let mut came = Vec::new();
-    net.ports[2].poll(64, NOW, &mut |packet| came.push(packet.to_vec()));
-    assert!(came == [small.clone()]);
-    // It does not look for long: what else there is for it is kept, so that others do not wait.
+    let mut delivered = Vec::new();
+    net.ports[2].poll(64, NOW, &mut |packet| delivered.push(packet.to_vec()));
+    assert!(delivered == [small.clone()]);
+    // The peer has stalled: its backlog may grow, so that packets for other nodes do not wait.
     let later = NOW + STALLS_AFTER;
     while net.ports[0].may_depart(later) {
         net.ports[0].depart(&big, later);
         given += 1;
     }
     assert_eq!(given, 32 + 1_024);
-    // In the end nobody waits for it, and what is too much is lost.
+    // The peer is given up: nothing waits for it, and packets beyond its backlog are lost.
     let much_later = NOW + Duration::from_secs(5);
     assert!(net.ports[0].may_depart(much_later));
     net.ports[0].depart(&big, much_later);
     assert_eq!(net.ports[0].counters().lost, 1);
-    // It looks again: nothing else is lost.
+    // The peer polls again: nothing else was lost.
     assert_eq!(net.settle()[1].len(), given);
     assert!(net.ports[0].may_depart(NOW));
 }
 
 #[test]
-fn a_node_that_goes_takes_what_waits_for_it_along_and_may_come_again() {
+fn packets_for_a_node_that_goes_away_are_lost_and_it_may_come_back() {
     let mut net = Net::new(3);
     let packet = frame(of(2), of(0), &payload(9_000, 1));
     for now in [NOW, NOW + STALLS_AFTER] {
@@ -275,7 +281,7 @@ fn a_node_that_goes_takes_what_waits_for_it_along_and_may_come_again() {
 }
 
 #[test]
-fn a_group_goes_to_those_who_joined() {
+fn group_packets_go_to_the_nodes_that_joined() {
     let mut net = Net::new(4);
     let mut report = frame(MacAddress([1, 0, 0x5e, 1, 2, 3]), of(3), &[]);
     report.truncate(24);
@@ -289,14 +295,14 @@ fn a_group_goes_to_those_who_joined() {
     for size in [100, 1_400, 20_000] {
         let data = frame(MacAddress([1, 0, 0x5e, 1, 2, 3]), of(0), &payload(size, 1));
         net.ports[0].depart(&data, NOW);
-        let came = net.settle();
-        assert!(came[3] == [data], "{size} bytes");
-        assert!(came[..3].iter().all(Vec::is_empty), "{size} bytes came elsewhere");
+        let delivered = net.settle();
+        assert!(delivered[3] == [data], "{size} bytes");
+        assert!(delivered[..3].iter().all(Vec::is_empty), "{size} bytes came elsewhere");
     }
 }
 
 #[test]
-fn hosts_are_asked_when_a_port_begins_and_when_another_comes() {
+fn hosts_are_queried_when_a_port_starts_and_when_another_appears() {
     let mut net = Net::new(1);
     let asked = |net: &mut Net| {
         let mut count = 0;
@@ -315,10 +321,10 @@ fn a_forged_address_is_refused_and_named() {
     net.ports[0].depart(&frame(of(1), of(2), &[0; 50]), NOW);
     assert_eq!(net.ports[0].counters().refused_here, 1);
     assert!(net.complaints()[0].contains("2e:87:04:07:00:02"));
-    // A node whose port does not look sends it all the same.
+    // A node whose port does not check its own frames can send it anyway.
     let mut hostile = net.endpoint(9);
     let to = hostile.connect(weft_fabric::EndpointAddress::new(NodeId::LOCAL, Vpid(1)));
-    let to = to.expect("it is there");
+    let to = to.expect("the target is open");
     hostile.send_short(to, MessageHeader::tag(1), &[hello_of(9, 1).as_bytes()]).expect("room");
     let packet = frame(of(1), of(2), &[0; 50]);
     let length = u32::try_from(packet.len()).expect("short").to_le_bytes();
@@ -329,13 +335,13 @@ fn a_forged_address_is_refused_and_named() {
 }
 
 #[test]
-fn what_is_out_of_reach_gets_nothing_and_comes_back_as_it_was() {
+fn a_node_out_of_reach_gets_nothing_until_it_is_back() {
     let mut net = Net::new(3);
     let long = |seed| frame(of(1), of(0), &payload(3_000, seed));
     let all = frame(MacAddress::BROADCAST, of(0), &payload(60, 9));
     net.ports[0].depart(&long(1), NOW);
     assert_eq!(net.settle()[1], [long(1)]);
-    // The link between 0 and 1 is cut; what was on its way is lost.
+    // The link between 0 and 1 is cut; packets on their way are lost.
     net.ports[0].depart(&long(2), NOW);
     net.ports[0].set_reach(Reach::of_bits([0b101, 0, 0, 0]), NOW);
     net.ports[1].set_reach(Reach::of_bits([0b110, 0, 0, 0]), NOW);
@@ -354,22 +360,22 @@ fn what_is_out_of_reach_gets_nothing_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn who_joined_a_group_while_a_link_was_cut_is_asked_when_it_is_mended() {
+fn hosts_are_queried_when_a_cut_link_is_mended() {
     let mut net = Net::new(2);
     net.settle();
     net.ports[0].tick(NOW, &mut |_| {});
     let mut asked = 0;
     net.ports[0].tick(NOW, &mut |_| asked += 1);
-    assert_eq!(asked, 0, "it asked already");
+    assert_eq!(asked, 0, "the hosts were queried already");
     net.ports[0].set_reach(Reach::of_bits([1, 0, 0, 0]), NOW);
     net.ports[0].tick(NOW, &mut |_| asked += 1);
-    assert_eq!(asked, 0, "nobody was gained");
+    assert_eq!(asked, 0, "no node came into reach");
     net.ports[0].set_reach(Reach::ALL, NOW);
     net.ports[0].tick(NOW, &mut |_| asked += 1);
     assert!(asked > 0);
 }
 
-/// Runs the hostile node of the fuzz target.
+/// Runs one script of the fuzz target.
 fn hostile(script: &[u8]) {
     let broker = LocalBroker::new(NodeId::LOCAL, BrokerLimits::default());
     fuzz_port(&ShmTransport::new(Arc::new(broker), Parameters::default()), script);
@@ -397,17 +403,17 @@ proptest! {
     }
 }
 
-/// What came at the ports of each of `nodes` devices with three queues: queue and packet.
-fn by_node(came: Vec<Vec<Vec<u8>>>, nodes: usize) -> Vec<Vec<(usize, Vec<u8>)>> {
+/// The packets at the ports of each of `nodes` devices with three queues, with their queue.
+fn by_node(delivered: Vec<Vec<Vec<u8>>>, nodes: usize) -> Vec<Vec<(usize, Vec<u8>)>> {
     let mut all = vec![Vec::new(); nodes];
-    for (port, packets) in came.into_iter().enumerate() {
+    for (port, packets) in delivered.into_iter().enumerate() {
         all[port / 3].extend(packets.into_iter().map(|packet| (port % 3, packet)));
     }
     all
 }
 
 #[test]
-fn queues_talk_to_their_like_and_share_what_they_know() {
+fn ports_of_one_queue_talk_and_the_ports_of_a_node_share_a_switch() {
     let mut net = Net::new(0);
     (0..3).for_each(|node| net.add_queues(node, 3));
     assert_eq!(net.complaints(), Vec::<String>::new());
@@ -416,29 +422,29 @@ fn queues_talk_to_their_like_and_share_what_they_know() {
         for size in [46, 9_000, 60_000] {
             let there = frame(of(1), of(0), &payload(size, 3));
             net.ports[queue].depart(&there, NOW);
-            let came = by_node(net.settle(), 3);
-            assert!(came[1] == [(queue, there)], "{size} bytes on queue {queue}");
-            assert!(came[0].is_empty() && came[2].is_empty());
+            let delivered = by_node(net.settle(), 3);
+            assert!(delivered[1] == [(queue, there)], "{size} bytes on queue {queue}");
+            assert!(delivered[0].is_empty() && delivered[2].is_empty());
         }
         let all = frame(MacAddress([0xff; 6]), of(0), &payload(46, 4));
         net.ports[queue].depart(&all, NOW);
-        let came = by_node(net.settle(), 3);
+        let delivered = by_node(net.settle(), 3);
         let once = [(queue, all)];
-        assert!(came[1] == once && came[2] == once, "once to each, on queue {queue}");
-        assert!(came[0].is_empty());
+        assert!(delivered[1] == once && delivered[2] == once, "once to each, on queue {queue}");
+        assert!(delivered[0].is_empty());
     }
-    // One queue hears of an address, another knows it.
+    // One queue learns an address, and another queue uses it.
     net.ports[8].depart(&frame(of(1), guest, &payload(46, 5)), NOW);
     net.settle();
     let to_guest = frame(guest, of(1), &payload(46, 6));
     net.ports[3].depart(&to_guest, NOW);
-    let came = by_node(net.settle(), 3);
-    assert!(came[0].is_empty() && came[2] == [(0, to_guest)], "it is not flooded");
+    let delivered = by_node(net.settle(), 3);
+    assert!(delivered[0].is_empty() && delivered[2] == [(0, to_guest)], "it is not flooded");
     assert_eq!(net.complaints(), Vec::<String>::new());
 }
 
 #[test]
-fn devices_with_other_numbers_of_queues_do_not_talk() {
+fn devices_with_different_numbers_of_queues_do_not_talk() {
     let mut net = Net::new(0);
     net.add_queues(0, 1);
     net.add_queues(1, 2);

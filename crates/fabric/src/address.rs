@@ -1,21 +1,21 @@
-//! Who is who on the fabric: nodes, endpoints, partitions and multicast groups.
+//! Addresses on the fabric: nodes, endpoints, partitions and multicast groups.
 //!
-//! An address is two numbers, as on the Extoll NIC (003 section 3.2.3): the node (16 bit, given by
-//! the manager) and the endpoint on it (VPID). Either may be a wildcard where a set of endpoints is
-//! meant; an address with a wildcard never names a target.
+//! An address is two numbers, as on the Extoll NIC (003 section 3.2.3): the node (16 bit, assigned
+//! by the manager) and the endpoint on it (VPID). Either number may be a wildcard in a pattern that
+//! matches several endpoints. An address with a wildcard never names a target.
 
 use std::fmt;
 
-/// A node: one NIC, that is a host, a network namespace or a simulated node.
+/// A node: one NIC, which is a host, a network namespace or a simulated node.
 ///
 /// 16 bit; `0xffff` is the wildcard and `0xfffe` is reserved, as in Extoll's driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u16);
 
 impl NodeId {
-    /// Any node.
+    /// The wildcard: any node.
     pub const ANY: Self = Self(0xffff);
-    /// The node a program runs on, before a manager gave it another number.
+    /// The number of the own node until a manager assigns another one.
     pub const LOCAL: Self = Self(0);
     /// The highest number that names a node.
     pub const MAX: Self = Self(0xfffd);
@@ -38,7 +38,7 @@ impl fmt::Debug for NodeId {
 pub struct Vpid(pub u16);
 
 impl Vpid {
-    /// Any endpoint.
+    /// The wildcard: any endpoint.
     pub const ANY: Self = Self(0xffff);
 
     /// True for the wildcard.
@@ -54,7 +54,7 @@ impl fmt::Debug for Vpid {
     }
 }
 
-/// The address of an endpoint; prints as `node:vpid`, with `*` for a wildcard.
+/// The address of an endpoint. Prints as `node:vpid`, with `*` for a wildcard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointAddress {
     /// The node.
@@ -73,13 +73,13 @@ impl EndpointAddress {
         Self { node, vpid }
     }
 
-    /// True when neither part is a wildcard, so that it can name a target.
+    /// True when neither number is a wildcard, so that the address can name a target.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         !self.node.is_any() && !self.vpid.is_any()
     }
 
-    /// True when `other` is covered by this address, wildcards of `self` matching everything.
+    /// True when this pattern matches `other`: each number is equal, or a wildcard in `self`.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         (self.node.is_any() || self.node.0 == other.node.0)
@@ -99,50 +99,51 @@ impl fmt::Display for EndpointAddress {
     }
 }
 
-/// Endpoints that may talk to each other; others cannot even find them.
+/// A set of endpoints that may talk to each other. Endpoints of other partitions cannot even find
+/// them.
 ///
-/// The default partition of a program is that of its user ([`PartitionId::of_user`]); a
-/// direct-socket connection is a partition of its own.
+/// The default partition of a program is that of its user ([`PartitionId::of_user`]). A
+/// direct-socket connection has a partition of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct PartitionId(pub u64);
 
 impl PartitionId {
-    /// The partition that all programs of one user share unless they ask for another.
+    /// The partition that all programs of a user share by default.
     #[must_use]
     pub const fn of_user(uid: u32) -> Self {
         Self(uid as u64)
     }
 
-    /// A named partition inside that of the user: only programs of this user can open it.
+    /// A numbered partition of a user: only programs of this user can open it.
     #[must_use]
     pub const fn of_user_named(uid: u32, number: u32) -> Self {
         Self(((number as u64) << 32) | uid as u64)
     }
 
-    /// The user this partition belongs to.
+    /// The user to whom the partition belongs.
     #[must_use]
     pub const fn user(self) -> u32 {
         (self.0 & 0xffff_ffff) as u32
     }
 }
 
-/// A multicast group (003 section 3.2.2: the target node is read as a group number).
+/// A multicast group (003 section 3.2.2: the target node is interpreted as a group number).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Group(u8);
 
 impl Group {
-    /// How many groups there are.
+    /// The number of groups.
     pub const COUNT: u8 = 64;
-    /// The group of all endpoints of a partition; nobody has to join it.
+    /// The group of all endpoints of a partition. Every endpoint is always a member.
     pub const BROADCAST: Self = Self(63);
 
-    /// Group `number`, or `None` above 63.
+    /// The group with this number, or `None` above 63.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if number < Self::COUNT { Some(Self(number)) } else { None }
     }
 
-    /// Its number, 0 to 63.
+    /// The group's number, 0 to 63.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards_cover_and_exact_addresses_do_not() {
+    fn wildcards_match_several_endpoints_and_exact_addresses_one() {
         let one = EndpointAddress::new(NodeId(1), Vpid(7));
         assert!(EndpointAddress::ANY.covers(one));
         assert!(EndpointAddress::new(NodeId(1), Vpid::ANY).covers(one));

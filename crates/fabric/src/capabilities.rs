@@ -1,14 +1,14 @@
-//! What a transport can do, as numbers that a program can ask for.
+//! The limits and properties of a transport.
 //!
-//! The defaults are the limits of the Extoll NIC (003 sections 3.2.1 to 3.2.4), so that a program
-//! written against them runs on any transport; a transport may offer more, never less.
+//! The defaults are the limits of the Extoll NIC (003 sections 3.2.1 to 3.2.4). A transport may
+//! offer more, never less, so that a program written for the defaults runs on every transport.
 
-/// Who drives an operation to its end.
+/// Which thread makes progress on a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// A put, get or atomic needs nothing from the target's threads.
+    /// A put, get or atomic completes without any call at the target.
     Auto,
-    /// The target must poll now and then.
+    /// The target has to poll now and then.
     Manual,
 }
 
@@ -19,32 +19,34 @@ pub struct Capabilities {
     pub transport: &'static str,
     /// Largest mailbox message, bytes.
     pub message_bytes_max: usize,
-    /// Payload of one packet on the wire, bytes; larger operations are split below the API.
+    /// Payload of one packet on the wire in bytes. The transport splits larger operations.
     pub mtu_bytes: usize,
-    /// Largest put or get that travels as one descriptor, bytes; longer ones are split below the
-    /// API.
+    /// Largest put or get that travels as one descriptor in bytes. The transport splits longer
+    /// ones.
     pub descriptor_bytes_max: u64,
     /// Endpoints a node can have.
     pub vpids: u16,
     /// Multicast groups.
     pub groups: u8,
-    /// Intervals of a window's global address map.
+    /// Intervals of a global address map.
     pub intervals: u8,
-    /// Messages from one sender that wait in a mailbox before the sender is refused.
+    /// Messages from one sender that may wait in a mailbox. A further send returns
+    /// [`SendError::WouldBlock`](crate::SendError::WouldBlock).
     pub mailbox_depth: usize,
     /// Operations of one endpoint that may be pending.
     pub operations_max: usize,
-    /// Locks of the fetch-compare-and-add kind each endpoint holds.
+    /// Fetch-compare-and-add locks of each endpoint.
     pub locks: u32,
-    /// Registered regions an endpoint can have.
+    /// Registered regions of each endpoint.
     pub regions_max: usize,
-    /// Who drives one-sided operations.
+    /// Which thread makes progress on one-sided operations.
     pub progress: Progress,
-    /// Operations end inside the call that starts them.
+    /// Operations complete inside the call that starts them.
     pub completes_inline: bool,
-    /// A window is plain memory: loads and stores cost no call.
+    /// A window is mapped memory: loads and stores need no call, and the kernel can copy to and
+    /// from it.
     pub window_is_memory: bool,
-    /// [`crate::Endpoint::descriptor`] gives a descriptor to sleep on.
+    /// [`crate::Endpoint::descriptor`] returns a descriptor to sleep on.
     pub descriptor: bool,
 }
 

@@ -1,9 +1,9 @@
-//! The traits that a transport implements, and the example of their use.
+//! The traits that a transport implements.
 //!
-//! An endpoint belongs to one thread at a time (`Send`, not `Sync`); no call blocks but
+//! An endpoint belongs to one thread at a time (`Send`, not `Sync`). Only these calls may block:
 //! [`Endpoint::connect`], [`Endpoint::join`], [`Endpoint::leave`], [`Endpoint::grant`] and
-//! [`Endpoint::revoke`], which may ask the node's broker and are bounded by its timeout, and
-//! [`Endpoint::wait`], which is bounded by its own.
+//! [`Endpoint::revoke`] may ask the node's broker and end with its timeout; [`Endpoint::wait`] ends
+//! with its own.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -21,12 +21,12 @@ use crate::operation::{
 };
 use crate::register::Register;
 
-/// A way to move bytes between endpoints: shm, sim, ofi.
+/// A transport between endpoints: shm, sim, ofi.
 pub trait Transport {
-    /// Its endpoints.
+    /// The endpoints of this transport.
     type Endpoint: Endpoint;
 
-    /// What it can do.
+    /// The limits and properties of this transport.
     fn capabilities(&self) -> &Capabilities;
 
     /// Opens an endpoint.
@@ -37,12 +37,12 @@ pub trait Transport {
     fn open(&self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError>;
 }
 
-/// What an endpoint is opened with.
+/// The options of [`Transport::open`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointOptions {
-    /// The VPID wanted; [`Vpid::ANY`] takes the next free one.
+    /// The VPID wanted; [`Vpid::ANY`] stands for the next free one.
     pub vpid: Vpid,
-    /// The partition; `None` is that of the user.
+    /// The partition; `None` stands for that of the user.
     pub partition: Option<PartitionId>,
 }
 
@@ -52,52 +52,53 @@ impl Default for EndpointOptions {
     }
 }
 
-/// A handle of one endpoint for another that it connected to; valid for that endpoint alone.
+/// An endpoint's handle for a peer that it connected to. Valid for that endpoint only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer(pub u32);
 
-/// Where the bytes of a put come from.
+/// The source of the bytes of a put.
 #[derive(Debug)]
 pub enum Source<'a, R> {
-    /// Any memory; it is free for reuse when the call returns.
+    /// Any memory. It may be reused when the call returns.
     Bytes(&'a [u8]),
-    /// A range of a local region, which must stay as it is until the operation ended.
+    /// A range of a local region. It must not change until the operation completes.
     Region {
         /// The region.
         region: &'a R,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Number of bytes.
         length: u64,
     },
 }
 
-/// Registered memory of the own endpoint.
+/// A registered memory region of an endpoint.
 ///
-/// Others may write it at any time, so it is never seen as a slice: bytes are copied out and in.
+/// Peers may write to it at any time, so it is never borrowed as a slice: bytes are copied out and
+/// in.
 pub trait Region: Send + Sync + Clone {
-    /// Its size in bytes.
+    /// Bytes of the region.
     fn length(&self) -> u64;
 
-    /// Copies bytes out, starting at `offset`.
+    /// Copies bytes out of the region, from `offset` on.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), RegionError>;
 
-    /// Copies bytes in, starting at `offset`.
+    /// Copies bytes into the region, from `offset` on.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`].
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError>;
 
-    /// Has the kernel read from `source` into the region, where [`Capabilities::window_is_memory`]:
-    /// by one call the first bytes into `head` and what follows from `offset` on, at most `length`
-    /// bytes. Returns how many bytes that were in all.
+    /// Has the kernel read from `source` with one call: the first bytes into `head`, the rest into
+    /// the region from `offset` on, at most `length` bytes. Returns the number of bytes in all.
+    /// Needs [`Capabilities::window_is_memory`].
     ///
     /// # Errors
-    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for a range that leaves the region,
-    /// and [`io::ErrorKind::Unsupported`] where the memory is not this program's.
+    /// Those of the kernel; [`io::ErrorKind::InvalidInput`] for a range outside the region, and
+    /// [`io::ErrorKind::Unsupported`] if the region is not mapped memory.
     fn fill(
         &self,
         head: &mut [u8],
@@ -109,46 +110,47 @@ pub trait Region: Send + Sync + Clone {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Loads a word with acquire order.
+    /// Loads a 64-bit word with acquire order.
     ///
     /// # Errors
-    /// [`RegionError`] when it leaves the region or is not a multiple of 8.
+    /// [`RegionError`] when the word is outside the region or `offset` is not a multiple of 8.
     fn load(&self, offset: u64) -> Result<u64, RegionError>;
 
-    /// Stores a word with release order.
+    /// Stores a 64-bit word with release order.
     ///
     /// # Errors
-    /// [`RegionError`] when it leaves the region or is not a multiple of 8.
+    /// [`RegionError`] when the word is outside the region or `offset` is not a multiple of 8.
     fn store(&self, offset: u64, value: u64) -> Result<(), RegionError>;
 }
 
-/// A peer's region as an address range of the own program (003 section 3.2.4).
+/// A peer's region, mapped into the own program (003 section 3.2.4).
 ///
-/// Where [`Capabilities::window_is_memory`], an access costs a load or a store. Not coherent in
-/// the sense of 003: order between two windows is given by [`Endpoint::fence`].
+/// With [`Capabilities::window_is_memory`] an access costs a load or a store. Accesses through two
+/// windows are not ordered: windows are not coherent in the sense of 003. [`Endpoint::fence`]
+/// orders them.
 pub trait Window: Send {
-    /// Bytes it spans.
+    /// Bytes of the window.
     fn length(&self) -> u64;
 
-    /// Loads bytes.
+    /// Copies bytes out of the window, from `offset` on.
     ///
     /// # Errors
     /// [`WindowError`] as for a get.
     fn load(&self, offset: u64, target: &mut [u8]) -> Result<(), WindowError>;
 
-    /// Stores bytes.
+    /// Copies bytes into the window, from `offset` on.
     ///
     /// # Errors
     /// [`WindowError`] as for a put.
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError>;
 
-    /// Has the kernel write to `target` out of the window, where
-    /// [`Capabilities::window_is_memory`]: by one call `head` and behind it `length` bytes from
-    /// `offset` on. Returns how many bytes that were in all.
+    /// Has the kernel write to `target` with one call: `head`, and behind it `length` bytes of the
+    /// window from `offset` on. Returns the number of bytes in all. Needs
+    /// [`Capabilities::window_is_memory`].
     ///
     /// # Errors
-    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for what a get would be refused for,
-    /// and [`io::ErrorKind::Unsupported`] where the window is no memory.
+    /// Those of the kernel; [`io::ErrorKind::InvalidInput`] if a get of that range would be
+    /// refused, and [`io::ErrorKind::Unsupported`] if the window is not mapped memory.
     fn pour(
         &self,
         head: &[u8],
@@ -161,55 +163,55 @@ pub trait Window: Send {
     }
 }
 
-/// How [`Endpoint::wait`] ended.
+/// The result of [`Endpoint::wait`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
-    /// There is something to poll.
+    /// [`Endpoint::poll`] has events.
     Ready,
-    /// The time is over.
+    /// The timeout has passed.
     TimedOut,
 }
 
-/// Whether it is safe to sleep on the endpoint's descriptor.
+/// The result of [`Endpoint::arm`]: whether the caller may sleep on the endpoint's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Armed {
-    /// The descriptor becomes readable with the next event; sleep.
+    /// The descriptor becomes readable with the next event. The caller may sleep.
     Sleep,
-    /// Events are there already; poll first.
+    /// Events are there already. The caller has to poll first.
     Busy,
-    /// This transport cannot sleep; poll again within the time given.
+    /// This transport has no descriptor to sleep on. The caller has to poll again within this time.
     PollWithin(Duration),
 }
 
-/// A program's own door to the fabric.
+/// A program's access to the fabric.
 ///
-/// Operations take a `context`, which their notification and completion carry. A call that
-/// returns [`Issued::Done`] is over and has no [`Event::Completion`].
+/// Operations take a `context`, which their notifications and their completion carry. An operation
+/// that returns [`Issued::Done`] has completed, and no [`Event::Completion`] follows.
 pub trait Endpoint: Send {
-    /// Its registered memory.
+    /// The regions of this endpoint.
     type Region: Region;
-    /// Its windows.
+    /// The windows of this endpoint.
     type Window: Window;
 
-    /// Its address.
+    /// The endpoint's address.
     fn address(&self) -> EndpointAddress;
 
-    /// What its transport can do.
+    /// The limits and properties of the endpoint's transport.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Finds the endpoint at `to` and makes ready to talk to it; the same handle for the same
-    /// address while the peer lives.
+    /// Finds the endpoint at `to` and prepares to talk to it. Returns the same handle for the same
+    /// address as long as the peer lives.
     ///
     /// # Errors
     /// [`ConnectError`].
     fn connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError>;
 
-    /// The address behind a handle, or `None` for a handle that was never given out.
+    /// The address of a peer, or `None` for a handle that was never returned.
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress>;
 
-    /// Sends a message of up to [`Capabilities::message_bytes_max`] bytes, gathered from `parts`,
-    /// which are free for reuse when the call returns (003 section 3.2.2).
+    /// Sends a message of up to [`Capabilities::message_bytes_max`] bytes, gathered from `parts`
+    /// (003 section 3.2.2). The memory of `parts` may be reused when the call returns.
     ///
     /// # Errors
     /// [`SendError`].
@@ -220,8 +222,8 @@ pub trait Endpoint: Send {
         parts: &[&[u8]],
     ) -> Result<(), SendError>;
 
-    /// Sends a message to every other member of a group and returns to how many. All of them get
-    /// it or, on error, none.
+    /// Sends a message to every other member of a group and returns the number of receivers. On
+    /// error no member receives it.
     ///
     /// # Errors
     /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full.
@@ -232,7 +234,7 @@ pub trait Endpoint: Send {
         parts: &[&[u8]],
     ) -> Result<usize, SendError>;
 
-    /// Joins a multicast group of the own partition.
+    /// Joins a multicast group of the endpoint's partition.
     ///
     /// # Errors
     /// [`GroupError`].
@@ -244,27 +246,27 @@ pub trait Endpoint: Send {
     /// [`GroupError`].
     fn leave(&mut self, group: Group) -> Result<(), GroupError>;
 
-    /// Registers `length` bytes of fresh zeroed memory.
+    /// Registers a new region of `length` zeroed bytes.
     ///
     /// # Errors
     /// [`RegisterError`].
     fn register(&mut self, length: u64) -> Result<Self::Region, RegisterError>;
 
-    /// Grants access to a region and returns the key that names it to the endpoints of the own
+    /// Grants access to a region. The returned key names the region to all endpoints of the
     /// partition (003 section 3.2.5).
     ///
     /// # Errors
     /// [`GrantError`].
     fn grant(&mut self, region: &Self::Region, access: Access) -> Result<RemoteKey, GrantError>;
 
-    /// Makes a key worthless: operations that start afterwards fail with
+    /// Invalidates a key: operations that start afterwards fail with
     /// [`OperationError::InvalidKey`].
     ///
     /// # Errors
     /// [`GrantError::UnknownKey`].
     fn revoke(&mut self, key: RemoteKey) -> Result<(), GrantError>;
 
-    /// Writes into a peer's region; any length, 0 included.
+    /// Writes into a peer's region. Any length is allowed, including 0.
     ///
     /// # Errors
     /// [`OperationError`]; nothing was written then.
@@ -277,7 +279,8 @@ pub trait Endpoint: Send {
         context: u64,
     ) -> Result<Issued, OperationError>;
 
-    /// Writes the low `length` bytes (1 to 8) of `value`, little-endian, from the descriptor.
+    /// Writes the low `length` bytes (1 to 8) of `value`, little-endian. They travel in the
+    /// descriptor.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -291,17 +294,17 @@ pub trait Endpoint: Send {
         context: u64,
     ) -> Result<Issued, OperationError>;
 
-    /// Puts `value` and `class` straight into the peer's notifications; needs no region.
+    /// Adds a notification with `value` and `class` to the peer's queue. Needs no region.
     ///
     /// # Errors
     /// [`OperationError`].
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError>;
 
-    /// Reads `length` bytes of a peer's region into a local one.
+    /// Reads `length` bytes of a peer's region into a local region.
     ///
     /// # Errors
     /// [`OperationError`].
-    #[allow(clippy::too_many_arguments, reason = "two places, a length, and who is told")]
+    #[allow(clippy::too_many_arguments, reason = "source, destination, length and notification")]
     fn get(
         &mut self,
         from: Peer,
@@ -313,7 +316,8 @@ pub trait Endpoint: Send {
         context: u64,
     ) -> Result<Issued, OperationError>;
 
-    /// Changes a word of a peer's region; the former value is the result.
+    /// Applies an atomic operation to a word of a peer's region. The result is the word's former
+    /// value.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -326,7 +330,8 @@ pub trait Endpoint: Send {
         context: u64,
     ) -> Result<Issued, OperationError>;
 
-    /// Fetch-compare-and-add on a lock of the peer; see [`Issued::Done`] for the result.
+    /// Applies a fetch-compare-and-add to a lock of the peer. [`Issued::Done`] describes the
+    /// result.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -338,7 +343,7 @@ pub trait Endpoint: Send {
         context: u64,
     ) -> Result<Issued, OperationError>;
 
-    /// Ends when everything this endpoint did towards the peer before is visible there.
+    /// Completes when everything that this endpoint did to the peer before is visible there.
     ///
     /// # Errors
     /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
@@ -350,13 +355,13 @@ pub trait Endpoint: Send {
     /// [`WindowError`].
     fn window(&mut self, to: Peer, key: RemoteKey) -> Result<Self::Window, WindowError>;
 
-    /// Reads one of the own registers.
+    /// Reads a register of this endpoint.
     fn register_value(&self, register: Register) -> u64;
 
     /// Writes [`Register::Scratch`].
     fn set_scratch(&mut self, value: u64);
 
-    /// Reads a register of a peer; the value is the result.
+    /// Reads a register of a peer. The result is its value.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -367,16 +372,18 @@ pub trait Endpoint: Send {
         context: u64,
     ) -> Result<Issued, OperationError>;
 
-    /// Hands up to `budget` events to `sink` and returns how many. Never blocks. Drives progress.
+    /// Passes up to `budget` events to `sink` and returns their number. Never blocks. Makes
+    /// progress.
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize;
 
-    /// Waits until [`Endpoint::poll`] has something, at most `timeout`: spins, then yields, then
-    /// sleeps, as far as the last waits were worth it.
+    /// Waits at most `timeout` until [`Endpoint::poll`] has events. It spins, then yields, then
+    /// sleeps; how long it spins depends on how often spinning paid off before.
     fn wait(&mut self, timeout: Option<Duration>) -> Waited;
 
     /// Prepares to sleep on [`Endpoint::descriptor`].
     fn arm(&mut self) -> Armed;
 
-    /// A descriptor that is readable while events wait, once [`Endpoint::arm`] said so.
+    /// A descriptor that becomes readable with the next event after [`Endpoint::arm`] returned
+    /// [`Armed::Sleep`].
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }

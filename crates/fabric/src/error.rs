@@ -1,14 +1,15 @@
-//! One error per kind of call; each says whose fault it was and what can be done.
+//! The errors, one enum for each kind of call. A message says whose fault the error is and how to
+//! proceed.
 //!
-//! [`errno`](OperationError::errno) is the one table from errors to POSIX numbers, for C callers
-//! and sockets.
+//! The `errno` methods, such as [`OperationError::errno`], are the only mapping from errors to
+//! POSIX numbers, for C callers and sockets.
 
 use thiserror::Error;
 
 use crate::address::EndpointAddress;
 use crate::operation::Command;
 
-/// Numbers of `errno.h` on Linux, which every weft platform shares.
+/// Numbers of `errno.h` on Linux, which all platforms of weft share.
 pub mod errno {
     #![allow(missing_docs, reason = "named as in errno.h")]
     pub const EAGAIN: i32 = 11;
@@ -29,63 +30,63 @@ pub mod errno {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The VPID asked for is taken.
+    /// The requested VPID is in use.
     #[error("endpoint {0} is in use; ask for another VPID or for any")]
     AddressInUse(EndpointAddress),
-    /// All VPIDs of the node are taken.
+    /// All VPIDs of the node are in use.
     #[error("all {maximum} endpoints of this node are in use; close some")]
     Exhausted {
-        /// How many there are.
+        /// The number of VPIDs.
         maximum: u16,
     },
     /// The partition belongs to another user.
     #[error("partition {partition:#x} belongs to another user")]
     Forbidden {
-        /// The partition asked for.
+        /// The requested partition.
         partition: u64,
     },
-    /// Nobody brokers endpoints here.
+    /// No broker answers for this node.
     #[error("no node daemon answers: {reason}; start one with `weft daemon`")]
     NoBroker {
-        /// What was tried and what came of it.
+        /// The attempt and its result.
         reason: String,
     },
     /// The system refused a resource.
     #[error("{call} failed with errno {errno}")]
     Os {
-        /// The call.
+        /// The system call.
         call: &'static str,
         /// Its error number.
         errno: i32,
     },
 }
 
-/// Why a peer could not be connected.
+/// Why an endpoint could not connect to a peer.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The address has a wildcard.
     #[error("{0} has a wildcard and cannot name a target")]
     NotExact(EndpointAddress),
-    /// No endpoint of the own partition has that address.
+    /// The own partition has no endpoint with that address.
     #[error("no endpoint {0} in this partition")]
     NotFound(EndpointAddress),
-    /// The endpoint has as many peers as it can have.
-    #[error("this endpoint already has {maximum} peers, the most there can be")]
+    /// The endpoint has its maximum of peers.
+    #[error("this endpoint already has {maximum} peers, the maximum")]
     Exhausted {
-        /// How many there can be.
+        /// The maximum.
         maximum: usize,
     },
-    /// The broker did not answer, or refused.
+    /// The broker did not answer, or it refused.
     #[error("the node daemon could not connect: {reason}")]
     Broker {
-        /// What it said.
+        /// The broker's reason.
         reason: String,
     },
     /// The system refused a resource.
     #[error("{call} failed with errno {errno}")]
     Os {
-        /// The call.
+        /// The system call.
         call: &'static str,
         /// Its error number.
         errno: i32,
@@ -96,21 +97,21 @@ pub enum ConnectError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The receiver's mailbox is full; [`crate::Event::Room`] tells when to try again.
+    /// The receiver's mailbox is full. [`crate::Event::Room`] says when to try again.
     #[error("the mailbox of the receiver is full")]
     WouldBlock,
     /// The message is longer than a mailbox slot.
-    #[error("a message of {length} bytes is longer than the {maximum} a mailbox takes; use put")]
+    #[error("a message of {length} bytes is longer than the maximum of {maximum}; use put")]
     TooLong {
-        /// Its length.
+        /// The message's length.
         length: usize,
-        /// What fits.
+        /// The maximum.
         maximum: usize,
     },
-    /// The type has two bits.
+    /// The message type does not fit in two bits.
     #[error("message type {kind} does not fit in two bits")]
     InvalidKind {
-        /// The type given.
+        /// The type.
         kind: u8,
     },
     /// The peer is down.
@@ -125,13 +126,13 @@ pub enum SendError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// Everybody is in the broadcast group, always.
+    /// Every endpoint is always in the broadcast group.
     #[error("the broadcast group cannot be joined or left")]
     Broadcast,
-    /// The broker did not answer, or refused.
+    /// The broker did not answer, or it refused.
     #[error("the node daemon could not change the group: {reason}")]
     Broker {
-        /// What it said.
+        /// The broker's reason.
         reason: String,
     },
 }
@@ -140,21 +141,21 @@ pub enum GroupError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// A region has at least one byte.
+    /// A region needs at least one byte.
     #[error("a region of 0 bytes cannot be registered")]
     Empty,
-    /// The endpoint has as many regions as it can have.
-    #[error("this endpoint already has {maximum} regions, the most there can be")]
+    /// The endpoint has its maximum of regions.
+    #[error("this endpoint already has {maximum} regions, the maximum")]
     Exhausted {
-        /// How many there can be.
+        /// The maximum.
         maximum: usize,
     },
     /// The system refused the memory.
     #[error("{call} of {length} bytes failed with errno {errno}")]
     Os {
-        /// The call.
+        /// The system call.
         call: &'static str,
-        /// Bytes asked for.
+        /// Bytes requested.
         length: usize,
         /// Its error number.
         errno: i32,
@@ -165,54 +166,54 @@ pub enum RegisterError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum GrantError {
-    /// The region is not one of this endpoint's.
+    /// The region belongs to another endpoint.
     #[error("the region belongs to another endpoint")]
     ForeignRegion,
-    /// The grant gives nothing, or atomics without read and write.
+    /// The grant is empty, or allows atomics without read and write.
     #[error(
         "access {access:#05b} is not a grant: atomics need read and write, and it cannot be empty"
     )]
     InvalidAccess {
-        /// The bits asked for.
+        /// The requested bits.
         access: u8,
     },
-    /// No such key, or it was revoked before.
+    /// The key was never granted, or was revoked before.
     #[error("the key is not valid (never granted, or already revoked)")]
     UnknownKey,
-    /// The endpoint has as many keys as it can have.
-    #[error("this endpoint already granted {maximum} keys, the most there can be")]
+    /// The endpoint has its maximum of keys.
+    #[error("this endpoint already granted {maximum} keys, the maximum")]
     Exhausted {
-        /// How many there can be.
+        /// The maximum.
         maximum: usize,
     },
-    /// The broker did not answer, or refused.
+    /// The broker did not answer, or it refused.
     #[error("the node daemon could not publish the key: {reason}")]
     Broker {
-        /// What it said.
+        /// The broker's reason.
         reason: String,
     },
 }
 
-/// Why bytes of a local region could not be reached.
+/// Why an access to a local region failed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// The range leaves the region.
-    #[error("{length} bytes at offset {offset} leave a region of {region} bytes")]
+    #[error("{length} bytes at offset {offset} are outside a region of {region} bytes")]
     OutOfBounds {
         /// Start of the range.
         offset: u64,
         /// Its length.
         length: u64,
-        /// Bytes the region has.
+        /// Bytes of the region.
         region: u64,
     },
-    /// A word must be aligned.
+    /// The offset of a word is not aligned.
     #[error("offset {offset} is not a multiple of {alignment}")]
     Misaligned {
-        /// The offset given.
+        /// The offset.
         offset: u64,
-        /// What it has to be a multiple of.
+        /// The alignment that is needed.
         alignment: u64,
     },
 }
@@ -221,69 +222,69 @@ pub enum RegionError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// A queue is full; [`crate::Event::Room`] tells when to try again.
-    #[error("a queue on the way is full")]
+    /// The queue to the peer is full. [`crate::Event::Room`] says when to try again.
+    #[error("the queue to the peer is full")]
     WouldBlock,
-    /// The key is unknown, was revoked, or belongs to another partition.
+    /// The key was never granted, was revoked, or belongs to another partition.
     #[error("the key is not valid here (revoked, never granted, or of another partition)")]
     InvalidKey,
-    /// The key does not give this right.
+    /// The key does not permit the operation.
     #[error("the key does not allow {command:?}")]
     AccessDenied {
-        /// What was tried.
+        /// The operation.
         command: Command,
     },
-    /// The range leaves the region that the key names.
-    #[error("{length} bytes at offset {offset} leave the peer's region of {region} bytes")]
+    /// The range leaves the peer's region.
+    #[error("{length} bytes at offset {offset} are outside the peer's region of {region} bytes")]
     OutOfBounds {
         /// Start of the range.
         offset: u64,
         /// Its length.
         length: u64,
-        /// Bytes the region has.
+        /// Bytes of the region.
         region: u64,
     },
-    /// A word must be aligned to its width.
+    /// The offset of a word is not aligned to its width.
     #[error("offset {offset} is not a multiple of {alignment}")]
     Misaligned {
-        /// The offset given.
+        /// The offset.
         offset: u64,
-        /// What it has to be a multiple of.
+        /// The alignment that is needed.
         alignment: u64,
     },
-    /// An immediate put moves 1 to 8 bytes.
+    /// An immediate put needs 1 to 8 bytes.
     #[error("an immediate put moves 1 to 8 bytes, not {length}")]
     InvalidLength {
-        /// The length given.
+        /// The requested length.
         length: u64,
     },
     /// The lock does not exist.
     #[error("lock {number} does not exist; there are {maximum}")]
     InvalidLock {
-        /// The number given.
+        /// The lock's number.
         number: u32,
-        /// How many there are.
+        /// The number of locks.
         maximum: u32,
     },
-    /// The combination of notifications is not one of Table 3.1.
+    /// Table 3.1 does not have this combination of notifications.
     #[error("{command:?} has no responder to notify")]
     InvalidNotification {
         /// The operation.
         command: Command,
     },
-    /// The local range leaves the local region.
-    #[error("local {0}")]
+    /// The local range leaves the local region, or is not aligned.
+    #[error("local region: {0}")]
     Local(#[from] RegionError),
-    /// The peer died or was partitioned away before the operation ended.
+    /// The peer died or became unreachable before the operation completed.
     #[error("the peer is down")]
     PeerDown,
     /// The handle names no peer of this endpoint.
     #[error("not a peer of this endpoint")]
     UnknownPeer,
-    /// The broker did not answer, or refused.
+    /// The broker did not answer, or it refused.
     #[error("the node daemon could not resolve the key: {reason}")]
     Broker {
-        /// What it said.
+        /// The broker's reason.
         reason: String,
     },
 }
@@ -350,5 +351,5 @@ impl OpenError {
     }
 }
 
-/// Why a window could not be opened or an access through it failed: the errors of a get or put.
+/// Why a window could not be opened, or an access through it failed: the errors of a put or get.
 pub type WindowError = OperationError;

@@ -1,103 +1,103 @@
-//! What an endpoint is told: messages, notifications, completions, peers that died, room to send.
+//! The events of an endpoint: messages, notifications, completions, peers down, room to send.
 
 use crate::address::{EndpointAddress, Group};
 use crate::endpoint::Peer;
 use crate::error::OperationError;
 use crate::operation::{Command, MessageHeader, RemoteKey};
 
-/// One thing that happened, handed to the sink of [`crate::Endpoint::poll`].
+/// An event, passed to the sink of [`crate::Endpoint::poll`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
     /// A mailbox message.
     Message(Message<'a>),
     /// A notification of an operation of this endpoint or of a peer.
     Notification(Notification),
-    /// An operation that was [`crate::Issued::Pending`] ended.
+    /// An operation that was [`crate::Issued::Pending`] has completed or failed.
     Completion(Completion),
-    /// The peer died, or can no longer be reached. Comes after the completions of everything that
-    /// was pending on it, and once.
+    /// The peer died or became unreachable. This event comes once, after the completions of all
+    /// operations that were pending on the peer.
     PeerDown {
-        /// Who it was.
+        /// The peer's address.
         address: EndpointAddress,
     },
-    /// After a refusal for lack of room: it is worth another try.
+    /// There is room again after an operation or message was refused for lack of room.
     Room {
-        /// The peer that has room again.
+        /// The peer to which there is room.
         peer: Peer,
     },
 }
 
-/// A message out of the mailbox.
+/// A message from the mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'a> {
-    /// Who sent it.
+    /// The sender.
     pub source: EndpointAddress,
     /// Its tag and type.
     pub header: MessageHeader,
-    /// The group it was sent to, when it was multicast.
+    /// The multicast group that it was sent to; `None` for unicast.
     pub group: Option<Group>,
-    /// Its bytes, already copied out of memory that others can write.
+    /// The payload, already copied out of shared memory.
     pub payload: &'a [u8],
 }
 
-/// Which of Extoll's three units speaks (003 section 3.2.1.2).
+/// The unit of Extoll's NIC that wrote a notification (003 section 3.2.1.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Side {
-    /// The operation left its initiator.
+    /// The operation has left its initiator.
     Requester = 0,
-    /// The target answered.
+    /// The target has responded.
     Responder = 1,
-    /// The data arrived here.
+    /// The data has arrived on this side.
     Completer = 2,
 }
 
-/// Tells that an operation moved data, at whichever side asked to be told.
+/// A notification of an operation, on a side that the initiator asked to notify.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Notification {
-    /// Which unit wrote it.
+    /// The unit that wrote the notification.
     pub side: Side,
     /// The kind of operation.
     pub command: Command,
-    /// The other end of the operation.
+    /// The endpoint at the other end of the operation.
     pub peer: EndpointAddress,
-    /// The initiator's context of the operation; 0 for notification puts.
+    /// The context that the initiator gave the operation; 0 for notification puts.
     pub operation: u64,
-    /// The region, as the operation named it; zero where there is none.
+    /// The region's key as the operation named it; 0 if the operation has no region.
     pub key: RemoteKey,
-    /// Offset in the region; the lock's number for locks.
+    /// The offset in the region; for locks the lock's number.
     pub offset: u64,
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub length: u64,
-    /// The class the initiator gave.
+    /// The class that the initiator gave.
     pub class: u8,
-    /// The 64 bits the initiator gave.
+    /// The 64-bit immediate value that the initiator gave.
     pub immediate: u64,
 }
 
-/// The end of a pending operation.
+/// The completion of a pending operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// What the caller passed when it started the operation.
+    /// The context that the caller gave the operation.
     pub context: u64,
-    /// As [`crate::Issued::Done`], or why it failed.
+    /// The value as in [`crate::Issued::Done`], or why the operation failed.
     pub result: Result<u64, OperationError>,
 }
 
-/// Matches events by their source and class, wildcards matching everything.
+/// A filter of messages and notifications by source and class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filter {
-    /// The other end.
+    /// The endpoint at the other end, with wildcards.
     pub source: EndpointAddress,
-    /// Class of a notification or tag of a message; `None` matches all.
+    /// The class of a notification or tag of a message; `None` matches all.
     pub class: Option<u8>,
 }
 
 impl Filter {
-    /// Matches everything.
+    /// The filter that matches every message and notification.
     pub const ALL: Self = Self { source: EndpointAddress::ANY, class: None };
 
-    /// True for a message or notification that this filter lets through.
+    /// True for a message or notification that matches. False for all other events.
     #[must_use]
     pub fn matches(&self, event: &Event<'_>) -> bool {
         let (source, class) = match event {

@@ -1,75 +1,75 @@
-//! From a global address to a node and an address there: the SMFU's two mappings.
+//! The map from a global address to a node and an address on it: the two mappings of the SMFU.
 //!
-//! Source: 003 section 3.2.4, equations 3.1 to 3.4. A program that spans many regions lays them
-//! out in one address range and asks this map where an address lives.
+//! Source: 003 section 3.2.4, equations 3.1 to 3.4. A program that uses many regions assigns them
+//! to one range of global addresses, and this map tells the node and address of each.
 
 use thiserror::Error;
 
 use crate::address::NodeId;
 
-/// One interval: addresses `start..end` (half open) of the global range live on `node`, from
+/// One interval: the global addresses `start..end` (half open) belong to `node`, from
 /// `target_start` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Interval {
     /// First global address.
     pub start: u64,
-    /// First global address behind it.
+    /// First global address behind the interval.
     pub end: u64,
-    /// Who has the memory.
+    /// The node with the memory.
     pub node: NodeId,
-    /// Where it begins there.
+    /// The interval's first address on that node.
     pub target_start: u64,
 }
 
-/// The mask mapping: some bits of the address are the node.
+/// The mask mapping: some bits of the global address are the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mask {
     /// Bits that hold the node.
     pub mask: u64,
-    /// How far right they are shifted.
+    /// How far these bits are shifted right.
     pub shift: u32,
-    /// Where the shared segment begins on every node.
+    /// The first address of the shared segment on every node.
     pub target_start: u64,
 }
 
-/// Where a global address lives.
+/// The location of a global address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Located {
     /// The node.
     pub node: NodeId,
     /// The address on that node.
     pub address: u64,
-    /// Bytes from there on that are mapped in one piece.
+    /// Number of bytes from that address on that are mapped contiguously.
     pub contiguous: u64,
 }
 
-/// Why a mapping was refused.
+/// Why a map refused a mapping.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum MapError {
-    /// An interval holds at least one address, and its end does not wrap on the target.
+    /// The interval is empty, or its end wraps around on the target.
     #[error("interval {start:#x}..{end:#x} is empty or wraps around")]
     InvalidInterval {
-        /// Its start.
+        /// The interval's start.
         start: u64,
-        /// Its end.
+        /// The interval's end.
         end: u64,
     },
-    /// Intervals must not overlap.
+    /// The interval overlaps another one.
     #[error("interval {start:#x}..{end:#x} overlaps another")]
     Overlap {
-        /// Its start.
+        /// The interval's start.
         start: u64,
-        /// Its end.
+        /// The interval's end.
         end: u64,
     },
-    /// No room.
+    /// The map has its maximum of intervals.
     #[error("all {maximum} intervals are in use")]
     Exhausted {
-        /// How many there are.
+        /// The maximum.
         maximum: usize,
     },
-    /// The node bits must be one run that fits into 16 bits after the shift.
+    /// The node bits are not contiguous, do not begin at the shift, or are more than 16.
     #[error("mask {mask:#x} with shift {shift} does not give a 16-bit node")]
     InvalidMask {
         /// The mask.
@@ -79,17 +79,17 @@ pub enum MapError {
     },
 }
 
-/// The map of one program.
+/// A global address map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GlobalAddressMap {
-    /// Up to 64 intervals, sorted by start.
+    /// Up to 64 intervals, sorted by `start`.
     Intervals(Vec<Interval>),
-    /// One mask.
+    /// A mask mapping.
     Mask(Mask),
 }
 
 impl GlobalAddressMap {
-    /// Intervals the SMFU has.
+    /// The number of intervals of the SMFU.
     pub const INTERVALS_MAX: usize = 64;
 
     /// A map without intervals.
@@ -98,7 +98,7 @@ impl GlobalAddressMap {
         Self::Intervals(Vec::new())
     }
 
-    /// A mask map.
+    /// A map with a mask mapping.
     ///
     /// # Errors
     /// [`MapError::InvalidMask`].
@@ -119,10 +119,10 @@ impl GlobalAddressMap {
     /// Adds an interval to a map of intervals.
     ///
     /// # Errors
-    /// [`MapError`]; the map is as before then.
+    /// [`MapError`]; the map is unchanged then.
     ///
     /// # Panics
-    /// When the map is a mask map: that is a mistake in the program.
+    /// When the map is a mask map.
     pub fn insert(&mut self, interval: Interval) -> Result<(), MapError> {
         let Self::Intervals(intervals) = self else {
             panic!("a mask map has no intervals");
@@ -144,7 +144,7 @@ impl GlobalAddressMap {
         Ok(())
     }
 
-    /// Where `address` lives, or `None` when nothing is mapped there.
+    /// The location of `address`, or `None` if it is not mapped.
     #[must_use]
     pub fn locate(&self, address: u64) -> Option<Located> {
         match self {

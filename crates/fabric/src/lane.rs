@@ -1,30 +1,30 @@
-//! A lane: one pair of ends in a partition of their own, the fabric's form of a connection.
+//! A lane: a connection on the fabric, which is a pair of ends in a partition of their own.
 //!
-//! Where an [`crate::Endpoint`] talks to many peers, a lane has exactly two ends. Each end has a
-//! mailbox that the other sends short messages to, a *sink* (a ring of bytes registered for the
-//! other's puts) and a few control words that the other writes with immediate puts. Direct sockets
-//! (003 section 5.5) are built on it.
+//! An [`crate::Endpoint`] talks to many peers; a lane has exactly two ends. Each end has a mailbox
+//! for short messages from the other end, a *sink* (a byte ring, registered for the other end's
+//! puts) and a few control words, which the other end writes with immediate puts. Direct sockets
+//! use lanes (003 section 5.5).
 //!
-//! A lane holds no position of its own: the cursors belong to the caller, who keeps them where the
-//! processes that share an end can see them, under a lock for each direction. Every call is
-//! non-blocking.
+//! A lane stores no cursors. The caller keeps them in memory that all processes sharing an end can
+//! access, under a lock for each direction. No call blocks.
 //!
 //! # Waiting
-//! Whoever is about to sleep until data (or room) comes arms the attention word that the other
-//! side looks at after it did something, and looks once more before it sleeps:
+//! An end that is going to sleep until data or room comes arms an attention word. The peer reads
+//! the word after it has sent data or returned room. The sleeper checks once more between arming
+//! and sleeping:
 //!
 //! ```text
-//! sleeper: arm · settle · look · sleep        peer: publish · light fence · read word
+//! sleeper: arm · settle · check · sleep        peer: publish · light fence · read word
 //! ```
 //!
-//! The peer that finds the word armed claims it and then rings a bell by means of its own. So a
-//! peer that is awake costs the sender one load.
+//! If the peer finds the word armed, it claims the word and then rings the sleeper's doorbell by
+//! its own means. While the other end is awake, a sender pays one load only.
 
-/// No free slot in the peer's mailbox.
+/// The peer's mailbox has no free slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneFull;
 
-/// What the other end wrote makes no sense; the lane is of no use any more.
+/// The other end broke the protocol. The lane is unusable from now on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneClosed;
 
@@ -32,15 +32,15 @@ pub struct LaneClosed;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Attention {
-    /// Its owner looks by itself: no bell needed.
+    /// The owner polls by itself and needs no doorbell.
     Watching = 0,
-    /// Its owner sleeps, or is about to: claim the word and ring.
+    /// The owner sleeps, or is about to: the peer claims the word and rings.
     Armed = 1,
-    /// Somebody claimed it; a bell is on its way.
+    /// A peer claimed the word, and rings or has rung.
     Rung = 2,
 }
 
-/// What somebody can wait for.
+/// The condition that an end waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitFor {
     /// A message in the own mailbox.
@@ -49,59 +49,59 @@ pub enum WaitFor {
     Room,
 }
 
-/// Where the sending side of an end stands.
+/// The sending position of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct SendCursor {
     /// Messages sent.
     pub messages: u64,
-    /// Messages that the peer is known to have taken.
+    /// Messages that the peer is known to have taken. The true number may be higher.
     pub messages_taken: u64,
     /// Bytes put into the peer's sink.
     pub bytes: u64,
-    /// Bytes that the peer is known to have taken out of its sink.
+    /// Bytes that the peer is known to have taken from its sink. The true number may be higher.
     pub bytes_taken: u64,
 }
 
-/// Where the receiving side of an end stands.
+/// The receiving position of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct ReceiveCursor {
     /// Messages taken.
     pub messages: u64,
-    /// Messages whose slots were given back to the peer.
+    /// Messages whose slots were returned to the peer.
     pub messages_returned: u64,
-    /// Bytes taken out of the sink.
+    /// Bytes taken from the sink.
     pub bytes: u64,
 }
 
 /// The message at the head of a mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
-    /// The user tag.
+    /// The user's tag.
     pub tag: u8,
     /// Bytes of payload, at most [`Lane::MESSAGE_BYTES`].
     pub length: u8,
 }
 
-/// One end of a lane. See the module for the rules.
+/// One end of a lane. The module describes the rules.
 pub trait Lane {
-    /// Payload of a message, bytes: that of a VELO slot.
+    /// Payload of a message in bytes, as of a VELO slot.
     const MESSAGE_BYTES: usize = 120;
-    /// Control words an end has.
+    /// Number of control words of an end.
     const WORDS: usize = 16;
 
-    /// Messages the peer's mailbox holds.
+    /// Capacity of the peer's mailbox in messages.
     fn mailbox_depth(&self) -> u64;
 
-    /// Bytes the peer's sink holds.
+    /// Capacity of the peer's sink in bytes.
     fn sink_bytes(&self) -> u64;
 
-    /// Free slots of the peer's mailbox, at least `wanted` if that many are free: the peer's
-    /// count is read only when the known ones do not suffice.
+    /// Number of free slots of the peer's mailbox, at least `wanted` if that many are free. Reads
+    /// the peer's counter only if fewer are known to be free.
     fn slots_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64;
 
-    /// Free bytes of the peer's sink, at least `wanted` if that many are free.
+    /// Number of free bytes of the peer's sink, at least `wanted` if that many are free.
     fn sink_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64;
 
     /// Sends a message gathered from `parts`.
@@ -113,17 +113,17 @@ pub trait Lane {
     /// When the parts are longer than [`Lane::MESSAGE_BYTES`] together.
     fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull>;
 
-    /// Puts bytes behind those put before. The peer learns of them by a message that the caller
-    /// sends; data put is visible to whoever sees the message.
+    /// Appends bytes to the peer's sink. The caller then sends a message that tells the peer about
+    /// them. A peer that has seen the message also sees the bytes.
     ///
     /// # Panics
-    /// When there is less room than [`Lane::sink_free`] must have told.
+    /// When there are fewer free bytes than `bytes` has. The caller asks [`Lane::sink_free`] first.
     fn put(&self, cursor: &mut SendCursor, bytes: &[u8]);
 
-    /// The message at the head of the own mailbox.
+    /// The message at the head of the own mailbox, if there is one.
     ///
     /// # Errors
-    /// [`LaneClosed`] when the peer wrote what no peer of ours writes.
+    /// [`LaneClosed`] when the peer broke the protocol.
     fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed>;
 
     /// Copies payload of the message at the head, from `offset` on.
@@ -132,66 +132,69 @@ pub trait Lane {
     /// When the range leaves the slot.
     fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]);
 
-    /// Takes the message at the head; slots go back to the peer in batches, or at once when
-    /// `flush`.
+    /// Takes the message at the head. Slots return to the peer in batches, or at once with `flush`.
     fn advance(&self, cursor: &mut ReceiveCursor, flush: bool);
 
-    /// Messages that the peer took, to the last one, where that can be seen; what
-    /// [`Lane::slots_free`] tells lags by a batch. The peer says so: it is data, not a bound.
+    /// Number of messages that the peer has taken, without the batching that makes
+    /// [`Lane::slots_free`] lag. `None` if the transport cannot tell. The peer writes the number,
+    /// so it is untrusted.
     fn messages_read(&self) -> Option<u64> {
         None
     }
 
-    /// Copies bytes of the own sink, `skip` bytes behind those taken, without taking them.
+    /// Copies bytes of the own sink that are `skip` bytes behind those taken, without taking them.
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]);
 
-    /// Takes `length` bytes out of the own sink and gives their room back to the peer.
+    /// Takes `length` bytes from the own sink and returns their room to the peer.
     fn release(&self, cursor: &mut ReceiveCursor, length: u64);
 
-    /// A message that was sent and that the peer did not take, looked up again with its payload;
-    /// `None` where that cannot be.
+    /// The slot and payload of a message that was sent and that the peer has not taken. `None` if
+    /// the transport cannot read it back.
     fn look_back(&self, _message: u64, _payload: &mut [u8; 120]) -> Option<Slot> {
         None
     }
 
-    /// Copies bytes that were put, from `position` on, and that the peer did not take; false where
-    /// that cannot be.
+    /// Copies bytes that were put from `position` on and that the peer has not taken. `false` if
+    /// the transport cannot read them back.
     fn view_back(&self, _position: u64, _target: &mut [u8]) -> bool {
         false
     }
 
-    /// Writes one of the peer's control words; everything sent before is visible to whoever sees
-    /// the value.
+    /// Writes one of the peer's control words. A peer that has seen the value also sees everything
+    /// sent before.
     fn post(&self, word: usize, value: u64);
 
     /// Reads one of the own control words, which the peer writes.
     fn posted(&self, word: usize) -> u64;
 
-    /// From watching to armed; armed and rung stay as they are. Not in force before
-    /// [`Lane::settle`].
+    /// Changes the attention word from watching to armed; armed and rung stay. The peer is sure to
+    /// see it only after [`Lane::settle`].
     fn arm(&self, what: WaitFor);
 
-    /// The heavy half of the fence: once for any number of lanes armed before.
+    /// The heavy half of the fence. One call serves any number of lanes armed before.
     fn settle(&self) {}
 
-    /// Tells whoever watches the lane from outside how many bytes of the caller's stream were
-    /// sent in all.
+    /// Publishes the total number of bytes of the caller's stream that were sent, for observers of
+    /// the lane.
     fn account(&self, _bytes_total: u64) {}
 
-    /// The own attention word.
+    /// The state of the own attention word.
     fn attention(&self, what: WaitFor) -> Attention;
 
-    /// Back to watching; true when it was rung, so that a bell is on its way or has come.
+    /// Changes the attention word to watching. True if it was rung: a doorbell is on its way or has
+    /// come.
     fn disarm(&self, what: WaitFor) -> bool;
 
-    /// From rung to armed without a gap, for a word that others still wait on; true when it was
-    /// rung. Watching and armed stay as they are.
+    /// Changes the attention word from rung to armed in one step, for a word that other threads
+    /// still wait on. True if it was rung. Watching and armed stay.
     fn rearm(&self, what: WaitFor) -> bool;
 
-    /// True when the peer waits for that: what [`Lane::must_ring`] would claim, fence included.
+    /// True when the peer waits for `what`, so that [`Lane::must_ring`] would claim its word.
+    /// Includes the light fence.
     fn is_awaited(&self, what: WaitFor) -> bool;
 
-    /// After sending (`Data`) or giving room back (`Room`), with the light half of the fence: true
-    /// when the peer waits for that and the caller is the one who must ring.
+    /// Call it after sending (`Data`) or returning room (`Room`). Includes the light half of the
+    /// fence. True when the peer waits for `what` and the caller has claimed its word: the caller
+    /// has to ring.
     fn must_ring(&self, what: WaitFor) -> bool;
 }

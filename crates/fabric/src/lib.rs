@@ -1,24 +1,25 @@
-//! Layer 1: what the fabric is, for those who use it and those who carry it.
+//! Layer 1: the interface between users of the fabric and transports.
 //!
-//! This crate holds the vocabulary (addresses, keys, operations, notifications, events), the
-//! errors, and the traits that a transport implements ([`Transport`], [`Endpoint`], [`Region`],
-//! [`Window`], [`Lane`]). It may depend on nothing of weft's and on no operating system: no clock,
-//! thread, socket or file is named here.
+//! This crate has the vocabulary (addresses, keys, operations, notifications, events), the errors,
+//! and the traits that a transport implements ([`Transport`], [`Endpoint`], [`Region`], [`Window`],
+//! [`Lane`]). It depends on nothing else of weft and on no operating system: it uses no clock,
+//! thread, socket or file.
 //!
 //! Source: 003 chapter 3 (RMA, VELO, SMFU, ATU, register file), 004 section 2.1.
 //!
-//! # What every transport promises
-//! 1. *Delivery*: what was accepted is delivered once, or its initiator is told, or the peer is
-//!    reported down.
-//! 2. *Order*: messages and notifications from one endpoint to another arrive in order; the data
-//!    of a put is visible before its completer notification.
-//! 3. *Flow control*: queues are bounded; a full one is [`SendError::WouldBlock`], followed by
-//!    [`Event::Room`] when it is worth another try.
+//! # Promises of every transport
+//! 1. *Delivery*: an accepted message or operation is delivered once, or its initiator gets an
+//!    error, or the peer is reported down.
+//! 2. *Order*: messages and notifications from one endpoint to another arrive in order. The data of
+//!    a put is visible before its completer notification.
+//! 3. *Flow control*: queues are bounded. A full queue is [`SendError::WouldBlock`], and
+//!    [`Event::Room`] follows when there is room again.
 //! 4. *Progress*: see [`Capabilities::progress`].
-//! 5. *Waiting*: poll, adaptive wait or a descriptor.
-//! 6. *Failure*: a dead peer is [`Event::PeerDown`], after every operation pending on it ended.
-//! 7. *Protection*: only regions of the own partition, with the granted rights, inside their
-//!    bounds, while their key is valid.
+//! 5. *Waiting*: by polling, by an adaptive wait, or on a descriptor.
+//! 6. *Failure*: a dead peer is [`Event::PeerDown`], which comes after all operations pending on it
+//!    have completed with an error.
+//! 7. *Protection*: an operation reaches only regions of the own partition, with the granted
+//!    rights, inside their bounds, while their key is valid.
 #![forbid(unsafe_code)]
 
 mod address;

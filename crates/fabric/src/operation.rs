@@ -1,44 +1,44 @@
-//! One-sided operations as values: what to do, where, and who is to be told.
+//! One-sided operations as values: the action, its target, and its notifications.
 
 use bitflags::bitflags;
 
 use crate::error::OperationError;
 
 bitflags! {
-    /// What a key lets its holder do.
+    /// The rights of a remote key.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct Access: u8 {
         /// Get, and load through a window.
         const READ = 1;
         /// Put, and store through a window.
         const WRITE = 2;
-        /// Atomics; needs `READ` and `WRITE` too.
+        /// Atomics; needs `READ` and `WRITE` as well.
         const ATOMIC = 4;
     }
 }
 
 bitflags! {
-    /// Who gets a notification of an operation (003 Table 3.1).
+    /// The sides that get a notification of an operation (003 Table 3.1).
     ///
-    /// A put may notify requester and completer; a get, an atomic and a lock any of the three.
+    /// A put may notify requester and completer; a get, an atomic and a lock may notify all three.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Sides: u8 {
-        /// The initiator, when the operation left it.
+        /// The initiator, when the operation has left it.
         const REQUESTER = 1;
-        /// The target of a get, atomic or lock, when it answered.
+        /// The target of a get, atomic or lock, when it has responded.
         const RESPONDER = 2;
-        /// Where the data arrived: the target of a put, the initiator of a get.
+        /// The side where the data arrives: the target of a put, the initiator of a get.
         const COMPLETER = 4;
     }
 }
 
-/// The notifications that an operation asks for, and what they carry.
+/// The notifications that an operation requests, and their contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Notify {
     sides: Sides,
-    /// A small number that receivers match on.
+    /// A small number for receivers to match on.
     pub class: u8,
-    /// 64 bits that every notification of this operation carries.
+    /// 64 bits that every notification of the operation carries.
     pub immediate: u64,
 }
 
@@ -52,52 +52,52 @@ impl Notify {
     /// Notify the side where the data arrives.
     pub const COMPLETER: Self = Self { sides: Sides::COMPLETER, class: 0, immediate: 0 };
 
-    /// Both requests together; class and immediate of `self`.
+    /// The sides of both, with the class and immediate of `self`.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self { sides: self.sides.union(other.sides), ..self }
     }
 
-    /// The same, carrying `class`.
+    /// The same with this class.
     #[must_use]
     pub const fn class(self, class: u8) -> Self {
         Self { class, ..self }
     }
 
-    /// The same, carrying `immediate`.
+    /// The same with this immediate.
     #[must_use]
     pub const fn immediate(self, immediate: u64) -> Self {
         Self { immediate, ..self }
     }
 
-    /// Nobody is to be told.
+    /// True if no side is notified.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.sides.is_empty()
     }
 
-    /// The initiator is to be told.
+    /// True if the initiator is notified.
     #[must_use]
     pub const fn requester(self) -> bool {
         self.sides.contains(Sides::REQUESTER)
     }
 
-    /// The responding target is to be told.
+    /// True if the responding target is notified.
     #[must_use]
     pub const fn responder(self) -> bool {
         self.sides.contains(Sides::RESPONDER)
     }
 
-    /// The side where the data arrives is to be told.
+    /// True if the side where the data arrives is notified.
     #[must_use]
     pub const fn completer(self) -> bool {
         self.sides.contains(Sides::COMPLETER)
     }
 
-    /// Checks the combination against Table 3.1: a put has no responder.
+    /// Checks the sides against Table 3.1: a put has no responder.
     ///
     /// # Errors
-    /// [`OperationError::InvalidNotification`] for a responder on anything that only writes.
+    /// [`OperationError::InvalidNotification`] for a responder of an operation that only writes.
     pub const fn check(self, command: Command) -> Result<(), OperationError> {
         let writes_only =
             matches!(command, Command::Put | Command::ImmediatePut | Command::NotificationPut);
@@ -108,7 +108,7 @@ impl Notify {
     }
 }
 
-/// Kinds of operation, as a notification names them.
+/// Kinds of operations, as in notifications.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Command {
@@ -116,18 +116,18 @@ pub enum Command {
     Put = 0,
     /// Read of any length.
     Get = 1,
-    /// Write of 1 to 8 bytes that travel in the descriptor.
+    /// Write of 1 to 8 bytes, which travel in the descriptor.
     ImmediatePut = 2,
-    /// A value straight into the peer's notification queue.
+    /// A notification without any data.
     NotificationPut = 3,
-    /// Atomic on a word of a region.
+    /// Atomic operation on a word of a region.
     Atomic = 4,
     /// Fetch-compare-and-add on a numbered lock.
     Lock = 5,
 }
 
 impl Command {
-    /// The command with this number, if there is one.
+    /// The command with this number, or `None`.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -142,19 +142,19 @@ impl Command {
     }
 }
 
-/// Names a granted region remotely; opaque, and dead from the moment it is revoked.
+/// Names a granted region to peers. Opaque, and invalid once it is revoked.
 ///
-/// Extoll: a network logical address (003 section 3.2.5). The number is not a secret: the fabric
-/// checks the partition of whoever uses it.
+/// On Extoll it is a network logical address (003 section 3.2.5). The number is no secret: the
+/// fabric checks the partition of the endpoint that uses it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct RemoteKey(pub u64);
 
-/// A place in a peer's region.
+/// A location in a peer's region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// The region.
+    /// The region's key.
     pub key: RemoteKey,
-    /// Bytes from its start.
+    /// Offset of the first byte.
     pub offset: u64,
 }
 
@@ -176,7 +176,7 @@ pub struct MessageHeader {
 }
 
 impl MessageHeader {
-    /// Types there are: 2 bits.
+    /// The number of message types, which have 2 bits.
     pub const KINDS: u8 = 4;
 
     /// A header with `tag`, type 0.
@@ -186,7 +186,7 @@ impl MessageHeader {
     }
 }
 
-/// Width of an atomic.
+/// The width of an atomic's word.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Width {
     /// 32 bits; the upper half of operands and results is zero.
@@ -196,7 +196,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// Bytes of the word, which is also the alignment that its offset needs.
+    /// Bytes of the word. Its offset must be a multiple of them.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -206,7 +206,7 @@ impl Width {
     }
 }
 
-/// What an atomic does; all return the former value.
+/// The kind of an atomic operation. All return the former value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicOperation {
     /// `word += operand`, wrapping.
@@ -223,16 +223,16 @@ pub enum AtomicOperation {
     Xor,
 }
 
-/// One atomic on a word of a remote region.
+/// An atomic operation on a word of a remote region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Atomic {
-    /// What to do.
+    /// The kind of operation.
     pub operation: AtomicOperation,
     /// 32 or 64 bits.
     pub width: Width,
     /// The operand.
     pub operand: u64,
-    /// Used by [`AtomicOperation::CompareSwap`] alone.
+    /// The value that [`AtomicOperation::CompareSwap`] compares with. Other kinds ignore it.
     pub compare: u64,
 }
 
@@ -249,13 +249,13 @@ impl Atomic {
         Self { operation: AtomicOperation::CompareSwap, width: Width::Bits64, operand, compare }
     }
 
-    /// Any operation on a word of `width`.
+    /// An operation of any kind on a word of `width`.
     #[must_use]
     pub const fn new(operation: AtomicOperation, width: Width, operand: u64) -> Self {
         Self { operation, width, operand, compare: 0 }
     }
 
-    /// The value the word takes when it held `old`: the meaning of the operation, in one place.
+    /// The word's new value if it was `old`. This defines the operations for all transports.
     #[must_use]
     pub const fn apply(&self, old: u64) -> u64 {
         let mask = match self.width {
@@ -280,34 +280,34 @@ impl Atomic {
     }
 }
 
-/// Fetch-compare-and-add on a numbered lock (Extoll's `LOCK` command): when the lock's value is at
-/// most `compare`, `add` is added to it; the former value comes back either way.
+/// Fetch-compare-and-add on a numbered lock (Extoll's `LOCK` command). If the lock's value is at
+/// most `compare`, `add` is added to it. The former value is returned either way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockRequest {
-    /// Which lock of the target, below [`crate::Capabilities::locks`].
+    /// The number of the lock, below [`crate::Capabilities::locks`].
     pub number: u32,
     /// Compared with the lock's value, signed.
     pub compare: i32,
-    /// Added when the comparison holds, wrapping.
+    /// Added if the comparison holds, wrapping.
     pub add: i32,
 }
 
 impl LockRequest {
-    /// The new value when the lock held `old`, or `None` when the comparison fails.
+    /// The lock's new value if it was `old`, or `None` if the comparison fails.
     #[must_use]
     pub const fn apply(&self, old: i32) -> Option<i32> {
         if old <= self.compare { Some(old.wrapping_add(self.add)) } else { None }
     }
 }
 
-/// How far an operation is when the call that started it returns.
+/// The state of an operation when the call that started it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Issued {
-    /// It is over. The value is what a fetching operation returned (0 for others); a lock returns
-    /// its former value in the low 32 bits and bit 32 set when the addition was done.
+    /// The operation has completed. The value is what a fetching operation returned, or 0. For a
+    /// lock the low 32 bits are its former value, and bit 32 is set if the addition was made.
     Done(u64),
-    /// It goes on; an [`crate::Event::Completion`] with the caller's context will end it.
+    /// The operation goes on. An [`crate::Event::Completion`] with the caller's context follows.
     Pending,
 }
 

@@ -1,7 +1,7 @@
-//! The register file: counters and settings of an endpoint, readable locally and remotely
-//! (003 section 3.2.6).
+//! The register file: counters and settings of an endpoint, readable locally and by peers (003
+//! section 3.2.6).
 
-/// A named 64-bit register of an endpoint. Counters are kept per direction.
+/// A named 64-bit register of an endpoint. Sending and receiving have separate counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Register {
@@ -13,9 +13,9 @@ pub enum Register {
     MessageBytesSent = 2,
     /// Payload bytes of messages received.
     MessageBytesReceived = 3,
-    /// Puts started, immediate ones included.
+    /// Puts started, including immediate ones.
     Puts = 4,
-    /// Bytes written into peers by puts.
+    /// Bytes written to peers by puts.
     PutBytes = 5,
     /// Gets started.
     Gets = 6,
@@ -25,25 +25,25 @@ pub enum Register {
     Atomics = 8,
     /// Notifications sent to peers.
     NotificationsSent = 9,
-    /// Notifications received, the endpoint's own included.
+    /// Notifications received, including the endpoint's own.
     NotificationsReceived = 10,
-    /// Sends and operations refused because a queue was full.
+    /// Messages and operations refused because a queue was full.
     Refused = 11,
-    /// Operations that ended with an error.
+    /// Operations that failed.
     Errors = 12,
-    /// Times the endpoint went to sleep waiting.
+    /// Times that the endpoint went to sleep while waiting.
     Sleeps = 13,
     /// Peers reported down.
     PeersDown = 14,
-    /// For the program's own use: writable by the owner, readable by peers.
+    /// For the program's own use: its owner writes it, and peers may read it.
     Scratch = 15,
 }
 
 impl Register {
-    /// How many registers there are.
+    /// The number of registers.
     pub const COUNT: usize = 16;
 
-    /// All of them, in the order of their numbers.
+    /// All registers in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
         Self::MessagesSent,
         Self::MessagesReceived,
@@ -63,13 +63,13 @@ impl Register {
         Self::Scratch,
     ];
 
-    /// Its place in the register file.
+    /// The register's number.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its name as people and metrics see it.
+    /// The register's name, as in output and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ mod tests {
     use super::Register;
 
     #[test]
-    fn registers_sit_where_their_number_says() {
+    fn registers_are_listed_by_number() {
         for (place, register) in Register::ALL.iter().enumerate() {
             assert_eq!(register.index(), place, "{}", register.name());
         }

@@ -1,64 +1,67 @@
-//! Copies into memory that another processor will read next.
+//! Copies into memory that another processor reads next.
 //!
-//! Plain stores leave the lines dirty in the writer's cache, from where the reader fetches them
-//! one by one; non-temporal stores send them to memory (or the shared cache) at once. Which is
-//! faster depends on size and machine: 256 KiB rings moved 2.2 GB/s with plain stores and 18 GB/s
-//! with non-temporal ones on the machine this was first measured on.
+//! Plain stores leave the cache lines dirty in the writer's cache, from where the reader fetches
+//! them one by one. Non-temporal stores send them to memory (or the shared cache) at once. Size and
+//! machine decide which is faster: on the first machine measured, rings of 256 KiB moved 2.2 GB/s
+//! with plain stores and 18 GB/s with non-temporal ones.
 
-/// How bytes are stored.
+/// The kind of stores of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CopyMode {
-    /// Through the cache.
+    /// Plain stores, through the cache.
     #[default]
     Plain,
-    /// Around the cache, from [`CopyMode::NONTEMPORAL_BYTES_MIN`] on.
+    /// Non-temporal stores, past the cache, for copies from [`CopyMode::NONTEMPORAL_BYTES_MIN`] on.
     NonTemporal,
 }
 
 impl CopyMode {
-    /// Shorter copies are always plain: the fence would cost more than it gains.
+    /// Shorter copies always use plain stores: the fence would cost more than non-temporal stores
+    /// gain.
     pub const NONTEMPORAL_BYTES_MIN: usize = 2048;
 }
 
-/// Copies `length` bytes and makes them visible before any later store of this thread.
+/// Copies `length` bytes. They are visible before any later store of this thread.
 ///
 /// # Safety
 /// `source` must be readable and `target` writable for `length` bytes, and they must not overlap.
-/// Others may race on the target; the bytes there are then unspecified, nothing else.
+/// Other threads and processes may write to the target meanwhile; its bytes are then unspecified,
+/// and nothing else happens.
 #[inline]
 pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize, mode: CopyMode) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if mode == CopyMode::NonTemporal && length >= CopyMode::NONTEMPORAL_BYTES_MIN {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller's promise.
         unsafe { stream::copy(source, target, length) };
         return;
     }
     let _ = mode;
     if length <= SHORT_BYTES_MAX {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller's promise.
         unsafe { copy_short(source, target, length) };
         return;
     }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if length >= aliased::BYTES_MIN && aliased::is(source, target) {
-        // SAFETY: the caller's promise, passed on.
+    if length >= aliased::BYTES_MIN && aliased::is_aliased(source, target) {
+        // SAFETY: the caller's promise.
         unsafe { aliased::copy(source, target, length) };
         return;
     }
-    // SAFETY: the caller's promise, passed on.
+    // SAFETY: the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(source, target, length) };
 }
 
-/// Asks for the line at an address for writing; a hint that does not wait, valid for any address.
+/// Prefetches the cache line at an address for writing. A hint that does not wait; any address is
+/// valid.
 ///
-/// JUSTIFICATION: the lines of a ring are in the receiver's cache when the sender comes round
-/// again; asking some slots ahead raises the rate of 8-byte messages by a quarter.
+/// JUSTIFICATION: when the sender reuses a slot, its lines are in the receiver's cache. Prefetching
+/// some slots ahead raises the rate of 8-byte messages by a quarter.
 #[inline]
 pub fn prefetch_for_writing(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // The intrinsic becomes a prefetch for reading unless the compiler may use this instruction,
-    // which every 64-bit processor knows or ignores.
-    // SAFETY: a prefetch changes nothing that the program can see and never faults.
+    // The intrinsic compiles to a prefetch for reading unless the target features include this
+    // instruction, which every 64-bit processor executes or ignores.
+    // SAFETY: a prefetch has no visible effect and never faults.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags));
     }
@@ -66,10 +69,11 @@ pub fn prefetch_for_writing(address: *const u8) {
     let _ = address;
 }
 
-/// Copies up to this length are done in line.
+/// Copies up to this length are inlined.
 const SHORT_BYTES_MAX: usize = 32;
 
-/// Two copies of a power of two that overlap in the middle, for each range of lengths.
+/// Copies the first and the last bytes with one load and store each, which overlap in the middle.
+/// Their width is a power of two that depends on the length.
 ///
 /// JUSTIFICATION: a call of memcpy costs 2 to 4 ns, of the 8 that a short message may take.
 ///
@@ -78,22 +82,22 @@ const SHORT_BYTES_MAX: usize = 32;
 #[inline]
 unsafe fn copy_short(source: *const u8, target: *mut u8, length: usize) {
     /// # Safety
-    /// `length` is between the size of `T` and twice that; the rest as [`copy`].
+    /// `length` is between the size of `T` and twice that size; the rest as for [`copy`].
     #[inline]
     unsafe fn ends<T: Copy>(source: *const u8, target: *mut u8, length: usize) {
         let last = length - size_of::<T>();
-        // SAFETY: the first bytes of the range.
+        // SAFETY: these are the first bytes of the source.
         let head = unsafe { source.cast::<T>().read_unaligned() };
-        // SAFETY: the last bytes of the range.
+        // SAFETY: these are the last bytes of the source.
         let tail = unsafe { source.add(last).cast::<T>().read_unaligned() };
-        // SAFETY: as the read, at the target.
+        // SAFETY: these are the first bytes of the target.
         unsafe { target.cast::<T>().write_unaligned(head) };
-        // SAFETY: as the read, at the target.
+        // SAFETY: these are the last bytes of the target.
         unsafe { target.add(last).cast::<T>().write_unaligned(tail) };
     }
     match length {
         0 => {}
-        // SAFETY: the length is in the range that the size allows, here and below.
+        // SAFETY: in each branch the length is between the size of the type and twice that size.
         1 => unsafe { ends::<u8>(source, target, length) },
         // SAFETY: as above.
         2..=3 => unsafe { ends::<u16>(source, target, length) },
@@ -108,31 +112,31 @@ unsafe fn copy_short(source: *const u8, target: *mut u8, length: usize) {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod aliased {
-    //! Copies to a target that is just behind its source in its page.
+    //! Copies to a target whose page offset is slightly above that of its source.
     //!
-    //! JUSTIFICATION: `rep movsb`, with which the C library and the kernel copy from 2 KiB on,
-    //! moves 2.7 GB/s where the target's place in its page is 1 to 31 bytes behind the source's,
-    //! and 38 GB/s elsewhere (AMD EPYC; its stores are taken for ones that its loads wait for).
-    //! That is no rare place: a ring's blocks begin at a page, and a large block of the C
-    //! library's heap 16 bytes behind one. Loads and stores of 16 bytes move 25 to 36 GB/s there.
+    //! JUSTIFICATION: the C library and the kernel copy with `rep movsb` from 2 KiB on. It moves
+    //! 2.7 GB/s if the target's page offset is 1 to 31 bytes above the source's, and 38 GB/s
+    //! otherwise (AMD EPYC takes its stores for ones that its loads depend on). Such offsets are
+    //! common: a ring's blocks begin at a page, and a large block of the C library's heap begins 16
+    //! bytes behind one. Loads and stores of 16 bytes move 25 to 36 GB/s there.
 
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
 
-    /// Shorter copies are not made by `rep movsb`.
+    /// Shorter copies do not use `rep movsb`.
     pub const BYTES_MIN: usize = 1024;
     const PAGE_BYTES: usize = 4096;
     const BEHIND_MAX: usize = 31;
     const WIDTH: usize = 16;
-    /// All of a step is loaded before it is stored.
+    /// Loads and stores of one step: all of its bytes are loaded before any is stored.
     const STEP: usize = 8;
 
-    pub fn is(source: *const u8, target: *mut u8) -> bool {
+    pub fn is_aliased(source: *const u8, target: *mut u8) -> bool {
         let behind = (target as usize).wrapping_sub(source as usize) % PAGE_BYTES;
         (1..=BEHIND_MAX).contains(&behind)
     }
 
     /// # Safety
-    /// As [`super::copy`].
+    /// As for [`super::copy`].
     pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
         let steps = length / (STEP * WIDTH);
         for step in 0..steps {
@@ -142,12 +146,12 @@ mod aliased {
                 unsafe { _mm_loadu_si128(source.add(at + index * WIDTH).cast()) }
             });
             for (index, value) in values.into_iter().enumerate() {
-                // SAFETY: the same for the target.
+                // SAFETY: the same holds for the target.
                 unsafe { _mm_storeu_si128(target.add(at + index * WIDTH).cast(), value) };
             }
         }
         let done = steps * STEP * WIDTH;
-        // SAFETY: the last bytes of both ranges.
+        // SAFETY: these are the last bytes of both ranges.
         unsafe {
             std::ptr::copy_nonoverlapping(source.add(done), target.add(done), length - done);
         }
@@ -156,7 +160,7 @@ mod aliased {
 
 #[cfg(target_arch = "x86_64")]
 mod stream {
-    //! Non-temporal stores.
+    //! Copies with non-temporal stores.
     //!
     //! JUSTIFICATION: 6 to 8 times the bandwidth of plain stores for a ring that fits the cache
     //! (`weft perf`, and the streaming table in docs/design/003-shared-memory.md).
@@ -169,27 +173,28 @@ mod stream {
     const LINE: usize = 64;
 
     /// # Safety
-    /// As [`super::copy`].
+    /// As for [`super::copy`].
     pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
         let head = target.align_offset(LINE).min(length);
         let lines = (length - head) / LINE;
         let tail = length - head - lines * LINE;
-        // SAFETY: head bytes lie inside both ranges.
+        // SAFETY: the first `head` bytes lie inside both ranges.
         unsafe { std::ptr::copy_nonoverlapping(source, target, head) };
-        // SAFETY: head + lines * LINE <= length, so the pointers stay inside both ranges, and the
-        // target is aligned to a line by the choice of head.
+        // SAFETY: head + lines * LINE <= length, so both ranges are valid. The target is aligned to
+        // a line, since `head` ends there.
         unsafe { copy_lines(source.add(head), target.add(head), lines) };
         let done = length - tail;
-        // SAFETY: the last tail bytes of both ranges.
+        // SAFETY: these are the last `tail` bytes of both ranges.
         unsafe { std::ptr::copy_nonoverlapping(source.add(done), target.add(done), tail) };
-        // Non-temporal stores are weakly ordered: without this a later flag could overtake them.
+        // Non-temporal stores are weakly ordered: without a fence a later flag could become visible
+        // first.
         // SAFETY: every x86-64 processor has SSE.
         unsafe { _mm_sfence() };
     }
 
     /// # Safety
-    /// `lines` lines must be readable at `source` and writable at `target`, the latter aligned to
-    /// a line.
+    /// `lines` lines must be readable at `source` and writable at `target`, and `target` must be
+    /// aligned to a line.
     unsafe fn copy_lines(source: *const u8, target: *mut u8, lines: usize) {
         if is_x86_feature_detected!("avx512f") {
             // SAFETY: the feature is there; the rest is the caller's promise.
@@ -240,11 +245,11 @@ mod stream {
             struct Lines([u8; 256]);
             let source: Vec<u8> = (0..=255).collect();
             for copy in [super::copy_128, |s, t, n| {
-                // SAFETY: checked just below, before the call.
+                // SAFETY: the call below passes valid ranges.
                 unsafe { super::copy_lines(s, t, n) }
             }] {
                 let mut target = Lines([0; 256]);
-                // SAFETY: four lines on both sides, the target aligned.
+                // SAFETY: four lines are valid on both sides, and the target is aligned.
                 unsafe { copy(source.as_ptr(), target.0.as_mut_ptr(), 4) };
                 assert_eq!(target.0[..], source[..]);
             }
@@ -257,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_just_behind_its_source_in_the_page_gets_every_byte() {
+    fn a_target_with_an_aliased_page_offset_gets_every_byte() {
         let source: Vec<u8> =
             (0..9000u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
         let mut target = vec![0; 3 * 4096];
@@ -267,7 +272,7 @@ mod tests {
                 let apart = (source.as_ptr() as usize).wrapping_sub(target.as_ptr() as usize);
                 let at = (apart + behind) % 4096;
                 let length = length.min(target.len() - at);
-                // SAFETY: at + length is inside the target, length inside the source.
+                // SAFETY: at + length is inside the target, and length inside the source.
                 unsafe {
                     copy(source.as_ptr(), target.as_mut_ptr().add(at), length, CopyMode::Plain);
                 }
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sizes_and_alignments_come_over() {
+    fn all_sizes_and_alignments_are_copied() {
         let source: Vec<u8> =
             (0..9000u32).map(|index| u8::try_from(index % 251).unwrap()).collect();
         for mode in [CopyMode::Plain, CopyMode::NonTemporal] {

@@ -1,8 +1,9 @@
-//! Layer 1: shared memory that nobody can shrink under us, and copies in and out of it.
+//! Layer 1: shared memory that no other process can shrink, and copies into and out of it.
 //!
-//! A [`Segment`] is a sealed memfd and its mapping. Others may write it at any time, so no
-//! reference to its bytes ever exists: words are atomics, bytes are copied. `unsafe` in weft's
-//! memory handling lives here. May depend on `weft-sync` and the operating system.
+//! A [`Segment`] is a sealed memfd and its mapping. Other processes may write to it at any time, so
+//! no reference to its bytes ever exists: words are atomics, and bytes are copied. The `unsafe`
+//! code of weft's memory handling is in this crate. May depend on `weft-sync` and the operating
+//! system.
 
 mod blocks;
 mod copy;

@@ -1,7 +1,7 @@
 //! A segment: a memfd whose size is sealed, and one mapping of it.
 //!
-//! Invariants: the mapping is valid for `length` bytes as long as the segment lives; the file can
-//! neither shrink nor grow, so touching it never raises SIGBUS; every offset is checked against
+//! Invariants: the mapping is valid for `length` bytes as long as the segment lives. The file can
+//! neither shrink nor grow, so an access never raises SIGBUS. Every offset is checked against
 //! `length` before it becomes an address.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,46 +14,46 @@ use thiserror::Error;
 
 use crate::copy::{self, CopyMode};
 
-/// Why a segment could not be made or mapped.
+/// Why a segment could not be created or mapped.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SegmentError {
-    /// The system refused.
+    /// The system refused a call.
     #[error("{call} of {length} bytes failed with errno {errno}")]
     Os {
-        /// The call.
+        /// The system call.
         call: &'static str,
-        /// Bytes asked for.
+        /// Bytes requested.
         length: usize,
         /// Its error number.
         errno: i32,
     },
-    /// A descriptor that somebody passed is not a sealed memfd: its owner could shrink it and
-    /// crash whoever touches it.
+    /// The received descriptor is no sealed memfd: its owner could shrink it and so crash every
+    /// process that maps it.
     #[error("the memory passed is not a memfd sealed against shrinking and growing")]
     NotSealed,
-    /// A descriptor that somebody passed has another size than was said.
+    /// The received memory has another size than announced.
     #[error("the memory passed has {actual} bytes where {expected} were announced")]
     WrongSize {
-        /// What was said.
+        /// The announced size.
         expected: u64,
-        /// What it has.
+        /// The actual size.
         actual: u64,
     },
 }
 
-/// Segments mapped. Also orders the end of a mapping before the next one at its address, as the
-/// kernel does; the thread sanitizer does not see system calls.
+/// The number of mapped segments. It also orders the end of a mapping before the next mapping at
+/// its address. The kernel orders these anyway, but the thread sanitizer does not see system calls.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// The kind of file system that memfds of ordinary pages are on.
+/// The file system of memfds with ordinary pages, from `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
 fn os(call: &'static str, length: usize, errno: rustix::io::Errno) -> SegmentError {
     SegmentError::Os { call, length, errno: errno.raw_os_error() }
 }
 
-/// Shared memory; see the module for what holds.
+/// Shared memory. The module lists its invariants.
 #[derive(Debug)]
 pub struct Segment {
     base: NonNull<u8>,
@@ -61,8 +61,8 @@ pub struct Segment {
     writable: bool,
 }
 
-// SAFETY: the segment owns its mapping, which is not tied to a thread; every access to its bytes
-// is an atomic or a copy that allows for others writing at the same time.
+// SAFETY: the segment owns its mapping, which is not tied to a thread. Its bytes are accessed only
+// by atomics and by copies that tolerate concurrent writers.
 unsafe impl Send for Segment {}
 // SAFETY: as for Send.
 unsafe impl Sync for Segment {}
@@ -70,7 +70,7 @@ unsafe impl Sync for Segment {}
 impl Segment {
     const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-    /// Makes `length` bytes of zeroed memory and maps them; the descriptor is for passing on.
+    /// Creates and maps a segment of `length` zeroed bytes. The descriptor is for other processes.
     ///
     /// # Errors
     /// [`SegmentError::Os`].
@@ -80,7 +80,7 @@ impl Segment {
         Ok((segment, file))
     }
 
-    /// Makes the sealed file without mapping it.
+    /// Creates the sealed file without mapping it.
     ///
     /// # Errors
     /// [`SegmentError::Os`].
@@ -88,9 +88,10 @@ impl Segment {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file =
             rustix::fs::memfd_create(name, flags).map_err(|e| os("memfd_create", length, e))?;
-        // Others get it by descriptor only; without this any user could reopen it for writing.
+        // Other processes get the file by descriptor only. With wider permissions any user could
+        // reopen it for writing.
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(|e| os("fchmod", length, e))?;
-        // Beyond this limit the kernel would not only refuse but end the program by a signal.
+        // Above the limit, ftruncate not only fails but sends a signal that ends the program.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < length as u64) {
             return Err(os("ftruncate", length, rustix::io::Errno::FBIG));
@@ -101,7 +102,7 @@ impl Segment {
         Ok(file)
     }
 
-    /// Maps memory that somebody passed, after checking its seals and its size.
+    /// Maps received memory, after checking its seals and its size.
     ///
     /// # Errors
     /// [`SegmentError::NotSealed`], [`SegmentError::WrongSize`], [`SegmentError::Os`].
@@ -113,9 +114,9 @@ impl Segment {
         Self::map(file, length, writable)
     }
 
-    /// How long the memory is that somebody passed, after checking that it is a sealed memfd. Does
-    /// not wait for anybody, whatever was passed: a file of a file system in user space would let
-    /// its owner hold up whoever asks for more than its seals.
+    /// The length of received memory, after checking that it is a sealed memfd. Never blocks,
+    /// whatever the descriptor is: the seals are checked first, since other calls on a file of a
+    /// user-space file system would block as long as its owner likes.
     ///
     /// # Errors
     /// [`SegmentError::NotSealed`], [`SegmentError::Os`].
@@ -124,7 +125,8 @@ impl Segment {
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
             return Err(SegmentError::NotSealed);
         }
-        // Huge pages may run out behind a mapping, which raises SIGBUS: only ordinary ones will do.
+        // A mapping of huge pages raises SIGBUS when no page is left, so only ordinary pages are
+        // accepted.
         let system = rustix::fs::fstatfs(file).map_err(|e| os("fstatfs", 0, e))?;
         if system.f_type != TMPFS_MAGIC {
             return Err(SegmentError::NotSealed);
@@ -133,23 +135,23 @@ impl Segment {
         Ok(u64::try_from(status.st_size).unwrap_or(0))
     }
 
-    /// The same file under a descriptor that can only be mapped for reading.
+    /// Reopens the file read-only, so that the new descriptor can only be mapped for reading.
     ///
     /// # Errors
-    /// [`SegmentError::Os`], also where `/proc` is not mounted.
+    /// [`SegmentError::Os`]; also when `/proc` is not mounted.
     pub fn reopen_read_only(file: BorrowedFd<'_>) -> Result<OwnedFd, SegmentError> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::empty()).map_err(|e| os("open", 0, e))
     }
 
-    /// Moves the bytes to fresh memory under the same address: other mappings keep the old memory
-    /// and reach this segment no more. Returns the descriptor of the new memory.
+    /// Moves the bytes to new memory at the same address. Other mappings keep the old memory and no
+    /// longer share this segment. Returns the descriptor of the new memory.
     ///
-    /// What other threads write while it runs may be lost; nothing else happens to them.
+    /// Concurrent writes by other threads of this process may be lost, but are otherwise harmless.
     ///
     /// # Errors
-    /// [`SegmentError::Os`]; the segment is then as before.
+    /// [`SegmentError::Os`]; the segment is unchanged then.
     ///
     /// # Panics
     /// When the mapping is read-only.
@@ -160,9 +162,9 @@ impl Segment {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let base = self.base.as_ptr().cast();
-        // SAFETY: replaces exactly the pages of this segment by as many of a file of its size; the
-        // kernel does so in one step as far as other threads can see, and references to words stay
-        // valid, since the address does not change.
+        // SAFETY: this replaces exactly the pages of this segment by the pages of a file of the
+        // same size. Other threads see the change as one step, and references to words stay valid,
+        // since the address does not change.
         unsafe { rustix::mm::mmap(base, self.length, protection, flags, &file, 0) }
             .map_err(|e| os("mmap", self.length, e))?;
         Ok(file)
@@ -173,8 +175,8 @@ impl Segment {
         if writable {
             protection |= ProtFlags::WRITE;
         }
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing; the size
-        // is sealed, so no access inside it can fault.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing. The size is
+        // sealed, so that no access inside the mapping can fault.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)
         }
@@ -184,14 +186,14 @@ impl Segment {
         Ok(Self { base, length, writable })
     }
 
-    /// Memory that is shared with forked children only.
+    /// Memory that is shared only with forked children.
     ///
     /// # Errors
     /// [`SegmentError::Os`].
     pub fn anonymous(length: usize) -> Result<Self, SegmentError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let base =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, flags) }
                 .map_err(|e| os("mmap", length, e))?;
@@ -200,13 +202,13 @@ impl Segment {
         Ok(Self { base, length, writable: true })
     }
 
-    /// How many segments this process has mapped.
+    /// The number of segments that this process has mapped.
     #[must_use]
     pub fn mapped() -> usize {
         MAPPED.load(Ordering::Relaxed)
     }
 
-    /// Bytes mapped.
+    /// Bytes of the segment.
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
@@ -218,10 +220,10 @@ impl Segment {
         self.writable
     }
 
-    /// A word of 32 bits.
+    /// The 32-bit word at `offset`.
     ///
     /// # Panics
-    /// When it leaves the segment or is misaligned.
+    /// When the word is outside the segment or misaligned.
     #[inline]
     #[must_use]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
@@ -229,16 +231,16 @@ impl Segment {
         if !offset.is_multiple_of(4) {
             misaligned(offset);
         }
-        // SAFETY: checked to lie inside the mapping and to be aligned (the base is page-aligned);
-        // atomics allow for others writing it. Stores through a read-only mapping fault, which is
-        // why callers keep to loads there.
+        // SAFETY: the word is inside the mapping and aligned, as checked above (the base is
+        // page-aligned). Atomics tolerate concurrent writers. Callers do not store through a
+        // read-only mapping, where a store would fault.
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU32>() }
     }
 
-    /// A word of 64 bits.
+    /// The 64-bit word at `offset`.
     ///
     /// # Panics
-    /// When it leaves the segment or is misaligned.
+    /// When the word is outside the segment or misaligned.
     #[inline]
     #[must_use]
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
@@ -250,62 +252,62 @@ impl Segment {
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
-    /// A value of a type that is made of atomics.
+    /// The value at `offset`, of a type made of atomics.
     ///
     /// # Safety
-    /// Every bit pattern must be a valid `T`, and all of `T` must be atomics.
+    /// Every bit pattern must be a valid `T`, and `T` must consist of atomics only.
     ///
     /// # Panics
-    /// When it leaves the segment or is misaligned.
+    /// When the value is outside the segment or misaligned.
     #[must_use]
     pub unsafe fn shared<T: Sync>(&self, offset: usize) -> &T {
         self.check(offset, size_of::<T>());
         if !offset.is_multiple_of(align_of::<T>()) {
             misaligned(offset);
         }
-        // SAFETY: inside the mapping and aligned; that the type allows for other writers and any
-        // bits is the caller's promise.
+        // SAFETY: the value is inside the mapping and aligned. The caller promises that `T`
+        // tolerates concurrent writers and any bits.
         unsafe { &*self.base.as_ptr().add(offset).cast::<T>() }
     }
 
-    /// The start of a range, for parts that check their own bounds.
+    /// The start of a range, for types that check further accesses themselves.
     pub(crate) fn bytes(&self, offset: usize, length: usize) -> NonNull<u8> {
         self.check(offset, length);
-        // SAFETY: inside the mapping.
+        // SAFETY: the offset is inside the mapping.
         unsafe { self.base.add(offset) }
     }
 
-    /// Copies bytes in; they are visible before any later store of this thread.
+    /// Copies bytes into the segment. They are visible before any later store of this thread.
     ///
     /// # Panics
-    /// When the range leaves the segment or the mapping is read-only.
+    /// When the range is outside the segment, or the mapping is read-only.
     #[inline]
     pub fn write(&self, offset: usize, source: &[u8], mode: CopyMode) {
         self.check(offset, source.len());
         assert!(self.writable, "a read-only segment cannot be written");
-        // SAFETY: the range lies inside the mapping; a slice never overlaps it, since no slice of
-        // a segment exists.
+        // SAFETY: the range lies inside the mapping. `source` does not overlap it, since no slice
+        // of a segment exists.
         unsafe {
             copy::copy(source.as_ptr(), self.base.as_ptr().add(offset), source.len(), mode);
         }
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the segment.
     ///
     /// # Panics
-    /// When the range leaves the segment.
+    /// When the range is outside the segment.
     #[inline]
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         self.check(offset, target.len());
-        // SAFETY: as for `write`, the other way round.
+        // SAFETY: as for `write`, with source and target exchanged.
         unsafe {
             let source = self.base.as_ptr().add(offset);
             copy::copy(source, target.as_mut_ptr(), target.len(), CopyMode::Plain);
         }
     }
 
-    /// Asks for the line at `offset` for writing, without waiting. An offset outside the segment
-    /// asks for nothing.
+    /// Prefetches the cache line at `offset` for writing, without waiting for it. Ignores an offset
+    /// outside the segment.
     #[inline]
     pub fn prefetch_for_writing(&self, offset: usize) {
         if offset >= self.length {
@@ -314,22 +316,24 @@ impl Segment {
         copy::prefetch_for_writing(self.base.as_ptr().wrapping_add(offset));
     }
 
-    /// Copies from one segment (or one place of it) to another; the ranges may overlap.
+    /// Copies bytes from this segment to `target`, which may be the same segment. The ranges may
+    /// overlap.
     ///
     /// # Panics
-    /// When a range leaves its segment or the target is read-only.
+    /// When a range is outside its segment, or the target is read-only.
     pub fn copy(&self, offset: usize, target: &Self, at: usize, length: usize, mode: CopyMode) {
         self.check(offset, length);
         target.check(at, length);
         assert!(target.writable, "a read-only segment cannot be written");
-        // SAFETY: inside this mapping.
+        // SAFETY: the range is inside this mapping.
         let from = unsafe { self.base.as_ptr().add(offset) };
-        // SAFETY: inside the target's mapping.
+        // SAFETY: the range is inside the target's mapping.
         let to = unsafe { target.base.as_ptr().add(at) };
         let apart = (from as usize).abs_diff(to as usize) >= length;
         if apart {
-            // SAFETY: both ranges are mapped and do not overlap. Two mappings of one file may
-            // overlap in memory all the same; then the bytes are unspecified, as in any race.
+            // SAFETY: both ranges are mapped and their addresses do not overlap. If both segments
+            // map the same file, the memory may overlap nevertheless; then the bytes are
+            // unspecified, as in any race.
             unsafe { copy::copy(from, to, length, mode) };
         } else {
             // SAFETY: both ranges are mapped; this copy allows overlap.
@@ -345,23 +349,24 @@ impl Segment {
     }
 }
 
-// Apart from the checks themselves, so that what a message needs is not stored before each access.
+// The panics are out of line, so that an access does not prepare the arguments of their messages.
 #[cold]
 #[inline(never)]
 fn outside(offset: usize, length: usize, segment: usize) -> ! {
-    panic!("{length} bytes at {offset} leave a segment of {segment}");
+    panic!("{length} bytes at {offset} leave a segment of {segment} bytes");
 }
 
 #[cold]
 #[inline(never)]
 fn misaligned(offset: usize) -> ! {
-    panic!("what is at {offset} is misaligned");
+    panic!("the word at {offset} is misaligned");
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
         MAPPED.fetch_sub(1, Ordering::Release);
-        // SAFETY: the mapping is ours and nothing refers to it any more: references borrow self.
+        // SAFETY: the segment owns the mapping, and no reference into it is left: references borrow
+        // `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }
@@ -371,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_mapping_writes_the_other_reads() {
+    fn bytes_written_through_one_mapping_are_read_through_another() {
         let (one, file) = Segment::create("weft-test", 8192).expect("memory");
         let two = Segment::open(file.as_fd(), 8192, false).expect("sealed");
         one.write(100, b"hello", CopyMode::Plain);
@@ -383,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_shrink_or_grow_it() {
+    fn the_file_cannot_shrink_or_grow() {
         let (_segment, file) = Segment::create("weft-test", 4096).expect("memory");
         assert_eq!(rustix::fs::ftruncate(&file, 0), Err(rustix::io::Errno::PERM));
         assert_eq!(rustix::fs::ftruncate(&file, 8192), Err(rustix::io::Errno::PERM));
@@ -403,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_away_is_out_of_reach_of_old_mappings() {
+    fn old_mappings_do_not_share_memory_that_moved_away() {
         let (segment, file) = Segment::create("weft-test", 8192).expect("memory");
         let old = Segment::open(file.as_fd(), 8192, true).expect("sealed");
         segment.write(5000, b"kept", CopyMode::Plain);
@@ -435,7 +440,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "leave a segment")]
-    fn an_offset_that_would_wrap_is_caught() {
+    fn an_offset_that_would_wrap_is_refused() {
         let (segment, _file) = Segment::create("weft-test", 4096).expect("memory");
         segment.read(usize::MAX, &mut [0; 2]);
     }

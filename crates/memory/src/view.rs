@@ -1,4 +1,4 @@
-//! Words of a segment that were checked once, for code that touches them all the time.
+//! A value in a segment whose bounds are checked once, for code that accesses it often.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -7,39 +7,39 @@ use std::sync::Arc;
 
 use crate::segment::Segment;
 
-/// A value made of atomics inside a segment, which it keeps mapped.
+/// A reference to a value made of atomics in a segment. It keeps the segment mapped.
 ///
-/// JUSTIFICATION: checking the bounds of a segment for each word was a tenth of what sending and
-/// receiving a message cost the processor.
+/// JUSTIFICATION: checking the bounds for each word took a tenth of the processor time of sending
+/// and receiving a message.
 pub struct View<T> {
     at: NonNull<T>,
-    // The address stays good as long as this is there.
+    // Keeps the mapping, and so the address, valid.
     segment: Arc<Segment>,
     value: PhantomData<T>,
 }
 
-// SAFETY: a view is a shared reference to a `T` that may be shared between threads (`new` asks for
-// that), together with the segment, which may be sent.
+// SAFETY: a view is a shared reference to a `T` that is `Sync`, as `new` requires, and an owner of
+// the segment, which is `Send`.
 unsafe impl<T: Sync> Send for View<T> {}
 // SAFETY: as for Send.
 unsafe impl<T: Sync> Sync for View<T> {}
 
 impl<T: Sync> View<T> {
-    /// The value at `offset`.
+    /// The value at `offset` of `segment`.
     ///
     /// # Safety
-    /// Every bit pattern must be a valid `T`, and all of `T` must be atomics.
+    /// Every bit pattern must be a valid `T`, and `T` must consist of atomics only.
     ///
     /// # Panics
-    /// When it leaves the segment or is misaligned.
+    /// When the value is outside the segment or misaligned.
     #[must_use]
     pub unsafe fn new(segment: &Arc<Segment>, offset: usize) -> Self {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller's promise.
         let value = unsafe { segment.shared::<T>(offset) };
         Self { at: NonNull::from(value), segment: Arc::clone(segment), value: PhantomData }
     }
 
-    /// The segment it lies in.
+    /// The segment with the value.
     #[must_use]
     pub fn segment(&self) -> &Segment {
         &self.segment
@@ -51,8 +51,8 @@ impl<T> Deref for View<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: it was inside the segment and aligned when the view was made, and the segment
-        // neither moves nor shrinks nor ends before the view does.
+        // SAFETY: `new` checked that the value is inside the segment and aligned. The segment
+        // neither moves nor shrinks, and lives as long as the view.
         unsafe { self.at.as_ref() }
     }
 }
@@ -70,10 +70,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_is_that_part_of_its_segment_and_outlives_other_owners() {
+    fn a_view_shares_memory_with_its_segment_and_keeps_it_mapped() {
         let (segment, _file) = Segment::create("weft-test", 4096).expect("memory");
         let segment = Arc::new(segment);
-        // SAFETY: atomics.
+        // SAFETY: the type consists of atomics.
         let view = unsafe { View::<[AtomicU64; 2]>::new(&segment, 256) };
         view[1].store(7, Ordering::Release);
         assert_eq!(segment.word64(264).load(Ordering::Acquire), 7);
@@ -84,9 +84,9 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "leave a segment")]
-    fn a_view_does_not_leave_its_segment() {
+    fn a_view_outside_its_segment_is_refused() {
         let (segment, _file) = Segment::create("weft-test", 4096).expect("memory");
-        // SAFETY: atomics.
+        // SAFETY: the type consists of atomics.
         let _ = unsafe { View::<[AtomicU64; 2]>::new(&Arc::new(segment), 4088) };
     }
 }

@@ -1,4 +1,4 @@
-//! The addresses that an interface has, kept up to date.
+//! The addresses of an interface, kept up to date.
 
 use std::net::IpAddr;
 
@@ -13,44 +13,44 @@ use crate::netlink::Netlink;
 /// RTNLGRP_IPV4_IFADDR and RTNLGRP_IPV6_IFADDR of the kernel's `rtnetlink.h`.
 const CHANGES: [u32; 2] = [5, 9];
 
-/// The addresses of one interface, of the network namespace in which it was made.
+/// The addresses of one interface, in the network namespace in which this was made.
 #[derive(Debug)]
 pub struct Addresses {
     index: u32,
-    news: Netlink,
-    questions: Netlink,
+    changes: Netlink,
+    requests: Netlink,
     known: Vec<IpAddr>,
 }
 
 impl Addresses {
-    /// Those of `interface`.
+    /// Opens the sockets and reads the addresses of `interface`.
     ///
     /// # Errors
     /// [`NetdevError`].
     pub fn of(interface: &Interface) -> Result<Self, NetdevError> {
-        let failed = |errno| NetdevError::Os { what: "a socket for addresses".to_owned(), errno };
+        let failed =
+            |errno| NetdevError::Os { what: "opening a socket for addresses".to_owned(), errno };
         let mut addresses = Self {
             index: interface.index()?,
-            // Before the first look, so that nothing is missed.
-            news: Netlink::watching(&CHANGES).map_err(failed)?,
-            questions: Netlink::open().map_err(failed)?,
+            // Opened before the first read, so that no change is missed.
+            changes: Netlink::watching(&CHANGES).map_err(failed)?,
+            requests: Netlink::open().map_err(failed)?,
             known: Vec::new(),
         };
-        addresses.look().map_err(failed)?;
+        addresses.read().map_err(failed)?;
         Ok(addresses)
     }
 
-    /// The addresses that it has now; none when they cannot be known.
+    /// The current addresses. Empty if they cannot be read.
     pub fn now(&mut self) -> &[IpAddr] {
-        if self.news.has_news() && self.look().is_err() {
+        if self.changes.has_changed() && self.read().is_err() {
             self.known.clear();
         }
         &self.known
     }
 
-    fn look(&mut self) -> Result<(), Errno> {
-        let all =
-            self.questions.list(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    fn read(&mut self) -> Result<(), Errno> {
+        let all = self.requests.list(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
         self.known.clear();
         for message in all {
             if let RouteNetlinkMessage::NewAddress(message) = message
@@ -63,7 +63,8 @@ impl Addresses {
     }
 }
 
-/// Its own address; `Address` alone is that of the other end of a point-to-point link, or its own.
+/// The interface's own address. On a point-to-point link `Address` is the address of the other end;
+/// elsewhere there may be no `Local`, and `Address` is the own one.
 fn address_of(message: &AddressMessage) -> Option<IpAddr> {
     let local = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn the_loopback_interface_has_its_addresses() {
         let loopback = Interface::named("lo").expect("a name");
-        let mut addresses = Addresses::of(&loopback).expect("it is there");
+        let mut addresses = Addresses::of(&loopback).expect("lo exists");
         assert!(addresses.now().contains(&IpAddr::from([127, 0, 0, 1])), "{addresses:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Small programs for the kernel's virtual machine (eBPF, RFC 9669), behind safe calls.
+//! Small programs for the kernel's eBPF virtual machine (RFC 9669), behind safe calls.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,20 +8,20 @@ use rustix::io::{Errno, Result};
 /// Commands of bpf(2).
 const MAP_CREATE: libc::c_long = 0;
 const PROGRAM_LOAD: libc::c_long = 5;
-/// `BPF_MAP_TYPE_ARRAY`, and `BPF_PROG_TYPE_SOCKET_FILTER`.
+/// `BPF_MAP_TYPE_ARRAY` and `BPF_PROG_TYPE_SOCKET_FILTER`.
 const ARRAY: u32 = 2;
 const SOCKET_FILTER: u32 = 1;
 
-/// Registers.
+/// Numbers of registers.
 pub mod register {
     pub const R0: u8 = 0;
     pub const R1: u8 = 1;
     pub const R2: u8 = 2;
-    /// The end of the stack.
+    /// The end of the stack frame.
     pub const FRAME: u8 = 10;
 }
 
-/// Functions of the kernel.
+/// Numbers of the kernel's helper functions.
 pub mod helper {
     pub const LOOK_UP: i32 = 1;
     pub const PROCESSOR: i32 = 8;
@@ -39,51 +39,52 @@ pub struct Instruction {
 
 impl Instruction {
     const fn new(code: u8, target: u8, source: u8, offset: i16, immediate: i32) -> Self {
-        // The target is in the low half on either kind of processor that weft runs on.
+        // The target register is in the low half on both kinds of processor that weft runs on.
         Self { code, registers: source << 4 | target, offset, immediate }
     }
 
-    /// Calls a function of the kernel.
+    /// Calls a helper function.
     pub const fn call(helper: i32) -> Self {
         Self::new(0x85, 0, 0, 0, helper)
     }
 
-    /// Returns what is in register 0.
+    /// Returns the value of register 0.
     pub const fn exit() -> Self {
         Self::new(0x95, 0, 0, 0, 0)
     }
 
-    /// Copies a register.
+    /// Copies register `source` to `target`.
     pub const fn copy(target: u8, source: u8) -> Self {
         Self::new(0xbf, target, source, 0, 0)
     }
 
-    /// Sets a register.
+    /// Sets a register to `value`.
     pub const fn set(target: u8, value: i32) -> Self {
         Self::new(0xb7, target, 0, 0, value)
     }
 
-    /// Adds to a register.
+    /// Adds `value` to a register.
     pub const fn add(target: u8, value: i32) -> Self {
         Self::new(0x07, target, 0, 0, value)
     }
 
-    /// Leaps over `over` instructions when a register is zero.
+    /// Skips `over` instructions if the register is zero.
     pub const fn jump_if_zero(register: u8, over: i16) -> Self {
         Self::new(0x15, register, 0, over, 0)
     }
 
-    /// Writes 32 bits to memory.
+    /// Stores 32 bits at `offset` from the address in `base`.
     pub const fn store_word(base: u8, offset: i16, value: i32) -> Self {
         Self::new(0x62, base, 0, offset, value)
     }
 
-    /// Adds a register to 32 bits of memory at once, and fetches what was there.
+    /// Atomically adds a register to 32 bits of memory, and loads their old value into the
+    /// register.
     pub const fn fetch_add_word(base: u8, offset: i16, register: u8) -> Self {
         Self::new(0xc3, base, register, offset, 0x01)
     }
 
-    /// Sets a register to a map, by its descriptor: two instructions.
+    /// Loads the map with the descriptor `descriptor` into a register: two instructions.
     pub const fn load_map(target: u8, descriptor: RawFd) -> [Self; 2] {
         [Self::new(0x18, target, 1, 0, descriptor), Self::new(0, 0, 0, 0, 0)]
     }
@@ -107,30 +108,30 @@ struct ProgramAttributes {
     licence: u64,
 }
 
-/// bpf(2) with `attributes`, which makes a descriptor.
+/// Calls bpf(2) for a command that returns a new descriptor.
 ///
 /// # Safety
-/// `attributes` begins as `union bpf_attr` does for `command`, and what it points at lives.
+/// `attributes` has the layout of `union bpf_attr` for `command`, and its pointers are valid.
 unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> Result<OwnedFd> {
-    let place: *const T = attributes;
-    // SAFETY: the kernel reads `size_of::<T>()` bytes there, and by the caller's promise what they
-    // point at.
-    let made = unsafe { libc::syscall(libc::SYS_bpf, command, place, size_of::<T>()) };
+    let address: *const T = attributes;
+    // SAFETY: the kernel reads `size_of::<T>()` bytes at `place`, and the memory at their pointers,
+    // which the caller promises to be valid.
+    let made = unsafe { libc::syscall(libc::SYS_bpf, command, address, size_of::<T>()) };
     match RawFd::try_from(made) {
-        // SAFETY: the kernel made it for this call, nobody else has it.
+        // SAFETY: the kernel just made this descriptor, so nobody else owns it.
         Ok(made) if made >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(made) }),
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }
 }
 
-/// A map with one number of 32 bits.
+/// A map with one 32-bit counter.
 pub struct MapOfCounter(OwnedFd);
 
 impl MapOfCounter {
-    /// One that is zero.
+    /// A counter that is zero.
     pub fn new() -> Result<Self> {
         let attributes = MapAttributes { kind: ARRAY, key_bytes: 4, value_bytes: 4, entries: 1 };
-        // SAFETY: these are the attributes of the command, and have no pointers.
+        // SAFETY: this is the layout for the command, without pointers.
         unsafe { bpf(MAP_CREATE, &attributes) }.map(Self)
     }
 }
@@ -141,7 +142,7 @@ impl AsRawFd for MapOfCounter {
     }
 }
 
-/// Loads a program that looks at packets; the kernel checks it.
+/// Loads a program that inspects packets. The kernel verifies it.
 pub fn load(program: &[Instruction]) -> Result<OwnedFd> {
     let attributes = ProgramAttributes {
         kind: SOCKET_FILTER,
@@ -149,6 +150,6 @@ pub fn load(program: &[Instruction]) -> Result<OwnedFd> {
         program: program.as_ptr() as u64,
         licence: c"MIT".as_ptr() as u64,
     };
-    // SAFETY: these are the attributes of the command; program and licence outlive it.
+    // SAFETY: this is the layout for the command; program and licence live until it returns.
     unsafe { bpf(PROGRAM_LOAD, &attributes) }
 }

@@ -1,4 +1,4 @@
-//! Settings of a network interface of the calling thread's network namespace.
+//! Settings of a network interface in the calling thread's network namespace.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::{NetdevError, sys};
 const UP: u16 = 1;
 const ETHERNET: u16 = 1;
 
-/// An interface by its name.
+/// An interface, by its name.
 #[derive(Debug)]
 pub struct Interface {
     socket: OwnedFd,
@@ -24,16 +24,16 @@ pub struct Interface {
     text: String,
 }
 
-/// Checks a name and gives it the kernel's form.
+/// Checks an interface name and pads it with zeros as the kernel wants it.
 pub(crate) fn name_of(name: &str) -> Result<[u8; NAME_BYTES], NetdevError> {
     let error = |why| NetdevError::Name { name: name.to_owned(), what: "an interface", why };
     if name.is_empty() || name.len() >= NAME_BYTES {
-        return Err(error("it has 1 to 15 bytes"));
+        return Err(error("it needs 1 to 15 bytes"));
     }
     let is_bad =
         |byte: u8| byte == b'/' || byte == b':' || byte == b'%' || !byte.is_ascii_graphic();
     if name == "." || name == ".." || name.bytes().any(is_bad) {
-        return Err(error("it has letters, digits and signs other than / : %"));
+        return Err(error("it may have letters, digits and signs other than / : %"));
     }
     let mut bytes = [0; NAME_BYTES];
     bytes[..name.len()].copy_from_slice(name.as_bytes());
@@ -41,19 +41,24 @@ pub(crate) fn name_of(name: &str) -> Result<[u8; NAME_BYTES], NetdevError> {
 }
 
 impl Interface {
-    /// The interface `name`, whether or not it is there.
+    /// The interface `name`. It need not exist yet.
     ///
     /// # Errors
-    /// [`NetdevError`].
+    /// [`NetdevError::Name`] for an invalid name, [`NetdevError::Os`] without a socket.
     pub fn named(name: &str) -> Result<Self, NetdevError> {
         let bytes = name_of(name)?;
         let inet = rustix::net::AddressFamily::INET;
-        let socket = socket_with(inet, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .map_err(|errno| NetdevError::Os { what: "a socket for settings".to_owned(), errno })?;
+        let socket =
+            socket_with(inet, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map_err(|errno| {
+                NetdevError::Os {
+                    what: "opening a socket for interface settings".to_owned(),
+                    errno,
+                }
+            })?;
         Ok(Self { socket, name: bytes, text: name.to_owned() })
     }
 
-    /// Its name.
+    /// The interface's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.text
@@ -73,65 +78,67 @@ impl Interface {
         Ok(request.data)
     }
 
-    /// Its number; an error when it is not there.
+    /// The interface's index.
     ///
     /// # Errors
-    /// [`NetdevError::Os`].
+    /// [`NetdevError::Os`], also when there is no such interface.
     pub fn index(&self) -> Result<u32, NetdevError> {
-        let [a, b, c, d, ..] = self.call("the index", &[], sys::index)?;
+        let [a, b, c, d, ..] = self.call("reading the index", &[], sys::index)?;
         Ok(u32::from_ne_bytes([a, b, c, d]))
     }
 
-    /// Its MTU.
+    /// The interface's MTU in bytes.
     ///
     /// # Errors
     /// [`NetdevError::Os`].
     pub fn mtu(&self) -> Result<u32, NetdevError> {
-        let [a, b, c, d, ..] = self.call("the MTU", &[], sys::mtu)?;
+        let [a, b, c, d, ..] = self.call("reading the MTU", &[], sys::mtu)?;
         Ok(u32::from_ne_bytes([a, b, c, d]))
     }
 
-    /// Sets its MTU, bytes of IP in a frame.
+    /// Sets the MTU: the bytes of an IP packet in one frame.
     ///
     /// # Errors
-    /// [`NetdevError`]; the kernel refuses what the device cannot have.
+    /// [`NetdevError`]; the kernel refuses an MTU that the device does not support.
     pub fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {
-        self.call("the MTU", &mtu.to_ne_bytes(), sys::set_mtu).map(|_| ())
+        self.call("setting the MTU", &mtu.to_ne_bytes(), sys::set_mtu).map(|_| ())
     }
 
-    /// Sets its Ethernet address.
+    /// Sets the interface's Ethernet address.
     ///
     /// # Errors
     /// [`NetdevError`].
     pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), NetdevError> {
         let [a, b] = ETHERNET.to_ne_bytes();
         let [c, d, e, f, g, h] = mac;
-        self.call("the address", &[a, b, c, d, e, f, g, h], sys::set_mac).map(|_| ())
+        self.call("setting the address", &[a, b, c, d, e, f, g, h], sys::set_mac).map(|_| ())
     }
 
-    /// Sets how many packets may wait in it for their reader.
+    /// Sets how many packets may wait in the interface's transmit queue.
     ///
     /// # Errors
     /// [`NetdevError`].
     pub fn set_queue(&self, packets: u32) -> Result<(), NetdevError> {
-        self.call("the queue", &packets.to_ne_bytes(), sys::set_queue).map(|_| ())
+        self.call("setting the queue length", &packets.to_ne_bytes(), sys::set_queue).map(|_| ())
     }
 
-    /// Turns it on or off.
+    /// Turns the interface on or off.
     ///
     /// # Errors
     /// [`NetdevError`].
     pub fn set_up(&self, is_up: bool) -> Result<(), NetdevError> {
-        let [low, high, ..] = self.call("the state", &[], sys::flags)?;
+        let [low, high, ..] = self.call("reading the state", &[], sys::flags)?;
         let flags = u16::from_ne_bytes([low, high]);
         let flags = if is_up { flags | UP } else { flags & !UP };
-        self.call("the state", &flags.to_ne_bytes(), sys::set_flags).map(|_| ())
+        self.call("setting the state", &flags.to_ne_bytes(), sys::set_flags).map(|_| ())
     }
 
-    /// Gives it an address in a network with a prefix of so many bits. One of IPv6 can be used at
-    /// once: the caller knows that nobody else has it, and duplicate address detection, which takes
-    /// seconds in which programs fall back to whatever source they find, is left out (RFC 4862
-    /// section 5.4). An address that it has already is no error.
+    /// Adds an address with a prefix of `prefix` bits. An address that the interface has already is
+    /// no error.
+    ///
+    /// An IPv6 address is usable at once, without duplicate address detection (RFC 4862 section
+    /// 5.4): the caller knows that the address is unique. Detection would take seconds, in which
+    /// programs use other source addresses.
     ///
     /// # Errors
     /// [`NetdevError`].
@@ -157,14 +164,14 @@ impl Interface {
         match asked {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => {
-                let what = format!("the address {address} of {}", self.text);
+                let what = format!("adding the address {address} to {}", self.text);
                 Err(NetdevError::from_call(what, "CAP_NET_ADMIN", errno))
             }
         }
     }
 }
 
-/// A socket of its network namespace.
+/// The interface's socket, which belongs to its network namespace.
 impl AsFd for Interface {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -1,15 +1,15 @@
 //! Layer 1: the kernel's side of an Ethernet device.
 //!
-//! - [`tap`]: a TAP device, which gives and takes frames with the kernel's header of offloads.
-//! - [`steering`]: which of its queues a packet goes to.
-//! - [`interface`]: settings of a network interface: up, MTU, addresses.
-//! - [`addresses`]: the addresses of one, kept up to date.
-//! - [`rate`]: a limit of packets per second in front of its queue.
-//! - [`namespace`]: network namespaces with names, as `ip netns` keeps them.
-//! - [`room`]: what else a program there sees of the machine.
+//! - [`tap`]: a TAP device, which transfers frames with the kernel's offload header.
+//! - [`steering`]: the choice of a TAP device's queue for each packet.
+//! - [`interface`]: settings of a network interface: state, MTU, addresses.
+//! - [`addresses`]: the addresses of an interface, kept up to date.
+//! - [`rate`]: a limit of packets per second in front of an interface's queue.
+//! - [`namespace`]: named network namespaces, as `ip netns` keeps them.
+//! - [`room`]: the host name, hosts file and `/sys` of a program in a namespace.
 //!
-//! May depend on nothing of weft. `unsafe` is in `sys`, the ioctls of the kernel's `if_tun.h`
-//! and `if.h`, and in `bpf` alone. Linux only.
+//! May depend on nothing of weft. `unsafe` is only in `sys` (the ioctls of the kernel's `if_tun.h`
+//! and `if.h`) and in `bpf`. Linux only.
 
 pub mod addresses;
 mod bpf;
@@ -24,48 +24,48 @@ pub mod tap;
 
 use thiserror::Error;
 
-/// Why the kernel did not do as it was asked.
+/// Why the kernel refused a call.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum NetdevError {
-    /// The kernel has no TAP devices, or the program cannot see its door to them.
+    /// The kernel has no TAP devices, or this process cannot see `/dev/net/tun`.
     #[error(
         "/dev/net/tun cannot be opened ({errno}): the kernel needs CONFIG_TUN (`modprobe tun`); a \
          container needs the device, with Docker `--device /dev/net/tun`"
     )]
     NoTun {
-        /// Why.
+        /// The error of opening it.
         errno: rustix::io::Errno,
     },
-    /// The caller may not.
-    #[error("{what} needs the capability {capability}: be root, or grant it")]
+    /// The caller lacks a capability.
+    #[error("{what}: this needs the capability {capability}; run as root, or grant it")]
     NotPermitted {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// What is missing.
+        /// The missing capability.
         capability: &'static str,
     },
-    /// A name that no interface or namespace can have.
-    #[error("{name:?} is no name for {what}: {why}")]
+    /// The name is invalid for an interface or a namespace.
+    #[error("{name:?} is not a valid name for {what}: {why}")]
     Name {
         /// The name.
         name: String,
-        /// What it was to name.
+        /// The kind of thing to be named.
         what: &'static str,
-        /// What is wrong with it.
+        /// What a valid name looks like.
         why: &'static str,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{what}: {errno}")]
     Os {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// Why it failed.
+        /// The error of the kernel.
         errno: rustix::io::Errno,
     },
 }
 
 impl NetdevError {
-    /// What `errno` of something that needs `capability` says.
+    /// The error for `errno` of a call that needs `capability`.
     fn from_call(what: String, capability: &'static str, errno: rustix::io::Errno) -> Self {
         match errno {
             rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => {

@@ -1,5 +1,5 @@
-//! Network namespaces with names, kept where `ip netns` keeps them, so that `ip netns exec` and
-//! weft see the same ones.
+//! Named network namespaces. They are kept where `ip netns` keeps them, so that weft and `ip netns
+//! exec` share them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 
 use crate::{NetdevError, sys};
 
-/// Where they are.
+/// The directory with a file for each namespace.
 const DIRECTORY: &str = "/run/netns";
 
 /// A network namespace with a name.
@@ -24,14 +24,17 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The namespace `name`, whether or not it is there.
+    /// The namespace `name`. It need not exist yet.
     ///
     /// # Errors
     /// [`NetdevError::Name`].
     pub fn named(name: &str) -> Result<Self, NetdevError> {
-        let is_bad = |letter: char| letter == '/' || letter.is_whitespace() || letter.is_control();
-        if name.is_empty() || name.len() > 200 || name.starts_with('.') || name.contains(is_bad) {
-            let why = "it has letters, digits and signs other than /, and begins with no dot";
+        let is_invalid =
+            |letter: char| letter == '/' || letter.is_whitespace() || letter.is_control();
+        if name.is_empty() || name.len() > 200 || name.starts_with('.') || name.contains(is_invalid)
+        {
+            let why =
+                "it may have letters, digits and signs other than /, and must not begin with a dot";
             return Err(NetdevError::Name {
                 name: name.to_owned(),
                 what: "a network namespace",
@@ -41,50 +44,50 @@ impl Namespace {
         Ok(Self { name: name.to_owned() })
     }
 
-    /// Its name.
+    /// The namespace's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The file that names it.
+    /// The file on which the namespace is mounted.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         Path::new(DIRECTORY).join(&self.name)
     }
 
-    /// True when there is one.
+    /// True if the file exists.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.path().exists()
     }
 
-    /// True when its name is there without it: left by who died between the two, or whose mounts
-    /// are gone.
+    /// True if the file exists, but no namespace is mounted on it: the process that made or removed
+    /// the namespace died halfway, or the mount is gone.
     #[must_use]
     pub fn is_name_alone(&self) -> bool {
-        /// `linux/magic.h`.
+        /// From `linux/magic.h`.
         const NSFS_MAGIC: i64 = 0x6e73_6673;
         rustix::fs::statfs(self.path()).is_ok_and(|status| status.f_type != NSFS_MAGIC)
     }
 
-    /// What identifies it as long as it lives: the inode of the namespace itself.
+    /// The inode of the namespace. It identifies the namespace during its lifetime.
     #[must_use]
     pub fn inode(&self) -> Option<u64> {
         rustix::fs::stat(self.path()).ok().map(|status| status.st_ino)
     }
 
-    /// Makes it, with its loopback interface on.
+    /// Creates the namespace and turns its loopback interface on.
     ///
     /// # Errors
-    /// [`NetdevError`]; one that is there already is an error, too.
+    /// [`NetdevError`]; also when the namespace exists already.
     pub fn create(&self) -> Result<(), NetdevError> {
         let failed = |what: &str, errno| {
             NetdevError::from_call(format!("{what} {}", self.name), "CAP_SYS_ADMIN", errno)
         };
         let of_file = |error: std::io::Error| {
             failed(
-                "making the file of the namespace",
+                "making the file of the network namespace",
                 Errno::from_io_error(&error).unwrap_or(Errno::IO),
             )
         };
@@ -92,7 +95,8 @@ impl Namespace {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(of_file(error)),
             _ => {}
         }
-        share(Path::new(DIRECTORY)).map_err(|errno| failed("a place for the namespace", errno))?;
+        share(Path::new(DIRECTORY))
+            .map_err(|errno| failed("making a shared mount for the namespace", errno))?;
         let path = self.path();
         OpenOptions::new().write(true).create_new(true).mode(0o444).open(&path).map_err(of_file)?;
         let made = in_thread(|| {
@@ -106,7 +110,7 @@ impl Namespace {
         self.enter(|| crate::interface::Interface::named("lo")?.set_up(true))?
     }
 
-    /// Takes its name away; it ends with the last program in it.
+    /// Removes the namespace's name. The namespace itself ends with the last program in it.
     ///
     /// # Errors
     /// [`NetdevError`].
@@ -117,7 +121,7 @@ impl Namespace {
             NetdevError::from_call(what, "CAP_SYS_ADMIN", errno)
         };
         match unmount(&path, UnmountFlags::DETACH) {
-            // A file without a namespace, left by who died between the two.
+            // Nothing is mounted: the process that made or removed the namespace died halfway.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(errno) => return Err(failed(errno)),
         }
@@ -129,10 +133,10 @@ impl Namespace {
         }
     }
 
-    /// Runs `work` in a thread of its own that is in the namespace.
+    /// Runs `work` in a new thread that is in the namespace.
     ///
     /// # Errors
-    /// [`NetdevError`] when there is no such namespace, or it may not be entered.
+    /// [`NetdevError`] when there is no such namespace, or the caller may not enter it.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetdevError> {
         let moved = in_thread(|| {
             self.enter_for_good()?;
@@ -144,10 +148,10 @@ impl Namespace {
         })
     }
 
-    /// Moves the calling thread there, for good.
+    /// Moves the calling thread into the namespace permanently.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn enter_for_good(&self) -> Result<(), Errno> {
         let file = File::open(self.path())
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))?;
@@ -155,8 +159,8 @@ impl Namespace {
     }
 }
 
-/// Makes the directory a mount of its own, which is shared, as `ip netns add` does when it is none:
-/// if that came later, the mounts made before would lie below it, out of reach.
+/// Makes the directory a shared mount of its own, as `ip netns add` does if it is none yet. Done
+/// later, it would cover the namespaces mounted before.
 fn share(directory: &Path) -> Result<(), Errno> {
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     match mount_change(directory, shared) {

@@ -1,4 +1,5 @@
-//! The kernel's routing socket (RFC 3549): requests, each answered at once, and news.
+//! The kernel's routing socket (RFC 3549): requests with their replies, and notifications of
+//! changes.
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -7,14 +8,14 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::io::Errno;
 
-/// Longer than the kernel makes a part of an answer.
+/// Longer than any datagram of a reply.
 const PART_BYTES: usize = 64 << 10;
 
 /// A routing socket of the network namespace in which it was opened.
 pub struct Netlink(Socket);
 
 impl Netlink {
-    /// A new one.
+    /// Opens a socket.
     pub fn open() -> Result<Self, Errno> {
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(errno_of)?;
         socket.bind_auto().map_err(errno_of)?;
@@ -22,7 +23,7 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// One that is told of what changes in `groups`, and never waits.
+    /// Opens a non-blocking socket that receives the notifications of `groups`.
     pub fn watching(groups: &[u32]) -> Result<Self, Errno> {
         let netlink = Self::open()?;
         netlink.0.set_non_blocking(true).map_err(errno_of)?;
@@ -32,28 +33,29 @@ impl Netlink {
         Ok(netlink)
     }
 
-    /// Whether anything was told since this was last asked; what it was is not kept.
-    pub fn has_news(&self) -> bool {
+    /// Drains the notifications. True if there were any, or if they cannot be read.
+    pub fn has_changed(&self) -> bool {
         let mut has = false;
-        let mut part = Vec::with_capacity(PART_BYTES);
+        let mut datagram = Vec::with_capacity(PART_BYTES);
         loop {
-            match self.0.recv(&mut part, 0).map_err(errno_of) {
+            match self.0.recv(&mut datagram, 0).map_err(errno_of) {
                 Err(Errno::AGAIN) => return has,
-                // Some were lost for want of room.
+                // `NOBUFS`: the socket's buffer was full and notifications were lost.
                 Ok(_) | Err(Errno::NOBUFS) => has = true,
                 Err(_) => return true,
             }
-            part.clear();
+            datagram.clear();
         }
     }
 
-    /// Asks the kernel for `message`, with `flags` beside those of every request.
+    /// Sends a request with `flags` beside those of every request, and waits for its
+    /// acknowledgement.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn request(&self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Errno> {
         self.send(message, NLM_F_ACK | flags)?;
-        for message in self.part()? {
+        for message in self.datagram()? {
             if let NetlinkPayload::Error(error) = message.payload {
                 return match error.code {
                     None => Ok(()),
@@ -64,15 +66,15 @@ impl Netlink {
         Err(Errno::BADMSG)
     }
 
-    /// All that the kernel has of what `message` asks for.
+    /// Sends a dump request and returns all objects of the reply.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn list(&self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, Errno> {
         self.send(message, NLM_F_DUMP)?;
         let mut list = Vec::new();
         loop {
-            for message in self.part()? {
+            for message in self.datagram()? {
                 match message.payload {
                     NetlinkPayload::InnerMessage(message) => list.push(message),
                     NetlinkPayload::Done(_) => return Ok(list),
@@ -96,16 +98,17 @@ impl Netlink {
         self.0.send(&bytes, 0).map(|_| ()).map_err(errno_of)
     }
 
-    /// The messages that come together.
-    fn part(&self) -> Result<Vec<NetlinkMessage<RouteNetlinkMessage>>, Errno> {
-        let mut part = Vec::with_capacity(PART_BYTES);
-        self.0.recv(&mut part, 0).map_err(errno_of)?;
-        let (mut messages, mut rest) = (Vec::new(), part.as_slice());
+    /// Receives the messages of one datagram.
+    fn datagram(&self) -> Result<Vec<NetlinkMessage<RouteNetlinkMessage>>, Errno> {
+        let mut datagram = Vec::with_capacity(PART_BYTES);
+        self.0.recv(&mut datagram, 0).map_err(errno_of)?;
+        let (mut messages, mut rest) = (Vec::new(), datagram.as_slice());
         while !rest.is_empty() {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
                 .map_err(|_| Errno::BADMSG)?;
             let bytes = usize::try_from(message.header.length).unwrap_or(usize::MAX);
-            // Each begins at a multiple of four bytes; none is shorter than its header.
+            // A message begins at a multiple of four bytes. `max` ensures progress after a length
+            // of zero.
             let next = bytes.max(1).checked_next_multiple_of(4).unwrap_or(usize::MAX);
             rest = rest.get(next..).unwrap_or_default();
             messages.push(message);
@@ -120,7 +123,7 @@ impl std::fmt::Debug for Netlink {
     }
 }
 
-/// What the kernel said.
+/// The error number of an I/O error.
 pub fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

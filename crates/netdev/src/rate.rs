@@ -1,5 +1,6 @@
-//! A limit of packets per second in front of the queue of an interface: the kernel's token bucket
-//! (`tbf`), in which every packet costs the same, since none is shorter than its least size.
+//! A limit of packets per second in front of an interface's queue. It uses the kernel's token
+//! bucket (`tbf`), which counts bytes: its minimum packet size is set so high that every packet
+//! costs the same.
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -10,16 +11,16 @@ use crate::NetdevError;
 use crate::interface::Interface;
 use crate::netlink::Netlink;
 
-/// Ours, so that one that somebody else set is left alone.
+/// The handle of our queueing discipline. A discipline with another handle is not changed.
 const HANDLE: TcHandle = TcHandle { major: 0x7766, minor: 0 };
-/// What every packet costs at least: the most that the kernel knows, and more than most have.
+/// The bytes that every packet costs at least: the maximum of `tbf`, which few packets exceed.
 const PACKET_BYTES: u16 = u16::MAX;
-/// Packets that go at once after a pause, and after each change.
+/// Packets that may pass at once after a pause, and after each change of the rate.
 const BURST_PACKETS: u32 = 16;
-/// Bytes that wait, for senders whose sockets do not make them wait.
+/// Bytes that may wait in the discipline. This bounds senders whose sockets do not block.
 const LIMIT_BYTES: u32 = 64 << 20;
 
-/// Numbers of `linux/pkt_sched.h` and `linux/rtnetlink.h`.
+/// Constants of `linux/pkt_sched.h` and `linux/rtnetlink.h`.
 mod tbf {
     pub const OPTIONS: u16 = 2;
     pub const PARAMETERS: u16 = 1;
@@ -28,7 +29,7 @@ mod tbf {
     pub const LINK_ETHERNET: u8 = 1;
 }
 
-/// The limit of one interface.
+/// The rate limit of one interface.
 #[derive(Debug)]
 pub struct RateLimit {
     netlink: Netlink,
@@ -37,8 +38,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// That of `interface`, whether or not it has one, in the network namespace of the calling
-    /// thread.
+    /// A handle to the limit of `interface`, in the calling thread's network namespace. Sets no
+    /// limit yet.
     ///
     /// # Errors
     /// [`NetdevError::Os`].
@@ -49,27 +50,27 @@ impl RateLimit {
         Ok(Self { netlink, index, name })
     }
 
-    /// Puts one of `rate` packets per second there, or changes the one that was put there.
+    /// Installs a limit of `rate` packets per second, or changes the one installed before.
     ///
     /// # Errors
     /// [`NetdevError::Os`]: `ENOENT` when the kernel has no `tbf`, `EEXIST` when somebody else set
-    /// the queueing discipline of the interface.
+    /// the interface's queueing discipline.
     pub fn put(&self, rate: u32) -> Result<(), NetdevError> {
         match self.set(rate) {
             Ok(()) => Ok(()),
-            Err(_) => self.ask(rate, NLM_F_CREATE | NLM_F_EXCL),
+            Err(_) => self.request(rate, NLM_F_CREATE | NLM_F_EXCL),
         }
     }
 
-    /// Changes it to `rate` packets per second; what waits goes on waiting.
+    /// Changes the installed limit to `rate` packets per second. Packets that wait go on waiting.
     ///
     /// # Errors
-    /// [`NetdevError::Os`]: somebody put another in its place, say.
+    /// [`NetdevError::Os`]: for example, when somebody replaced the queueing discipline.
     pub fn set(&self, rate: u32) -> Result<(), NetdevError> {
-        self.ask(rate, 0)
+        self.request(rate, 0)
     }
 
-    fn ask(&self, rate: u32, flags: u16) -> Result<(), NetdevError> {
+    fn request(&self, rate: u32, flags: u16) -> Result<(), NetdevError> {
         let mut message = TcMessage::with_index(self.index);
         message.header.handle = HANDLE;
         message.header.parent = TcHandle::ROOT;
@@ -81,7 +82,7 @@ impl RateLimit {
 }
 
 fn failed(name: &str, errno: Errno) -> NetdevError {
-    NetdevError::from_call(format!("the rate of {name}"), "CAP_NET_ADMIN", errno)
+    NetdevError::from_call(format!("setting the rate limit of {name}"), "CAP_NET_ADMIN", errno)
 }
 
 fn options(rate: u32) -> Vec<u8> {
@@ -103,7 +104,7 @@ fn options(rate: u32) -> Vec<u8> {
     options
 }
 
-/// An attribute of netlink, of a length that is a multiple of four.
+/// A netlink attribute. `value` has a multiple of four bytes, so that no padding is needed.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     [&length.to_ne_bytes(), &kind.to_ne_bytes(), value].concat()
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thousand_packets_per_second_are_these_bytes() {
+    fn the_options_for_a_thousand_packets_per_second_have_the_kernels_layout() {
         let options = options(1_000);
         assert_eq!(options.len(), 40 + 12 + 8);
         assert_eq!(options[..4], [40, 0, 1, 0]);

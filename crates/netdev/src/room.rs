@@ -1,5 +1,5 @@
-//! What a program in a network namespace sees of the machine beside its network: its own host name,
-//! names of other hosts, and the devices of its namespace under `/sys`.
+//! The view of the machine that a program in a network namespace gets beside its network: a host
+//! name, a hosts file, and the devices of the namespace under `/sys`.
 
 use std::path::Path;
 
@@ -11,9 +11,9 @@ use rustix::thread::UnshareFlags;
 use crate::namespace::Namespace;
 use crate::{NetdevError, sys};
 
-/// Moves the calling thread into `namespace`, calls the machine `host`, and puts `hosts` in the
-/// place of `/etc/hosts`: for good, and for programs that it becomes or starts. To be called while
-/// the process has one thread.
+/// Moves the calling thread into `namespace`, sets the host name to `host`, and mounts `hosts` over
+/// `/etc/hosts`. This is permanent, and programs that the thread starts or becomes inherit it. Call
+/// it while the process has one thread.
 ///
 /// # Errors
 /// [`NetdevError`].
@@ -24,16 +24,17 @@ pub fn enter(namespace: &Namespace, host: &str, hosts: &Path) -> Result<(), Netd
     };
     namespace.enter_for_good().map_err(|errno| failed("entering the network namespace", errno))?;
     sys::leave(UnshareFlags::NEWNS | UnshareFlags::NEWUTS)
-        .map_err(|errno| failed("a view of its own of the machine", errno))?;
-    rustix::system::sethostname(host.as_bytes()).map_err(|errno| failed("the host name", errno))?;
-    // What is mounted here is nobody else's business.
+        .map_err(|errno| failed("making new mount and UTS namespaces", errno))?;
+    rustix::system::sethostname(host.as_bytes())
+        .map_err(|errno| failed("setting the host name", errno))?;
+    // The mounts made here must not propagate to the rest of the machine.
     let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", below).map_err(|errno| failed("mounts of its own", errno))?;
-    mount_bind(hosts, "/etc/hosts").map_err(|errno| failed("/etc/hosts", errno))?;
-    // Without it programs that look there see the devices of the machine; few do.
+    mount_change("/", below).map_err(|errno| failed("making the mounts private", errno))?;
+    mount_bind(hosts, "/etc/hosts").map_err(|errno| failed("mounting /etc/hosts", errno))?;
+    // Not fatal: without it, programs that read `/sys` see the machine's devices, and few read it.
     let _ = unmount("/sys", UnmountFlags::DETACH);
     match mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None) {
         Ok(()) | Err(Errno::PERM | Errno::BUSY) => Ok(()),
-        Err(errno) => Err(failed("/sys", errno)),
+        Err(errno) => Err(failed("mounting /sys", errno)),
     }
 }

@@ -1,7 +1,7 @@
-//! Which queue of a TAP device a packet goes to (000 section 3.4).
+//! The choice of a TAP device's queue for each packet (000 section 3.4).
 //!
-//! The kernel's own choice is by flow, with the queue on which the flow's packets came from the
-//! device. The others are programs of its virtual machine (eBPF), a few instructions each.
+//! By default the kernel chooses by flow: a packet goes to the queue on which the program last
+//! wrote packets of the same flow. The other choices are eBPF programs of a few instructions.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,15 +10,16 @@ use rustix::io::Result;
 
 use crate::bpf::{self, Instruction, MapOfCounter};
 
-/// How a queue is chosen.
+/// How the kernel chooses a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Steering {
-    /// By flow: addresses, protocol and ports. Packets of a flow stay in order.
+    /// By flow, that is by addresses, protocol and ports. Packets of a flow stay in order.
     #[default]
     Flow,
-    /// By the processor that sends. Packets of a program that moves may overtake each other.
+    /// By the sending processor. If a program moves to another processor, its packets may be
+    /// reordered.
     Processor,
-    /// One after the other. Packets of a flow overtake each other.
+    /// In turn. Packets of a flow may be reordered.
     RoundRobin,
 }
 
@@ -33,14 +34,14 @@ impl fmt::Display for Steering {
 }
 
 impl Steering {
-    /// The program that does it; none for the kernel's own choice. What it returns is taken modulo
-    /// the number of queues.
+    /// The eBPF program for this choice; `None` for the kernel's own. The kernel takes its result
+    /// modulo the number of queues.
     pub(crate) fn program(self) -> Result<Option<OwnedFd>> {
         match self {
             Self::Flow => Ok(None),
             Self::Processor => bpf::load(&by_processor()).map(Some),
             Self::RoundRobin => {
-                // The program keeps it.
+                // The loaded program keeps a reference to the map.
                 let counter = MapOfCounter::new()?;
                 bpf::load(&round_robin(counter.as_raw_fd())).map(Some)
             }
@@ -52,7 +53,7 @@ fn by_processor() -> Vec<Instruction> {
     vec![Instruction::call(bpf::helper::PROCESSOR), Instruction::exit()]
 }
 
-/// Adds one to the counter and returns what it was.
+/// A program that adds one to the counter and returns its old value.
 fn round_robin(counter: i32) -> Vec<Instruction> {
     use bpf::register::{FRAME, R0, R1, R2};
     let [load, rest] = Instruction::load_map(R1, counter);
@@ -64,7 +65,7 @@ fn round_robin(counter: i32) -> Vec<Instruction> {
         load,
         rest,
         Instruction::call(bpf::helper::LOOK_UP),
-        // No counter: queue 0.
+        // If the lookup fails, the result is queue 0.
         Instruction::jump_if_zero(R0, 3),
         Instruction::set(R1, 1),
         Instruction::fetch_add_word(R0, 0, R1),
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_the_programs() {
+    fn the_kernel_accepts_the_programs() {
         for steering in [Steering::Flow, Steering::Processor, Steering::RoundRobin] {
             match steering.program() {
                 Ok(program) => assert_eq!(program.is_none(), steering == Steering::Flow),

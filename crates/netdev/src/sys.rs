@@ -1,5 +1,5 @@
-//! The ioctls, behind safe calls. Numbers and layouts are those of the kernel's `if_tun.h` and
-//! `if.h`, which are part of its interface for all architectures that weft supports.
+//! The ioctls, behind safe calls. Their numbers and layouts are those of the kernel's `if_tun.h`
+//! and `if.h`, which are stable on all architectures that weft supports.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -16,24 +16,24 @@ pub const NAME_BYTES: usize = 16;
 #[repr(C)]
 pub struct Request {
     pub name: [u8; NAME_BYTES],
-    /// The union behind it.
+    /// The union behind the name.
     pub data: [u8; 24],
 }
 
-/// A call about an interface that takes a [`Request`] and may write it.
+/// Defines calls that pass a [`Request`] about an interface, which the kernel may write to.
 macro_rules! of_interface {
     ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {$(
         $(#[$doc])*
         pub fn $name(socket: BorrowedFd<'_>, request: &mut Request) -> Result<()> {
-            // SAFETY: the kernel reads and writes at most a `struct ifreq` there, which a request
-            // is, and any bytes in it are valid.
+            // SAFETY: the kernel reads and writes at most a `struct ifreq` at the pointer. A
+            // request has that layout, and any bytes in it are valid.
             unsafe { ioctl(socket, Updater::<$number, Request>::new(request)) }
         }
     )*};
 }
 
 of_interface! {
-    /// TUNSETIFF: makes the device or attaches to it; writes its name.
+    /// TUNSETIFF: creates the device or attaches to it, and writes its name.
     attach = 0x4004_54ca;
     /// SIOCGIFFLAGS.
     flags = 0x8913;
@@ -51,49 +51,50 @@ of_interface! {
     set_queue = 0x8943;
 }
 
-/// A call about a TAP device that takes a number.
+/// Defines calls about a TAP device that pass a number by value.
 macro_rules! of_tap {
     ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {$(
         $(#[$doc])*
         pub fn $name(tap: BorrowedFd<'_>, value: usize) -> Result<()> {
-            // SAFETY: the kernel takes the value itself and no memory.
+            // SAFETY: the kernel takes the number itself and accesses no memory.
             unsafe { ioctl(tap, IntegerSetter::<$number>::new_usize(value)) }
         }
     )*};
 }
 
 of_tap! {
-    /// TUNSETPERSIST: the device stays when nobody has it open.
+    /// TUNSETPERSIST: whether the device stays after its last descriptor was closed.
     set_persistent = 0x4004_54cb;
-    /// TUNSETOFFLOAD: what the kernel may leave to the device.
+    /// TUNSETOFFLOAD: the work that the kernel may leave to the device.
     set_offload = 0x4004_54d0;
 }
 
-/// A call about a TAP device that takes the address of a number.
-macro_rules! of_tap_by_place {
+/// Defines calls about a TAP device that pass the address of a number.
+macro_rules! of_tap_by_pointer {
     ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {$(
         $(#[$doc])*
         pub fn $name(tap: BorrowedFd<'_>, value: i32) -> Result<()> {
-            // SAFETY: the kernel reads an `int` there.
+            // SAFETY: the kernel reads an `int` at the pointer, and `value` is one.
             unsafe { ioctl(tap, Setter::<$number, i32>::new(value)) }
         }
     )*};
 }
 
-of_tap_by_place! {
-    /// TUNSETVNETHDRSZ: bytes of the header of offloads.
+of_tap_by_pointer! {
+    /// TUNSETVNETHDRSZ: bytes of the offload header.
     set_header_bytes = 0x4004_54d8;
-    /// TUNSETVNETLE: that header is little endian.
+    /// TUNSETVNETLE: the offload header is little endian.
     set_little_endian = 0x4004_54dc;
-    /// TUNSETSTEERINGEBPF: the program that chooses a queue; the kernel's own choice with -1.
+    /// TUNSETSTEERINGEBPF: the eBPF program that chooses a queue, or -1 for the kernel's own
+    /// choice.
     set_steering = 0x8004_54e0;
     /// TUNSETCARRIER: whether the device has a link.
     set_carrier = 0x4004_54e2;
 }
 
-/// Moves the calling thread to new namespaces of its own.
+/// Moves the calling thread into new namespaces.
 pub fn leave(namespaces: UnshareFlags) -> Result<()> {
     debug_assert!(!namespaces.contains(UnshareFlags::FILES), "descriptors stay shared");
-    // SAFETY: only namespaces change; the thread's descriptors stay those of its process.
+    // SAFETY: without `FILES`, unsharing leaves the thread's descriptors shared with its process.
     unsafe { unshare_unsafe(namespaces - UnshareFlags::FILES) }
 }

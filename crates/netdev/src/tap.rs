@@ -1,8 +1,9 @@
 //! A TAP device: an Ethernet interface whose frames a program reads and writes.
 //!
-//! Each call moves one packet: a header of 12 bytes, `struct virtio_net_hdr_v1`, in which the
-//! kernel says what it left to the device, and a frame. With all offloads on, TCP and UDP hand over
-//! super-packets of up to 64 KB without checksums, whatever the MTU (000 section 3.8).
+//! Each read and write transfers one packet: an offload header of 12 bytes, `struct
+//! virtio_net_hdr_v1`, in which the kernel describes the work that it left to the device, and a
+//! frame. With all offloads on, TCP and UDP pass super-packets of up to 64 KB without checksums,
+//! whatever the MTU (000 section 3.8).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ use crate::netlink::errno_of;
 use crate::steering::Steering;
 use crate::{NetdevError, sys};
 
-/// Bytes of the header in front of each frame.
+/// Bytes of the offload header in front of each frame.
 pub const HEADER_BYTES: i32 = 12;
 
 const TAP: u16 = 0x0002;
@@ -23,7 +24,7 @@ const NO_PACKET_INFORMATION: u16 = 0x1000;
 const OFFLOAD_HEADER: u16 = 0x4000;
 const SEVERAL_QUEUES: u16 = 0x0100;
 
-/// What the kernel may leave to the device; its `TUN_F_` numbers.
+/// The kernel's `TUN_F_` flags: the work that it may leave to the device.
 mod offload {
     pub const CHECKSUM: usize = 0x01;
     pub const TSO4: usize = 0x02;
@@ -33,7 +34,7 @@ mod offload {
     pub const USO6: usize = 0x40;
 }
 
-/// A device of the network namespace in which it was opened, wherever it is used.
+/// A TAP device. It stays in the network namespace in which it was opened, whatever thread uses it.
 #[derive(Debug)]
 pub struct Tap {
     device: OwnedFd,
@@ -41,24 +42,24 @@ pub struct Tap {
     segments_udp: bool,
 }
 
-/// What there is to do for the reader.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// A packet came.
+    /// A packet was read.
     Packet,
-    /// None waits.
+    /// No packet waits.
     Nothing,
     /// The interface was removed.
     Gone,
 }
 
 impl Tap {
-    /// Makes the interface `name`, or attaches to the one that was left there, in the network
-    /// namespace of the calling thread. Packets are read and written without waiting, each from and
-    /// to any of its `queues`: one for each TAP that this returns.
+    /// Creates the interface `name`, or attaches to an existing one, in the calling thread's
+    /// network namespace. Returns one `Tap` for each of its `queues`. Reads and writes do not
+    /// block.
     ///
     /// # Errors
-    /// [`NetdevError`], which says what is missing.
+    /// [`NetdevError`], which names what is missing.
     pub fn open(name: &str, queues: u8) -> Result<Vec<Self>, NetdevError> {
         (0..queues.max(1)).map(|_| Self::attach(name, queues > 1)).collect()
     }
@@ -75,11 +76,11 @@ impl Tap {
             NetdevError::from_call(format!("{what} {name}"), "CAP_NET_ADMIN", errno)
         };
         sys::attach(device.as_fd(), &mut request).map_err(|errno| match errno {
-            Errno::BUSY => failed("another program has the device", errno),
+            Errno::BUSY => failed("another program has opened the TAP device", errno),
             Errno::INVAL => {
-                let other = "an interface has the name that is no TAP device, or has one queue \
-                             where several are wanted, or several for one (remove it, or set \
-                             ether.queues as it was):";
+                let other = "the name is that of an interface other than a TAP device, or of a TAP \
+                             device with one queue where several are needed, or the reverse \
+                             (remove it, or set ether.queues to its former value):";
                 failed(other, errno)
             }
             errno => failed("making the TAP device", errno),
@@ -90,7 +91,7 @@ impl Tap {
         sys::set_little_endian(tap.as_fd(), 1).map_err(tune)?;
         let of_tcp = offload::CHECKSUM | offload::TSO4 | offload::TSO6 | offload::TSO_ECN;
         let of_udp = offload::USO4 | offload::USO6;
-        // Kernels before 6.2 cannot leave datagrams whole.
+        // Kernels before 6.2 do not support super-packets of UDP.
         if sys::set_offload(tap.as_fd(), of_tcp | of_udp).is_err() {
             tap.segments_udp = false;
             sys::set_offload(tap.as_fd(), of_tcp).map_err(tune)?;
@@ -110,8 +111,8 @@ impl Tap {
         self.segments_udp
     }
 
-    /// Whether the interface and its addresses stay when this program ends: those that use it find
-    /// it without a link until another program attaches.
+    /// Whether the interface and its addresses stay when this program ends. Programs that use it
+    /// then see it without a link until another program attaches.
     ///
     /// # Errors
     /// [`NetdevError::Os`].
@@ -120,22 +121,22 @@ impl Tap {
             .map_err(|errno| NetdevError::Os { what: format!("making {} stay", self.name), errno })
     }
 
-    /// Which queue the kernel puts each packet into.
+    /// Sets how the kernel chooses a queue for each packet.
     ///
     /// # Errors
-    /// [`NetdevError`], which says what is missing.
+    /// [`NetdevError`], which names what is missing.
     pub fn steer(&self, steering: Steering) -> Result<(), NetdevError> {
         let failed = |errno| {
             let what = format!("choosing the queues of {} by {steering}", self.name);
             NetdevError::from_call(what, "CAP_BPF", errno)
         };
         let program = steering.program().map_err(failed)?;
-        // No descriptor is longer than an int.
+        // A loaded program's descriptor; -1 for the kernel's own choice.
         let number = program.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         sys::set_steering(self.as_fd(), number).map_err(failed)
     }
 
-    /// Whether the interface has a link.
+    /// Sets whether the interface has a link.
     ///
     /// # Errors
     /// [`NetdevError::Os`].
@@ -146,10 +147,11 @@ impl Tap {
         })
     }
 
-    /// Reads a packet by `read`, one call of read(2) or its kin into memory for the longest.
+    /// Reads a packet with `read`: one call of read(2) or similar, into memory for the longest
+    /// packet.
     ///
     /// # Errors
-    /// What the kernel says, when it is neither that there is none nor that the interface is down.
+    /// Those of the kernel, other than that there is no packet or that the interface is gone.
     pub fn read(
         &self,
         mut read: impl FnMut(BorrowedFd<'_>) -> io::Result<()>,
@@ -165,11 +167,11 @@ impl Tap {
         }
     }
 
-    /// Writes a packet by `write`, one call of write(2) or its kin; `false` when the interface is
-    /// down and takes none.
+    /// Writes a packet with `write`: one call of write(2) or similar. `false` if the interface is
+    /// down and takes no packet.
     ///
     /// # Errors
-    /// [`Errno::INVAL`] for a packet whose headers the kernel does not believe.
+    /// [`Errno::INVAL`] for a packet whose headers the kernel rejects.
     pub fn write(
         &self,
         mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,

@@ -1,8 +1,8 @@
-//! Layer 1: finding a program as a shell does, and telling whether a library can be preloaded into
-//! it: before `weft run` starts one, and before a program under weft becomes another.
+//! Layer 1: finds a program as a shell does, and determines whether a library can be preloaded into
+//! it. Used before `weft run` starts a program, and before a program under weft calls exec.
 //!
-//! The file is read, never run. Whatever cannot be understood counts as ordinary: the kernel and
-//! the dynamic linker have the last word. May depend on the operating system alone.
+//! The file is read, never run. A file that cannot be parsed counts as ordinary: the kernel and the
+//! dynamic linker decide in the end. May depend on the operating system only.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -12,29 +12,30 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where a shell looks when `PATH` is not set.
+/// The search path of a shell without `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Scripts whose interpreter is a script, as deep as the kernel follows them.
+/// Levels of scripts whose interpreter is a script, as in the kernel.
 const SCRIPT_DEPTH_MAX: usize = 4;
-/// Bytes of notes that are looked at.
+/// Bytes of ELF notes that are read.
 const NOTES_BYTES_MAX: u64 = 4096;
-/// Program headers that are read; ordinary programs have about a dozen.
+/// Program headers that are read. Ordinary programs have about a dozen.
 const HEADERS_MAX: u16 = 128;
-/// Longest `#!` line of the kernel, bytes.
+/// Longest `#!` line of the kernel in bytes.
 const SCRIPT_LINE_BYTES: usize = 256;
 
-/// What looking for a program came to.
+/// The result of searching a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// This one.
+    /// The program was found at this path.
     Found(PathBuf),
-    /// There is one, but it cannot be executed.
+    /// A file was found at this path, but it cannot be executed.
     NotExecutable(PathBuf),
-    /// There is none.
+    /// No file was found.
     NotFound,
 }
 
-/// Looks for a program: a name with a slash is a path, others are looked for in `path`.
+/// Searches a program. A name with a slash is a path; others are searched in the directories of
+/// `path`.
 pub fn find(name: &OsStr, path: Option<&OsStr>) -> Lookup {
     if name.as_bytes().contains(&b'/') {
         return look(Path::new(name));
@@ -44,7 +45,7 @@ pub fn find(name: &OsStr, path: Option<&OsStr>) -> Lookup {
     }
     let mut found = Lookup::NotFound;
     for directory in std::env::split_paths(path.unwrap_or(OsStr::new(PATH_DEFAULT))) {
-        // An empty entry is the current directory.
+        // An empty entry stands for the current directory.
         let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { &directory };
         match look(&directory.join(name)) {
             Lookup::Found(path) => return Lookup::Found(path),
@@ -75,7 +76,7 @@ fn look(path: &Path) -> Lookup {
     }
 }
 
-/// Why a program was not found, and what to do.
+/// The message for a program that was not found.
 pub fn not_found(name: &OsStr) -> String {
     let shown = name.display();
     if name.as_bytes().contains(&b'/') {
@@ -88,43 +89,49 @@ pub fn not_found(name: &OsStr) -> String {
 /// How a program is linked, as far as preloading is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Linkage {
-    /// By the dynamic linker that the library was made for; also whatever is not understood.
+    /// By the dynamic linker for which the library was built. Also for files that cannot be parsed.
     Dynamic,
-    /// Not at all: there is no linker that could load anything.
+    /// Statically: there is no dynamic linker that could load a library.
     Static,
-    /// For another machine or word size.
+    /// For another processor or word size.
     OtherMachine,
-    /// By another C library's linker, which would refuse to start with the library.
+    /// By another C library's dynamic linker, which would refuse to start the program with the
+    /// library.
     OtherLibc {
-        /// The linker.
+        /// The path of that linker.
         linker: String,
     },
-    /// With rights of its own: the linker ignores libraries that users name.
+    /// The file is setuid, setgid or has capabilities: the dynamic linker ignores preloaded
+    /// libraries.
     Privileged,
-    /// As any, but it is a Go program, whose runtime makes system calls by itself.
+    /// Dynamically, but by Go, whose runtime makes system calls without the C library.
     Go,
 }
 
 impl Linkage {
-    /// Why the library cannot be preloaded, or `None` when it can.
+    /// Why the library cannot be preloaded, or `None` if it can.
     pub fn obstacle(&self) -> Option<String> {
         Some(match self {
             Self::Dynamic => return None,
             Self::Static => "is statically linked".to_owned(),
-            Self::OtherMachine => "is made for another kind of machine than weft".to_owned(),
+            Self::OtherMachine => "is built for another kind of machine than weft".to_owned(),
             Self::OtherLibc { linker } => format!("is linked by {linker}, not by glibc"),
-            Self::Privileged => "runs with rights of its own (setuid or capabilities)".to_owned(),
-            Self::Go => "is a Go program, which calls the kernel past every library".to_owned(),
+            Self::Privileged => {
+                "runs with additional rights (setuid, setgid or capabilities)".to_owned()
+            }
+            Self::Go => {
+                "is a Go program, which makes system calls without the C library".to_owned()
+            }
         })
     }
 
-    /// True when naming the library to this program's linker would do harm.
+    /// True if the program would fail to start with the library preloaded.
     pub const fn is_foreign(&self) -> bool {
         matches!(self, Self::OtherLibc { .. } | Self::OtherMachine)
     }
 }
 
-/// How the program at `path` is linked; for a script, how its interpreter is.
+/// How the program at `path` is linked. For a script, how its interpreter is linked.
 pub fn linkage(path: &Path) -> Linkage {
     let mut path = path.to_owned();
     for _ in 0..SCRIPT_DEPTH_MAX {
@@ -146,7 +153,7 @@ pub fn linkage(path: &Path) -> Linkage {
     Linkage::Dynamic
 }
 
-/// The program that a script names; what `env` names where that is the interpreter.
+/// The interpreter of a script. If that is `env`, the program that `env` would run.
 fn interpreter(start: &[u8]) -> Option<PathBuf> {
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -161,7 +168,7 @@ fn interpreter(start: &[u8]) -> Option<PathBuf> {
     Some(program.to_owned())
 }
 
-/// True when running the file changes the user, the group or the capabilities.
+/// True if executing the file changes the user, the group or the capabilities.
 fn is_privileged(path: &Path, file: &File) -> bool {
     let Ok(metadata) = file.metadata() else { return false };
     let user = rustix::process::getuid().as_raw();
@@ -174,7 +181,7 @@ fn is_privileged(path: &Path, file: &File) -> bool {
     set_user || set_group || capabilities
 }
 
-/// Reads the ELF header and the program headers; `None` for what is no ELF file.
+/// Reads the ELF header and the program headers. `None` if this is not an ELF file.
 fn elf_linkage(file: &File, start: &[u8]) -> Option<Linkage> {
     const PROGRAM_INTERPRETER: u64 = 3;
     const PROGRAM_NOTE: u64 = 4;
@@ -216,7 +223,7 @@ fn elf_linkage(file: &File, start: &[u8]) -> Option<Linkage> {
     Some(if is_go && found == Linkage::Dynamic { Linkage::Go } else { found })
 }
 
-/// True when one of the notes is what Go's linker writes: owner `Go`, type 4, the build's name.
+/// True if one of the notes is the build ID of Go's linker: owner `Go`, type 4.
 fn names_go(notes: &[u8]) -> bool {
     const TYPE: u64 = 4;
     let aligned = |length: u64| usize::try_from(length).ok()?.checked_next_multiple_of(4);
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_of_go_are_told_from_others() {
+    fn notes_of_go_are_recognized() {
         let note = |owner: &[u8; 4], kind: u32, description: &[u8]| {
             let length = u32::try_from(description.len()).expect("short");
             let mut note = [4, length, kind].map(u32::to_le_bytes).concat();
@@ -286,11 +293,11 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_looked_for_as_a_shell_does() {
+    fn programs_are_searched_as_a_shell_does() {
         let root = tempfile::tempdir().expect("a directory");
         let (plain, executable) = (root.path().join("a"), root.path().join("b"));
-        std::fs::create_dir_all(&plain).expect("made");
-        std::fs::create_dir_all(&executable).expect("made");
+        std::fs::create_dir_all(&plain).expect("the directory is created");
+        std::fs::create_dir_all(&executable).expect("the directory is created");
         write(&plain, "tool", b"", 0o644);
         let tool = write(&executable, "tool", b"", 0o755);
         let path = std::env::join_paths([&plain, &executable]).expect("a path");
@@ -315,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn another_libc_and_another_machine_are_not_preloaded() {
+    fn programs_of_another_libc_or_machine_are_foreign() {
         let root = tempfile::tempdir().expect("a directory");
         let musl = elf(3, b"/lib/ld-musl-x86_64.so.1\0");
         let path = write(root.path(), "musl", &musl, 0o755);
@@ -329,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_judged_by_their_interpreter() {
+    fn a_script_is_linked_as_its_interpreter() {
         let root = tempfile::tempdir().expect("a directory");
         let binary = write(root.path(), "static", &elf(1, b""), 0o755);
         let text = format!("#! {} -x\nrest", binary.display());
@@ -345,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_off_files_count_as_ordinary() {
+    fn truncated_files_do_not_panic() {
         let root = tempfile::tempdir().expect("a directory");
         let whole = elf(3, b"/lib64/ld-linux-x86-64.so.2\0");
         for length in 0..whole.len() {

@@ -1,4 +1,4 @@
-//! The atomic types of the standard library, or loom's where a model is checked.
+//! The atomic types of the standard library, or those of loom while a model is checked.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,15 +1,15 @@
-//! Whether others want the processor, told by how long a yield takes.
+//! Detects from the duration of yields whether other threads want the processor.
 //!
-//! A yield that nobody else wanted comes back within a system call; one that let somebody run takes
-//! several times as long, and the kernel counts a switch. (It may also take long because a
-//! hypervisor took the processor away, which spinning less would not help.) That is a fact about
-//! the machine and not about one waiter, so it is kept for the whole process. On a crowded machine
-//! the thread that is waited for may be behind this one in the queue: whoever yields nearly at once
-//! lets it run, whoever spins first keeps it waiting.
+//! A yield returns within a system call if no other thread is runnable. If another thread runs, the
+//! yield takes several times as long, and the kernel counts a switch. (A yield may also be long
+//! because the hypervisor took the processor; spinning less would not help then.) This is a
+//! property of the machine, not of one waiter, so it is kept for the whole process. On a crowded
+//! machine the thread that is waited for may be behind this one in the run queue. A waiter that
+//! yields at once lets it run; a waiter that spins first keeps it waiting.
 //!
-//! A program that computes is a crowd of another kind. It keeps the processor for its whole slice,
-//! some milliseconds, while the kernel puts a thread that was asleep and is woken ahead of it.
-//! Where one was met, nobody yields for a while: waiters sleep at once.
+//! A program that computes is a different case. It keeps the processor for its whole time slice,
+//! some milliseconds, but the kernel runs a woken sleeper before it. After yields met such a
+//! program, waiters do not yield for a while but sleep at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,30 +21,29 @@ use crate::sys;
 
 /// Quick yields in a row after which the machine no longer counts as crowded.
 const QUICK_YIELDS: u32 = 16;
-/// A yield that takes this long let somebody else run, on any machine.
+/// A yield of this duration let another thread run, on any machine.
 const LONG: Duration = Duration::from_micros(2);
-/// A yield that takes so many times as long as the quickest one let somebody else run.
+/// A yield that takes more than this many times as long as the quickest one let another thread run.
 const TIMES_LONGER: u32 = 3;
 
-/// A yield that takes this long met a program that computes: no slice of Linux is shorter. Ends of
-/// connections that answer each other keep a processor for some microseconds.
+/// A yield of this duration met a program that computes: no time slice of Linux is shorter. The
+/// peers of connections that answer each other use a processor for some microseconds only.
 const SLICE: Duration = Duration::from_micros(700);
-/// Now and then something else runs for as long. So many slices in a window of time are no chance.
+/// A single yield may take that long by chance. Slices of this total in one window may not.
 const WINDOW_NS: u64 = 20_000_000;
 const LOST_NS: u64 = 8_000_000;
-/// How long nobody yields then. The yields that find out whether it is still there cost their
-/// slices, so finding it there doubles the time, up to the most.
+/// How long waiters do not yield then. If the next yields meet a computing program again, the time
+/// doubles, up to the maximum, since each such yield costs a time slice.
 const NO_YIELDS_NS: u64 = 100_000_000;
 const NO_YIELDS_MOST_NS: u64 = 32 * NO_YIELDS_NS;
-/// After this time without one the next is a new one.
+/// If no computing program is met for this time, the next one starts with the shortest time again.
 const FORGOTTEN_NS: u64 = 1_000_000_000;
 
-/// What this process found out. Threads may overwrite each other's findings, which are the same in
-/// the long run.
+/// The state of this process. Threads may overwrite each other's updates: all observe the same
+/// machine, so the state converges.
 static CROWD: Crowd = Crowd::new();
 
-/// Gives the processor to whoever else wants it, and learns whether somebody did. Returns how long
-/// this thread was away.
+/// Yields the processor and updates the state. Returns how long the yield took.
 pub fn yield_core() -> Duration {
     let start = now_ns();
     rustix::thread::sched_yield();
@@ -59,7 +58,7 @@ fn now_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Somebody else ran in place of this thread since this was asked the last time.
+/// True if the kernel preempted this thread since the last call.
 fn switched() -> bool {
     thread_local! {
         static SEEN: Cell<i64> = const { Cell::new(0) };
@@ -68,14 +67,14 @@ fn switched() -> bool {
     SEEN.replace(switches) != switches
 }
 
-/// True when others wanted the processor lately.
+/// True if other threads wanted the processor lately.
 #[inline]
 #[must_use]
 pub fn is_crowded() -> bool {
-    CROWD.is_there()
+    CROWD.is_present()
 }
 
-/// True while a yield would probably cost a slice: a waiter had better sleep.
+/// True while a yield would probably cost a time slice, so that a waiter should sleep.
 #[inline]
 #[must_use]
 pub fn is_computing() -> bool {
@@ -84,16 +83,16 @@ pub fn is_computing() -> bool {
 
 #[derive(Debug)]
 struct Crowd {
-    /// Quick yields still to come before the machine counts as free.
+    /// Quick yields still needed until the machine counts as free.
     left: AtomicU32,
-    /// The quickest yield so far.
+    /// The duration of the quickest yield so far.
     quickest_ns: AtomicU32,
-    /// When the window of slices given away began, and what they took.
+    /// The start of the current window, and the total of the slices given away in it.
     window_ns: AtomicU64,
     lost_ns: AtomicU64,
-    /// Nobody yields before this moment.
+    /// Waiters do not yield before this moment.
     no_yields_until_ns: AtomicU64,
-    /// How long that was.
+    /// The length of the last period without yields.
     no_yields_ns: AtomicU64,
 }
 
@@ -110,7 +109,7 @@ impl Crowd {
     }
 
     #[inline]
-    fn is_there(&self) -> bool {
+    fn is_present(&self) -> bool {
         self.left.load(Ordering::Relaxed) != 0
     }
 
@@ -120,28 +119,29 @@ impl Crowd {
         until != 0 && now_ns() < until
     }
 
-    /// A yield took so long and ended now.
+    /// Records a yield that took `took` and ended at `now_ns`.
     fn note(&self, now_ns: u64, took: Duration, switched: impl FnOnce() -> bool) {
         let took_ns = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX);
         let quickest = self.quickest_ns.load(Ordering::Relaxed).min(took_ns);
         self.quickest_ns.store(quickest, Ordering::Relaxed);
         let left = self.left.load(Ordering::Relaxed);
         let long = took >= LONG || took_ns > quickest.saturating_mul(TIMES_LONGER);
-        // Asking the kernel is another call: while the answer is known, a slice alone is worth it.
+        // `switched` is a system call. While the crowd is known, only a possible time slice is
+        // worth it.
         let is_known = left > QUICK_YIELDS / 2 && took < SLICE;
         if long && !is_known && switched() {
             self.left.store(QUICK_YIELDS, Ordering::Relaxed);
             if took >= SLICE {
-                self.gave_slice(now_ns, u64::from(took_ns));
+                self.lost_slice(now_ns, u64::from(took_ns));
             }
         } else if left > 0 {
             self.left.store(left - 1, Ordering::Relaxed);
         }
     }
 
-    fn gave_slice(&self, now_ns: u64, took_ns: u64) {
+    fn lost_slice(&self, now_ns: u64, took_ns: u64) {
         if self.is_computing(|| now_ns) {
-            // Another thread met it at the same time.
+            // Another thread met the computing program at the same time.
             return;
         }
         let mut lost = took_ns;
@@ -178,32 +178,32 @@ mod tests {
         let crowd = Crowd::new();
         crowd.note(1, QUICK, || unreachable!("it was quick"));
         crowd.note(2, Duration::from_micros(5), || false);
-        assert!(!crowd.is_there(), "nobody ran meanwhile");
+        assert!(!crowd.is_present(), "no other thread ran meanwhile");
         crowd.note(3, Duration::from_micros(5), || true);
         for _ in 0..QUICK_YIELDS {
-            assert!(crowd.is_there());
+            assert!(crowd.is_present());
             crowd.note(4, QUICK, || unreachable!("it was quick"));
         }
-        assert!(!crowd.is_there());
+        assert!(!crowd.is_present());
         crowd.note(5, Duration::from_micros(5), || true);
         for _ in 0..QUICK_YIELDS / 2 {
-            crowd.note(5, Duration::from_micros(5), || unreachable!("it is known"));
+            crowd.note(5, Duration::from_micros(5), || unreachable!("the crowd is known"));
         }
         crowd.note(5, Duration::from_micros(5), || true);
         for _ in 0..QUICK_YIELDS {
             crowd.note(5, QUICK, || unreachable!("it was quick"));
         }
-        assert!(!crowd.is_there());
+        assert!(!crowd.is_present());
         crowd.note(5, Duration::from_nanos(1900), || true);
-        assert!(crowd.is_there());
+        assert!(crowd.is_present());
         assert!(!crowd.is_computing(|| 6));
     }
 
     const LONG_SLICE: Duration = Duration::from_millis(2);
 
-    /// One slice after the other is given away, a quick yield between them; when that began and
-    /// ended yields.
-    fn meet(crowd: &Crowd, mut now_ns: u64) -> u64 {
+    /// Records yields of a whole slice with quick yields between them. Returns the moment of the
+    /// last.
+    fn meet_computing_program(crowd: &Crowd, mut now_ns: u64) -> u64 {
         for _ in 0..4 {
             assert!(!crowd.is_computing(|| now_ns));
             now_ns += 2_000_000;
@@ -218,20 +218,20 @@ mod tests {
         let crowd = Crowd::new();
         for now_ns in 0..10 {
             crowd.note(now_ns * 2_000_000, LONG_SLICE, || false);
-            assert!(!crowd.is_computing(|| now_ns), "a hypervisor took them");
+            assert!(!crowd.is_computing(|| now_ns), "the hypervisor took the processor");
             crowd.note(now_ns * WINDOW_NS, LONG_SLICE, || true);
-            assert!(!crowd.is_computing(|| now_ns), "it was one");
+            assert!(!crowd.is_computing(|| now_ns), "it was a single slice");
         }
         let mut now = 10 * FORGOTTEN_NS;
         for period in [1, 2, 4, 8, 16, 32, 32].map(|times| times * NO_YIELDS_NS) {
-            now = meet(&crowd, now);
+            now = meet_computing_program(&crowd, now);
             // Another thread meets it at the same time.
             crowd.note(now, LONG_SLICE, || true);
             now += period;
             assert!(crowd.is_computing(|| now - 1));
             assert!(!crowd.is_computing(|| now));
         }
-        now = meet(&crowd, now + FORGOTTEN_NS);
-        assert!(!crowd.is_computing(|| now + NO_YIELDS_NS), "another one");
+        now = meet_computing_program(&crowd, now + FORGOTTEN_NS);
+        assert!(!crowd.is_computing(|| now + NO_YIELDS_NS), "the time starts at the minimum");
     }
 }

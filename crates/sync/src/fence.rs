@@ -1,10 +1,11 @@
 //! An asymmetric store-load fence between processes.
 //!
-//! Sleeping safely needs "store, fence, load" on both sides. A full fence per message costs the
-//! sender most of its message rate, so the sleeper pays for both: `membarrier` makes every running
-//! processor that belongs to a registered process execute a fence, and the sender's half is only
-//! an order to the compiler. Where the call is missing (old kernel, seccomp) the sender must use
-//! the full fence: [`light`] takes that as its argument, since only the pair knows.
+//! To sleep without missing a wakeup, both sides need "store, fence, load". A full fence per
+//! message would cost the sender most of its message rate, so the sleeper pays for both sides:
+//! `membarrier` makes every running processor of a registered process execute a fence, and the
+//! sender needs only a compiler fence. If the kernel lacks the call (old version, seccomp), the
+//! sender must use a full fence as well. Only the two ends of a connection know this together, so
+//! [`light`] takes it as an argument.
 
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
@@ -16,10 +17,11 @@ const MISSING: u32 = 2;
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
 
-/// Registers this process as one whose threads [`heavy`] of others reaches, once; false when the
-/// kernel does not offer it, so that both sides of every pair must use full fences.
+/// Registers this process, once, so that [`heavy`] fences of other processes reach its threads.
+/// False if the kernel does not support it: then both sides of every connection must use full
+/// fences.
 ///
-/// A forked child inherits the registration; an exec'ed program registers again.
+/// A forked child inherits the registration. A program registers again after exec.
 pub fn register() -> bool {
     match STATE.load(Ordering::Relaxed) {
         AVAILABLE => true,
@@ -33,14 +35,14 @@ pub fn register() -> bool {
     }
 }
 
-/// The sleeper's half: whatever this thread stored before is seen by every registered process
-/// whose light fence comes later. False when only this thread was fenced.
+/// The sleeper's half. Every registered process whose [`light`] fence comes later sees the stores
+/// that this thread made before. False if only this thread was fenced.
 pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
     register() && sys::membarrier_global()
 }
 
-/// The half of those who are awake; `full` when either side of the pair lacks [`register`].
+/// The sender's half. `full` is set if [`register`] failed on either side of the connection.
 #[inline(always)]
 pub fn light(full: bool) {
     if full {
@@ -53,7 +55,7 @@ pub fn light(full: bool) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn heavy_tells_the_truth_about_registration() {
+    fn heavy_succeeds_if_the_process_is_registered() {
         let registered = super::register();
         assert_eq!(super::heavy(), registered);
     }

@@ -1,6 +1,6 @@
-//! The asymmetric fence as the model checker sees it: a full fence on both sides.
+//! The asymmetric fence in the model checker: a full fence on both sides.
 
-/// Stands for registering the process: always succeeds.
+/// Stands for the registration of the process, which always succeeds.
 pub fn register() -> bool {
     true
 }
@@ -11,7 +11,7 @@ pub fn heavy() -> bool {
     true
 }
 
-/// The half of those who are awake.
+/// The sender's half.
 pub fn light(_full: bool) {
     loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
 }

@@ -6,18 +6,18 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::thread::futex;
 
-/// How a sleep ended.
+/// Why a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Slept {
-    /// Woken, or the word was not as expected, or for no reason: look again.
+    /// Woken, or the word had another value, or spuriously: the caller checks its condition again.
     Woken,
-    /// The time is over.
+    /// The timeout has passed.
     TimedOut,
     /// A signal handler ran.
     Interrupted,
 }
 
-/// Sleeps while `word` holds `expected`, at most `timeout`; works between processes.
+/// Sleeps while `word` has the value `expected`, at most `timeout`. Works between processes.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Slept {
     let timeout = timeout.map(|duration| futex::Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
@@ -30,8 +30,8 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) -> Slept
     }
 }
 
-/// Wakes up to `count` sleepers of `word`, in any process.
+/// Wakes up to `count` sleepers on `word`, in any process.
 pub fn wake(word: &AtomicU32, count: u32) {
-    // An error means that the word cannot be slept on, so nobody does.
+    // An error means that nobody can sleep on this word.
     let _ = futex::wake(word, futex::Flags::empty(), count);
 }

@@ -1,8 +1,8 @@
 //! Layer 0: atomics, asymmetric fences, adaptive waiting and cross-process locks.
 //!
-//! Everything that orders memory between threads or processes comes through here, so that the
-//! model checker can stand in for the machine (`--cfg loom`). May depend on the operating system's
-//! fence and futex calls, on nothing of weft's.
+//! All code that orders memory between threads or processes uses this crate, so that the model
+//! checker can replace the machine (`--cfg loom`). May depend on the operating system's fence and
+//! futex calls, and on nothing of weft's.
 
 pub mod atomic;
 pub mod crowd;

@@ -1,9 +1,10 @@
 //! A lock in shared memory that survives the death of its holder.
 //!
-//! Processes that share an end of a connection (a fork) share its locks. The word names its holder
-//! (process and thread), so a waiter can find out that the holder died and take over: what the
-//! lock guards must therefore be consistent at every instruction (copy first, publish last).
-//! Never a spin without end: a waiter spins, yields, then sleeps in slices and checks the holder.
+//! Processes that share an end of a connection after a fork share its locks. The lock's word names
+//! the holder's process and thread, so that a waiter can find out that the process died and take
+//! the lock over. The data under the lock must therefore be consistent at every instruction (copy
+//! first, publish last). A waiter never spins forever: it spins, yields, then sleeps for short
+//! times and checks whether the holder's process lives.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,12 +16,12 @@ use crate::{Patience, Step, futex, sys};
 const CONTENDED: u64 = 1 << 31;
 const CHECK_HOLDER_EVERY: Duration = Duration::from_millis(10);
 
-/// Who takes a lock.
+/// A thread as the holder of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder(u64);
 
 impl Holder {
-    /// The calling thread of process `pid`, which the caller knows without a system call.
+    /// The calling thread. `pid` is its process, which the caller knows without a system call.
     #[inline]
     #[must_use]
     pub fn current(pid: u32) -> Self {
@@ -34,11 +35,11 @@ impl Holder {
     }
 }
 
-/// The calling thread holds the lock already: a signal handler re-entered.
+/// The calling thread holds the lock already: a signal handler interrupted the holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reentered;
 
-/// The lock; zeroed memory is a free one.
+/// The lock. Zeroed memory is a free lock.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct SharedLock {
@@ -52,10 +53,10 @@ impl SharedLock {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// Takes the lock, waiting as long as its holder lives.
+    /// Takes the lock. Waits while its holder's process lives.
     ///
     /// # Errors
-    /// [`Reentered`] when the calling thread holds it.
+    /// [`Reentered`] when the calling thread holds the lock.
     #[inline]
     pub fn lock(&self, holder: Holder) -> Result<SharedGuard<'_>, Reentered> {
         match self.word.compare_exchange(0, holder.0, Ordering::Acquire, Ordering::Relaxed) {
@@ -74,8 +75,8 @@ impl SharedLock {
             .map(|_| SharedGuard { lock: self })
     }
 
-    /// Frees the lock whoever holds it: for a forked child, in which the holder does not exist, and
-    /// for the guard's own end where it was forgotten on purpose.
+    /// Frees the lock, whatever its holder. Used by a forked child, in which the holder does not
+    /// exist, and when the guard was forgotten on purpose.
     #[inline]
     pub fn reset(&self) {
         let former = self.word.swap(0, Ordering::Release);
@@ -84,8 +85,8 @@ impl SharedLock {
         }
     }
 
-    /// Frees the lock if a thread of process `pid` holds it: for a program that the process became
-    /// by exec, which ended its other threads wherever they were.
+    /// Frees the lock if a thread of process `pid` holds it. Used after exec, which ended the other
+    /// threads of the process at any instruction.
     pub fn release_of(&self, pid: u32) {
         let seen = self.word.load(Ordering::Relaxed);
         if seen != 0 && Holder(seen).pid() == pid {
@@ -103,7 +104,7 @@ impl SharedLock {
                 return Err(Reentered);
             }
             if seen == 0 {
-                // A thread that slept cannot know whether others still do.
+                // Other threads may still sleep, so a thread that slept keeps the contended bit.
                 let taken = holder.0 | slept;
                 if self.exchange(0, taken) {
                     return Ok(SharedGuard { lock: self });
@@ -127,7 +128,7 @@ impl SharedLock {
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Sleeps while the word is as seen; true when its holder turned out to be dead.
+    /// Sleeps while the word is `seen`. True when the holder's process turned out to be dead.
     fn sleep(&self, seen: u64) -> bool {
         let marked = seen | CONTENDED;
         if seen != marked && !self.exchange(seen, marked) {
@@ -138,24 +139,25 @@ impl SharedLock {
         slept == futex::Slept::TimedOut && !process_lives(Holder(marked).pid())
     }
 
-    /// The half of the word that sleepers sleep on: it holds the thread and the contended bit.
+    /// The half of the word for the futex: it has the thread and the contended bit.
     fn low_half(&self) -> &AtomicU32 {
         let pointer = self.word.as_ptr().cast::<AtomicU32>();
         let index = usize::from(cfg!(target_endian = "big"));
-        // SAFETY: both halves lie inside the 8 bytes of the word, aligned to 4, and are accessed
-        // by atomic operations only.
+        // SAFETY: both halves lie inside the 8 bytes of the word, are aligned to 4, and are
+        // accessed by atomic operations only.
         unsafe { &*pointer.add(index) }
     }
 }
 
-/// True unless the process is gone, a zombie included.
+/// True if the process exists and is no zombie.
 #[must_use]
 pub fn process_lives(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return false;
     };
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
-        // No such process, or no descriptor left to ask with; only the first is a death.
+        // Either the process does not exist, or this process has no descriptor left. Only the
+        // former is a death.
         return rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH);
     };
     let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
@@ -163,7 +165,7 @@ pub fn process_lives(pid: u32) -> bool {
     !matches!(rustix::event::poll(&mut ended, Some(&now)), Ok(1))
 }
 
-/// Gives the lock back when dropped.
+/// Frees the lock when dropped.
 #[derive(Debug)]
 pub struct SharedGuard<'a> {
     lock: &'a SharedLock,
@@ -183,7 +185,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_thread_that_enters_again_is_told() {
+    fn a_thread_that_reenters_gets_an_error() {
         let lock = SharedLock::new();
         let me = Holder::current(std::process::id());
         let _held = lock.lock(me).expect("free");
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_threads_that_exec_ended_is_released_and_no_other() {
+    fn only_the_locks_of_the_process_that_called_exec_are_released() {
         let (lock, own) = (SharedLock::new(), std::process::id());
         lock.word.store((u64::from(own) << 32) | CONTENDED | 5, Ordering::Relaxed);
         lock.release_of(own + 1);
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_does_not_live() {
+    fn a_zombie_counts_as_dead() {
         let mut child = std::process::Command::new("true").spawn().expect("true exists");
         while process_lives(child.id()) {
             std::thread::yield_now();

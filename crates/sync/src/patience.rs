@@ -1,61 +1,62 @@
-//! How long to look before sleeping: spin, then yield, then sleep, adapted to what paid off.
+//! Adaptive waiting: spin, then yield, then sleep, for durations that depend on earlier waits.
 //!
-//! With more pollers than processors a spinning thread starves the one it waits for, so spinning
-//! is short and is followed by yields, which cost nothing when nobody else wants the processor.
-//! The budget doubles when looking paid off and halves when it did not, so that an endpoint with
-//! long gaps between messages goes to sleep nearly at once. Now and then a wait has the whole
-//! budget all the same: what would pay off if only it took longer is not found out otherwise.
+//! If there are more polling threads than processors, a spinning thread starves the thread that it
+//! waits for. So spinning is short, and yields follow, which cost nothing when no other thread is
+//! runnable. The budget of yields doubles when a wait ended before the sleep and halves when it did
+//! not, so that an endpoint with long gaps between messages sleeps nearly at once. Now and then a
+//! wait gets the whole budget nevertheless: a small budget cannot show that a larger one would pay
+//! off.
 //!
-//! While others want the processors ([`crate::crowd`]), spins are a sixteenth, and yields four
-//! times as many: each lets somebody do his work, which may be what is waited for, and whoever
-//! sleeps costs his peer a bell. What one wait gives away has an end in time, since nobody looks at
-//! the kernel meanwhile, which tells of a peer's death.
+//! While other threads want the processors ([`crate::crowd`]), the spins are a sixteenth and the
+//! yields four times as many. Each yield lets another thread work, perhaps the one that is waited
+//! for, and a sleeper would cost its peer a doorbell. The yields of one wait are limited in time,
+//! since the waiter does not ask the kernel meanwhile whether its peer died.
 //!
-//! Beside a program that computes ([`crowd::is_computing`]) a waiter does not yield at all, and
-//! hardly spins: it had better be asleep when the answer comes than behind that program in the
-//! queue.
+//! Beside a program that computes ([`crowd::is_computing`]) a waiter does not yield at all and
+//! hardly spins: the kernel runs a woken sleeper sooner than a thread behind that program in the
+//! run queue.
 
 use std::time::Duration;
 
 use crate::crowd;
 
-/// What part of the spins is left on a crowded machine.
+/// The divisor of the spins on a crowded machine.
 const CROWDED_PART: u32 = 16;
-/// How many times as many yields there.
+/// The factor of the yields on a crowded machine.
 const CROWDED_YIELDS: u32 = 4;
-/// A wait whose yields took this long together sleeps.
+/// A wait sleeps once its yields took this long together.
 const GIVEN_MAX: Duration = Duration::from_millis(2);
 
-/// What to do next.
+/// The next step of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Pause for a moment and look again.
+    /// Pause for a moment and check again.
     Spin,
-    /// Let others run ([`Patience::give_way`]) and look again.
+    /// Yield ([`Patience::give_way`]) and check again.
     Yield,
     /// Prepare to sleep.
     Sleep,
 }
 
-/// What one waiter's waits taught, kept between them; zeros, as in fresh memory, know nothing.
+/// The experience of one waiter, kept between its waits. Zeroed memory means no experience.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Learned(u32);
 
 impl Learned {
-    /// The share never falls below this, so that a change of rhythm is noticed.
+    /// The share never falls below this, so that a change of the traffic is noticed.
     const SHARE_MIN: u32 = 1;
     const SHARE_MAX: u32 = 100;
-    /// After so many waits in a row that the least share was too small for, one has all.
+    /// After this many misses in a row at the least share, one wait gets the whole budget.
     const MISSES_MAX: u32 = 64;
     const SHARE_BITS: u32 = 8;
 
-    /// That of [`Learned::bits`].
+    /// The value with these [`bits`](Learned::bits).
     #[must_use]
     pub const fn of(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// To be stored where several threads write.
+    /// The value as bits, to be stored where several threads write.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
@@ -69,7 +70,7 @@ impl Learned {
         self.0 >> Self::SHARE_BITS
     }
 
-    /// Percentage of the budget that is in force.
+    /// The percentage of the yields that a wait may use.
     const fn share(self) -> u32 {
         let share = self.0 & ((1 << Self::SHARE_BITS) - 1);
         let is_known = share >= Self::SHARE_MIN && share <= Self::SHARE_MAX;
@@ -102,12 +103,12 @@ pub struct Patience {
     learned: Learned,
     spins: u32,
     yields: u32,
-    /// What the yields of this wait took.
+    /// The total duration of this wait's yields.
     given: Duration,
 }
 
 impl Patience {
-    /// At most `spins` pauses and then `yields` yields.
+    /// A budget of at most `spins` pauses and then `yields` yields.
     #[must_use]
     pub const fn new(spins: u32, yields: u32) -> Self {
         Self {
@@ -120,14 +121,14 @@ impl Patience {
         }
     }
 
-    /// The same, going on from what earlier ones learned.
+    /// The same budget with earlier experience.
     #[must_use]
     pub const fn with(mut self, learned: Learned) -> Self {
         self.learned = learned;
         self
     }
 
-    /// What it learned so far.
+    /// The experience so far.
     #[must_use]
     pub const fn learned(&self) -> Learned {
         self.learned
@@ -136,10 +137,10 @@ impl Patience {
     /// The next step of this wait.
     #[inline]
     pub fn step(&mut self) -> Step {
-        self.step_among(crowd::is_crowded(), crowd::is_computing())
+        self.step_with(crowd::is_crowded(), crowd::is_computing())
     }
 
-    fn step_among(&mut self, crowded: bool, computing: bool) -> Step {
+    fn step_with(&mut self, crowded: bool, computing: bool) -> Step {
         let spins_max = if crowded || computing {
             self.spins_max.div_ceil(CROWDED_PART)
         } else {
@@ -171,19 +172,19 @@ impl Patience {
         self.given = self.given.saturating_add(took);
     }
 
-    /// The wait ended before a sleep: more patience next time.
+    /// The wait ended before a sleep, so the next wait gets a larger budget.
     pub const fn hit(&mut self) {
         self.learned = self.learned.hit();
         self.restart();
     }
 
-    /// The wait ended in a sleep: less patience next time.
+    /// The wait ended in a sleep, so the next wait gets a smaller budget.
     pub const fn miss(&mut self) {
         self.learned = self.learned.miss();
         self.restart();
     }
 
-    /// Begins a wait.
+    /// Starts a wait.
     #[inline]
     pub const fn restart(&mut self) {
         self.spins = 0;
@@ -202,9 +203,9 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// On a machine where nobody else wants a processor, whatever this one is like.
+    /// The next step on a machine on which no other thread wants a processor.
     fn step(patience: &mut Patience) -> Step {
-        patience.step_among(false, false)
+        patience.step_with(false, false)
     }
 
     fn yields(patience: &mut Patience) -> usize {
@@ -235,7 +236,7 @@ mod tests {
     #[test]
     fn beside_a_program_that_computes_it_hardly_spins_and_does_not_yield() {
         let mut patience = Patience::new(32, 100);
-        let steps = [(); 3].map(|()| patience.step_among(false, true));
+        let steps = [(); 3].map(|()| patience.step_with(false, true));
         assert_eq!(steps, [Step::Spin, Step::Spin, Step::Sleep]);
     }
 
@@ -246,7 +247,7 @@ mod tests {
         assert!(patience.may_yield(true) && !patience.may_yield(false));
         patience.gave(GIVEN_MAX);
         assert!(!patience.may_yield(true));
-        assert!(!Patience::new(0, 0).may_yield(true), "who never yields does not in a crowd");
+        assert!(!Patience::new(0, 0).may_yield(true), "a budget without yields stays without");
     }
 
     #[test]
@@ -264,7 +265,7 @@ mod tests {
             patience.miss();
         }
         patience.hit();
-        assert_eq!(yields(&mut patience), 100, "what paid off is kept");
+        assert_eq!(yields(&mut patience), 100, "a hit keeps the whole budget");
         patience.hit();
         assert_eq!(Patience::new(0, 100).with(Learned::of(u32::MAX)).learned.share(), 100);
     }

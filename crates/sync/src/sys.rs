@@ -1,10 +1,7 @@
 //! The system calls of this crate that rustix does not wrap.
-#![cfg_attr(
-    loom,
-    allow(dead_code, reason = "the models have no fences and no locks of the system")
-)]
+#![cfg_attr(loom, allow(dead_code, reason = "the models do not use the system's fences and locks"))]
 
-/// How often somebody else ran in place of the calling thread although it could have gone on.
+/// How often the kernel preempted the calling thread.
 pub fn involuntary_switches() -> i64 {
     // SAFETY: all bits zero are a valid `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -16,20 +13,20 @@ pub fn involuntary_switches() -> i64 {
     }
 }
 
-/// `membarrier(2)` commands, from the kernel's interface.
+/// Commands of `membarrier(2)`, from the kernel's headers.
 const CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
 const CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
 
 fn membarrier(command: libc::c_int) -> bool {
-    // The raw instruction rather than `libc::syscall`: a preload library hooks that symbol.
+    // Not `libc::syscall`, since a preload library hooks that symbol.
     raw_membarrier(command) == 0
 }
 
 #[cfg(target_arch = "x86_64")]
 fn raw_membarrier(command: libc::c_int) -> libc::c_long {
     let result: libc::c_long;
-    // SAFETY: membarrier takes a command, flags and a processor number and touches no memory of
-    // the caller; the clobbers are those of the system call instruction.
+    // SAFETY: membarrier takes a command, flags and a processor number and accesses no memory of
+    // the caller. The clobbers are those of the system call instruction.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -47,7 +44,7 @@ fn raw_membarrier(command: libc::c_int) -> libc::c_long {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn raw_membarrier(command: libc::c_int) -> libc::c_long {
-    // SAFETY: membarrier takes a command, flags and a processor number and touches no memory of
+    // SAFETY: membarrier takes a command, flags and a processor number and accesses no memory of
     // the caller.
     unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
 }
@@ -60,11 +57,11 @@ pub fn membarrier_global() -> bool {
     membarrier(CMD_GLOBAL_EXPEDITED)
 }
 
-/// A number that differs between the threads of a process that live at the same time.
+/// A number that is unique among the live threads of a process.
 #[cfg(target_arch = "x86_64")]
 pub fn thread_pointer() -> usize {
     let pointer: usize;
-    // SAFETY: the x86-64 ABI keeps the thread control block's own address in its first word.
+    // SAFETY: in the x86-64 ABI the first word of the thread control block is its own address.
     unsafe {
         std::arch::asm!(
             "mov {}, fs:0",
@@ -75,11 +72,11 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-/// A number that differs between the threads of a process that live at the same time.
+/// A number that is unique among the live threads of a process.
 #[cfg(target_arch = "aarch64")]
 pub fn thread_pointer() -> usize {
     let pointer: usize;
-    // SAFETY: reads the thread pointer register, which user code may read.
+    // SAFETY: this reads the thread pointer register, which user code may read.
     unsafe {
         std::arch::asm!(
             "mrs {}, tpidr_el0",
@@ -90,7 +87,7 @@ pub fn thread_pointer() -> usize {
     pointer
 }
 
-/// A number that differs between the threads of a process that live at the same time.
+/// A number that is unique among the live threads of a process.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn thread_pointer() -> usize {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs() as usize

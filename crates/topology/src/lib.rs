@@ -1,10 +1,10 @@
 //! Layer 0: nodes and the links between them.
 //!
-//! - [`shape`]: which links there are: all, those of a torus, or any that are listed.
-//! - [`Topology`]: which of them are cut, and how far each node is from another then.
+//! - [`shape`]: the initial links: all pairs, a torus, or a list.
+//! - [`Topology`]: the links that are cut, and the distance between nodes without them.
 //!
-//! Frames go over other links when one is cut, as the routing tables of a fabric whose nodes
-//! forward for each other let them (003 section 3.3.3); who no way leads to is out of reach.
+//! If a link is cut, frames take other links, as in a fabric whose nodes forward for each other by
+//! routing tables (003 section 3.3.3). A node to which no path leads is out of reach.
 #![forbid(unsafe_code)]
 
 pub mod shape;
@@ -20,19 +20,19 @@ pub use shape::{Shape, ShapeError};
 #[error("n{} and n{} have no link; `weft lab link` lists those that there are", .0.0, .0.1)]
 pub struct NoLink(pub Link);
 
-/// Two nodes that are joined, the lower one first.
+/// A link between two nodes, the lower number first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Link(pub u16, pub u16);
 
 impl Link {
-    /// Between `a` and `b`, in either order.
+    /// The link between `a` and `b`, in either order.
     #[must_use]
     pub const fn between(a: u16, b: u16) -> Self {
         if a < b { Self(a, b) } else { Self(b, a) }
     }
 }
 
-/// Nodes, links, and which of these are cut.
+/// Nodes, their links, and the set of links that are cut.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     neighbours: Vec<Vec<u16>>,
@@ -40,10 +40,10 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// `nodes` nodes with `links`, none of them cut.
+    /// `nodes` nodes with `links`, none of which is cut.
     ///
     /// # Panics
-    /// When a link names a node that is not there.
+    /// When a link names a node from `nodes` on.
     #[must_use]
     pub fn new(nodes: u16, links: impl IntoIterator<Item = Link>) -> Self {
         let links: BTreeSet<Link> = links.into_iter().filter(|link| link.0 != link.1).collect();
@@ -55,13 +55,13 @@ impl Topology {
         Self { neighbours, cut: BTreeSet::new() }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     #[must_use]
     pub fn nodes(&self) -> u16 {
         u16::try_from(self.neighbours.len()).unwrap_or(u16::MAX)
     }
 
-    /// All links, and whether each is cut.
+    /// Every link, and whether it is cut.
     pub fn links(&self) -> impl Iterator<Item = (Link, bool)> {
         (0..).zip(&self.neighbours).flat_map(move |(node, neighbours)| {
             let higher = neighbours.iter().filter(move |other| **other > node);
@@ -72,7 +72,7 @@ impl Topology {
         })
     }
 
-    /// Those that are cut.
+    /// The links that are cut.
     pub fn cut(&self) -> impl Iterator<Item = Link> {
         self.cut.iter().copied()
     }
@@ -80,7 +80,7 @@ impl Topology {
     /// Cuts a link, or mends it.
     ///
     /// # Errors
-    /// [`NoLink`].
+    /// [`NoLink`] if there is no such link.
     pub fn set(&mut self, link: Link, is_cut: bool) -> Result<(), NoLink> {
         let Link(a, b) = link;
         let neighbours = self.neighbours.get(usize::from(a)).ok_or(NoLink(link))?;
@@ -95,8 +95,8 @@ impl Topology {
         Ok(())
     }
 
-    /// How many links lie between `node` and each node, over those that are not cut; `None` where
-    /// no way leads.
+    /// The distance of every node from `node` in links that are not cut. `None` for a node to which
+    /// no path leads.
     #[must_use]
     pub fn hops(&self, node: u16) -> Vec<Option<u16>> {
         let mut hops = vec![None; self.neighbours.len()];
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_goes_round_the_other_way_until_it_is_cut_twice() {
+    fn a_ring_is_connected_until_it_is_cut_twice() {
         let mut ring = of("torus:5");
         assert_eq!(ring.hops(0), [0, 1, 2, 2, 1].map(Some));
         assert_eq!(ring.set(Link::between(1, 0), true), Ok(()));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_without_links_are_alone() {
+    fn nodes_without_links_are_unreachable() {
         let alone = Topology::new(3, [Link(0, 1), Link(2, 2)]);
         assert_eq!(alone.hops(2), [None, None, Some(0)]);
         assert_eq!(alone.hops(9), [None; 3]);

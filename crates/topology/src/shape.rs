@@ -1,4 +1,4 @@
-//! Which links there are, as people write it.
+//! Shapes of a topology, as users write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,50 +7,51 @@ use thiserror::Error;
 
 use crate::{Link, Topology};
 
-/// Dimensions of a torus: Extoll has three (003 section 3).
+/// Dimensions of a torus at most: Extoll has three (003 section 3).
 const DIMENSIONS_MAX: usize = 6;
-/// More nodes than that no list may name: a mistyped number is not to take all memory.
+/// Nodes of a shape at most. It bounds the memory that a mistyped number takes.
 const NODES_MAX: u16 = 4_096;
 
-/// A shape.
+/// The links of a topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// Every node has a link to every other one.
+    /// Every node has a link to every other node.
     Full,
-    /// A torus of so many nodes in each dimension; the first counts fastest.
+    /// A torus with so many nodes in each dimension. Node numbers count in the first dimension
+    /// fastest.
     Torus(Vec<u16>),
-    /// These links.
+    /// A list of links.
     Links(Vec<Link>),
 }
 
-/// What is wrong with a shape.
+/// Why a shape is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ShapeError {
-    /// It is none.
+    /// The text is no shape.
     #[error(
         "{0:?} is no topology: full, torus:2x2x2, links:0-1,1-2 or the path of a file with two \
              nodes in each line"
     )]
     Unknown(String),
-    /// A dimension without nodes, or too many.
+    /// The torus has an empty dimension, or too many dimensions or nodes.
     #[error("a torus has 1 to {DIMENSIONS_MAX} dimensions of 1 node or more, {NODES_MAX} in all")]
     Torus,
-    /// A line that does not name two nodes.
+    /// A line does not name two nodes.
     #[error("line {line} of the links is {text:?}, not two nodes as in `n0 n1` or `0 1`")]
     Line {
-        /// Its number, from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What it says.
+        /// The line.
         text: String,
     },
-    /// The shape has another number of nodes.
+    /// The shape has another number of nodes than wanted.
     #[error("{shape} has {nodes} nodes, not {wanted}")]
     Nodes {
         /// The shape.
         shape: String,
-        /// Its nodes.
+        /// The shape's nodes.
         nodes: u16,
-        /// Those wanted.
+        /// The nodes wanted.
         wanted: u16,
     },
 }
@@ -61,16 +62,15 @@ fn node(text: &str) -> Option<u16> {
 }
 
 impl Shape {
-    /// Reads a list of links: two nodes in each line, `n0 n1` or `0 1`; what follows `#` is a
-    /// comment.
+    /// Parses a list of links: two nodes in each line, `n0 n1` or `0 1`. A `#` begins a comment.
     ///
     /// # Errors
     /// [`ShapeError::Line`].
     pub fn from_lines(text: &str) -> Result<Self, ShapeError> {
         let mut links = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
-            let said = line.split('#').next().unwrap_or_default();
-            let words: Vec<&str> = said.split_whitespace().collect();
+            let entry = line.split('#').next().unwrap_or_default();
+            let words: Vec<&str> = entry.split_whitespace().collect();
             match words.as_slice() {
                 [] => {}
                 [a, b] if node(a).is_some() && node(b).is_some() => {
@@ -82,7 +82,8 @@ impl Shape {
         Ok(Self::Links(links))
     }
 
-    /// How many nodes it has; a full one as many as are wanted.
+    /// The number of nodes, up to the highest that a list names. `None` for a full shape, which
+    /// fits any.
     #[must_use]
     pub fn nodes(&self) -> Option<u16> {
         match self {
@@ -92,10 +93,12 @@ impl Shape {
         }
     }
 
-    /// The links between `nodes` nodes, or as many as the shape has; two without either.
+    /// Makes the topology with `nodes` nodes. Without `nodes` it has those of the shape; a full
+    /// shape has two then.
     ///
     /// # Errors
-    /// [`ShapeError::Nodes`]; a list may leave the last ones without links.
+    /// [`ShapeError::Nodes`] if the shape has another number of nodes. A list may have fewer: the
+    /// remaining nodes have no links.
     pub fn topology(&self, nodes: Option<u16>) -> Result<Topology, ShapeError> {
         let wanted = nodes.or(self.nodes()).unwrap_or(2);
         let own = self.nodes().unwrap_or(wanted);
@@ -114,7 +117,8 @@ impl Shape {
     }
 }
 
-/// Each node has a link to the next one of each dimension, and the last one to the first.
+/// The links of a torus: each node has a link to the next in each dimension, and the last to the
+/// first.
 fn torus(sizes: &[u16]) -> Vec<Link> {
     let nodes: u16 = sizes.iter().product();
     let mut links = Vec::new();
@@ -133,7 +137,7 @@ fn torus(sizes: &[u16]) -> Vec<Link> {
 impl FromStr for Shape {
     type Err = ShapeError;
 
-    /// Reads what is printed; a path is none of it.
+    /// Parses the text that `Display` writes. Does not read the file of a path.
     fn from_str(text: &str) -> Result<Self, ShapeError> {
         let unknown = || ShapeError::Unknown(text.to_owned());
         match text.split_once(':') {
@@ -183,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_are_read_as_they_are_printed() {
+    fn parsing_reverses_display() {
         for text in ["full", "torus:2x2x2", "torus:5", "links:0-1,1-2", "links:"] {
             assert_eq!(text.parse::<Shape>().map(|shape| shape.to_string()), Ok(text.into()));
         }
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_links() {
+    fn a_list_of_links_is_parsed() {
         let shape = Shape::from_lines("# three in a row\nn0 n1\n\n2 1 # the last\n");
         assert_eq!(shape, Ok(Shape::Links(vec![Link(0, 1), Link(1, 2)])));
         let wrong = Shape::from_lines("0 1\n0 1 2\n");
@@ -207,7 +211,7 @@ mod tests {
     fn a_torus_has_two_links_in_each_dimension_longer_than_two() {
         let links = |text: &str| {
             let shape = text.parse::<Shape>().expect("a shape");
-            shape.topology(None).expect("its own nodes").links().count()
+            shape.topology(None).expect("the shape's own nodes").links().count()
         };
         assert_eq!(links("torus:2x2x2"), 12);
         assert_eq!(links("torus:3x3x3"), 81);

@@ -1,7 +1,7 @@
 //! Atomics and locks at their target.
 //!
-//! Invariant: the world serves one request at a time, so each is atomic against all others and
-//! against the owner's own loads and stores.
+//! Invariant: the world serves one request at a time, so each is atomic with respect to all others
+//! and to the owner's own loads and stores.
 
 use weft_fabric::{Atomic, Command, LockRequest, OperationError, RemoteKey, Side, Target};
 
@@ -9,7 +9,7 @@ use crate::progress::Request;
 use crate::world::{Id, State};
 
 impl State {
-    /// Changes a word; returns the former value.
+    /// Applies an atomic to a word. Returns the word's former value.
     pub(crate) fn serve_atomic(
         &mut self,
         from: Id,
@@ -22,13 +22,14 @@ impl State {
         let region = self.check(to, Command::Atomic, target, width)?;
         let old = region.change(target.offset, width, |old| atomic.apply(old));
         if request.notify.responder() {
-            let place = (target.key, target.offset, width);
-            self.notify_target(Side::Responder, Command::Atomic, place, from, to, request);
+            let range = (target.key, target.offset, width);
+            self.notify_target(Side::Responder, Command::Atomic, range, from, to, request);
         }
         Ok(old)
     }
 
-    /// Fetch-compare-and-add; returns the former value, and bit 32 when it was added.
+    /// Applies a fetch-compare-and-add. Returns the former value, with bit 32 set if the addition
+    /// was made.
     pub(crate) fn serve_lock(
         &mut self,
         from: Id,
@@ -45,8 +46,8 @@ impl State {
         let new = lock.apply(old);
         *value = new.unwrap_or(old);
         if request.notify.responder() {
-            let place = (RemoteKey(0), u64::from(lock.number), 0);
-            self.notify_target(Side::Responder, Command::Lock, place, from, to, request);
+            let range = (RemoteKey(0), u64::from(lock.number), 0);
+            self.notify_target(Side::Responder, Command::Lock, range, from, to, request);
         }
         let former = u64::from(u32::from_ne_bytes(old.to_ne_bytes()));
         Ok(former | u64::from(new.is_some()) << 32)

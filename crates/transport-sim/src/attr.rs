@@ -1,18 +1,19 @@
-//! What a simulated fabric is made of: its seed, its links, its limits.
+//! The settings of a simulated fabric: its seed, its links, its limits.
 //!
 //! The defaults are near those of the Tourmalet NIC (003 chapter 3): 100 Gbit/s, about a
 //! microsecond from end to end. All times are virtual nanoseconds.
 
 use weft_fabric::{Capabilities, Progress};
 
-/// One direction between two nodes.
+/// One direction of a link between two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Link {
-    /// From the last bit sent to its arrival.
+    /// The time from sending the last bit to its arrival.
     pub latency_ns: u64,
-    /// Seeded, added to the latency, 0 to this; never reorders two endpoints' traffic.
+    /// The largest random addition to the latency. It never reorders the traffic between two
+    /// endpoints.
     pub jitter_ns: u64,
-    /// How fast bits leave; at least 1.
+    /// The bandwidth, at least 1.
     pub bits_per_second: u64,
 }
 
@@ -22,32 +23,33 @@ impl Default for Link {
     }
 }
 
-/// What a world is made with.
+/// The settings of a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Everything random follows from it.
+    /// The seed of everything random.
     pub seed: u64,
-    /// Links that are not set one by one with [`crate::SimWorld::set_link`].
+    /// The default link. [`crate::SimWorld::set_link`] changes a single link.
     pub link: Link,
-    /// From the death of an endpoint until its peers are told, above what is still on its way.
+    /// The time from the death of an endpoint to the report at its peers, if nothing is still on
+    /// its way.
     pub detection_ns: u64,
-    /// From a cut until both sides report each other down; `None` waits for ever.
+    /// The time from a cut until both sides report each other down; `None` never reports it.
     pub cut_down_after_ns: Option<u64>,
-    /// Messages of one sender that wait in one mailbox; default 256, minimum 1.
+    /// Messages of one sender that may wait in one mailbox; default 256, minimum 1.
     pub mailbox_depth: usize,
-    /// Notifications of one sender that wait at one endpoint; default 256, minimum 1.
+    /// Notifications of one sender that may wait at one endpoint; default 256, minimum 1.
     pub notification_depth: usize,
-    /// Operations of one endpoint that are pending or whose completion was not polled.
+    /// Operations of one endpoint that may be pending, or completed but not polled.
     pub operations_max: usize,
-    /// Regions an endpoint may have.
+    /// Regions of an endpoint at most.
     pub regions_max: usize,
-    /// Keys an endpoint may have granted at one time.
+    /// Valid keys of an endpoint at most.
     pub keys_max: usize,
-    /// Peers an endpoint may connect to in its life.
+    /// Peers to which an endpoint may connect during its life.
     pub peers_max: usize,
-    /// Largest put or get in one piece, bytes.
+    /// Largest put or get in one piece in bytes.
     pub descriptor_bytes_max: u64,
-    /// Trace entries kept for reading; the digest covers all. One entry is about 64 bytes.
+    /// Trace entries that are kept. The digest covers all entries. One entry has about 64 bytes.
     pub trace_entries_max: usize,
 }
 
@@ -78,7 +80,7 @@ impl Settings {
         Self { seed, ..Self::default() }
     }
 
-    /// What a transport of such a world says it can do.
+    /// The capabilities of a transport with these settings.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
@@ -94,10 +96,10 @@ impl Settings {
         }
     }
 
-    /// Checks that every limit leaves something.
+    /// Checks that no limit is zero.
     ///
     /// # Panics
-    /// When one does not: that is a mistake in the program.
+    /// When a limit is zero.
     pub(crate) fn assert_sound(&self) {
         assert!(self.mailbox_depth >= 1, "a mailbox holds at least one message");
         assert!(self.notification_depth >= 1, "at least one notification can wait");

@@ -1,8 +1,8 @@
-//! What an endpoint has: its peers, what it waits for, and the queue that polling empties.
+//! The state of an endpoint: its peers, its pending operations, and its event queue.
 //!
-//! Invariants: messages and remote notifications in the queue are paid for by credits that their
-//! senders hold, completions by slots of operations, so the queue is bounded by the settings; a
-//! credit or slot comes back when the program took the event; an operation completes once.
+//! Invariants: each message and remote notification in the queue holds a credit of its sender, and
+//! each completion an operation slot, so the settings bound the queue. The credit or slot returns
+//! when the program takes the event. An operation completes once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Weak;
@@ -18,55 +18,55 @@ use crate::rma::Pending;
 use crate::trace::Kind;
 use crate::world::{Id, State};
 
-/// One endpoint.
+/// The state of one endpoint.
 #[derive(Debug)]
 pub(crate) struct EndpointState {
     pub address: EndpointAddress,
     pub partition: PartitionId,
     pub alive: bool,
-    /// By handle.
+    /// The peers, by handle.
     pub peers: Vec<PeerState>,
-    /// The handles of peers that are up.
+    /// The handles of peers that are not down.
     pub handles: BTreeMap<Id, u32>,
-    /// Who connected to this endpoint.
+    /// The endpoints that connected to this one.
     pub known_by: BTreeSet<Id>,
     pub events: VecDeque<Queued>,
     pub pending: BTreeMap<u64, Pending>,
-    /// Operations that are pending, or completed and not polled.
+    /// Operations that are pending, or completed but not polled.
     pub slots: usize,
-    /// Handles that were refused for lack of slots.
+    /// Peers for which a call was refused for lack of slots.
     pub starved: BTreeSet<u32>,
-    /// What accesses through windows came to.
+    /// The results of accesses through windows.
     pub window_results: BTreeMap<u64, Result<Vec<u8>, OperationError>>,
     pub locks: BTreeMap<u32, i32>,
     pub registers: [u64; Register::COUNT],
     pub regions: Vec<Weak<RegionInner>>,
     pub keys: usize,
     pub pace: Pace,
-    /// When a slow receiver takes the next message.
+    /// When a slow receiver may take the next message.
     pub next_take: u64,
     pub wake_at: Option<u64>,
 }
 
-/// How an endpoint stands to another that it connected to.
+/// The state of an endpoint for one peer.
 #[derive(Debug)]
 pub(crate) struct PeerState {
     pub target: Id,
     pub down: bool,
-    /// Messages sent and not known to be taken.
+    /// Messages sent whose credits have not returned.
     pub messages_out: usize,
-    /// Notifications caused there and not known to be taken.
+    /// Notifications at the peer whose credits have not returned.
     pub notifications_out: usize,
     /// A call was refused since the last [`Event::Room`].
     pub refused: bool,
 }
 
-/// How fast a program takes what came.
+/// How fast a program takes its events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pace {
     Free,
     Paused,
-    /// A message each so many nanoseconds.
+    /// One message in so many nanoseconds.
     Every(u64),
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Queued {
         group: Option<Group>,
         payload: Vec<u8>,
     },
-    /// With whom to pay back, when a peer caused it.
+    /// `paid_by` is the peer whose credit the notification holds, if a peer caused it.
     Notification {
         notification: Notification,
         paid_by: Option<(Id, u32)>,
@@ -92,7 +92,7 @@ pub(crate) enum Queued {
 }
 
 impl Queued {
-    /// As the program sees it.
+    /// The event for the program.
     pub fn as_event(&self) -> Event<'_> {
         match self {
             Self::Message { source, header, group, payload, .. } => {
@@ -130,23 +130,23 @@ impl EndpointState {
         }
     }
 
-    /// Adds to a counter.
+    /// Increases a counter.
     pub fn count(&mut self, register: Register, by: u64) {
         let value = &mut self.registers[register.index()];
         *value = value.wrapping_add(by);
     }
 
-    /// The state behind a handle.
+    /// The state of a peer.
     pub fn peer(&self, peer: Peer) -> Option<&PeerState> {
         self.peers.get(usize::try_from(peer.0).ok()?)
     }
 
-    /// The state behind a handle that is known to be one.
+    /// The state of a peer with a valid handle.
     pub fn peer_mut(&mut self, peer: u32) -> &mut PeerState {
-        &mut self.peers[usize::try_from(peer).expect("handles are places in memory")]
+        &mut self.peers[usize::try_from(peer).expect("a handle is an index")]
     }
 
-    /// True when the next event may be taken at `now`.
+    /// True when the program may take the next event at `now`.
     pub fn ready(&self, now: u64) -> bool {
         let due = match (self.pace, self.events.front()) {
             (_, None) | (Pace::Paused, _) => return false,
@@ -158,7 +158,7 @@ impl EndpointState {
 }
 
 impl State {
-    /// Takes the next event of an endpoint, for its program.
+    /// Takes the next event of an endpoint for its program.
     pub(crate) fn take(&mut self, id: Id) -> Option<Queued> {
         let now = self.now;
         let endpoint = &mut self.endpoints[id];
@@ -180,7 +180,7 @@ impl State {
         Some(queued)
     }
 
-    /// Gives back what an event had taken up.
+    /// Returns the credit or slot that an event held.
     fn taken(&mut self, id: Id, queued: &Queued) {
         let now = self.now;
         let endpoint = &mut self.endpoints[id];
@@ -192,12 +192,12 @@ impl State {
                 if let Pace::Every(interval) = endpoint.pace {
                     endpoint.next_take = now.saturating_add(interval);
                 }
-                self.give_back(id, *from, *peer, CreditOf::Mailbox);
+                self.return_credit(id, *from, *peer, CreditOf::Mailbox);
             }
             Queued::Notification { paid_by, .. } => {
                 endpoint.count(Register::NotificationsReceived, 1);
                 if let Some((from, peer)) = paid_by {
-                    self.give_back(id, *from, *peer, CreditOf::Notifications);
+                    self.return_credit(id, *from, *peer, CreditOf::Notifications);
                 }
             }
             Queued::Completion(_) => self.free_slot(id),
@@ -205,22 +205,22 @@ impl State {
         }
     }
 
-    /// Tells `to` that `from` took something of its.
-    fn give_back(&mut self, from: Id, to: Id, peer: u32, queue: CreditOf) {
+    /// Sends a credit back to `to` after `from` took its message or notification.
+    fn return_credit(&mut self, from: Id, to: Id, peer: u32, queue: CreditOf) {
         if self.endpoints[to].alive {
             let epoch = self.epoch(from, to);
-            self.fly(Flight { from, to, epoch, body: Body::Credit { peer, queue } }, 0);
+            self.send_now(Flight { from, to, epoch, body: Body::Credit { peer, queue } }, 0);
         }
     }
 
-    /// A peer took something of `id`'s.
+    /// A credit for a message or notification of `id` returned.
     pub(crate) fn credit(&mut self, id: Id, peer: u32, queue: CreditOf) {
         let state = self.endpoints[id].peer_mut(peer);
         let out = match queue {
             CreditOf::Mailbox => &mut state.messages_out,
             CreditOf::Notifications => &mut state.notifications_out,
         };
-        assert!(*out > 0, "a credit came back that was never taken");
+        assert!(*out > 0, "a credit returned that was not taken");
         *out -= 1;
         if state.refused && !state.down {
             state.refused = false;
@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    /// An operation slot is free again.
+    /// Frees an operation slot.
     fn free_slot(&mut self, id: Id) {
         let endpoint = &mut self.endpoints[id];
         endpoint.slots -= 1;
@@ -239,7 +239,7 @@ impl State {
         }
     }
 
-    /// Makes sure that something happens when a slow receiver takes its next message.
+    /// Schedules the moment at which a slow receiver may take its next message.
     pub(crate) fn wake_later(&mut self, id: Id) {
         let now = self.now;
         let endpoint = &mut self.endpoints[id];
@@ -251,7 +251,7 @@ impl State {
         }
     }
 
-    /// Hands a notification to an endpoint.
+    /// Adds a notification to an endpoint's queue.
     pub(crate) fn notify(
         &mut self,
         id: Id,

@@ -1,7 +1,7 @@
-//! The fabric as the programs of one user on one node see it: opening, finding, joining.
+//! The fabric as seen by the programs of one user on one node: opening, connecting, joining.
 //!
-//! Invariants: an address names at most one living endpoint; endpoints of another partition are
-//! not found; a handle is the same for the same endpoint while it lives.
+//! Invariants: an address names at most one live endpoint. Endpoints of another partition are not
+//! found. An endpoint gets the same handle for a peer as long as the peer lives.
 
 use weft_fabric::{
     Capabilities, ConnectError, EndpointAddress, EndpointOptions, Group, GroupError, NodeId,
@@ -59,7 +59,7 @@ impl Transport for SimTransport {
 impl State {
     //= EXTOLL-THESIS#3.2.3
     //# There are 256 VPIDs; a process asks for one before it communicates.
-    /// The address to open, when it is free.
+    /// The address to open, if it is free. An unspecified VPID becomes the lowest free one.
     fn free_address(&self, node: NodeId, vpid: Vpid) -> Result<EndpointAddress, OpenError> {
         let maximum = self.capabilities.vpids;
         let free =
@@ -75,20 +75,21 @@ impl State {
         if free(&vpid.0) { Ok(address) } else { Err(OpenError::AddressInUse(address)) }
     }
 
-    /// The handle of `id` for the endpoint at an address.
+    /// The handle of `id` for the endpoint at `to`.
     pub(crate) fn connect(&mut self, id: Id, to: EndpointAddress) -> Result<u32, ConnectError> {
         if !to.is_exact() {
             return Err(ConnectError::NotExact(to));
         }
         let partition = self.endpoints[id].partition;
         let found = self.addresses.get(&to).copied();
-        let visible =
-            |other: &Id| self.endpoints[*other].partition == partition && !self.cut_off(id, *other);
+        let visible = |other: &Id| {
+            self.endpoints[*other].partition == partition && !self.is_cut_off(id, *other)
+        };
         let other = found.filter(visible).ok_or(ConnectError::NotFound(to))?;
         self.handle(id, other)
     }
 
-    /// The handle of `id` for another endpoint, made if there is none.
+    /// The handle of `id` for the endpoint `other`. Creates one if there is none.
     pub(crate) fn handle(&mut self, id: Id, other: Id) -> Result<u32, ConnectError> {
         let maximum = self.settings.peers_max;
         let endpoint = &mut self.endpoints[id];

@@ -1,7 +1,7 @@
 //! The endpoint: every call of the fabric, under the lock of the world.
 //!
-//! Invariants: no call but [`Endpoint::wait`] and the accesses of windows lets time pass; an event
-//! is handed out without the lock, so that its sink may use other endpoints.
+//! Invariants: only [`Endpoint::wait`] and accesses through windows let time pass. Events are
+//! passed to the sink without the lock, so that the sink may use other endpoints.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::rma::{Call, PutSource, Reply, Wanted};
 use crate::window::SimWindow;
 use crate::world::{Id, SimWorld, State};
 
-/// A simulated endpoint; dropping it closes it.
+/// A simulated endpoint. Dropping it closes it.
 #[derive(Debug)]
 pub struct SimEndpoint {
     world: SimWorld,
@@ -48,7 +48,7 @@ impl SimEndpoint {
         Ok(Issued::Pending)
     }
 
-    /// True when the next event can be taken, after everything due now happened.
+    /// True when the program may take the next event. Handles everything due now first.
     fn ready(&self, state: &mut State) -> bool {
         state.run_due();
         let now = state.now;
@@ -251,7 +251,7 @@ impl Endpoint for SimEndpoint {
             }
             state.wake_later(self.id);
             if !state.step_until(end) {
-                // Without a timeout there is nothing left that could come.
+                // Without a timeout this is a deadlock: no event can come.
                 if patience.is_some() {
                     state.now = end;
                 }
@@ -275,5 +275,5 @@ impl Endpoint for SimEndpoint {
     }
 }
 
-/// When nothing is on its way.
+/// The time after which [`Endpoint::arm`] asks for a poll when nothing is on its way.
 const POLL_AGAIN_NS: u64 = 1_000_000;

@@ -1,7 +1,7 @@
-//! Death, cuts and slow programs.
+//! Faults: deaths, cuts and slow programs.
 //!
-//! Invariants: whoever is told that a peer is down was told the end of everything pending on it
-//! before; nothing that left before a report arrives after it; the dead are told nothing.
+//! Invariants: an endpoint is told that a peer is down after all its operations pending on the peer
+//! completed. No packet sent before the report arrives after it. A dead endpoint is told nothing.
 
 use weft_fabric::{EndpointAddress, NodeId, OperationError, Register};
 
@@ -10,7 +10,7 @@ use crate::progress::{Body, Flight, Occasion};
 use crate::trace::Kind;
 use crate::world::{Id, SimWorld, State, pair};
 
-/// Two nodes that cannot reach each other.
+/// A cut between two nodes.
 #[derive(Debug)]
 pub(crate) struct Cut {
     number: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Cut {
     held: Vec<Flight>,
 }
 
-/// What becomes of a packet on its way.
+/// Whether a packet can pass between its two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Crossing {
     Open,
@@ -27,7 +27,7 @@ pub(crate) enum Crossing {
 }
 
 impl SimWorld {
-    /// Kills an endpoint: its program says nothing more. False when nobody has that address.
+    /// Kills the endpoint at `address`: its program stops. False if there is none.
     pub fn kill(&self, address: EndpointAddress) -> bool {
         let mut state = self.lock();
         let Some(id) = state.addresses.get(&address).copied() else { return false };
@@ -36,7 +36,7 @@ impl SimWorld {
         true
     }
 
-    /// Kills every endpoint of a node; returns how many there were.
+    /// Kills every endpoint of a node. Returns their number.
     pub fn kill_node(&self, node: NodeId) -> usize {
         let mut state = self.lock();
         let on_node =
@@ -49,34 +49,34 @@ impl SimWorld {
         ids.len()
     }
 
-    /// Cuts two nodes off from each other: packets wait. After
-    /// [`crate::Settings::cut_down_after_ns`] their endpoints are reported down to each other.
+    /// Cuts the link between two nodes: packets wait. After [`crate::Settings::cut_down_after_ns`]
+    /// the endpoints of each node get the report that their peers on the other node are down.
     ///
     /// # Panics
-    /// When it is the same node twice.
+    /// When both are the same node.
     pub fn cut(&self, a: NodeId, b: NodeId) {
         assert_ne!(a, b, "a node cannot be cut off from itself");
         self.lock().cut(a, b);
     }
 
-    /// Ends a cut: what waits goes on its way.
+    /// Mends a cut: waiting packets continue.
     pub fn heal(&self, a: NodeId, b: NodeId) {
         self.lock().heal(a, b);
     }
 
-    /// The program at `address` takes nothing until [`SimWorld::resume`]. False when nobody has
-    /// that address.
+    /// Stops the program at `address` from taking events, until [`SimWorld::resume`]. False if
+    /// there is no endpoint.
     pub fn pause(&self, address: EndpointAddress) -> bool {
         self.set_pace(address, Pace::Paused)
     }
 
-    /// The program at `address` takes a message each `interval_ns` at most. False when nobody has
-    /// that address.
+    /// Lets the program at `address` take at most one message every `interval_ns`. False if there
+    /// is no endpoint.
     pub fn slow_down(&self, address: EndpointAddress, interval_ns: u64) -> bool {
         self.set_pace(address, Pace::Every(interval_ns))
     }
 
-    /// The program at `address` takes what comes. False when nobody has that address.
+    /// Lets the program at `address` take events at any time. False if there is no endpoint.
     pub fn resume(&self, address: EndpointAddress) -> bool {
         self.set_pace(address, Pace::Free)
     }
@@ -93,7 +93,8 @@ impl SimWorld {
 }
 
 impl State {
-    /// Ends an endpoint; its peers are told after `notice_ns` and what it sent before.
+    /// Ends an endpoint. Its peers get the report after `notice_ns`, and after the packets that it
+    /// sent before.
     pub(crate) fn end(&mut self, id: Id, notice_ns: u64) {
         let endpoint = &mut self.endpoints[id];
         if !endpoint.alive {
@@ -127,7 +128,7 @@ impl State {
         }
     }
 
-    /// Tells `observer` that `subject` is down, if it knows it.
+    /// Reports to `observer` that `subject` is down, if either connected to the other.
     pub(crate) fn report_down(&mut self, observer: Id, subject: Id) {
         let address = self.endpoints[subject].address;
         let endpoint = &mut self.endpoints[observer];
@@ -153,7 +154,7 @@ impl State {
         self.record(Kind::Down, address, own, 0, &[]);
     }
 
-    /// What becomes of a packet that reached the other node.
+    /// Whether a packet can pass between its two nodes now.
     pub(crate) fn crossing(&self, flight: &Flight) -> Crossing {
         if flight.epoch != self.epoch(flight.from, flight.to) {
             return Crossing::Lost;
@@ -165,18 +166,19 @@ impl State {
         }
     }
 
-    /// A packet waits at a cut.
+    /// Keeps a packet at a cut.
     pub(crate) fn hold(&mut self, flight: Flight) {
         let nodes = self.nodes(flight.from, flight.to);
         self.cuts.get_mut(&nodes).expect("the cut holds packets").held.push(flight);
     }
 
-    /// True when two endpoints were reported down to each other and the cut is still there.
-    pub(crate) fn cut_off(&self, a: Id, b: Id) -> bool {
+    /// True when the cut between two nodes has expired, so that their endpoints do not reach each
+    /// other.
+    pub(crate) fn is_cut_off(&self, a: Id, b: Id) -> bool {
         self.cuts.get(&self.nodes(a, b)).is_some_and(|cut| cut.expired)
     }
 
-    /// The nodes have been cut for as long as they may be: everybody is told.
+    /// The cut has lasted for the limit: reports the endpoints of each node down to the other's.
     pub(crate) fn cut_expired(&mut self, nodes: (NodeId, NodeId), number: u64) {
         let Some(cut) = self.cuts.get_mut(&nodes).filter(|cut| cut.number == number) else {
             return;

@@ -1,14 +1,15 @@
-//! Lanes in virtual time: what one end does shows at the other after the latency, in order.
+//! Lanes in virtual time: what one end does becomes visible at the other after the latency, in
+//! order.
 //!
-//! Invariants: nothing is visible before it arrived, neither messages nor bytes put nor control
-//! words nor counts of what was taken; what arrived is the same for whoever looks; counts of the
-//! peer that make no sense are not believed.
+//! Invariants: nothing is visible before it arrived: neither messages, bytes, control words nor the
+//! peer's counts of taken messages and bytes. All clones of an end see the same. Invalid counts of
+//! the peer are ignored.
 //!
 //! # Attention
-//! The words themselves are seen at once, as on a host. What was published before its receiver
-//! armed may still be on its way when the receiver looks, so its arrival rings by itself: the word
-//! of a sleeper turns to [`Attention::Rung`] then. What is published after that is rung for by
-//! [`Lane::must_ring`] alone, so that a sender who forgets it is found out.
+//! The attention words themselves are visible at once, as on one host. Data published before its
+//! receiver armed may still be on its way when the receiver checks. So its arrival rings by itself:
+//! the armed word becomes [`Attention::Rung`]. For data published after arming only
+//! [`Lane::must_ring`] rings, so that a test finds a sender that forgets to call it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use weft_fabric::{
 use crate::memory::{bytes_of, index};
 use crate::world::SimWorld;
 
-/// What a lane is made with; both directions are alike.
+/// The settings of a lane; they hold for both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneSettings {
-    /// Messages a mailbox holds, at least 1.
+    /// Capacity of a mailbox in messages, at least 1.
     pub mailbox_depth: u64,
-    /// Bytes a sink holds, at least 1.
+    /// Capacity of a sink in bytes, at least 1.
     pub sink_bytes: u64,
-    /// Until something done at one end shows at the other.
+    /// The time until an action of one end becomes visible at the other.
     pub latency_ns: u64,
-    /// Seeded, added to the latency, 0 to this; never reorders.
+    /// The largest random addition to the latency. It never reorders.
     pub jitter_ns: u64,
 }
 
@@ -40,7 +41,7 @@ impl Default for LaneSettings {
     }
 }
 
-/// One end of a simulated lane; clones are the same end, as processes that share it have it.
+/// One end of a simulated lane. Clones are the same end, as for processes that share it.
 #[derive(Clone, Debug)]
 pub struct SimLane {
     world: SimWorld,
@@ -48,34 +49,34 @@ pub struct SimLane {
     end: usize,
 }
 
-/// Both ends.
+/// The state of both ends.
 #[derive(Debug)]
 struct Shared {
     settings: LaneSettings,
-    /// Counts everything anybody does, so that two things at one time have an order.
+    /// Numbers all actions, so that two actions at the same time have an order.
     sequence: u64,
-    /// What each end sees, written by the other.
+    /// The memory of each end, which the other end writes.
     ends: [End; 2],
 }
 
-/// What one end sees.
+/// The memory of one end.
 #[derive(Debug)]
 struct End {
-    /// On its way to this end, in order.
+    /// Items on their way to this end, in order.
     arriving: VecDeque<Arriving>,
     slots: Vec<SlotMemory>,
     sink: Vec<u8>,
     words: [u64; WORDS],
-    /// What the peer says it took of what this end sent.
+    /// The peer's counts of what it took from this end.
     messages_taken: u64,
     bytes_taken: u64,
     newest_message: usize,
     data: Word,
     room: Word,
     alive: bool,
-    /// When the other end learns of the death of this one.
+    /// When the other end notices the death of this one.
     death_known_at: u64,
-    /// When the last thing on its way to this end arrives.
+    /// When the last item on its way to this end arrives.
     last_arrival: u64,
 }
 
@@ -97,7 +98,7 @@ enum Item {
 
 #[derive(Clone, Debug)]
 struct SlotMemory {
-    /// One more than the number of the message in it; 0 for none.
+    /// The number of the slot's message plus one; 0 for none.
     sequence: u64,
     tag: u8,
     length: u8,
@@ -113,14 +114,14 @@ struct Word {
 
 const MESSAGE_BYTES: usize = <SimLane as Lane>::MESSAGE_BYTES;
 const WORDS: usize = <SimLane as Lane>::WORDS;
-/// A part of the mailbox whose slots go back together.
+/// The slots of a mailbox return in this many batches.
 const BATCHES: u64 = 4;
 
 impl SimWorld {
-    /// A lane in this world: its two ends.
+    /// Creates a lane in this world. Returns its two ends.
     ///
     /// # Panics
-    /// When the settings leave no message or no byte.
+    /// When a capacity in the settings is zero.
     #[must_use]
     pub fn lane(&self, settings: LaneSettings) -> (SimLane, SimLane) {
         assert!(settings.mailbox_depth >= 1, "a mailbox holds at least one message");
@@ -163,7 +164,7 @@ impl End {
         &self.slots[index(number % bytes_of(self.slots.len()))]
     }
 
-    /// Everything whose time has come becomes visible.
+    /// Makes every item visible whose time has come.
     fn arrive(&mut self, now: u64) {
         while self.arriving.front().is_some_and(|arriving| arriving.time <= now) {
             let Some(Arriving { sequence, item, .. }) = self.arriving.pop_front() else { return };
@@ -184,18 +185,18 @@ impl End {
     fn apply(&mut self, item: Item) {
         match item {
             Item::Message { number, tag, bytes } => {
-                let place = index(number % bytes_of(self.slots.len()));
-                let slot = &mut self.slots[place];
+                let slot_index = index(number % bytes_of(self.slots.len()));
+                let slot = &mut self.slots[slot_index];
                 slot.sequence = number + 1;
                 slot.tag = tag;
                 slot.length = u8::try_from(bytes.len()).expect("send() checked the length");
                 slot.bytes[..bytes.len()].copy_from_slice(&bytes);
-                self.newest_message = place;
+                self.newest_message = slot_index;
             }
             Item::Bytes { at, bytes } => {
-                let place = index(at % bytes_of(self.sink.len()));
-                let first = bytes.len().min(self.sink.len() - place);
-                self.sink[place..place + first].copy_from_slice(&bytes[..first]);
+                let start = index(at % bytes_of(self.sink.len()));
+                let first = bytes.len().min(self.sink.len() - start);
+                self.sink[start..start + first].copy_from_slice(&bytes[..first]);
                 self.sink[..bytes.len() - first].copy_from_slice(&bytes[first..]);
             }
             Item::Word { word, value } => self.words[word] = value,
@@ -206,8 +207,8 @@ impl End {
 }
 
 impl SimLane {
-    /// This end dies: nothing leaves it any more, and its own calls do nothing. What left before
-    /// arrives.
+    /// Kills this end: it sends nothing more, and its calls have no effect. Items that it sent
+    /// before still arrive.
     pub fn kill(&self) {
         let mut shared = self.lock();
         let mut state = self.world.lock();
@@ -218,34 +219,32 @@ impl SimLane {
         end.death_known_at = known;
     }
 
-    /// True when the death of the other end was noticed, by the means that whoever made the lane
-    /// has for that.
+    /// True when the death of the other end was noticed. Programs learn of it outside the lane.
     #[must_use]
     pub fn peer_is_down(&self) -> bool {
         let shared = self.lock();
         self.world.now() >= shared.ends[1 - self.end].death_known_at
     }
 
-    /// Makes the newest message in the own mailbox say that it has `length` bytes, as a hostile
-    /// peer could.
+    /// Changes the length of the newest message in the own mailbox, as a hostile peer could.
     pub fn forge_message_length(&self, length: u8) {
         let mut shared = self.lock();
         let end = &mut shared.ends[self.end];
-        let place = end.newest_message;
-        end.slots[place].length = length;
+        let slot_index = end.newest_message;
+        end.slots[slot_index].length = length;
     }
 
-    /// Makes the peer's count of messages taken show `count`, as a hostile peer could.
+    /// Changes the peer's count of taken messages, as a hostile peer could.
     pub fn forge_messages_taken(&self, count: u64) {
         self.lock().ends[self.end].messages_taken = count;
     }
 
-    /// Makes the peer's count of bytes taken show `count`, as a hostile peer could.
+    /// Changes the peer's count of taken bytes, as a hostile peer could.
     pub fn forge_bytes_taken(&self, count: u64) {
         self.lock().ends[self.end].bytes_taken = count;
     }
 
-    /// Both ends, after everything due arrived.
+    /// Locks both ends, after everything due has arrived.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         let mut shared = self.shared.lock();
         let now = self.world.now();
@@ -255,7 +254,7 @@ impl SimLane {
         shared
     }
 
-    /// Sends something to the other end, unless this one is dead.
+    /// Sends an item to the other end, unless this end is dead.
     fn transmit(&self, shared: &mut Shared, item: Item) {
         if !shared.ends[self.end].alive {
             return;
@@ -268,7 +267,8 @@ impl SimLane {
         let time = state.now + latency_ns + state.jitter(jitter_ns);
         let time = time.max(other.last_arrival);
         other.last_arrival = time;
-        // Two posts that show at the same time show as the last of them.
+        // If two posts to a control word arrive at the same time, only the last value is ever
+        // visible.
         if let (Item::Word { word: new, value }, Some(last)) = (&item, other.arriving.back_mut())
             && last.time == time
             && let Item::Word { word, value: old } = &mut last.item
@@ -297,8 +297,8 @@ impl Shared {
     }
 }
 
-/// Room in a queue of `size`, after `sent` went in and `taken` came out. `seen` is what the peer
-/// says that it took; a count that goes back or leads is not believed.
+/// The room in a queue of `size` after `sent` items went in and `taken` came out. `seen` is the
+/// peer's count of what it took; a count that decreases or exceeds `sent` is ignored.
 fn room(size: u64, sent: u64, taken: &mut u64, seen: u64, wanted: u64) -> u64 {
     let free = |taken: u64| size.saturating_sub(sent.saturating_sub(taken));
     if free(*taken) < wanted && (*taken..=sent).contains(&seen) {
@@ -309,10 +309,10 @@ fn room(size: u64, sent: u64, taken: &mut u64, seen: u64, wanted: u64) -> u64 {
 
 fn copy_out(sink: &[u8], position: u64, target: &mut [u8]) {
     assert!(target.len() <= sink.len(), "a view is not longer than the sink");
-    let place = index(position % bytes_of(sink.len()));
-    let first = target.len().min(sink.len() - place);
+    let start = index(position % bytes_of(sink.len()));
+    let first = target.len().min(sink.len() - start);
     let (head, tail) = target.split_at_mut(first);
-    head.copy_from_slice(&sink[place..place + first]);
+    head.copy_from_slice(&sink[start..start + first]);
     tail.copy_from_slice(&sink[..tail.len()]);
 }
 
@@ -381,7 +381,7 @@ impl Lane for SimLane {
     }
 
     fn look_back(&self, message: u64, payload: &mut [u8; MESSAGE_BYTES]) -> Option<Slot> {
-        // One that is on its way is nowhere to be found.
+        // A message still on its way cannot be read back.
         let shared = self.lock();
         let slot = shared.ends[1 - self.end].slot(message);
         let length = usize::from(slot.length);

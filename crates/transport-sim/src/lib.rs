@@ -1,18 +1,18 @@
 //! Layer 2: the deterministic simulator, a fabric in virtual time inside one process.
 //!
-//! A [`SimWorld`] holds nodes, links and endpoints; a [`SimTransport`] is the fabric as programs
-//! of one user on one node see it; [`SimEndpoint`] implements all of `weft_fabric::Endpoint`, and
-//! [`SimLane`] a lane. The crate may depend on `weft-fabric` and on a seeded generator; it knows no
-//! clock, thread, socket or file.
+//! A [`SimWorld`] has nodes, links and endpoints. A [`SimTransport`] is the fabric as seen by the
+//! programs of one user on one node. [`SimEndpoint`] implements all of `weft_fabric::Endpoint`, and
+//! [`SimLane`] a lane. The crate may depend on `weft-fabric` and on a seeded random generator. It
+//! uses no clock, thread, socket or file.
 //!
 //! Source: 003 chapter 3, as far as `weft-fabric` promises it; links after section 3.1.
 //!
-//! # What is always true
-//! - The same seed and the same calls give the same run to the byte: [`SimWorld::digest`] says so.
+//! # Invariants
+//! - The same seed and the same calls give exactly the same run. [`SimWorld::digest`] verifies it.
 //! - Time passes only in [`SimWorld::advance`], [`SimWorld::step`], [`SimWorld::run`],
 //!   `Endpoint::wait` and accesses through a [`SimWindow`].
 //! - Messages, notifications and operations from one endpoint to another arrive in order.
-//! - Every queue is paid for by credits; see [`Settings`] for the limits.
+//! - Credits bound every queue. [`Settings`] has the limits.
 //!
 //! ```
 //! use weft_fabric::{Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};

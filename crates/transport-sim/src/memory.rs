@@ -1,8 +1,8 @@
-//! Registered memory, the keys that name it, and the checks at the target.
+//! Registered memory, its keys, and the checks at the target.
 //!
-//! Invariants: a key number is never given out twice; a key is checked when a request arrives,
-//! not when it is sent, so that a key revoked while a put flies stops the put; a region lives as
-//! long as its owner or a key holds it.
+//! Invariants: a key number is never reused. A key is checked when a request arrives, not when it
+//! is sent, so that revoking a key stops a put on its way. A region lives as long as its owner or a
+//! key holds it.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +14,7 @@ use weft_fabric::{
 
 use crate::world::{Id, State};
 
-/// Memory of a simulated endpoint.
+/// A region of a simulated endpoint.
 #[derive(Clone, Debug)]
 pub struct SimRegion {
     inner: Arc<RegionInner>,
@@ -23,7 +23,7 @@ pub struct SimRegion {
 #[derive(Debug)]
 pub(crate) struct RegionInner {
     owner: Id,
-    /// Which world it belongs to.
+    /// The identity of its world.
     world: u64,
     bytes: Mutex<Vec<u8>>,
     length: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Key {
 }
 
 impl SimRegion {
-    /// Checks a local range of an operation.
+    /// Checks that a range is inside the region.
     pub(crate) fn check(&self, offset: u64, length: u64) -> Result<(), RegionError> {
         let region = self.inner.length;
         match offset.checked_add(length) {
@@ -47,19 +47,19 @@ impl SimRegion {
         }
     }
 
-    /// Copies a range out; the caller checked it.
+    /// Copies bytes out of the region. The caller has checked the range.
     pub(crate) fn copy_out(&self, offset: u64, length: u64) -> Vec<u8> {
         let (start, length) = (index(offset), index(length));
         self.inner.bytes.lock()[start..start + length].to_vec()
     }
 
-    /// Copies bytes in; the caller checked the range.
+    /// Copies bytes into the region. The caller has checked the range.
     pub(crate) fn copy_in(&self, offset: u64, bytes: &[u8]) {
         let start = index(offset);
         self.inner.bytes.lock()[start..start + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Changes a little-endian word of `width` bytes and returns its former value; the caller
+    /// Changes a little-endian word of `width` bytes and returns its former value. The caller has
     /// checked the range.
     pub(crate) fn change(&self, offset: u64, width: u64, new: impl FnOnce(u64) -> u64) -> u64 {
         let (start, width) = (index(offset), index(width));
@@ -112,7 +112,7 @@ impl Region for SimRegion {
 }
 
 impl State {
-    /// Registers zeroed memory of an endpoint.
+    /// Registers a region of zeroed memory.
     pub(crate) fn register(&mut self, owner: Id, length: u64) -> Result<SimRegion, RegisterError> {
         if length == 0 {
             return Err(RegisterError::Empty);
@@ -164,7 +164,7 @@ impl State {
         Ok(RemoteKey(self.next_key))
     }
 
-    /// Makes a key worthless.
+    /// Invalidates a key.
     pub(crate) fn revoke(&mut self, owner: Id, key: RemoteKey) -> Result<(), GrantError> {
         match self.keys.get(&key.0) {
             Some(found) if found.owner == owner => {
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// Makes all keys of an endpoint worthless.
+    /// Invalidates all keys of an endpoint.
     pub(crate) fn revoke_all(&mut self, owner: Id) {
         self.keys.retain(|_, key| key.owner != owner);
         self.endpoints[owner].keys = 0;
@@ -184,7 +184,7 @@ impl State {
 
     //= EXTOLL-THESIS#3.2.5
     //# The ATU verifies the VPID and the access permissions of every translation.
-    /// The region behind a key of endpoint `at`, when the key allows `command` on the range.
+    /// The region of a key of endpoint `at`, if the key permits `command` on the range.
     pub(crate) fn check(
         &self,
         at: Id,
@@ -214,22 +214,22 @@ impl State {
         Ok(key.region.clone())
     }
 
-    /// The length of the region behind a key of endpoint `at`.
+    /// The length of the region of a key of endpoint `at`.
     pub(crate) fn key_length(&self, at: Id, key: RemoteKey) -> Result<u64, OperationError> {
         let found = self.keys.get(&key.0).filter(|found| found.owner == at);
         Ok(found.ok_or(OperationError::InvalidKey)?.region.inner.length)
     }
 }
 
-/// The most one region may have: a simulated host has no more.
+/// Bytes of one region at most. Bounds the memory of a test.
 const REGION_BYTES_MAX: u64 = 1 << 32;
 
-/// An offset as an index; the caller checked it against a region that is in memory.
+/// An offset as an index. The caller has checked it against memory that exists.
 pub(crate) fn index(offset: u64) -> usize {
     usize::try_from(offset).expect("the offset lies in memory that exists")
 }
 
-/// A length in memory, in the fabric's width.
+/// A length in memory as 64 bits.
 pub(crate) fn bytes_of(length: usize) -> u64 {
     u64::try_from(length).expect("a length in memory fits 64 bits")
 }

@@ -1,7 +1,7 @@
-//! Messages: to one peer, or to all members of a group or none.
+//! Messages, to one peer or to all members of a group.
 //!
-//! Invariants: a message takes a credit of its receiver's mailbox, which comes back when the
-//! program there took it; so at most [`crate::Settings::mailbox_depth`] messages of one sender
+//! Invariant: a message takes a credit of its receiver's mailbox, which returns when the receiving
+//! program takes the message. So at most [`crate::Settings::mailbox_depth`] messages of one sender
 //! are on their way or wait.
 
 use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
@@ -36,7 +36,7 @@ impl State {
 
     //= EXTOLL-THESIS#3.2.2
     //# With the multicast bit set, the target node is read as a group.
-    /// Sends a message to every other member of a group that can be reached.
+    /// Sends a message to every other member of a group that is reachable, or to none.
     pub(crate) fn send_multicast(
         &mut self,
         id: Id,
@@ -55,7 +55,7 @@ impl State {
                 Err(_) => return Err(SendError::WouldBlock),
             }
         }
-        // Everyone is asked, so that everyone without room tells when there is some.
+        // Every full mailbox is marked, so that each reports when it has room.
         let full = peers.iter().filter(|peer| !self.has_room(id, **peer)).count();
         if full > 0 {
             self.endpoints[id].count(Register::Refused, 1);
@@ -68,7 +68,7 @@ impl State {
         Ok(peers.len())
     }
 
-    /// The other members of a group that can be reached.
+    /// The other members of a group that are reachable.
     fn members(&self, id: Id, group: Group) -> Vec<Id> {
         let partition = self.endpoints[id].partition;
         let everyone = self.addresses.values().copied().filter(|other| {
@@ -81,12 +81,13 @@ impl State {
         } else {
             joined.into_iter().flatten().copied().collect()
         };
-        let reachable =
-            |other: &Id| *other != id && self.endpoints[*other].alive && !self.cut_off(id, *other);
+        let reachable = |other: &Id| {
+            *other != id && self.endpoints[*other].alive && !self.is_cut_off(id, *other)
+        };
         candidates.into_iter().filter(reachable).collect()
     }
 
-    /// The payload in one piece, when the header and length are allowed.
+    /// Checks the header and the length, and gathers the payload.
     fn gather(&self, header: MessageHeader, parts: &[&[u8]]) -> Result<Vec<u8>, SendError> {
         if header.kind >= MessageHeader::KINDS {
             return Err(SendError::InvalidKind { kind: header.kind });
@@ -99,7 +100,8 @@ impl State {
         Ok(parts.concat())
     }
 
-    /// True when the mailbox of a peer has room; if not, it will be told when there is some.
+    /// True when the mailbox of a peer has room. If not, the peer's next credit causes
+    /// [`weft_fabric::Event::Room`].
     fn has_room(&mut self, id: Id, peer: u32) -> bool {
         let maximum = self.settings.mailbox_depth;
         let state = self.endpoints[id].peer_mut(peer);
@@ -128,6 +130,6 @@ impl State {
         let epoch = self.epoch(id, to);
         let length = bytes_of(payload.len());
         let body = Body::Message { peer, header, group, payload };
-        self.fly(Flight { from: id, to, epoch, body }, length);
+        self.send_now(Flight { from: id, to, epoch, body }, length);
     }
 }

@@ -1,8 +1,8 @@
-//! What is on its way, and what happens when it arrives.
+//! Packets on their way, and their arrival.
 //!
-//! Invariants: everything a flight needs at its target travels with it; what arrives at a dead
-//! endpoint, or from before its two nodes reported each other down, is dropped; what arrives at a
-//! cut waits there in order.
+//! Invariants: a packet carries everything needed at its target. A packet is dropped if it arrives
+//! at a dead endpoint, or was sent before its two nodes reported each other down. Packets that
+//! arrive at a cut wait there in order.
 
 use weft_fabric::{
     Atomic, Command, Group, LockRequest, MessageHeader, NodeId, Notify, OperationError, Register,
@@ -14,16 +14,16 @@ use crate::fault::Crossing;
 use crate::trace::Kind;
 use crate::world::{Id, State};
 
-/// Something that happens at a time.
+/// A scheduled event of the simulation.
 #[derive(Debug)]
 pub(crate) enum Occasion {
     /// A packet arrives.
     Arrive(Flight),
-    /// Piece `index` of an operation leaves `from`, to arrive at `arrival`.
+    /// Piece `index` of an operation leaves `from`. It arrives at `arrival`.
     Depart { from: Id, operation: u64, index: u64, arrival: u64 },
-    /// A slow receiver takes messages again.
+    /// A slow receiver may take its next message.
     Wake { endpoint: Id },
-    /// The nodes were cut for as long as they may be.
+    /// A cut between two nodes has lasted for the limit.
     CutExpired { nodes: (NodeId, NodeId), number: u64 },
 }
 
@@ -32,12 +32,12 @@ pub(crate) enum Occasion {
 pub(crate) struct Flight {
     pub from: Id,
     pub to: Id,
-    /// [`State::epoch`] when it left.
+    /// The value of [`State::epoch`] when the packet left.
     pub epoch: u64,
     pub body: Body,
 }
 
-/// What a packet carries. `peer` is the initiator's handle, to give room back to.
+/// The contents of a packet. `peer` is the initiator's handle, to which the credit returns.
 #[derive(Debug)]
 pub(crate) enum Body {
     Message { peer: u32, header: MessageHeader, group: Option<Group>, payload: Vec<u8> },
@@ -48,7 +48,7 @@ pub(crate) enum Body {
     Down,
 }
 
-/// Which queue of the receiver has room again.
+/// The receiver's queue whose credit returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CreditOf {
     Mailbox,
@@ -65,7 +65,7 @@ pub(crate) struct Request {
     pub what: What,
 }
 
-/// What is asked for.
+/// The action requested of the target.
 #[derive(Debug)]
 pub(crate) enum What {
     Put { command: Command, target: Target, total: u64, at: u64, bytes: Vec<u8>, last: bool },
@@ -76,7 +76,7 @@ pub(crate) enum What {
     Register(Register),
 }
 
-/// An answer, or a piece of one, at the initiator.
+/// A response, or a piece of one, at the initiator.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub operation: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Response {
 }
 
 impl Body {
-    /// A number and the payload, for the trace.
+    /// A number and the payload for the trace.
     fn traced(&self) -> (u64, &[u8]) {
         match self {
             Self::Message { header, payload, .. } => {
@@ -110,7 +110,7 @@ impl Body {
 }
 
 impl State {
-    /// Lets an occasion happen.
+    /// Handles an occasion.
     pub(crate) fn happen(&mut self, occasion: Occasion) {
         match occasion {
             Occasion::Arrive(flight) => self.arrive(flight),
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// A packet reached the node of its target.
+    /// A packet reached the node of its target, or a cut before it.
     fn arrive(&mut self, flight: Flight) {
         let kind = match self.crossing(&flight) {
             Crossing::Held => Kind::Hold,
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    /// A packet reached its target.
+    /// Delivers a packet to its target.
     fn deliver(&mut self, flight: Flight) {
         let Flight { from, to, body, .. } = flight;
         match body {
@@ -153,7 +153,7 @@ impl State {
                 self.deliver_notification_put(from, to, peer, class, value);
             }
             Body::Request(request) => self.serve(from, to, request),
-            Body::Response(response) => self.answered(to, response),
+            Body::Response(response) => self.handle_response(to, response),
             Body::Credit { peer, queue } => self.credit(to, peer, queue),
             Body::Down => self.report_down(to, from),
         }

@@ -1,8 +1,8 @@
-//! Put, get and their kin: from the call, over the departure, to the target and back.
+//! One-sided operations: from the call, over the departure of their pieces, to the target and back.
 //!
-//! Invariants: an operation longer than a descriptor is sent in pieces and completes once, with
-//! the answer to the last; the target checks the whole range with every piece, so nothing is
-//! written when it never fitted; a source in a region is read when its piece leaves.
+//! Invariants: an operation longer than a descriptor is sent in pieces and completes once, with the
+//! response to the last piece. The target checks the whole range for every piece, so an operation
+//! outside its region writes nothing. A source in a region is read when its piece leaves.
 
 use weft_fabric::{
     Atomic, Command, LockRequest, Notification, Notify, OperationError, Peer, Register, RemoteKey,
@@ -15,18 +15,18 @@ use crate::progress::{Body, CreditOf, Flight, Occasion, Request, Response, What}
 use crate::trace::Kind;
 use crate::world::{Id, State};
 
-/// An operation that its initiator waits for.
+/// A pending operation of an initiator.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub peer: u32,
     target: Id,
     call: Call,
     reply: Reply,
-    /// Bytes for a window, as they come.
+    /// The bytes received so far for a window.
     buffer: Vec<u8>,
 }
 
-/// What a program asked for.
+/// A call of a program.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub what: Wanted,
@@ -54,12 +54,12 @@ pub(crate) enum Wanted {
     Register(Register),
 }
 
-/// Where the bytes of a put are.
+/// The source of a put.
 #[derive(Debug)]
 pub(crate) enum PutSource {
-    /// Captured at the call.
+    /// Bytes, copied at the call.
     Bytes(Vec<u8>),
-    /// Read when they leave.
+    /// A region, read when a piece leaves, and the offset of the first byte.
     Region(SimRegion, u64),
 }
 
@@ -74,8 +74,8 @@ impl Wanted {
         }
     }
 
-    /// What a notification says about it: key, offset, length.
-    fn place(&self) -> (RemoteKey, u64, u64) {
+    /// The key, offset and length for notifications.
+    fn range(&self) -> (RemoteKey, u64, u64) {
         match self {
             Self::Put { target, total, .. } => (target.key, target.offset, *total),
             Self::Get { source, length, .. } => (source.key, source.offset, *length),
@@ -85,7 +85,7 @@ impl Wanted {
         }
     }
 
-    /// Checks what lies at the initiator.
+    /// Checks the local range.
     fn check_local(&self) -> Result<(), OperationError> {
         match self {
             Self::Put { source: PutSource::Region(region, offset), total, .. } => {
@@ -105,7 +105,7 @@ impl Wanted {
 }
 
 impl Pending {
-    /// True when the target gets a notification if all goes well.
+    /// True when a successful operation notifies the target.
     fn notifies_peer(&self) -> bool {
         notifies_peer(&self.call)
     }
@@ -130,7 +130,7 @@ impl State {
         self.try_issue(id, peer, call, reply).map_err(|error| self.count_refusal(id, error))
     }
 
-    /// Counts a call that came to nothing.
+    /// Counts a refused call.
     pub(crate) fn count_refusal(&mut self, id: Id, error: OperationError) -> OperationError {
         let refused = error == OperationError::WouldBlock;
         let register = if refused { Register::Refused } else { Register::Errors };
@@ -185,7 +185,7 @@ impl State {
         Ok(operation)
     }
 
-    /// The endpoint behind a handle, when both can talk.
+    /// The endpoint behind a handle, if neither end is down.
     pub(crate) fn target_of(&self, id: Id, peer: Peer) -> Result<Id, OperationError> {
         let endpoint = &self.endpoints[id];
         let state = endpoint.peer(peer).ok_or(OperationError::UnknownPeer)?;
@@ -206,7 +206,7 @@ impl State {
         Ok(())
     }
 
-    /// Sends a value straight to the peer's notifications.
+    /// Sends a notification put.
     pub(crate) fn put_notification(
         &mut self,
         id: Id,
@@ -225,11 +225,11 @@ impl State {
         self.endpoints[id].count(Register::NotificationsSent, 1);
         let epoch = self.epoch(id, to);
         let body = Body::Notification { peer: peer.0, class, value };
-        self.fly(Flight { from: id, to, epoch, body }, 8);
+        self.send_now(Flight { from: id, to, epoch, body }, 8);
         Ok(())
     }
 
-    /// A value arrived for the notifications.
+    /// Adds the notification of a notification put at its target.
     pub(crate) fn deliver_notification_put(
         &mut self,
         from: Id,
@@ -252,11 +252,11 @@ impl State {
         self.notify(to, notification, Some((from, peer)));
     }
 
-    /// A piece of an operation leaves its initiator.
+    /// Sends a piece of an operation.
     pub(crate) fn depart(&mut self, from: Id, operation: u64, piece: u64, arrival: u64) {
         let descriptor = self.settings.descriptor_bytes_max;
         let endpoint = &self.endpoints[from];
-        // Whoever died, or gave the peer up, sends nothing more.
+        // The initiator died, or reported the peer down: the piece is not sent.
         let Some(pending) = endpoint.pending.get(&operation) else { return };
         let to = pending.target;
         let last = piece + 1 == pending.call.what.pieces(descriptor);
@@ -278,10 +278,10 @@ impl State {
         };
         let Call { context, notify, .. } = pending.call;
         let request = Request { operation, peer: pending.peer, context, notify, what };
-        let told = self.told(Side::Requester, from, operation);
+        let own = self.notification_of(Side::Requester, from, operation);
         let (source, target) = (self.endpoints[from].address, self.endpoints[to].address);
         self.record(Kind::Depart, source, target, operation << 16 | piece & 0xffff, &[]);
-        if let Some(notification) = told.filter(|_| last && notify.requester()) {
+        if let Some(notification) = own.filter(|_| last && notify.requester()) {
             self.notify(from, notification, None);
         }
         let epoch = self.epoch(from, to);
@@ -289,11 +289,11 @@ impl State {
         self.schedule(arrival, Occasion::Arrive(flight));
     }
 
-    /// What the initiator of a pending operation is told.
-    fn told(&self, side: Side, id: Id, operation: u64) -> Option<Notification> {
+    /// The notification for the initiator of a pending operation.
+    fn notification_of(&self, side: Side, id: Id, operation: u64) -> Option<Notification> {
         let pending = self.endpoints[id].pending.get(&operation)?;
         let Call { what, notify, context } = &pending.call;
-        let (key, offset, length) = what.place();
+        let (key, offset, length) = what.range();
         Some(Notification {
             side,
             command: what.command()?,
@@ -307,7 +307,7 @@ impl State {
         })
     }
 
-    /// An operation, or a piece of one, is served at its target.
+    /// Serves an operation, or a piece of one, at its target.
     pub(crate) fn serve(&mut self, from: Id, to: Id, request: Request) {
         match &request.what {
             What::Put { .. } => self.serve_put(from, to, &request),
@@ -343,8 +343,8 @@ impl State {
             return;
         }
         if region.is_ok() && request.notify.completer() {
-            let place = (target.key, target.offset, *total);
-            self.notify_target(Side::Completer, *command, place, from, to, request);
+            let range = (target.key, target.offset, *total);
+            self.notify_target(Side::Completer, *command, range, from, to, request);
         }
         self.respond(from, to, request.operation, region.map(|_| 0));
     }
@@ -355,8 +355,8 @@ impl State {
             Err(error) => return self.respond(from, to, request.operation, Err(error)),
         };
         if request.notify.responder() {
-            let place = (source.key, source.offset, length);
-            self.notify_target(Side::Responder, Command::Get, place, from, to, request);
+            let range = (source.key, source.offset, length);
+            self.notify_target(Side::Responder, Command::Get, range, from, to, request);
         }
         let descriptor = self.settings.descriptor_bytes_max;
         let pieces = length.div_ceil(descriptor).max(1);
@@ -368,11 +368,11 @@ impl State {
             let operation = request.operation;
             let body = Body::Response(Response { operation, result: Ok(0), at, bytes, last });
             let epoch = self.epoch(from, to);
-            self.fly(Flight { from: to, to: from, epoch, body }, payload);
+            self.send_now(Flight { from: to, to: from, epoch, body }, payload);
         }
     }
 
-    /// Puts a notification of a request into the queue of its target.
+    /// Adds a notification of a request to the queue of its target.
     pub(crate) fn notify_target(
         &mut self,
         side: Side,
@@ -399,13 +399,13 @@ impl State {
     fn respond(&mut self, from: Id, to: Id, operation: u64, result: Result<u64, OperationError>) {
         let response = Response { operation, result, at: 0, bytes: Vec::new(), last: true };
         let epoch = self.epoch(from, to);
-        self.fly(Flight { from: to, to: from, epoch, body: Body::Response(response) }, 8);
+        self.send_now(Flight { from: to, to: from, epoch, body: Body::Response(response) }, 8);
     }
 
-    /// An answer, or a piece of one, reached the initiator.
-    pub(crate) fn answered(&mut self, id: Id, response: Response) {
+    /// Handles a response, or a piece of one, at the initiator.
+    pub(crate) fn handle_response(&mut self, id: Id, response: Response) {
         let Response { operation, result, at, bytes, last } = response;
-        // Ended before, by the death of the peer.
+        // The operation may have completed already, by the death of the peer.
         let Some(pending) = self.endpoints[id].pending.get_mut(&operation) else { return };
         if let Wanted::Get { into, .. } = &pending.call.what {
             match into {
@@ -418,13 +418,13 @@ impl State {
         }
     }
 
-    /// Ends an operation.
+    /// Completes an operation.
     pub(crate) fn complete(&mut self, id: Id, operation: u64, result: Result<u64, OperationError>) {
-        let told = self.told(Side::Completer, id, operation);
+        let own = self.notification_of(Side::Completer, id, operation);
         let Some(pending) = self.endpoints[id].pending.remove(&operation) else { return };
         let own_completer =
             pending.call.notify.completer() && !matches!(pending.call.what, Wanted::Put { .. });
-        if let Some(notification) = told.filter(|_| own_completer && result.is_ok()) {
+        if let Some(notification) = own.filter(|_| own_completer && result.is_ok()) {
             self.notify(id, notification, None);
         }
         self.count_end(id, &pending, result.is_ok());
@@ -441,7 +441,7 @@ impl State {
         }
     }
 
-    /// Counts what an operation did, and takes back the credit of a notification it did not make.
+    /// Counts the result of an operation. Returns the credit if its notification was not sent.
     fn count_end(&mut self, id: Id, pending: &Pending, good: bool) {
         if pending.notifies_peer() {
             if good {

@@ -1,7 +1,7 @@
-//! What happened, as a list of the last events and a digest of all.
+//! The trace: a list of the last events and a digest of all events.
 //!
-//! Invariant: the digest depends on nothing but the events, in their order, with their times and
-//! payloads; two runs with the same seed and the same calls have the same digest.
+//! Invariant: the digest depends only on the events, with their order, times and payloads. Two runs
+//! with the same seed and the same calls have the same digest.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,34 +18,34 @@ pub enum Kind {
     Close = 2,
     /// A descriptor left its initiator.
     Depart = 3,
-    /// A message, request, answer or credit arrived.
+    /// A message, request, response or credit arrived.
     Arrive = 4,
-    /// Something arrived where nobody takes it: the target is dead, or was reported down.
+    /// A packet was dropped: its target is dead or was reported down.
     Drop = 5,
-    /// Something waits at a cut.
+    /// A packet waits at a cut.
     Hold = 6,
     /// A peer was reported down.
     Down = 7,
     /// Two nodes were cut.
     Cut = 8,
-    /// Two nodes were healed.
+    /// A cut between two nodes was mended.
     Heal = 9,
     /// A program took an event.
     Take = 10,
 }
 
-/// One thing that happened.
+/// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// When, virtual nanoseconds.
+    /// Its time in virtual nanoseconds.
     pub time_ns: u64,
-    /// What.
+    /// Its kind.
     pub kind: Kind,
-    /// Where it came from.
+    /// The source.
     pub from: EndpointAddress,
-    /// Where it went.
+    /// The destination.
     pub to: EndpointAddress,
-    /// What kind of packet or event, and which; see the code that writes it.
+    /// The kind and number of the packet or event. The code that writes it defines the format.
     pub number: u64,
     /// Payload bytes.
     pub length: u64,
@@ -60,7 +60,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The record of one world.
+/// The trace of one world.
 #[derive(Debug)]
 pub(crate) struct Trace {
     digest: u64,

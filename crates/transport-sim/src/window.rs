@@ -1,4 +1,4 @@
-//! Windows: accesses to a peer's region that let the world run until they are done.
+//! Windows: an access to a peer's region lets the world run until its response arrives.
 
 use weft_fabric::{Command, Notify, OperationError, Peer, RemoteKey, Target, Window, WindowError};
 
@@ -6,8 +6,8 @@ use crate::memory::bytes_of;
 use crate::rma::{Call, PutSource, Reply, Wanted};
 use crate::world::{Id, SimWorld, State};
 
-/// A peer's region. An access takes virtual time: it ends when the answer came, or with
-/// [`OperationError::PeerDown`] when nothing can bring one any more.
+/// A window to a peer's region. An access takes virtual time. It ends with the response, or with
+/// [`OperationError::PeerDown`] if no response can arrive any more.
 #[derive(Debug)]
 pub struct SimWindow {
     world: SimWorld,
@@ -18,7 +18,7 @@ pub struct SimWindow {
 }
 
 impl SimWindow {
-    /// A window of `endpoint` on what `key` names.
+    /// Opens a window of `endpoint` to the region of `key`.
     pub(crate) fn open(
         world: &SimWorld,
         endpoint: Id,

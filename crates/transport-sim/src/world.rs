@@ -1,8 +1,8 @@
-//! The world: virtual time, what is on its way, and everything all endpoints have.
+//! The world: virtual time, the scheduled events, and the state of all endpoints.
 //!
-//! Invariants: time never goes back; occasions of the same time happen in the order in which they
-//! were made; nothing random but the seeded generator is asked, and only in an order that follows
-//! from the calls; no container with a random order is used.
+//! Invariants: time never goes back. Occasions of the same time happen in the order in which they
+//! were scheduled. Everything random comes from the seeded generator, in an order that depends only
+//! on the calls. No container iterates in a random order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -22,16 +22,16 @@ use crate::memory::Key;
 use crate::progress::{Flight, Occasion};
 use crate::trace::{Entry, Kind, Trace};
 
-/// The number of an endpoint in its world; never given out twice.
+/// The number of an endpoint in its world. Never reused.
 pub(crate) type Id = usize;
 
-/// A handle of one simulated world; clones are handles of the same.
+/// A handle of a simulated world. Clones refer to the same world.
 #[derive(Clone, Debug)]
 pub struct SimWorld {
     state: Arc<Mutex<State>>,
 }
 
-/// Everything there is.
+/// The state of a world.
 pub(crate) struct State {
     pub settings: Settings,
     pub capabilities: Capabilities,
@@ -45,7 +45,7 @@ pub(crate) struct State {
     pub next_operation: u64,
     pub cuts: BTreeMap<NodePair, Cut>,
     pub epochs: BTreeMap<NodePair, u64>,
-    /// Times at which a lane shows something new.
+    /// Times at which something becomes visible on a lane.
     pub ticks: BTreeSet<u64>,
     pub trace: Trace,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -55,10 +55,10 @@ pub(crate) struct State {
     arrivals: BTreeMap<(Id, Id), u64>,
 }
 
-/// Two nodes, the smaller first.
+/// Two nodes, the lower number first.
 pub(crate) type NodePair = (NodeId, NodeId);
 
-/// Two nodes in the order that names their pair.
+/// The pair of two nodes in any order.
 pub(crate) fn pair(a: NodeId, b: NodeId) -> NodePair {
     if a <= b { (a, b) } else { (b, a) }
 }
@@ -78,14 +78,14 @@ impl SimWorld {
     /// A world without endpoints.
     ///
     /// # Panics
-    /// When a limit in the settings leaves nothing.
+    /// When a limit in the settings is zero.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         settings.assert_sound();
         Self { state: Arc::new(Mutex::new(State::new(settings))) }
     }
 
-    /// The fabric as programs of `user` on `node` see it.
+    /// The fabric as seen by programs of `user` on `node`.
     ///
     /// # Panics
     /// When the number names no node.
@@ -96,13 +96,13 @@ impl SimWorld {
         SimTransport::new(self.clone(), node, user, capabilities)
     }
 
-    /// Virtual time, nanoseconds.
+    /// The virtual time in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {
         self.lock().now
     }
 
-    /// Lets `duration_ns` pass: everything due until then happens.
+    /// Lets `duration_ns` pass, and handles everything due until then.
     pub fn advance(&self, duration_ns: u64) {
         let mut state = self.lock();
         let end = state.now.saturating_add(duration_ns);
@@ -110,33 +110,33 @@ impl SimWorld {
         state.now = end;
     }
 
-    /// Lets time pass until the next thing happened; false when nothing is on its way.
+    /// Lets time pass until the next scheduled event was handled. False when nothing is scheduled.
     pub fn step(&self) -> bool {
         self.lock().step_until(u64::MAX)
     }
 
-    /// Steps until nothing is on its way, at most `steps_max` times; true when nothing is left.
+    /// Steps until nothing is scheduled, at most `steps_max` times. True when nothing is scheduled.
     pub fn run(&self, steps_max: usize) -> bool {
         let mut state = self.lock();
         (0..steps_max).any(|_| !state.step_until(u64::MAX))
     }
 
-    /// Sets the link from one node to another; packets that already left keep their times.
+    /// Sets the link from one node to another. Packets that already left keep their times.
     ///
     /// # Panics
-    /// When the link moves no bits.
+    /// When the bandwidth is zero.
     pub fn set_link(&self, from: NodeId, to: NodeId, link: Link) {
         assert!(link.bits_per_second >= 1, "a link moves at least one bit per second");
         self.lock().link(from, to).link = link;
     }
 
-    /// The digest of everything that happened.
+    /// The digest of all events so far.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.lock().trace.digest()
     }
 
-    /// The last things that happened, at most [`Settings::trace_entries_max`].
+    /// The last events, at most [`Settings::trace_entries_max`].
     #[must_use]
     pub fn trace(&self) -> Vec<Entry> {
         self.lock().trace.entries()
@@ -173,14 +173,14 @@ impl State {
         }
     }
 
-    /// When something happens next.
+    /// The time of the next scheduled event.
     pub fn next_time(&self) -> Option<u64> {
         let queued = self.queue.peek().map(|Reverse(scheduled)| scheduled.time);
         let tick = self.ticks.first().copied();
         queued.into_iter().chain(tick).min()
     }
 
-    /// Goes to the next occasion, when it is not later than `end`, and lets it happen.
+    /// Handles the next scheduled event if it is not later than `end`. False if there is none.
     pub fn step_until(&mut self, end: u64) -> bool {
         let Some(time) = self.next_time().filter(|time| *time <= end) else { return false };
         assert!(time >= self.now, "time went back");
@@ -194,20 +194,20 @@ impl State {
         true
     }
 
-    /// Everything that is due now happens.
+    /// Handles everything that is due now.
     pub fn run_due(&mut self) {
         while self.step_until(self.now) {}
     }
 
-    /// Lets `occasion` happen at `time`.
+    /// Schedules `occasion` at `time`.
     pub fn schedule(&mut self, time: u64, occasion: Occasion) {
-        assert!(time >= self.now, "nothing can be made to happen in the past");
+        assert!(time >= self.now, "nothing can be scheduled in the past");
         self.sequence += 1;
         self.queue.push(Reverse(Scheduled { time, sequence: self.sequence, occasion }));
     }
 
-    /// Takes the link for `bytes` of payload. Returns when they begin to leave and when the last
-    /// of them arrives, which is never before anything sent earlier between the two endpoints.
+    /// Occupies the link with `bytes` of payload. Returns when the first byte leaves and when the
+    /// last arrives, which is not before anything sent earlier between the two endpoints.
     pub fn transmit(&mut self, from: Id, to: Id, bytes: u64) -> (u64, u64) {
         let nodes = (self.endpoints[from].address.node, self.endpoints[to].address.node);
         let now = self.now;
@@ -223,31 +223,31 @@ impl State {
         (departure, self.in_order(from, to, arrival))
     }
 
-    /// Sends a flight at once.
-    pub fn fly(&mut self, flight: Flight, bytes: u64) {
+    /// Sends a packet now.
+    pub fn send_now(&mut self, flight: Flight, bytes: u64) {
         let (_, arrival) = self.transmit(flight.from, flight.to, bytes);
         self.schedule(arrival, Occasion::Arrive(flight));
     }
 
-    /// The earliest time from `arrival` on that keeps the order between two endpoints.
+    /// The earliest time from `arrival` on that keeps packets between two endpoints in order.
     pub fn in_order(&mut self, from: Id, to: Id, arrival: u64) -> u64 {
         let last = self.arrivals.entry((from, to)).or_insert(0);
         *last = arrival.max(*last);
         *last
     }
 
-    /// Between 0 and `jitter_ns`.
+    /// A random number from 0 to `jitter_ns`.
     pub fn jitter(&mut self, jitter_ns: u64) -> u64 {
         if jitter_ns == 0 { 0 } else { self.random.random_range(0..=jitter_ns) }
     }
 
-    /// How often the two nodes of these endpoints reported each other down.
+    /// How often the nodes of two endpoints reported each other down.
     pub fn epoch(&self, a: Id, b: Id) -> u64 {
         let nodes = pair(self.endpoints[a].address.node, self.endpoints[b].address.node);
         self.epochs.get(&nodes).copied().unwrap_or(0)
     }
 
-    /// Writes a trace entry between two endpoints.
+    /// Adds an entry to the trace.
     pub fn record(
         &mut self,
         kind: Kind,
@@ -299,5 +299,5 @@ impl Ord for Scheduled {
 
 //= EXTOLL-THESIS#3.2.1.2
 //# A packet carries 16 bytes of network descriptor beside its payload.
-/// Bytes of every packet beside its payload.
+/// Bytes of every packet without its payload.
 const HEADER_BYTES: u64 = 16;

@@ -1,4 +1,4 @@
-//! The simulator passes the suite that every transport passes.
+//! The simulator passes the suite for all transports.
 
 use weft_conformance::Bench;
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, OpenError, Transport};

@@ -1,4 +1,4 @@
-//! The simulator's lanes pass the suite that every lane passes, and show latency and death.
+//! The simulator's lanes pass the suite for all lanes, and model latency and death.
 
 use weft_conformance::{Hostile, LaneBench};
 use weft_fabric::{Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, WaitFor};
@@ -48,7 +48,7 @@ fn pair(latency_ns: u64) -> (SimWorld, SimLane, SimLane) {
 }
 
 #[test]
-fn nothing_shows_before_the_latency_is_over() {
+fn nothing_is_visible_before_the_latency_has_passed() {
     let (world, left, right) = pair(1_000);
     let (mut out, mut taken) = (SendCursor::default(), ReceiveCursor::default());
     left.put(&mut out, b"bytes");
@@ -74,7 +74,7 @@ fn nothing_shows_before_the_latency_is_over() {
 }
 
 #[test]
-fn what_was_sent_before_arming_rings_when_it_arrives() {
+fn a_message_sent_before_arming_rings_on_arrival() {
     let (world, left, right) = pair(1_000);
     let mut out = SendCursor::default();
     left.send(&mut out, 1, &[]).unwrap();
@@ -88,7 +88,7 @@ fn what_was_sent_before_arming_rings_when_it_arrives() {
 }
 
 #[test]
-fn a_sender_that_forgets_to_ring_is_found_out() {
+fn a_sender_that_forgets_to_ring_leaves_the_word_armed() {
     let (world, left, right) = pair(1_000);
     right.arm(WaitFor::Data);
     left.send(&mut SendCursor::default(), 1, &[]).unwrap();
@@ -97,7 +97,7 @@ fn a_sender_that_forgets_to_ring_is_found_out() {
 }
 
 #[test]
-fn a_count_that_leads_is_not_believed() {
+fn a_count_beyond_what_was_sent_is_ignored() {
     let (world, left, _right) = pair(1_000);
     let mut out = SendCursor::default();
     left.put(&mut out, b"bytes");
@@ -111,7 +111,7 @@ fn a_count_that_leads_is_not_believed() {
 }
 
 #[test]
-fn a_killed_end_sends_nothing_more_and_is_noticed() {
+fn a_killed_end_sends_nothing_more_and_is_reported_down() {
     let (world, left, right) = pair(1_000);
     let (mut out, mut taken) = (SendCursor::default(), ReceiveCursor::default());
     left.send(&mut out, 1, &[b"last words"]).unwrap();

@@ -1,4 +1,4 @@
-//! What only a simulator can show: the same run again, faults at a chosen time, virtual time.
+//! Properties of the simulator only: repeated runs, faults at chosen times, virtual time.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ fn even() -> Settings {
 }
 
 fn open(world: &SimWorld, node: u16) -> SimEndpoint {
-    world.transport(NodeId(node), 1000).open(&EndpointOptions::default()).expect("room for it")
+    world.transport(NodeId(node), 1000).open(&EndpointOptions::default()).expect("a VPID is free")
 }
 
 fn two(settings: Settings) -> (SimWorld, SimEndpoint, SimEndpoint, Peer) {
     let world = SimWorld::new(settings);
     let (mut left, right) = (open(&world, 0), open(&world, 1));
-    let peer = left.connect(right.address()).expect("it is there");
+    let peer = left.connect(right.address()).expect("the target is open");
     (world, left, right, peer)
 }
 
-/// Events in words, in order.
+/// The events of an endpoint as text, in order.
 fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
     let mut events = Vec::new();
     endpoint.poll(100_000, &mut |event| {
@@ -45,12 +45,12 @@ fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
     events
 }
 
-/// A run with a bit of everything.
+/// A run with messages, puts, a cut and a death.
 fn busy_run(seed: u64) -> (u64, Vec<String>) {
     let settings = Settings { mailbox_depth: 8, ..Settings::seeded(seed) };
     let world = SimWorld::new(settings);
     let mut ends: Vec<SimEndpoint> = (0..6).map(|number| open(&world, number % 3)).collect();
-    let target = ends[0].register(1 << 16).expect("memory is there");
+    let target = ends[0].register(1 << 16).expect("memory is available");
     let key = ends[0].grant(&target, Access::all()).expect("a sound grant");
     let address = ends[0].address();
     let mut log = Vec::new();
@@ -78,7 +78,7 @@ fn busy_run(seed: u64) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run_to_the_byte() {
+fn the_same_seed_gives_exactly_the_same_run() {
     assert_eq!(busy_run(7), busy_run(7));
     assert_ne!(busy_run(7).0, busy_run(8).0);
 }
@@ -86,7 +86,7 @@ fn the_same_seed_gives_the_same_run_to_the_byte() {
 #[test]
 fn a_message_takes_latency_and_bandwidth() {
     let (world, mut left, mut right, peer) = two(even());
-    // 84 bytes and 16 of header at a byte per nanosecond, twice over one link.
+    // 84 bytes and a header of 16 at one byte per nanosecond, twice over one link.
     for tag in 0..2 {
         left.send_short(peer, MessageHeader::tag(tag), &[&[0; 84]]).unwrap();
     }
@@ -136,7 +136,7 @@ fn a_region_is_read_when_its_bytes_leave_and_bytes_at_the_call() {
     let target = right.register(64).unwrap();
     let key = right.grant(&target, Access::all()).unwrap();
     let local = left.register(64).unwrap();
-    // The link is busy for some time, so that the put waits.
+    // The link is busy for some time, so that the put has to wait.
     left.send_short(peer, MessageHeader::tag(0), &[&[0; 100]]).unwrap();
     let source = Source::Region { region: &local, offset: 0, length: 8 };
     left.put(peer, source, Target::new(key, 0), Notify::NONE, 1).map(drop).unwrap();
@@ -188,14 +188,14 @@ fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
     for (context, event) in events[..10].iter().enumerate() {
         assert!(event.starts_with(&format!("completion {context} ")), "{event}");
     }
-    assert!(events[..10].iter().any(|event| event.ends_with(" 0")), "some were done");
-    assert!(events[..10].iter().any(|event| event.ends_with("down")), "some were not");
+    assert!(events[..10].iter().any(|event| event.ends_with(" 0")), "some operations succeeded");
+    assert!(events[..10].iter().any(|event| event.ends_with("down")), "some operations failed");
     assert_eq!(left.send_short(peer, MessageHeader::default(), &[]), Err(SendError::PeerDown));
     assert!(right.poll(10, &mut |_| {}) == 0);
 }
 
 #[test]
-fn killing_a_node_kills_what_is_on_it() {
+fn killing_a_node_kills_its_endpoints() {
     let world = SimWorld::new(even());
     let mut left = open(&world, 0);
     let others = [open(&world, 1), open(&world, 1), open(&world, 2)];
@@ -223,7 +223,7 @@ fn a_short_cut_only_delays() {
 }
 
 #[test]
-fn a_long_cut_reports_both_sides_down_and_drops_what_was_on_its_way() {
+fn a_long_cut_reports_both_sides_down_and_drops_packets() {
     let settings = Settings { cut_down_after_ns: Some(50_000), ..even() };
     let (world, mut left, mut right, peer) = two(settings);
     world.cut(NodeId(0), NodeId(1));
@@ -282,7 +282,7 @@ fn a_slow_receiver_takes_a_message_each_interval() {
 }
 
 #[test]
-fn a_wait_lets_just_the_time_pass_that_it_takes() {
+fn a_wait_lets_time_pass_only_until_its_event() {
     let (world, mut left, mut right, peer) = two(even());
     assert_eq!(right.wait(Some(Duration::from_nanos(500))), Waited::TimedOut);
     assert_eq!(world.now(), 500);
