@@ -1,12 +1,12 @@
-//! Semantics of sockets, seen by a Python script: the same on plain TCP and under weft.
+//! The semantics of sockets, observed by Python scripts: the same on plain TCP and under weft.
 //!
-//! The cases are in `programs/cases_*.py`. Each runs six times as two processes: on plain TCP,
-//! under weft as users have it, under weft asking for the fabric from the first byte on ("cold"),
-//! under weft on a connection that is on the fabric already ("warm"), and with one of the two
+//! The cases are in `programs/cases_*.py`. Each case has two processes and runs six times: on plain
+//! TCP, under weft as users have it, under weft asking for the fabric from the first byte on
+//! ("cold"), under weft on a connection that is on the fabric already ("warm"), and twice with only
+//! one of the two processes under weft. Both sides must print the same each time.
 //! under weft. Both sides must print the same each time.
-//!
 //! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does, only a third of the cases runs
-//! with one of the two under weft.
+//! with one process under weft.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode, Stdio};
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use weft_e2e::{Case, Ended, Node, Outcome, Statistics, as_usual, program, setting, suite};
 
-/// For each run of a case, beside the time that its peer is away.
+/// Time limit of each run of a case, without the time for which its peer is away.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Runs of a case.
 const RUNS: u32 = 6;
 
-/// So long a peer that is away stays away at least (`WEFT_E2E_AWAY`).
+/// The least time for which a peer that is away stays away (`WEFT_E2E_AWAY`).
 fn away() -> Duration {
     Duration::from_secs(weft_e2e::setting("WEFT_E2E_AWAY", 0))
 }
@@ -49,7 +49,7 @@ fn names() -> Result<Vec<String>, weft_e2e::Skip> {
     Ok(printed.lines().map(str::to_owned).collect())
 }
 
-/// Which sides are under weft, and whether the connection exchanged some bytes before.
+/// The sides that run under weft, and whether the connection exchanged some bytes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Tcp,
@@ -104,7 +104,7 @@ fn compare(name: &str) -> Outcome {
     Ok(())
 }
 
-/// Which third of the cases is run with one side under weft; all are without it.
+/// The third of the cases that runs with only one side under weft; `None` means all.
 fn third() -> Option<u64> {
     std::env::var_os("WEFT_E2E_THIRD").map(|_| setting("WEFT_E2E_THIRD", 0))
 }
@@ -116,9 +116,9 @@ fn place(name: &str) -> u64 {
     })
 }
 
-/// All connections switched; what they said on TCP before is some words.
+/// Whether all connections switched, after at most a few bytes on TCP.
 ///
-/// Among hundreds of connections that live for a moment, one in fifty may be over before its ends
+/// Among hundreds of short connections, one in fifty may end before its two ends agreed.
 /// agreed.
 fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
     statistics.fabric.connections > 0
@@ -126,14 +126,14 @@ fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
         && (leaves || statistics.tcp.sent + statistics.tcp.received < 500)
 }
 
-/// Cases whose connections are held by two processes at first: one moves only when one of them has
-/// closed it, which may be after all was said.
+/// Cases in which two processes first hold the connection. Such a connection moves only after one
+/// process has closed it, which may be after all bytes were sent.
 fn is_held_by_two(name: &str) -> bool {
     name == "server_forks_for_each_connection"
 }
 
-/// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
-/// somebody who does not read.
+/// Cases that return to TCP for what only the kernel supports, or that write more than a lane holds
+/// to a peer that does not read.
 fn leaves(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
@@ -179,7 +179,7 @@ fn leaves(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// Cases whose connections weft leaves on TCP, altogether or in part.
+/// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
     const NAMES: [&str; 22] = [
         "stdin_and_stdout_of_a_program",
@@ -192,7 +192,8 @@ fn on_tcp(name: &str) -> bool {
         "program_of_wide_characters",
         "streams_of_a_program_have_descriptors",
         "low_water_mark_of_a_listener",
-        // Nothing is said before the client closes, or while nobody accepted.
+        // In these nothing is sent before the client closes, or nothing while no connection is
+        // accepted.
         "closed_before_accept",
         "small_buffers_and_a_writer_that_does_not_wait",
         "client_speaks_before_accept",
@@ -212,13 +213,13 @@ fn on_tcp(name: &str) -> bool {
 fn run(node: &Node, name: &str, how: How) -> Result<(Ended, Ended), weft_e2e::Skip> {
     let python = program::python()?;
     let control = node.directory().join("control");
-    // Left over by the run before.
+    // Left over from the previous run.
     let _ = std::fs::remove_file(&control);
     let side = |role: &str| {
         let mut command = node.program(how.is_under_weft(role), &python);
         command.arg(program::script("semantics.py")).args([name, role]).arg(&control);
         if how == How::Cold {
-            // The ends agree when they agree.
+            // No wait for the daemon: the ends agree whenever they do.
             command.arg("--cold").env_remove("WEFT_SOCKET_SWITCH_WAIT_US");
         }
         if how == How::Usual {
