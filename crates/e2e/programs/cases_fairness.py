@@ -16,8 +16,7 @@ LEAST = ROUNDS // 30
 
 
 def mixture():
-    """A pipe with a byte, a listener with a waiting connection, and the sockets that keep both
-    so."""
+    """A pipe with a byte, a listener with a waiting connection, and what keeps both alive."""
     reader, writer = os.pipe()
     os.write(writer, b"x")
     # A Unix socket, so that it does not count as a TCP connection.

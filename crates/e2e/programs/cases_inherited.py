@@ -246,7 +246,7 @@ def kills_at(*numbers):
 
 
 def behind_a_filter(warm):
-    """As OpenSSH's server does: a child exchanges bytes behind a filter, and then its parent goes
+    """As OpenSSH's server does: a child exchanges bytes behind a filter, then its parent goes
     on."""
     NO_NEW_PRIVILEGES, SECCOMP, FILTER = 38, 22, 2
     SENDTO, RECVFROM, SENDMSG, RECVMSG, YIELD = 44, 45, 46, 47, 24

@@ -1,5 +1,4 @@
-"""Features that only the kernel supports, on connections in use: they leave the lane when
-needed."""
+"""Features that only the kernel supports: connections in use leave the lane when needed."""
 
 import errno
 import fcntl

@@ -99,8 +99,7 @@ class program_without_weft_finds_what_was_not_read:
 
 
 def through_cat(start):
-    """After some bytes of its own, a server starts a child with the connection as standard
-    streams."""
+    """Exchanges some bytes, then starts a child with the connection as standard streams."""
 
     class Case:
         def server(t):

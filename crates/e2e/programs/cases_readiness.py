@@ -261,8 +261,7 @@ class epoll_edge_reader_that_trusts_short_reads:
 
 @case
 class epoll_edge_writer_that_looks_often:
-    """The writer checks a full socket so often that weft leaves the check to the kernel; then room
-    comes."""
+    """The writer polls a full socket until weft leaves the check to the kernel; then room comes."""
 
     def server(t):
         c = t.accept()

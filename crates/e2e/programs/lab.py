@@ -142,8 +142,7 @@ def numbers_come(count):
 
 
 def numbers_go(host, count):
-    """Sends numbered datagrams. The first is sent alone: while the kernel waits for ARP, later
-    datagrams overtake those that wait."""
+    """Sends numbered datagrams; the first alone, as others would overtake it while ARP resolves."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.connect((host, PORT))
     datagrams.settimeout(10)
@@ -309,8 +308,7 @@ def daemon_dies():
 
 
 def again():
-    """A second `up` changes nothing; another size is refused; a foreign namespace is named and not
-    touched."""
+    """A second `up` changes nothing; another size is refused; foreign namespaces stay untouched."""
     before = devices()[0]["mac"]
     weft("lab", "up", "--nodes", str(NODES), "--mtu", str(MTU))
     assert devices()[0]["mac"] == before
@@ -398,8 +396,7 @@ def memberships():
 
 
 def links():
-    """Packets go around a cut link; a node without links is unreachable; connections survive
-    both."""
+    """Packets avoid a cut link, a node without links is unreachable, and connections survive."""
     def reaches(host):
         ping = ["ping", "-4", "-q", "-c", "2", "-i", "0.2", "-W", "1", host]
         return weft("lab", "exec", "n0", "--", *ping, check=False).returncode == 0
@@ -452,8 +449,7 @@ def links():
 
 
 def daemons():
-    """Devices of two daemons communicate through a third daemon, and again after any of them was
-    killed and restarted."""
+    """Devices of two daemons meet at a third one, and meet again after any of them was killed."""
     names = ("weft-e2e-a", "weft-e2e-b", "weft-e2e-c")
     segment = "/run/weft/e2e-segment.sock"
 

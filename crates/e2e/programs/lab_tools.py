@@ -1,5 +1,4 @@
-"""A lab as the tools of its users see it: lab_tools.py WEFT CASE runs one case from outside the
-lab."""
+"""A lab as the tools of its users see it: lab_tools.py WEFT CASE runs a case from outside."""
 
 import json
 import os
