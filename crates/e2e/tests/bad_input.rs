@@ -13,9 +13,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut cases = cases![
-        an_unknown_option_is_told,
-        a_missing_program_is_told,
-        a_program_that_cannot_be_executed_is_told,
+        an_unknown_option_is_reported,
+        a_missing_program_is_reported,
+        a_program_that_cannot_be_executed_is_reported,
         a_stale_socket_is_replaced,
         a_program_that_closes_all_descriptors_uses_the_fabric,
         a_program_that_closes_all_descriptors_in_the_middle_goes_on,
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         a_go_program_inherits_a_connection_in_use,
         an_unwritable_directory_of_the_daemon_costs_the_fabric_only,
         a_switched_off_fabric_is_tcp,
-        use_that_is_not_seen_is_told_as_the_reason,
+        unseen_use_is_reported_as_the_reason,
     ];
     for manner in ["version", "silent", "noise", "closes"] {
         let name = format!("a_false_daemon_costs_the_fabric_only_{manner}");
@@ -50,7 +50,7 @@ fn ended(node: &Node, arguments: &[&str]) -> Ended {
     ended
 }
 
-fn an_unknown_option_is_told() -> Outcome {
+fn an_unknown_option_is_reported() -> Outcome {
     let node = Node::without_daemon();
     for arguments in [&["run", "--statz", "--", "true"][..], &["runn", "true"], &["run"]] {
         let ended = ended(&node, arguments);
@@ -62,7 +62,7 @@ fn an_unknown_option_is_told() -> Outcome {
     Ok(())
 }
 
-fn a_missing_program_is_told() -> Outcome {
+fn a_missing_program_is_reported() -> Outcome {
     let node = Node::without_daemon();
     for arguments in [
         &["run", "--", "no-such-program-anywhere"][..],
@@ -76,7 +76,7 @@ fn a_missing_program_is_told() -> Outcome {
     Ok(())
 }
 
-fn a_program_that_cannot_be_executed_is_told() -> Outcome {
+fn a_program_that_cannot_be_executed_is_reported() -> Outcome {
     let node = Node::without_daemon();
     for path in ["/etc/passwd", "/"] {
         let ended = ended(&node, &["run", "--", path]);
@@ -374,7 +374,7 @@ connection.shutdown(socket.SHUT_WR)
 assert connection.recv(1) == b''
 ";
 
-fn use_that_is_not_seen_is_told_as_the_reason() -> Outcome {
+fn unseen_use_is_reported_as_the_reason() -> Outcome {
     let (node, python) = (Node::new(), program::python()?);
     let side = |words: &[&str]| {
         let mut command = node.program(true, &python);

@@ -77,7 +77,7 @@ fn compare(name: &str) -> Outcome {
     let expected = [server.success().stdout, client.success().stdout];
     let mut wrong = Vec::new();
     let mut ways = vec![How::Usual, How::Cold, How::Warm];
-    if third().is_none_or(|third| third == place(name) % 3) {
+    if third().is_none_or(|third| third == number_of(name) % 3) {
         ways.extend([How::ServerOnly, How::ClientOnly]);
     }
     for how in ways {
@@ -93,7 +93,7 @@ fn compare(name: &str) -> Outcome {
             } else if how == How::Warm && !on_tcp(name) {
                 let statistics = ended.statistics();
                 let most = statistics.fabric.connections > statistics.tcp.connections;
-                if !(on_fabric(&statistics, leaves(name)) || most && is_held_by_two(name)) {
+                if !(on_fabric(&statistics, returns_to_tcp(name)) || most && is_held_by_two(name)) {
                     wrong
                         .push(format!("{how:?}, the {side} was not all on fabric: {statistics:?}"));
                 }
@@ -110,7 +110,7 @@ fn third() -> Option<u64> {
 }
 
 /// A number for a name, the same in all runs (FNV-1a).
-fn place(name: &str) -> u64 {
+fn number_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -120,10 +120,10 @@ fn place(name: &str) -> u64 {
 ///
 /// Among hundreds of short connections, one in fifty may end before its two ends agreed.
 /// agreed.
-fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
+fn on_fabric(statistics: &Statistics, returns_to_tcp: bool) -> bool {
     statistics.fabric.connections > 0
         && statistics.tcp.connections <= statistics.fabric.connections / 50
-        && (leaves || statistics.tcp.sent + statistics.tcp.received < 500)
+        && (returns_to_tcp || statistics.tcp.sent + statistics.tcp.received < 500)
 }
 
 /// Cases in which two processes first hold the connection. Such a connection moves only after one
@@ -134,7 +134,7 @@ fn is_held_by_two(name: &str) -> bool {
 
 /// Cases that return to TCP for what only the kernel supports, or that write more than a lane holds
 /// to a peer that does not read.
-fn leaves(name: &str) -> bool {
+fn returns_to_tcp(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }

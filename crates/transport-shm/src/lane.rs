@@ -354,7 +354,11 @@ impl Lane for ShmLane {
 
     fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
         let free = self.sink_free(cursor, bytes.len() as u64);
-        assert!(bytes.len() as u64 <= free, "{} bytes put into room for {free}", bytes.len());
+        assert!(
+            bytes.len() as u64 <= free,
+            "{} bytes do not fit the {free} free bytes of the sink",
+            bytes.len()
+        );
         let [(first, length), (second, _)] =
             self.pieces(self.sinks.sends, cursor.bytes, bytes.len());
         let (head, tail) = bytes.split_at(length);

@@ -103,7 +103,7 @@ fn explore(name: &str, model: impl Fn() + Sync + Send + 'static) {
     });
     let executions = executions.load(PlainOrdering::Relaxed);
     println!("{name}: {executions} executions");
-    assert!(executions > 10, "{name} explored next to nothing");
+    assert!(executions > 10, "{name} explored only {executions} executions");
 }
 
 /// Takes the next message, waiting for it.

@@ -81,7 +81,7 @@ impl Pair {
     }
 
     fn create_segment(slots: u32) -> Result<(Segment, OwnedFd), SegmentError> {
-        assert!(slots_are_valid(slots), "{slots} slots are not a ring");
+        assert!(slots_are_valid(slots), "a ring cannot have {slots} slots");
         let (segment, file) = Segment::create("weft-pair", bytes(slots))?;
         segment.word32(8).store(VERSION, Ordering::Relaxed);
         segment.word32(12).store(slots, Ordering::Relaxed);

@@ -107,7 +107,7 @@ impl<M: RingMemory> Ring<M> {
     /// The ring in `memory`, whose depth was checked when the memory was opened.
     #[inline]
     pub fn new(memory: M) -> Self {
-        debug_assert!(memory.depth().is_power_of_two(), "a ring has a power of two of slots");
+        debug_assert!(memory.depth().is_power_of_two(), "the number of slots is a power of two");
         Self { memory }
     }
 

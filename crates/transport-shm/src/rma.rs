@@ -94,7 +94,7 @@ impl Outlet<'_> {
         let Account { command, notify, context, key, offset, length } = *account;
         let words = encode(context, key, offset, length, notify.immediate);
         let sent = self.emit_words(own, notify.class, notification_flags(side, command), &words);
-        debug_assert!(sent, "prepare made sure of the slot");
+        debug_assert!(sent, "check_notify found a free slot");
         registers.count(Register::NotificationsSent, 1);
     }
 }

@@ -26,7 +26,7 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
     let mut text = vec![0; usize::try_from(file.metadata()?.len())?];
     file.read_exact_at(&mut text, 0)?;
     serde_json::from_slice(&text)
-        .context("the daemon's status does not parse; is it another release?")
+        .context("the daemon's status cannot be parsed; it may be of another release")
 }
 
 /// Limits the device of `node`, at the daemon at `socket`, to the nodes of `reach`.
@@ -47,7 +47,7 @@ pub fn set_reach(socket: &Path, node: u16, reach: Reach) -> anyhow::Result<()> {
 pub fn stop(socket: &Path) -> anyhow::Result<()> {
     match ask(socket, &Control::Stop)? {
         (Control::Stopping, _) => Ok(()),
-        _ => bail!("the daemon at {} does not stop", socket.display()),
+        _ => bail!("the daemon at {} refused to stop", socket.display()),
     }
 }
 

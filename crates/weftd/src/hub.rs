@@ -22,7 +22,8 @@ use crate::service::host::Host;
 use crate::service::{Event, Outgoing, Request, Service};
 use crate::status::Status;
 
-/// Greatest age of the status that any user gets. Root and the daemon's own user get a fresh one.
+/// Greatest age of the status that an ordinary user gets. Root and the daemon's own user get a
+/// fresh one.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Most services: each has a bit in [`Line`].
 const SERVICES_MAX: usize = 64;
@@ -273,7 +274,11 @@ fn routes(services: &[Arc<Host>]) -> HashMap<u16, usize> {
         for kind in service.manifest().kinds.iter().cloned().flatten() {
             let is_free = !NODE_KINDS.iter().any(|own| own.contains(&kind));
             let is_free = routes.insert(kind, number).is_none() && is_free;
-            assert!(is_free, "{} wants kind {kind} of another", service.manifest().name);
+            assert!(
+                is_free,
+                "{} uses kind {kind}, which another owner has",
+                service.manifest().name
+            );
         }
     }
     routes

@@ -66,7 +66,7 @@ pub fn silence(bell: BorrowedFd<'_>) -> Result<(), String> {
             Err(errno) => return Err(format!("a bell cannot be read: {errno}")),
         }
     }
-    Err("a bell is full".to_owned())
+    Err("a bell has too many unread bytes".to_owned())
 }
 
 /// The inode of a socket.

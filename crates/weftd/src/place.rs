@@ -93,7 +93,7 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
     if client::answers(path) {
         bail!("a daemon already answers at {}; stop it with `weft down`", path.display());
     }
-    tracing::info!(path = %path.display(), "removing the socket of a daemon that is gone");
+    tracing::info!(path = %path.display(), "removing a stale control socket");
     std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 

@@ -182,9 +182,9 @@ impl Programs {
     /// packets and lost their lines.
     #[must_use]
     pub fn send(&self, packets: &[Outgoing]) -> Vec<(Peer, Errno)> {
-        let mut deaf = Vec::new();
+        let mut unresponsive = Vec::new();
         if packets.is_empty() {
-            return deaf;
+            return unresponsive;
         }
         let table = self.lock();
         for Outgoing { to, bytes, descriptors, bell } in packets {
@@ -195,13 +195,13 @@ impl Programs {
             let beside: Vec<_> = descriptors.iter().map(|beside| beside.as_fd()).collect();
             if let Err(errno) = line.channel.send(bytes, &beside) {
                 line.hang_up();
-                deaf.push((line.peer, errno));
+                unresponsive.push((line.peer, errno));
             }
             if let Some(bell) = bell {
                 bell.ring_broker();
             }
         }
-        deaf
+        unresponsive
     }
 
     /// Hangs up the line to a program; its thread notices.

@@ -35,8 +35,7 @@ const SIGNAL: u64 = 1;
 /// Programs accepted before signals are checked.
 const ACCEPTS_A_TURN: usize = 64;
 /// How long the daemon accepts no programs after it ran out of descriptors. A program waits 0.1 s
-/// for the daemon's greeting; this pause must be short enough that it does not take the daemon for
-/// dead.
+/// for the daemon's greeting; a longer pause would make the program take the daemon for dead.
 const GATE_SHUT: Duration = Duration::from_millis(20);
 /// Descriptors that are reserved for the daemon itself.
 const DESCRIPTORS_OWN: usize = 256;
@@ -118,7 +117,7 @@ fn descriptors_left() -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(open + DESCRIPTORS_OWN).max(1)
 }
 
-/// Measures in the background; programs that come before are told to stream past the cache.
+/// Measures in the background. Until then programs are advised to use non-temporal stores.
 fn calibrate(config: &Config, hub: &Arc<Hub>) {
     let fixed = match config.options.shm_copy() {
         CopyMethod::Plain => Some(CopyAdvice::Plain),

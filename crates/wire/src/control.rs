@@ -181,8 +181,8 @@ pub enum Control {
         /// The program's number for the socket.
         token: u64,
     },
-    /// Asks for the memory of a lane. This program was forked by one that offered an end, or was
-    /// passed a descriptor of that end. The answer is that to an offer.
+    /// Asks for the memory of a lane. This program holds a descriptor of an end that was offered
+    /// before, by a program that forked. The answer is as to an offer.
     Join {
         /// The program's number for the connection.
         token: u64,
@@ -539,7 +539,7 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_are_an_error_and_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64),
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64),
                                                 kind in 0u16..20) {
             let _ = Control::parse(&bytes);
             let _ = Control::parse(&join(kind, &bytes));

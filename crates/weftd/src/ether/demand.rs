@@ -42,16 +42,17 @@ fn fits(devices: usize, queues: u8, supply: &Supply) -> anyhow::Result<()> {
     let files = meetings + FILES_EACH * queues * devices + FILES_DAEMON;
     if files > supply.files {
         bail!(
-            "{devices} devices that meet each other need {files} open files, and {} are allowed: \
-             raise the limit (ulimit -n), or serve fewer",
+            "{devices} devices that are connected to each other need {files} open files, and {} \
+             are allowed: raise the limit (ulimit -n), or serve fewer devices",
             supply.files
         );
     }
     let mappings = MAPPINGS_A_PEER * meetings + MAPPINGS_DAEMON;
     if mappings > supply.mappings {
         bail!(
-            "{devices} devices that meet each other need {mappings} mappings of memory, and {} are \
-             allowed: raise the limit (sysctl vm.max_map_count={}), or serve fewer",
+            "{devices} devices that are connected to each other need {mappings} memory mappings, \
+             and {} are allowed: raise the limit (sysctl vm.max_map_count={}), or serve fewer \
+             devices",
             supply.mappings,
             mappings.next_power_of_two()
         );

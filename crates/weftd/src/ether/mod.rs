@@ -95,7 +95,8 @@ impl FromStr for DeviceSpec {
         let mut parts = text.split(',');
         let node = parts.next().unwrap_or_default();
         let node = node.parse().ok().filter(|node| *node <= NODE_MAX);
-        let node = node.ok_or_else(|| format!("a device begins with a node, 0 to {NODE_MAX}"))?;
+        let node =
+            node.ok_or_else(|| format!("a device begins with a node number, 0 to {NODE_MAX}"))?;
         let mut spec = Self {
             node: NodeId(node),
             namespace: None,
@@ -110,7 +111,7 @@ impl FromStr for DeviceSpec {
                 Some(("netns", name)) => spec.namespace = Some(name.to_owned()),
                 Some(("mtu", mtu)) => {
                     let mtu = mtu.parse().ok().filter(|mtu| (MTU_MIN..=MTU_MAX).contains(mtu));
-                    spec.mtu = mtu.ok_or_else(|| format!("an MTU is {MTU_MIN} to {MTU_MAX}"))?;
+                    spec.mtu = mtu.ok_or_else(|| format!("mtu must be {MTU_MIN} to {MTU_MAX}"))?;
                 }
                 Some(("segment", socket)) if socket.starts_with('/') => {
                     spec.segment = Some(socket.into());
@@ -231,8 +232,8 @@ impl Devices {
             let places = (NODE_MAX + 1) / u16::from(how.queues);
             if spec.node.0 >= places {
                 bail!(
-                    "with {} queues for each device a network has nodes 0 to {}, and not {}: set \
-                     ether.queues lower",
+                    "with {} queues for each device the node numbers are 0 to {}, and {} is not \
+                     possible: set ether.queues lower",
                     how.queues,
                     places - 1,
                     spec.node.0
@@ -294,11 +295,11 @@ impl Devices {
         if answers.contains(&true) && answers.len() == self.loops.len() {
             Ok(())
         } else if answers.len() == self.loops.len() {
-            Err(format!("it serves no device of node {}", node.0))
+            Err(format!("the daemon serves no device of node {}", node.0))
         } else {
             Err(format!(
-                "the devices are so busy that they did not answer within {} ms; the change waits \
-                 for them, repeat it to see whether it was made",
+                "the device loops did not answer within {} ms; the change is still pending, repeat \
+                 it to see whether it was made",
                 turns::ANSWER_WITHIN.as_millis()
             ))
         }

@@ -69,7 +69,7 @@ impl Queue {
         let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
         let transport = ShmTransport::new(broker, parameters);
         let vpid = segment.vpid_of(seat).with_context(|| {
-            format!("a network has no place for queue {number} of node {}", node.0)
+            format!("there is no port number for queue {number} of node {}", node.0)
         })?;
         let endpoint = transport
             .open(&EndpointOptions { vpid, ..EndpointOptions::default() })

@@ -182,20 +182,20 @@ impl Turns {
         self.look(until.saturating_sub(now));
     }
 
-    /// Polls those that rang again; waits for one for so long.
+    /// Activates the queues that rang or whose TAP is readable. Waits at most `longest` for one.
     fn look(&mut self, longest: Duration) {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
         let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        // A signal is as good as an event.
+        // A signal also ends the wait.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut space, Some(&timeout)) else { return };
         let now = now();
         for event in events.iter() {
             let number = event.data.u64();
             if number == WOKEN {
-                // Who rang asks in the next turn.
+                // The next turn answers the request.
                 let _ = rustix::io::read(self.woken.as_fd(), &mut [0; 8]);
                 self.rouse(now);
                 continue;

@@ -235,7 +235,7 @@ impl Service for Connections {
             kinds: CONNECTION_KINDS,
             placement: Placement::InPlace,
             options: &["daemon.connections_max", "daemon.user_share"],
-            events: &[("matched", "Both ends of a connection are there.")],
+            events: &[("matched", "Both ends of a connection were offered.")],
         }
     }
 
@@ -290,7 +290,12 @@ impl Service for Connections {
         let lanes = self.matchmaker.pairs().count() as u64;
         vec![
             counter("offers", "offers", "Ends of connections that were offered.", self.offers),
-            counter("refusals", "offers", "Ends that stay on TCP.", self.refusals),
+            counter(
+                "refusals",
+                "offers",
+                "Offered ends that were refused and stay on TCP.",
+                self.refusals,
+            ),
             counter("lanes", "lanes", "Connections on the fabric now.", lanes),
         ]
     }

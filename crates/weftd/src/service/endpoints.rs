@@ -98,10 +98,10 @@ impl Endpoints {
         self.peers.insert(from.process, from);
         let credentials = broker::Credentials { pid: from.pid, uid: from.uid };
         let id = broker::ProcessId(from.process.0);
-        let mut told = Vec::new();
-        self.state.handle(id, credentials, kind, body, files, &mut told)?;
+        let mut messages = Vec::new();
+        self.state.handle(id, credentials, kind, body, files, &mut messages)?;
         self.count(from.uid, leases.pop());
-        pack(told, out);
+        pack(messages, out);
         Ok(())
     }
 
@@ -127,10 +127,10 @@ impl Endpoints {
     fn gone(&mut self, peer: Peer, out: &mut Outbox) {
         self.held.retain(|request| request.from.process != peer.process);
         self.peers.remove(&peer.process);
-        let mut told = Vec::new();
-        self.state.process_gone(broker::ProcessId(peer.process.0), &mut told);
+        let mut messages = Vec::new();
+        self.state.process_gone(broker::ProcessId(peer.process.0), &mut messages);
         self.count(peer.uid, None);
-        pack(told, out);
+        pack(messages, out);
     }
 }
 
@@ -172,9 +172,9 @@ impl Service for Endpoints {
         }
         if self.settles_at.is_some_and(|at| at <= now) {
             self.settles_at = None;
-            let mut told = Vec::new();
-            self.state.settle(&mut told);
-            pack(told, out);
+            let mut messages = Vec::new();
+            self.state.settle(&mut messages);
+            pack(messages, out);
         }
     }
 
@@ -195,7 +195,7 @@ impl Service for Endpoints {
 
     fn counters(&self) -> Vec<Counter> {
         let open = self.state.endpoints() as u64;
-        let help = "Packets of programs about their endpoints.";
+        let help = "Requests of programs about endpoints.";
         vec![
             Counter { name: "requests", unit: "packets", help, value: self.requests },
             Counter { name: "open", unit: "endpoints", help: "Endpoints now.", value: open },
@@ -203,8 +203,8 @@ impl Service for Endpoints {
     }
 }
 
-fn pack(told: Vec<broker::Outgoing>, out: &mut Outbox) {
-    for one in told {
+fn pack(messages: Vec<broker::Outgoing>, out: &mut Outbox) {
+    for one in messages {
         out.send(Outgoing {
             to: ProcessId(one.to.0),
             bytes: join(one.message.kind(), &one.message.emit()),

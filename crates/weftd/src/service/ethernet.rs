@@ -33,7 +33,7 @@ impl Ethernet {
             _ if !request.from.may_command => {
                 Err("only root and the daemon's own user may cut links".to_owned())
             }
-            None => Err("it serves no devices".to_owned()),
+            None => Err("the daemon serves no devices".to_owned()),
             Some(devices) => devices.set_reach(NodeId(node), Reach::of_bits(reach)),
         };
         let answer = match done {
@@ -70,7 +70,7 @@ impl Service for Ethernet {
                 "ether.pace",
                 "ether.coalesce",
             ],
-            events: &[("reach", "Links of a node were cut or mended.")],
+            events: &[("reach", "The nodes that a device can reach were changed.")],
         }
     }
 

@@ -165,9 +165,9 @@ impl Host {
         let mut out = Outbox::default();
         let mut service = lock(&self.service);
         let called = catch_unwind(AssertUnwindSafe(|| call(service.as_mut(), &mut out)));
-        let deaf = self.programs.send(&out.packets);
+        let unresponsive = self.programs.send(&out.packets);
         drop(service);
-        for (peer, errno) in deaf {
+        for (peer, errno) in unresponsive {
             let what = "closing a program that does not take its replies";
             self.programs.complain(peer, what, &errno.to_string());
         }
@@ -175,7 +175,7 @@ impl Host {
             self.programs.reject(*peer, error);
         }
         for (peer, why) in &out.complaints {
-            self.programs.complain(*peer, "what a program offers is refused", why);
+            self.programs.complain(*peer, "refusing a request of a program", why);
         }
         out.happened.iter().for_each(|event| self.count(event));
         if called.is_err() {
@@ -206,7 +206,7 @@ impl Host {
                 self.programs.complain(peer, what, name);
                 self.programs.hang_up(peer.process);
             }
-            None => tracing::error!(service = name, "a service panicked, and goes on"),
+            None => tracing::error!(service = name, "a service panicked and continues"),
         }
     }
 
@@ -261,7 +261,10 @@ impl Host {
         match receiver.recv_timeout(ANSWER_WITHIN) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!(service = self.manifest.name, "a service takes long to answer");
+                tracing::warn!(
+                    service = self.manifest.name,
+                    "a service did not report its status in time"
+                );
                 *late = Some(receiver);
                 None
             }
