@@ -4,7 +4,7 @@
 //! TCP, under weft as users have it, under weft asking for the fabric from the first byte on
 //! ("cold"), under weft on a connection that is on the fabric already ("warm"), and twice with only
 //! one of the two processes under weft. Both sides must print the same each time.
-//! under weft. Both sides must print the same each time.
+//!
 //! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does, only a third of the cases runs
 //! with one process under weft.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
@@ -119,7 +119,6 @@ fn number_of(name: &str) -> u64 {
 /// Whether all connections switched, after at most a few bytes on TCP.
 ///
 /// Among hundreds of short connections, one in fifty may end before its two ends agreed.
-/// agreed.
 fn on_fabric(statistics: &Statistics, returns_to_tcp: bool) -> bool {
     statistics.fabric.connections > 0
         && statistics.tcp.connections <= statistics.fabric.connections / 50

@@ -359,7 +359,6 @@ impl ShmEndpoint {
     /// The memory is moved only when no remaining key allows writing, so no peer with a valid key
     /// writes during the move. While such a key remains, every endpoint of the partition may do all
     /// that the revoked key allowed.
-    /// writing; while one remains, every endpoint of the partition may do what the lost key let.
     fn move_out_of_reach(&mut self, revoked: &Revoked) -> Result<(), GrantError> {
         let remaining: Vec<(u16, u32, Access)> = self
             .grants

@@ -89,8 +89,8 @@ impl Registers {
 
     /// The stamp of a key slot.
     ///
+    /// # Panics
     /// When `slot` is not below [`KEYS_MAX`].
-    /// When there is no such slot.
     #[inline]
     #[must_use]
     pub fn stamp(&self, slot: u16) -> Stamp {
