@@ -93,7 +93,7 @@ impl Doorbell {
     /// Fetch-compare-and-add: returns the former value and whether the addition was done.
     ///
     /// # Panics
-    /// When the lock number is not below [`LOCKS`].
+    /// When the lock number is not below the number of locks.
     pub fn lock(&self, request: LockRequest) -> (u32, bool) {
         assert!(request.number < LOCKS, "the caller checks the number of the lock");
         let word = self.lock_word(request.number as usize);
