@@ -1,4 +1,4 @@
-//! A node that says anything to the Ethernet port of another, and a device that gives anything.
+//! An Ethernet port whose peer sends arbitrary messages and whose device gives arbitrary packets.
 #![no_main]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Calls of cargo and what is in the workspace.
+//! Calls of cargo, and the layout of the workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ pub fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// Where the workspace is built.
+/// The target directory of the workspace.
 pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from) {
         Some(path) if path.is_absolute() => path,
@@ -18,7 +18,8 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// The cargo that runs this, at the root of the workspace, without what it set for this program.
+/// A call of the same cargo that runs this program, at the root of the workspace and without the
+/// package variables that cargo set for this program.
 pub fn cargo(arguments: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);

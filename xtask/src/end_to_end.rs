@@ -1,7 +1,7 @@
-//! The stage of the end-to-end tests: builds their programs, runs the cases in shards, and tells.
+//! The stage of the end-to-end tests: builds the test programs, runs their cases and reports.
 //!
-//! Invariants: all cases run, whichever failed before; an ignored one is named with its
-//! reason and is not counted as passed.
+//! Invariants: all cases run, even after one failed. An ignored case is listed with its reason and
+//! is not counted as passed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::cargo::{cargo, root, target};
 use crate::shards::{self, End, Ran};
 use crate::stages::{Count, Outcome};
 
-/// The library's own tests, which the standard runner runs.
+/// The library's unit tests, which the standard test runner runs.
 const LIBRARY: &str = "weft_e2e";
 
-/// Builds and runs them all; with `long` also those that are kept for it. The cases that ran are
-/// appended to `ran`.
+/// Builds the test programs and runs their cases; with `long` also the long cases. Appends the
+/// results to `ran`.
 pub fn run(long: bool, ran: &mut Vec<Ran>) -> Outcome {
     match cases(long, ran) {
         Ok(count) => count.outcome(),
@@ -71,12 +71,12 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     Ok(count)
 }
 
-/// How many cases run side by side: many of them wait, so it is one more than there are processors.
+/// How many cases run side by side: one more than there are processors, as many cases wait.
 fn at_once() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get() + 1)
 }
 
-/// The programs of the tests by name. They are not built for speed: what is tested is.
+/// The test programs by name. They are built without optimisation; weft itself is a release build.
 fn build() -> anyhow::Result<Vec<(String, PathBuf)>> {
     let output = cargo(&["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"])
         .stderr(Stdio::inherit())
@@ -92,7 +92,7 @@ fn build() -> anyhow::Result<Vec<(String, PathBuf)>> {
     Ok(programs)
 }
 
-/// The name and place of the program that a message of cargo tells of.
+/// The name and path of the program in a JSON message of cargo.
 fn executable(message: &str) -> Option<(String, PathBuf)> {
     let (_, rest) = message.split_once("\"executable\":\"")?;
     let path = Path::new(rest.split_once('"')?.0);
@@ -100,8 +100,8 @@ fn executable(message: &str) -> Option<(String, PathBuf)> {
     Some((name.to_owned(), path.to_owned()))
 }
 
-/// Which third of the cases runs with one side alone under weft: the commit says, so that a run can
-/// be repeated. `WEFT_E2E_THIRD` has the last word.
+/// Which third of the cases runs with one side under weft. The commit determines it, so that a run
+/// can be repeated. `WEFT_E2E_THIRD` overrides it.
 fn third() -> Option<u8> {
     if let Ok(wanted) = std::env::var("WEFT_E2E_THIRD") {
         return wanted.parse().ok();
@@ -142,8 +142,8 @@ fn line(ran: &Ran) -> String {
     format!("test {} ... {words} ({:.1} s)", ran.name, ran.took.as_secs_f64())
 }
 
-/// Prints the results: what failed with its output, what was ignored, how long each program's
-/// cases took, and the line that counts them.
+/// Prints the results: the output of failed cases, the ignored cases, the time of each program's
+/// cases, and the line that counts them.
 fn report(ran: &[Ran]) -> Count {
     let mut count = Count::default();
     let mut times: BTreeMap<&str, Duration> = BTreeMap::new();
@@ -183,21 +183,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_in_what_cargo_prints() {
+    fn test_programs_are_found_in_the_messages_of_cargo() {
         let message = r#"{"reason":"x","executable":"/t/deps/bad_input-0f","fresh":true}"#;
         assert_eq!(executable(message), Some(("bad_input".into(), "/t/deps/bad_input-0f".into())));
         assert_eq!(executable(r#"{"reason":"x","executable":null}"#), None);
     }
 
     #[test]
-    fn the_commit_chooses_the_third() {
+    fn the_commit_determines_the_third() {
         assert_eq!(third_of("00000004aaaaaaaa"), Some(1));
         assert_eq!(third_of("fffffffe"), Some(2));
         assert_eq!(third_of("no commit"), None);
     }
 
     #[test]
-    fn only_what_passed_is_counted_as_passed() {
+    fn only_passed_cases_are_counted_as_passed() {
         let ran = [End::Passed, End::Ignored("why".into()), End::Failed("what".into())]
             .map(|end| Ran { name: "a::b".into(), took: Duration::ZERO, end });
         assert_eq!(report(&ran), Count { passed: 1, failed: 1, ignored: 1 });

@@ -1,8 +1,8 @@
-//! Layer 5: builds, demonstrates and verifies weft, what cargo alone cannot say.
+//! Layer 5: the tasks `cargo demo` and `cargo verify`, which cargo alone cannot express.
 //!
-//! `cargo demo` builds the command and its preload library and runs `weft demo`; `cargo verify`
-//! runs every check there is and prints a table. May depend on nothing of weft's: it must run when
-//! weft does not build.
+//! `cargo demo` builds the command and its preload library and runs `weft demo`. `cargo verify`
+//! runs every check and prints a table. May not depend on other crates of the workspace: it must
+//! run when they do not build.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "stages are timed for people")]
 
@@ -22,10 +22,10 @@ Usage: cargo demo [ARGUMENTS OF weft demo]
 
 cargo demo     builds weft and its preload library, then compares it with kernel TCP
 cargo verify   runs the whole test suite; --only runs the named stages, --list lists them, --long
-               runs also what takes long: each case in each way, and the cases kept for it";
+               also runs every case in every way, and the cases marked as long";
 
 fn main() -> ExitCode {
-    // `cargo verify -- --only x` passes the dashes on; they mean nothing here.
+    // `cargo verify -- --only x` passes the dashes on; they are ignored here.
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--").collect();
     let result = match arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {

@@ -1,8 +1,8 @@
-//! The programs of others that the end-to-end tests run, and how to get them.
+//! The third-party programs that the end-to-end tests run, and their installation.
 
 use std::process::{Command, Stdio};
 
-/// A program and the Debian package that has it.
+/// A program and the Debian package that contains it.
 const PROGRAMS: [(&str, &str); 17] = [
     ("python3", "python3"),
     ("curl", "curl"),
@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, &str); 17] = [
     ("pgbench", "postgresql"),
 ];
 
-/// Installs what is missing, where that is possible, and returns what is still missing.
+/// Installs missing programs as far as possible. Returns those that are still missing.
 pub fn provide() -> Vec<&'static str> {
     let missing = missing();
     if missing.is_empty() || !is_root() || !is_there("apt-get") {
@@ -31,7 +31,7 @@ pub fn provide() -> Vec<&'static str> {
     }
     let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     eprintln!("about to install with apt-get: {}", packages.join(" "));
-    // What could not be installed is found missing below.
+    // A failed installation shows as a missing program below.
     let _ = apt(&["update"]);
     for package in packages {
         let _ = apt(&["install", "-y", "--no-remove", "--no-install-recommends", package]);
@@ -52,7 +52,7 @@ fn apt(arguments: &[&str]) -> std::io::Result<std::process::ExitStatus> {
         .args(["-q", "-o", "Dpkg::Use-Pty=0"])
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
-        // No service is to start because its package came.
+        // Keeps a newly installed package from starting its service.
         .env("RUNLEVEL", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -1,7 +1,7 @@
-//! Runs the cases of several test programs side by side, each in a process of its own.
+//! Runs the cases of several test programs side by side, each in its own process.
 //!
-//! Invariants: a case that has to run alone runs when no other does; a case of which
-//! nothing was heard has failed; what a case printed is shown when it failed, at the end.
+//! Invariants: a case that must run alone runs when no other case does. A case without a result
+//! line has failed. The output of a failed case is shown at the end.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use std::time::Duration;
 /// A case of a test program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Case {
-    /// The name of the program.
+    /// The name of the test program.
     pub program: String,
-    /// Where it is.
+    /// The path of the test program.
     pub path: PathBuf,
-    /// The name of the case in it.
+    /// The name of the case.
     pub name: String,
-    /// Why nothing else may run, where that is so.
+    /// Why the case must run alone, if it must.
     pub alone: Option<String>,
 }
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Clone, PartialEq, Debug)]
 pub enum End {
-    /// As it should.
+    /// The case passed.
     Passed,
-    /// It could not be run; why.
+    /// The case could not be run, and why.
     Ignored(String),
-    /// Not as it should; what it printed.
+    /// The case failed, and its output.
     Failed(String),
 }
 
@@ -38,13 +38,13 @@ pub enum End {
 pub struct Ran {
     /// The program and the case.
     pub name: String,
-    /// How long it took.
+    /// How long the case took.
     pub took: Duration,
-    /// How it ended.
+    /// The result of the case.
     pub end: End,
 }
 
-/// The cases that the program at `path` has, in the words of its `--plan`.
+/// The cases of the program at `path`, parsed from the output of its `--plan`.
 pub fn plan(program: &str, path: &std::path::Path, printed: &str) -> Vec<Case> {
     let case = |line: &str| {
         let (name, rest) = line.split_once(": test")?;
@@ -55,8 +55,9 @@ pub fn plan(program: &str, path: &std::path::Path, printed: &str) -> Vec<Case> {
     printed.lines().filter_map(case).collect()
 }
 
-/// In which order they start: programs of few cases, whose cases are long, before those of many,
-/// whose cases fill the gaps at the end. First all that run beside others.
+/// Sorts the cases into those that run together and those that run alone. Programs with few cases
+/// come first: their cases are long. Programs with many cases come last: their short cases fill the
+/// gaps at the end.
 pub fn ordered(mut cases: Vec<Case>) -> [VecDeque<Case>; 2] {
     let all = cases.clone();
     let siblings = |case: &Case| all.iter().filter(|other| other.program == case.program).count();
@@ -66,7 +67,7 @@ pub fn ordered(mut cases: Vec<Case>) -> [VecDeque<Case>; 2] {
     [together.into(), alone.into()]
 }
 
-/// Runs them, so many at a time, and gives `tell` each that has ended.
+/// Runs the cases, `at_once` at a time, and passes each result to `tell`.
 pub fn run(
     cases: VecDeque<Case>,
     at_once: usize,
@@ -110,7 +111,7 @@ fn run_one(case: &Case, prepare: &dyn Fn(&mut Command)) -> Ran {
     Ran { name, took, end }
 }
 
-/// How a case ended by the words of the runner; nothing when it did not end as it should.
+/// The result of a case according to the test runner's output; `None` when the case failed.
 fn end_of(name: &str, printed: &str, success: bool) -> Option<End> {
     let begin = format!("test {name} ... ");
     let words = printed.lines().find_map(|line| line.strip_prefix(&begin))?;
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_run_alone_come_last_and_long_ones_first() {
+    fn cases_that_run_alone_are_separate_and_long_cases_come_first() {
         let mut cases = planned("many", "a: test\nb: test alone, it measures\nc: test\nwords\n");
         cases.extend(planned("few", "d: test\n"));
         let names = |cases: &VecDeque<Case>| -> Vec<String> {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_said_nothing_has_not_passed() {
+    fn a_case_without_a_result_line_has_not_passed() {
         let printed = "test x_y ... ok (0.1 s)\ntest x ... ignored, no nc\n";
         assert_eq!(end_of("x", printed, true), Some(End::Ignored("no nc".into())));
         assert_eq!(end_of("x_y", printed, true), Some(End::Passed));
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_run_at_once_and_each_is_told_of_once() {
+    fn each_case_is_reported_once() {
         let case = |name: &str| {
             let path = PathBuf::from("/bin/echo");
             Case { program: "echo".into(), path, name: name.into(), alone: None }

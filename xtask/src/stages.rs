@@ -1,6 +1,6 @@
-//! The stages of `cargo verify`: what each runs, and when it does not count.
+//! The stages of `cargo verify`: what each one runs, and when it is skipped.
 //!
-//! A stage that could not run is *skipped*, with the reason; it is never counted as passed. A
+//! A stage that could not run is *skipped*, with the reason, and is never counted as passed. A
 //! stage of tests that ran no test has failed.
 
 use std::io::{BufRead, BufReader};
@@ -10,38 +10,38 @@ use crate::cargo::{cargo, has_crate, root, target};
 use crate::shards::Ran;
 use crate::{end_to_end, programs};
 
-/// The input of a run of stages, and the results that they leave for its end.
+/// The options of a run, and the results of its stages.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// The full set of tests is wanted.
+    /// Whether to run the full set of tests.
     pub long: bool,
-    /// The cases of the end-to-end tests, with the time that each took.
+    /// The results of the end-to-end cases.
     pub ran: Vec<Ran>,
 }
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// All of it held; how much that was.
+    /// All checks passed; the text says how many.
     Passed(String),
-    /// Something did not; what.
+    /// A check failed; the text says which.
     Failed(String),
-    /// It could not be run; why.
+    /// The stage could not run; the text says why.
     Skipped(String),
 }
 
 /// One stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage {
-    /// Its name for `--only`.
+    /// The name for `--only`.
     pub name: &'static str,
-    /// What it checks.
+    /// The description for `--list`.
     pub text: &'static str,
-    /// Runs it.
+    /// Runs the stage.
     pub run: fn(&mut Run) -> Outcome,
 }
 
-/// All of them, in the order they run in.
+/// All stages, in the order in which they run.
 pub const STAGES: [Stage; 8] = [
     Stage { name: "format", text: "cargo fmt --check", run: format },
     Stage { name: "lint", text: "clippy over all targets, warnings denied", run: lint },
@@ -58,7 +58,7 @@ pub const STAGES: [Stage; 8] = [
         run: thread_sanitizer,
     },
     Stage { name: "docs", text: "documentation, warnings denied", run: docs },
-    Stage { name: "end-to-end", text: "programs of others under weft run", run: end_to_end },
+    Stage { name: "end-to-end", text: "third-party programs under weft run", run: end_to_end },
 ];
 
 fn format(_: &mut Run) -> Outcome {
@@ -101,11 +101,11 @@ fn thread_sanitizer(_: &mut Run) -> Outcome {
         return Outcome::Skipped("there is no crates/transport-shm".into());
     }
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
-        return Outcome::Skipped("it is set up for x86-64 Linux alone".into());
+        return Outcome::Skipped("it is set up for x86-64 Linux only".into());
     }
     let mut command = cargo(&["test", "--quiet", "--target", "x86_64-unknown-linux-gnu"]);
     let suppressions = root().join("xtask/thread-sanitizer.suppressions");
-    // One test after another: the test runner's own channels are not instrumented.
+    // Tests run one after another: the channels of the test runner are not instrumented.
     command
         .args(["-p", "weft-transport-shm", "--lib", "--tests", "--", "--test-threads=1"])
         .env("RUSTC_BOOTSTRAP", "1")
@@ -135,7 +135,7 @@ fn end_to_end(run: &mut Run) -> Outcome {
     end_to_end::run(run.long, &mut run.ran)
 }
 
-/// A command that passes when it succeeds.
+/// Runs a command that passes when its exit status is success.
 fn checked(mut command: Command, advice: &str) -> Outcome {
     match command.status() {
         Ok(status) if status.success() => Outcome::Passed(String::new()),
@@ -144,7 +144,7 @@ fn checked(mut command: Command, advice: &str) -> Outcome {
     }
 }
 
-/// A command that runs tests: passes when all of them did and there was at least one.
+/// Runs tests. The stage passes when all tests passed and there was at least one.
 fn tests(mut command: Command) -> Outcome {
     let mut child = match command.stdout(Stdio::piped()).spawn() {
         Ok(child) => child,
@@ -165,19 +165,19 @@ fn tests(mut command: Command) -> Outcome {
     }
 }
 
-/// Tests counted from the lines of the test runner.
+/// Numbers of tests, read from the output of the test runner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
-    /// Did what they should.
+    /// Tests that passed.
     pub passed: u64,
-    /// Did not.
+    /// Tests that failed.
     pub failed: u64,
-    /// Did not run.
+    /// Tests that did not run.
     pub ignored: u64,
 }
 
 impl Count {
-    /// Adds what the last line of a test runner says.
+    /// Adds the numbers of a test runner's summary line; ignores other lines.
     pub fn read(&mut self, line: &str) {
         let Some(rest) = line.strip_prefix("test result: ") else { return };
         let words: Vec<&str> =
@@ -201,7 +201,7 @@ impl Count {
         self.ignored += other.ignored;
     }
 
-    /// The outcome that the counts stand for.
+    /// The result of a stage with these counts.
     pub fn outcome(self) -> Outcome {
         if self.failed > 0 {
             return Outcome::Failed(format!("{} tests failed", self.failed));

@@ -1,4 +1,4 @@
-//! `cargo verify`: runs the stages, goes on after a failure, and prints what came of each.
+//! `cargo verify`: runs all stages, even after one failed, and prints the result of each.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use crate::shards::Ran;
 use crate::stages::{Outcome, Run, STAGES, Stage};
 
-/// How many of the slowest cases are shown.
+/// How many of the slowest cases are listed.
 const SLOWEST: usize = 20;
 
 /// Runs all stages, or those that `--only` names.
@@ -49,7 +49,7 @@ fn timed<'a>(stage: &'a Stage, run: &mut Run) -> (&'a Stage, Outcome, u64) {
     (stage, outcome, start.elapsed().as_secs())
 }
 
-/// The cases that took longest, those first.
+/// The list of the slowest cases, slowest first.
 fn slowest(mut ran: Vec<Ran>) -> String {
     ran.sort_by_key(|one| std::cmp::Reverse(one.took));
     let mut text = String::new();
@@ -62,7 +62,7 @@ fn slowest(mut ran: Vec<Ran>) -> String {
     text
 }
 
-/// The table at the end.
+/// The table of results.
 fn summary(results: &[(&Stage, Outcome, u64)]) -> String {
     let mut text = format!("{:<17} {:<8} {:>6}  {}\n", "stage", "result", "s", "");
     let mut counts = [0_usize; 3];

@@ -1,4 +1,4 @@
-//! The table of calls in the documentation names tests that exist.
+//! Checks that the table of calls in the documentation names existing tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace").to_owned()
 }
 
-/// The cases of the semantics suite: the names behind a decorator.
+/// The cases of the semantics suite: the functions with a decorator.
 fn cases() -> Vec<String> {
     let mut names = Vec::new();
     let directory = root().join("crates/e2e/programs");
@@ -31,7 +31,7 @@ fn cases() -> Vec<String> {
 }
 
 #[test]
-fn every_row_of_the_table_names_cases_that_exist() {
+fn every_row_of_the_table_names_existing_cases() {
     let cases = cases();
     assert!(cases.len() > 100, "only {} cases were found", cases.len());
     let table = fs::read_to_string(root().join("docs/calls.md")).expect("the table");
@@ -49,7 +49,7 @@ fn every_row_of_the_table_names_cases_that_exist() {
             wrong.push(format!("no test: {line}"));
         }
         for name in named {
-            // A function of another suite: `suite::function`.
+            // A test function of a suite in Rust: `suite::function`.
             let exists = match name.rsplit_once("::") {
                 None => cases.iter().any(|case| case == name),
                 Some((suite, function)) => {

@@ -1,7 +1,7 @@
-//! The layers of the workspace, its unsafe crates and the form of its files, enforced.
+//! Checks the layers of the workspace, its unsafe crates and the form of its files.
 //!
-//! A crate imports lower layers only; transports and services never import each other; only
-//! surfaces know an async runtime; only named crates know libc or write `unsafe`.
+//! A crate imports lower layers only. Transports and services never import each other. Only
+//! surfaces import an async runtime. Only listed crates import libc or contain `unsafe`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-/// Which layer each package is in. A new crate is added here, with thought.
+/// The layer of each package. Adding a package here is a design decision.
 const LAYERS: &[(u8, &[&str])] = &[
     (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
     (1, &["weft-memory", "weft-fabric", "weft-channel", "weft-netdev", "weft-program"]),
@@ -42,11 +42,11 @@ const LAYERS: &[(u8, &[&str])] = &[
     (5, &["weft-sim", "weft-e2e", "weft-fuzz", "weft-icount", "xtask"]),
 ];
 
-/// Edges inside one layer: (who, whom).
+/// Allowed imports inside one layer: (importing crate, imported crate).
 const SIBLINGS: &[(&str, &str)] = &[("weft-cli", "weftd")];
 
-/// Crates that may write `unsafe`. `weft-channel` does for the socket calls that the preload
-/// library makes inside its own hooks, all of them in its `sys.rs`.
+/// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
+/// library makes inside its hooks; all of them are in its `sys.rs`.
 const UNSAFE: &[&str] = &[
     "weft-channel",
     "weft-sync",
@@ -58,7 +58,7 @@ const UNSAFE: &[&str] = &[
     "weft-preload",
 ];
 
-/// Crates that may know libc; tests of others may, to be a process that forks and the like.
+/// Crates that may import libc. The tests of other crates may too, for example to fork.
 const LIBC: &[&str] = UNSAFE;
 
 const LAYER_OF_TRANSPORTS: u8 = 2;
@@ -68,7 +68,7 @@ const LAYER_OF_TESTS: u8 = 5;
 const LINES_MAX: usize = 1_200;
 const COLUMNS_MAX: usize = 100;
 
-/// One dependency of a package of the workspace.
+/// A dependency of a package of the workspace.
 #[derive(Clone, Debug)]
 struct Edge {
     from: String,
@@ -80,7 +80,7 @@ fn layer(package: &str) -> Option<u8> {
     LAYERS.iter().find(|(_, packages)| packages.contains(&package)).map(|(layer, _)| *layer)
 }
 
-/// Why an edge is not allowed, or `None` when it is.
+/// Why an import is not allowed; `None` when it is allowed.
 fn violation(edge: &Edge) -> Option<String> {
     let (from, to) = (edge.from.as_str(), edge.to.as_str());
     let own = layer(from)?;
@@ -110,7 +110,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// The sources of the workspace by package: every Rust file below the package's directory.
+/// The source files of each package: every Rust file below the directory of the package.
 fn sources() -> BTreeMap<String, Vec<PathBuf>> {
     let metadata = MetadataCommand::new()
         .manifest_path(root().join("Cargo.toml"))

@@ -1,10 +1,8 @@
-/*
- * Threads that are cancelled while they sleep in a call on a TCP connection, in each call that
- * POSIX calls a cancellation point. Prints a line for each; the last one says that all is well.
+/* Threads that are cancelled while they sleep in a call on a TCP connection, in each call that is a
+ * cancellation point of POSIX. Prints a line for each call; the last line reports success.
  *
- * Both ends are in this process, so that under weft the connection is on the fabric after the
- * first exchanges.
- */
+ * Both ends are in this process, so that under weft the connection is on the fabric after the first
+ * exchanges. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -59,7 +57,7 @@ static void connect_ends(void)
         die("pipe");
 }
 
-/* Bytes go both ways and are the right ones. */
+/* Sends bytes both ways and compares them. */
 static void exchange(int rounds)
 {
     static unsigned char next;
@@ -155,7 +153,7 @@ static void cancelled_in(const char *name, void (*call)(void), int delay)
     join_cancelled(thread, name);
     must(delay == 0 || cleaned == before + 1, "the cleanup handler ran once");
     if (call == in_write) {
-        /* What was written before is there. */
+        /* Takes the bytes that were written before the cancellation. */
         while (recv(ends[1], bytes, sizeof bytes, MSG_DONTWAIT) > 0)
             ;
     }
@@ -229,7 +227,7 @@ int main(void)
     exchange(200);
     for (int i = 0; i < count; i++)
         cancelled_in(calls[i].name, calls[i].call, 20);
-    /* At once, so that it comes at any moment of the call. */
+    /* Without a delay, so that the cancellation arrives at any moment of the call. */
     for (int i = 0; i < 50 * count; i++)
         cancelled_in(calls[i % count].name, calls[i % count].call, 0);
     cancelled_when_enabled();

@@ -1,4 +1,4 @@
-"""Buffers whose sizes the program fixed."""
+"""Buffers with sizes that the program set."""
 
 import ctypes
 import errno
@@ -46,7 +46,7 @@ class small_buffers_and_a_writer_that_does_not_wait:
     def client(t):
         s = socket.socket()
         fix(s, socket.SO_SNDBUF)
-        # Before it is connected, so that nobody is told.
+        # Set before the connect; the peer is not told.
         s.setblocking(False)
         try:
             s.connect(tuple(t.hear()))
@@ -161,7 +161,7 @@ class addresses_that_no_program_has:
             call("sendmsg", fd, address(bad), 0)
             call("poll", address(bad), 1, 0)
             call("epoll_wait", poller.fileno(), address(bad), 1, 0)
-        # Nothing of them counts, and nothing is lost.
+        # The failed calls transfer no byte and lose no byte.
         call("write", fd, address(1), size(0))
         s.sendall(b"good")
         t.say(exactly(s, 9))

@@ -1,4 +1,4 @@
-"""Calls of the C library by other ways than Python's own: formatted output, numbers, old names."""
+"""Calls of the C library that Python does not make: formatted output, call numbers, old names."""
 
 import ctypes
 import fcntl
@@ -17,7 +17,7 @@ EPOLL_WAIT, F_GETFD = 232, 1
 
 
 def until_there(connection, count):
-    """Waits until so many bytes can be read at once."""
+    """Waits until `count` bytes can be read at once."""
     while len(connection.recv(count, socket.MSG_PEEK)) < count:
         pass
 
@@ -222,7 +222,7 @@ class options_that_ask_the_kernel:
         t.sync()
         t.sync()
         unsent = struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0]
-        # Until the peer's kernel has said that it got them.
+        # Up to 4 bytes, until the peer's kernel has acknowledged them.
         t.say("unsent", unsent <= 4)
         info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         t.say(len(info), info[0])
@@ -264,7 +264,7 @@ class written_by_a_handler:
 
     def client(t):
         s = t.connect()
-        # A handler in C: write(2) and nothing else, amid other calls on the connection.
+        # A handler in C that only calls write(2), during other calls on the connection.
         fd, done = s.fileno(), []
         kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
 

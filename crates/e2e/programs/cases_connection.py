@@ -1,4 +1,4 @@
-"""How connections come to be, and their names and options."""
+"""How connections are made, and their names and options."""
 
 import errno
 import os
@@ -309,7 +309,7 @@ class writing_to_a_peer_that_closed:
         t.sync()
         t.attempt("nothing", s.send, b"")
         t.say(polled(s))
-        # It goes out, and is answered with a reset.
+        # The bytes are sent, and answered with a reset.
         t.attempt("first", s.send, b"into the void")
         until(s, select.POLLHUP)
         t.say(polled(s))
@@ -323,7 +323,7 @@ class writing_to_a_peer_that_closed:
 
 @case
 class writing_to_a_peer_that_was_killed:
-    """It had read everything, or it had not."""
+    """The killed peer had read all bytes, or only some."""
 
     def server(t):
         for count in (10, 5):
@@ -356,7 +356,7 @@ class writing_to_a_peer_that_was_killed:
 
 @case
 class killed_after_it_had_read_everything:
-    """It slept until the last of it came: what woke it must not look like something unread."""
+    """The peer slept until its last bytes came: its bell must not look like an unread byte."""
 
     def server(t):
         listener = t.listen()
@@ -401,14 +401,14 @@ class writing_much_to_a_peer_that_closed:
 
 
 def until(connection, events):
-    """Waits for what the peer's kernel must tell, however busy the machine is."""
+    """Waits for a report of the peer's kernel, which may be late on a busy machine."""
     poll = select.poll()
     poll.register(connection, events)
     poll.poll(5000)
 
 
 def polled(connection):
-    """What poll says of everything, now."""
+    """What poll reports at once for all events."""
     poll = select.poll()
     poll.register(connection, 0xFFFF & ~select.POLLNVAL)
     return [hex(events) for _, events in poll.poll(0)]
@@ -448,7 +448,7 @@ class reset_as_options_and_shutdown_tell_it:
 
 
 def after_registration(t, flags, send_to=False):
-    """A client that puts its socket into a set and only then connects it, as nginx does."""
+    """A client that registers its socket with epoll before it connects, as nginx does."""
     address = tuple(t.hear())
     s = socket.socket()
     s.setblocking(False)
@@ -465,7 +465,7 @@ def after_registration(t, flags, send_to=False):
         s.send(b"ping")
     received = 0
     while received < 300_000:
-        # Edges: all of it must be read before the next wait.
+        # With edge-triggered events all bytes must be read before the next wait.
         if not any(seen & select.EPOLLIN for _, seen in poller.poll(5)):
             continue
         try:
@@ -502,7 +502,7 @@ class registered_level_triggered_and_then_connected:
 
 @case
 class edge_of_reading_beside_one_of_writing:
-    """Usually the connection moves amid this, with bytes unread on TCP: an edge for them comes."""
+    """The connection usually moves here with bytes unread on TCP; an edge for them must follow."""
 
     def server(t):
         c = t.accept(warm=False)
@@ -567,7 +567,7 @@ class registered_and_then_listening:
 
 @case
 class registered_again:
-    """As libuv does: what it takes for new is there already, and is changed then."""
+    """As libuv does: a registration as new fails because it exists, and is then modified."""
 
     def server(t):
         c = t.accept()

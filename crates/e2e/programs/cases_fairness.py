@@ -1,4 +1,4 @@
-"""Waits that are fair, and answers that need no help of the peer."""
+"""Waits that are fair, and answers that do not depend on the peer's help."""
 
 import os
 import select
@@ -11,15 +11,15 @@ from cases_readiness import shown, told, told_in_time
 from semantics import away, case, exactly
 
 ROUNDS = 300
-# Of so many rounds, how many each of three descriptors must be told in.
+# The least number of these rounds in which each of three descriptors must be reported.
 LEAST = ROUNDS // 30
 
 
 def mixture():
-    """A pipe with a byte and a listener with a connection that waits, and what holds them."""
+    """A pipe with a byte, a listener with a waiting connection, and what keeps both alive."""
     reader, writer = os.pipe()
     os.write(writer, b"x")
-    # Not TCP, so that it is none of those that are counted.
+    # A Unix socket, so that it does not count as a TCP connection.
     listener = socket.socket(socket.AF_UNIX)
     listener.bind("")
     listener.listen()
@@ -29,7 +29,7 @@ def mixture():
 
 
 class ready_lane:
-    """The other side of a case whose client has something to read all the time."""
+    """A case whose client always has bytes to read; this is its other side."""
 
     def server(t):
         c = t.accept()
@@ -161,7 +161,7 @@ class inner_set_is_drained_without_a_look_at_it:
             t.sync()
             t.say(told(outer, 5), told(poller, 5000))
             t.say(s.recv(1))
-            # Two bytes are there still.
+            # Two bytes are still unread.
             t.say(told(outer, 1), told(poller, 1000))
             t.say(exactly(s, 2))
             t.say(told(outer, 0), told(poller, 0))
@@ -200,7 +200,7 @@ def what_polls_say(t, s, edges):
 
 
 def shuts_beside(peer):
-    """A case whose client shuts a connection down while its peer is `peer`."""
+    """A case whose client shuts a connection down while its peer is in the state `peer`."""
 
     class shuts:
         def server(t):

@@ -1,4 +1,4 @@
-"""Connections that a program finds as its standard streams, or beside them, before they moved."""
+"""Connections that a program inherits as standard streams, or otherwise, before they have moved."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ def line(number):
 
 
 def exchange_lines(t, s):
-    """A client's lines, each compared with what comes back, and the end."""
+    """Sends lines, compares each with its echo, and then ends the stream."""
     for number in range(LINES):
         s.sendall(line(number))
         assert exactly(s, len(line(number))) == line(number), number
@@ -33,7 +33,7 @@ def echo_all(c):
 
 
 def becomes(connection, *words):
-    """A child that is a program, with the connection as its standard streams."""
+    """Starts a child that execs a program with the connection as its standard streams."""
     child = os.fork()
     if child == 0:
         os.dup2(connection.fileno(), 0)
@@ -81,7 +81,7 @@ class programs_in_a_pipe(by_lines(False, "sh", "-c", "cat | sed -u s/a/b/")):
 
 
 def of_wide_characters(warm):
-    """rev reads and writes wide characters, which streams of callbacks have not."""
+    """rev reads and writes wide characters, which streams with callbacks do not support."""
 
     class wide:
         def server(t):
@@ -112,7 +112,7 @@ class program_of_wide_characters_in_use(of_wide_characters(None)):
 
 
 def printed_at_exit(warm):
-    """What lies in stdout's buffer when the program ends."""
+    """The bytes that are in stdout's buffer when the program ends."""
     program = "import ctypes; c = ctypes.CDLL(None); c.printf(b'first words\\n'); c.exit(3)"
 
     class printed:
@@ -141,7 +141,7 @@ class printed_at_exit_by_a_program_in_use(printed_at_exit(None)):
 
 @case
 class streams_of_a_program_have_descriptors:
-    """fileno(3), and streams that go on when their descriptor becomes another file."""
+    """fileno(3) works, and streams keep working when their descriptor becomes another file."""
 
     def server(t):
         c = t.accept(warm=False)
@@ -172,7 +172,7 @@ class streams_of_a_program_have_descriptors:
 
 @case
 class program_is_started_by_a_program:
-    """As git's server does: the first reads some, the second goes on."""
+    """As git's server does: the first program reads some bytes, and the second goes on."""
 
     def server(t):
         c = t.accept(warm=False)
@@ -194,7 +194,7 @@ class program_is_started_by_a_program:
 
 @case
 class stdin_of_the_server_itself_for_a_while:
-    """It reads some by stdio, puts its own streams back, and goes on by calls."""
+    """The server reads a line by stdio, restores its own stdin, and goes on with system calls."""
 
     def server(t):
         c = t.accept(warm=False)
@@ -235,7 +235,7 @@ class program_holds_a_connection_that_it_does_not_use:
 
 
 def kills_at(*numbers):
-    """A filter that ends the process at calls of these numbers (struct sock_filter)."""
+    """A filter that kills the process at calls with these numbers (struct sock_filter)."""
     code = [struct.pack("HBBI", 0x20, 0, 0, 0)]
     for number in numbers:
         code.append(struct.pack("HBBI", 0x15, 0, 1, number))
@@ -246,7 +246,8 @@ def kills_at(*numbers):
 
 
 def behind_a_filter(warm):
-    """As OpenSSH's server: a child agrees on keys behind a filter, then its parent goes on."""
+    """As OpenSSH's server does: a child exchanges bytes behind a filter, then its parent goes
+    on."""
     NO_NEW_PRIVILEGES, SECCOMP, FILTER = 38, 22, 2
     SENDTO, RECVFROM, SENDMSG, RECVMSG, YIELD = 44, 45, 46, 47, 24
 

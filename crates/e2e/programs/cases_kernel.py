@@ -1,4 +1,4 @@
-"""What only the kernel carries, on connections in use: they leave the lane where they have to."""
+"""Features that only the kernel supports: connections in use leave the lane when needed."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ SIOCATMARK = 0x8905
 
 
 class both:
-    """A case in which the two sides do the same."""
+    """A case in which both sides do the same."""
 
     def __init__(self, act):
         self.server = lambda t: act(t, t.accept())
@@ -209,7 +209,7 @@ class completions_of_zero_copy:
     def client(t):
         s = t.connect()
         t.attempt("asked", s.setsockopt, socket.SOL_SOCKET, SO_ZEROCOPY, 1)
-        # The kernel reads it until it says that it is done.
+        # The kernel reads this memory until it reports completion.
         data, done, calls = memoryview(pattern(500_000)), 0, 0
         while done < len(data):
             done += s.send(data[done : done + 100_000], MSG_ZEROCOPY)
@@ -238,7 +238,7 @@ def low_water(t, c):
     t.sync()
     t.say("with a hundred", select.select([c], [], [], 5)[0] == [c], len(c.recv(1000)))
     t.sync()
-    # A read waits for as much, but an end is one.
+    # A read waits for the low-water mark, too, but not beyond an end.
     t.say(len(c.recv(1000)), len(c.recv(1000)))
 
 
@@ -329,7 +329,7 @@ class passed_in_use_to_a_program_without_weft:
     def client(t):
         s = t.connect()
         t.sync()
-        # The peer asks for the way back, which this side takes when it next looks.
+        # The peer asks to return to TCP; this side agrees at its next call.
         s.settimeout(0.3)
         t.attempt("nothing yet", s.recv, 1)
         s.settimeout(None)
@@ -442,13 +442,13 @@ class bytes_that_wait_to_be_read:
 
 
 def unread_when_passed(sent, read):
-    """`sent` bytes came, of which `read` were read, when the descriptor is passed on."""
+    """Passes a descriptor on after `sent` bytes arrived, of which `read` were read."""
 
     class Case:
         def server(t):
             c = t.accept()
             t.sync()
-            # So that both ends are through: what was sent lies unread here.
+            # Long enough for both ends to finish; the sent bytes are now unread here.
             time.sleep(0.1)
             t.say(exactly(c, read) == pattern(sent)[:read])
             ours, theirs = socket.socketpair()
@@ -486,7 +486,7 @@ class passed_with_much_unread(unread_when_passed(230_000, 5_001)):
 
 
 def passes_beside(peer, is_under_weft):
-    """A connection is passed on while its peer is away, with nothing unread."""
+    """Passes a connection on while its peer is away and no byte is unread."""
 
     class passes:
         def server(t):

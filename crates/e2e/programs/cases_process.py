@@ -279,7 +279,7 @@ class four_threads_read_messages:
 
 @case
 class what_one_reader_leaves_wakes_another:
-    """Both threads are asleep when two bytes come, and each takes one."""
+    """Both threads are asleep when two bytes arrive, and each reads one."""
 
     ROUNDS = 100
 
@@ -354,7 +354,7 @@ class signal_with_a_handler_interrupts:
                 raise InterruptedError("by the handler")
 
         def send():
-            # The second only after the first was handled: two at once are one.
+            # The second signal comes after the first was handled: two pending signals are one.
             for count in range(2):
                 time.sleep(0.15)
                 os.kill(os.getpid(), signal.SIGUSR1)
@@ -386,7 +386,7 @@ class signal_with_restart_goes_on:
         handled = os.pipe()
 
         def send():
-            # Python's own handler runs only after the read; the C one writes at once.
+            # Python's own handler runs only after the read; the C handler writes at once.
             for _ in range(3):
                 time.sleep(0.1)
                 os.kill(os.getpid(), signal.SIGUSR1)
@@ -448,7 +448,7 @@ class handlers_are_told_as_they_were_given:
         number = signal.SIGUSR2
 
         def told():
-            """Handler and flags of `struct sigaction`, which C keeps apart by the mask."""
+            """The handler and the flags of `struct sigaction`; the mask lies between them."""
             action = ctypes.create_string_buffer(256)
             libc.sigaction(number, None, action)
             handler = int.from_bytes(action.raw[:8], "little") or None
@@ -557,7 +557,7 @@ def echoes(connection, count):
 
 
 def held_by_two(ends):
-    """A child uses a connection that its parent holds, too; the parent goes on."""
+    """A child uses a connection that its parent also holds; then the parent goes on."""
 
     class held:
         def server(t):

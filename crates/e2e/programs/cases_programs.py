@@ -1,4 +1,4 @@
-"""Programs that are started beside a connection, or on it."""
+"""Programs that are started beside a connection, or with a connection as a standard stream."""
 
 import ctypes
 import os
@@ -99,7 +99,7 @@ class program_without_weft_finds_what_was_not_read:
 
 
 def through_cat(start):
-    """What a server's child gets on its standard streams, after some words of the server's own."""
+    """Exchanges some bytes, then starts a child with the connection as standard streams."""
 
     class Case:
         def server(t):
@@ -128,7 +128,7 @@ def spawned(c, environment):
 
 
 def popened(c, environment):
-    # A child of vfork.
+    # subprocess starts its child by vfork.
     return subprocess.Popen(["cat"], stdin=c, stdout=c, env=environment).wait
 
 
@@ -157,9 +157,9 @@ def words(*values):
 
 
 def execs(call):
-    """Amid a connection a child becomes a shell by a call of the C library.
+    """In the middle of a connection, a child execs a shell by a call of the C library.
 
-    What is decorated gives the call's arguments for a command and an environment.
+    The decorated function returns the arguments of the call for a command and an environment.
     """
 
     def decorated(arguments):
@@ -183,7 +183,7 @@ def amid_a_connection(call, arguments):
                 getattr(libc, call)(*arguments(command, environment))
                 os._exit(99)
             t.say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-            # Its child is gone, and it goes on.
+            # The child has ended; the server goes on with the connection.
             t.sync()
             c.sendall(exactly(c, 4)[::-1])
             c.close()
@@ -209,7 +209,7 @@ def execl_in_use(command, environment):
 
 @execs("execlp")
 def execlp_in_use(command, environment):
-    # More than registers hold, and than the library keeps without its allocator.
+    # More arguments than registers hold, and than the library stores without allocating.
     many = [b"%d" % number for number in range(300)]
     whole = b'test "$*" = "$(seq -s " " 0 299)" && ' + command
     return b"sh", b"sh", b"-c", whole, b"sh", *many, None
@@ -262,7 +262,7 @@ class shells_use_an_inherited_connection:
         line = ctypes.create_string_buffer(100)
         libc.fgets(line, 100, stream)
         t.say(line.value, libc.pclose(stream) >> 8)
-        # Its children are gone, and it goes on.
+        # The children have ended; the server goes on with the connection.
         t.sync()
         c.sendall(exactly(c, 4)[::-1])
         c.close()

@@ -1,4 +1,4 @@
-"""What select, poll and epoll say of a connection."""
+"""What select, poll and epoll report about a connection."""
 
 import errno
 import os
@@ -25,13 +25,13 @@ def shown(events):
 
 
 def told(poller, seconds=0.0):
-    """Events of the only descriptor in it."""
+    """The reported events of the only descriptor in the set."""
     found = poller.poll(seconds)
     return shown(found[0][1]) if found else "nothing"
 
 
 def told_in_time(poller, wanted, seconds=5.0):
-    """The same when it may take a while until it is so."""
+    """As `told`, for events that may take a while to appear."""
     deadline = time.monotonic() + seconds
     while (seen := told(poller, 0.05)) != wanted and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -215,7 +215,7 @@ class epoll_edge_of_writing:
 
 @case
 class epoll_edge_reader_that_trusts_short_reads:
-    """As nginx does: who got less than he asked for waits for the next edge."""
+    """As nginx does: a reader that got fewer bytes than it asked for waits for the next edge."""
 
     def reader(t, c):
         poller = select.epoll()
@@ -261,7 +261,7 @@ class epoll_edge_reader_that_trusts_short_reads:
 
 @case
 class epoll_edge_writer_that_looks_often:
-    """A full socket is looked at so often that it is left to the kernel, then room comes."""
+    """The writer polls a full socket until weft leaves the check to the kernel; then room comes."""
 
     def server(t):
         c = t.accept()
@@ -270,7 +270,7 @@ class epoll_edge_writer_that_looks_often:
         t.say(told_in_time(poller, "OUT"))
         for _ in range(3):
             count = fill(c)
-            # Bytes on their way may make room once more, which is told once only.
+            # Bytes in transit may make room once more, which is reported only once.
             while "OUT" in [told(poller) for _ in range(3000)]:
                 count += fill(c)
             t.say(count > 0)

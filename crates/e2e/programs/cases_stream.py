@@ -79,7 +79,7 @@ class shutdown_of_reading:
         s.shutdown(socket.SHUT_RD)
         t.attempt("recv", s.recv, 10)
         t.sync()
-        # Longer than the time after which a writer asks whether its peer lives.
+        # Longer than the time after which a writer checks whether its peer is alive.
         for _ in range(5):
             s.sendall(b"still writing ")
             time.sleep(0.02)
@@ -196,7 +196,7 @@ class broken_pipe:
         s = t.connect()
         t.sync()
         t.say(s.recv(1))
-        # On TCP the first goes out and is answered with a reset; earlier is right too.
+        # On TCP the first send succeeds and is answered with a reset; an earlier error is allowed.
         for _ in range(5):
             try:
                 s.send(b"into the void")
@@ -270,7 +270,7 @@ class peek:
 
 
 def exactly_peeked(s, count):
-    """What can be seen, once that much has come."""
+    """The peeked bytes, once `count` bytes have arrived."""
     for _ in range(500):
         seen = s.recv(count, socket.MSG_PEEK)
         if len(seen) == count:
@@ -411,7 +411,7 @@ class time_limit_of_writing:
         try:
             t.say("some" if s.send(pattern(8_000_000)) else "none")
         except BlockingIOError:
-            # Nothing went at all: how much room there was before is the system's secret.
+            # No byte was sent: the room that was left depends on the system.
             t.say("some")
         t.say(0.15 < time.monotonic() - begin < 5)
         s.settimeout(0.2)
@@ -554,7 +554,7 @@ class spliced:
         inner, outer = os.pipe()
         got = b""
         while True:
-            # Programs read and write where a file cannot be spliced.
+            # Programs read and write where they cannot splice.
             try:
                 moved = os.splice(s.fileno(), outer, 4096)
                 part = os.read(inner, moved) if moved else b""

@@ -1,13 +1,13 @@
-"""One connection with bytes in both directions that are compared, in awkward surroundings.
+"""One connection that sends bytes both ways and compares them, in difficult conditions.
 
 usage: exchange.py server FILE [OPTION...]     writes its port to FILE, or - for standard output
        exchange.py client PORT [OPTION...]
 
-options: --close-all     closes every descriptor from 3 on before it begins
-         --close-after   and once more between two exchanges, but for the connection
-         --twice         two exchanges
-         --exec          the second one by the program in EXCHANGE_PROGRAM, which inherits it
-         --greedy        opens files until none is left, and closes them after the exchange
+options: --close-all     closes every descriptor from 3 on at the start
+         --close-after   closes all other descriptors again, between two exchanges
+         --twice         makes two exchanges
+         --exec          the second exchange is by EXCHANGE_PROGRAM, which inherits the connection
+         --greedy        opens files until no descriptor is left; closes them after the exchange
 """
 
 import os
@@ -33,7 +33,7 @@ def exactly(connection, count):
 
 
 def close_all_but(kept):
-    # As daemons do that were written before close_range.
+    # As daemons do that are older than close_range.
     last = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 65_536)
     for number in range(3, last):
         if number != kept:

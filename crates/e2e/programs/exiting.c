@@ -1,11 +1,9 @@
-/*
- * Programs that end while threads of theirs read, write and wait on TCP connections: until the
- * last instruction no thread is told that a connection ended, and the other end reads everything
- * and then an orderly end. Prints FAILED and why, or that all is well.
+/* Programs that end while their threads read, write and wait on TCP connections. Until the last
+ * instruction no thread may see its connection end. The other end must read all bytes and then an
+ * orderly end. Prints FAILED with the reason, or the number of clients.
  *
- * The server is one process with a thread for each connection; clients come one after the other,
- * each with several connections, and end in one of three ways.
- */
+ * The server is one process with a thread for each connection. Clients run one after the other,
+ * each with several connections, and end in one of three ways. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,7 +31,7 @@ static void fail(const char *what, long number)
     _exit(3);
 }
 
-/* Echoes what is exchanged, then counts what comes until the end. */
+/* Echoes the exchanges, then counts the bytes until the end. */
 static void *serve(void *argument)
 {
     int fd = (int)(long)argument;

@@ -1,4 +1,4 @@
-"""Something at the daemon's socket that is not a daemon of this release.
+"""A process at the daemon's socket that is not a daemon of this release.
 
 usage: fake_daemon.py SOCKET version|silent|noise|closes
 """
@@ -22,8 +22,8 @@ while True:
         elif manner == "noise":
             channel.send(bytes(range(200)))
         elif manner == "version":
-            # Whatever is asked, the answer begins with another version.
+            # The answer has another version, whatever the request.
             channel.send(struct.pack("<4sHH", b"weft", 77, 2) + bytes(5))
     except BrokenPipeError:
-        # The command only looked whether somebody is here.
+        # The command only checked whether a daemon is here.
         pass

@@ -1,4 +1,4 @@
-"""A server that forks when its client has just asked for the fabric, and goes on in both processes."""
+"""A server that forks just after its client asked for the fabric, and goes on in both processes."""
 
 import os
 import socket
@@ -23,14 +23,15 @@ def block(number):
 
 
 def serve(connection):
-    # Asks for the fabric long before the client does, and looks for the answer seldom by the end.
+    # The server asks for the fabric long before the client does, and then checks for the answer
+    # rarely.
     for _ in range(FIRST):
         receive(connection, 1)
     connection.sendall(b"y")
-    # The client asks meanwhile, and nobody here looks.
+    # The client asks meanwhile, while this process makes no call on the connection.
     time.sleep(0.2)
     child = os.fork()
-    # As in rsync one of the two writes and the other reads, and both hold the connection to the end.
+    # As in rsync, one process writes, the other reads, and both hold the connection to the end.
     if child == 0:
         receive(connection, MORE)
         for number in range(LATE):
@@ -39,8 +40,8 @@ def serve(connection):
         os._exit(0)
     for number in range(LATE):
         connection.sendall(block(number))
-        # All of them at once would be over before the client looks for its answer: it gets the time
-        # for a few looks.
+        # The first blocks are sent slowly, so that the client has time for a few checks for its
+        # answer.
         if number < SLOW:
             time.sleep(0.1)
     if os.waitpid(child, 0)[1] != 0:

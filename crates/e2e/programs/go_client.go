@@ -1,8 +1,8 @@
-// A client whose sockets no library sees: connects, sends, and compares what comes back.
+// A client whose socket calls no library sees: connects, sends, and compares the answer.
 //
 // usage: go_client PORT     against exchange.py server
 //
-//	go_client on FD    on a connection that it inherits
+//	go_client on FD    on an inherited connection
 package main
 
 import (

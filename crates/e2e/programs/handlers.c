@@ -1,10 +1,8 @@
-/*
- * A signal handler writes on a connection that its thread is waiting for: the thread sleeps in
- * recv, the handler sends the question whose answer ends the recv. The other process answers.
+/* A signal handler writes on a connection for which its thread waits. The thread sleeps in recv,
+ * and the handler sends the question whose answer ends the recv. Another process answers.
  *
- * The first questions go over TCP and the later ones, under weft, over the fabric, so that the
- * connection moves somewhere in between.
- */
+ * The first questions go over TCP. Under weft the later ones go over the fabric, so the connection
+ * moves in between. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -31,7 +29,7 @@ static void fail(const char *what)
 static void ask(int signal)
 {
     (void)signal;
-    /* One at a time, so that an answer that is lost is missed. */
+    /* One question at a time, so that a lost answer is noticed. */
     if (asked == answered && asked < QUESTIONS) {
         unsigned char question = (unsigned char)asked++;
         if (write(connection, &question, 1) != 1)
@@ -74,7 +72,7 @@ int main(void)
         fail("connect");
     struct sigaction action = {.sa_handler = ask, .sa_flags = SA_RESTART};
     sigaction(SIGALRM, &action, NULL);
-    /* Beside it one that does nothing, in the handler, too: whatever waits is interrupted. */
+    /* Another signal, also during the handler, does nothing but interrupt every wait. */
     struct sigaction nothing = {.sa_handler = does_nothing, .sa_flags = SA_RESTART};
     sigaction(SIGUSR1, &nothing, NULL);
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};

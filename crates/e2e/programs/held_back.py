@@ -1,7 +1,7 @@
-"""What holds small segments of a connection back: as the program is told, and as the kernel has it.
+"""The options that delay small segments: as the program reads them, and as the kernel has them.
 
-Both ends are in this process. A helper without weft takes a copy of the descriptor and asks the
-kernel, so that no library is in between. Prints `told NODELAY CORK, kernel NODELAY CORK` each time.
+Both ends are in this process. A helper without weft duplicates the descriptor and asks the kernel
+without a library in between. Prints `told NODELAY CORK, kernel NODELAY CORK` each time.
 """
 
 import os
@@ -49,7 +49,7 @@ def main():
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
     other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # The daemon may take its time on a busy machine.
+    # The daemon may be slow on a busy machine.
     for _ in range(4):
         exchange(one, other, 200)
         time.sleep(0.1)
@@ -64,7 +64,8 @@ def main():
     report(one)
     report(other)
     exchange(one, other, 10)
-    # Back on TCP, since whoever gets a copy must find the bytes there, with what the program set.
+    # The connection returns to TCP, with the options that the program set: the receiver of the
+    # descriptor must find the bytes there.
     reader = threading.Thread(target=lambda: print("read", one.recv(1)))
     reader.start()
     left, right = socket.socketpair()

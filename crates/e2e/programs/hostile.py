@@ -1,21 +1,21 @@
-"""A user that means the daemon no good.
+"""A user that attacks the daemon.
 
 usage: hostile.py MANNER SOCKET [USER]
 
-fuse        hands over files whose file system never answers (begins as root, becomes USER)
-linger      hands over connections that wait when they are closed
-refused     the same in channels that are one too many
-bells       opens endpoints whose bells hold such connections, and goes
-noise       sends 30,000 senseless packets, each on a channel of its own
-programs    opens channels until it gets no more
-offers      offers ends of connections with lanes until it gets no more
-endpoints   opens endpoints until it gets no more
-statuses    asks for the status again and again and takes no answer
-deaf        asks again and again and takes no answer
-spy         tries to reach the endpoints and keys of others
+fuse        passes files whose file system never answers (begins as root, becomes USER)
+linger      passes connections whose close waits
+refused     passes such connections in channels beyond the user's allowance
+bells       opens endpoints whose bells contain such connections, and ends them
+noise       sends 30,000 invalid packets, each on its own channel
+programs    opens channels until they are refused
+offers      offers ends of connections with lanes until they are refused
+endpoints   opens endpoints until they are refused
+statuses    asks for the status again and again and reads no answer
+deaf        says hello again and again and reads no answer
+spy         tries to reach the endpoints and keys of other users
 random      sends packets of random kinds, bodies and descriptors for a while
 
-Prints what came of it when it is at its worst, then waits to be killed.
+Prints the result when the attack is at its worst, then waits to be killed.
 """
 
 import array
@@ -44,7 +44,7 @@ def message(kind, body=b""):
 
 def channel(where):
     line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # Waits where the daemon's queue is full.
+    # Blocks while the daemon's queue is full.
     line.connect(where)
     line.settimeout(5)
     return line
@@ -85,7 +85,7 @@ def open_body(ticket=1, flags=0, partition=0):
 
 
 def opened(line, **how):
-    """The status and the VPID of one more endpoint."""
+    """Opens one more endpoint; returns its status, its VPID and the other end of its bell."""
     bell, mine = socket.socketpair()
     files = [memory(4096 + 4 * 4096), memory(65_536), bell.fileno()]
     send(line, message(OPEN, open_body(**how)), files)
@@ -109,7 +109,7 @@ def reply(line):
 
 
 def serve_fuse(device):
-    """Answers as far as a file can be opened, and nothing after that."""
+    """Answers requests up to the open of a file, and none after that."""
     attributes = struct.pack("<6Q10I", 2, 0, 0, 0, 0, 0, 0, 0, 0, 0o100666, 1, 0, 0, 0, 4096, 0)
     while True:
         request = os.read(device, 1 << 20)
@@ -178,8 +178,8 @@ def lingering():
 
 
 def send_the_last(line, packet, one):
-    """Sends the connection and closes it here, so that the daemon's copy is the last: true if it
-    is. Where the daemon was faster, this close is the one that waits, until the alarm."""
+    """Sends the connection and closes it here, so that the daemon holds the last copy. Returns
+    whether it does: where the daemon closed first, this close waits until the alarm."""
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
     try:
@@ -211,7 +211,7 @@ def refused(where):
         try:
             handed_over += send_the_last(line, b"x", one)
         except OSError:
-            # Refused before it was sent; its close would wait here.
+            # Refused before the packet was sent; closing the connection would wait here.
             KEPT.append(one)
         KEPT.extend([line, other, listener])
     return "refused"
@@ -225,7 +225,7 @@ def bells(where):
     line, _ = greeted(where)
     files = [memory(4096 + 4 * 4096), memory(65_536), bell.fileno()]
     send(line, message(OPEN, open_body()), files)
-    # The daemon's copy is the last, and goes with the endpoint when its program goes.
+    # The daemon holds the last copy, and closes it when the program of the endpoint ends.
     bell.close()
     time.sleep(0.5)
     line.close()
@@ -269,7 +269,7 @@ def offers(where):
         other = listener.accept()[0]
         send(line, message(OFFER, struct.pack("<QBI", token, ACCEPTED, 3)), [other.fileno(), lane])
         if token % 64 == 63 and select.select([line], [], [], 0)[0]:
-            # An offer with a lane is answered when it is refused.
+            # An offer with a lane is answered only when it is refused.
             count += 1
             break
         KEPT.extend([one, other])
@@ -312,7 +312,7 @@ def flood(where, packet, lines):
 
 
 def spy(where):
-    """What another user's endpoints give away; all of it must be nothing."""
+    """Tries to reach another user's endpoints. Every attempt must fail."""
     line, _ = greeted(where)
     status, own, bell = opened(line)
     assert status == DONE, status
@@ -327,12 +327,12 @@ def spy(where):
                 resolve = struct.pack("<IHHHI", 1, own, vpid, slot, generation)
                 send(line, message(RESOLVE, resolve))
                 seen.add(("resolve", reply(line)[0]))
-        # As if the other's endpoint were the own one.
+        # Poses as the owner of the other endpoint.
         send(line, message(PUBLISH, struct.pack("<IHHIBQ", 1, vpid, 0, 1, 1, 4096)), [memory()])
         seen.add(("publish", reply(line)[0]))
     for user in (0, 1, 65_534, 54_321):
         if user != os.getuid():
-            # A partition's lowest 32 bits are its user.
+            # The lowest 32 bits of a partition are its user.
             seen.add(("partition", opened(line, flags=2, partition=user)[0]))
     members = message(ASK_MEMBERS, struct.pack("<IHB", 1, own, 63))
     line.send(members)
@@ -340,7 +340,7 @@ def spy(where):
     assert kind_of(packet) == MEMBERS, packet
     words = struct.unpack_from("<4Q", packet, 12)
     seen.add(("members", sum(bin(word).count("1") for word in words)))
-    # A lane of a connection that is not its own: its own socket names its own connection only.
+    # Asks for the lane of another connection: a socket only identifies its own connection.
     one, other, listener = connection()
     send(line, message(JOIN, struct.pack("<Q", 9)), [one.fileno()])
     seen.add(("join", kind_of(line.recv(4096))))

@@ -1,10 +1,8 @@
-/*
- * Handlers write and read on a connection amid their thread's own writes and reads on it, and one
- * leaves by siglongjmp. No call may say EAGAIN, and no byte is lost or doubled.
+/* Signal handlers write on a connection during their thread's own writes and reads, and one leaves
+ * by siglongjmp. No call may fail with EAGAIN, and no byte may be lost or doubled.
  *
- * Words of 8 bytes go to the other process and come back: those of the program are numbered, those
- * of the handler are all the same. Prints FAILED and why, or how it went.
- */
+ * Words of 8 bytes go to the other process and come back. Words of the program are numbered; all
+ * words of the handler are the same. Prints FAILED with the reason, or the number of words. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -125,7 +123,8 @@ int main(void)
     if (written_by_handler < 100)
         fail("the handler wrote few words", written_by_handler);
 
-    /* The handler leaves the call; a byte that came back may be lost with it, but no lock stays. */
+    /* The handler leaves the call. A byte of the answer may be lost with it, but no lock is
+     * held. */
     struct sigaction leave = {.sa_handler = leaves, .sa_flags = SA_NODEFER};
     sigaction(SIGALRM, &leave, NULL);
     volatile int interruptions = 0;

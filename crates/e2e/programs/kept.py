@@ -1,11 +1,11 @@
-"""Connections of about a megabyte, one after another, whose bytes are compared at both ends.
+"""Connections of about a megabyte, one after another; both ends compare the bytes.
 
-usage: kept.py server MANNER PORT      one, threads, workers, forks or execs; prints "ready"
+usage: kept.py server MANNER PORT      prints "ready"
        kept.py client PORT COUNT THREADS [--until-killed]
 
-MANNER: how the server serves: itself one by one, a thread for each, three forked workers, a child
-for each, a program for each. With --until-killed the client begins anew for ever, and takes any end
-of a connection for granted, as long as no wrong byte came.
+MANNER is how the server serves: `one` by one, `threads` (one for each connection), `workers` (three
+forked ones), `forks` (a child for each connection) or `execs` (a program for each connection). With
+--until-killed the client never ends, and tolerates every failure except a wrong byte or a timeout.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def exactly(connection, count):
 
 
 def answer(connection):
-    """Takes `up` bytes, answers with their hash and `down` bytes."""
+    """Receives `up` bytes, answers with their hash and `down` bytes."""
     seed, up, down = struct.unpack("!III", exactly(connection, 12))
     digest = hashlib.sha256(exactly(connection, up)).digest()
     connection.sendall(digest)
@@ -49,7 +49,7 @@ def answer(connection):
 def serve_one(manner, connection):
     if manner == "execs":
         os.set_inheritable(connection.fileno(), True)
-        # Amid the connection: it is on its lane by then.
+        # The exec comes in the middle of the transfer, when the connection is on its lane.
         head = exactly(connection, 12)
         first = exactly(connection, 300_000)
         program = subprocess.Popen(
@@ -68,7 +68,7 @@ def serve_one(manner, connection):
 
 
 def rest(number, head, first):
-    """What the program of "execs" does: goes on behind the first bytes."""
+    """The program of "execs": continues after the first bytes."""
     connection = socket.socket(fileno=number)
     seed, up, down = struct.unpack("!III", head)
     digest = hashlib.sha256(first + exactly(connection, up - len(first))).digest()

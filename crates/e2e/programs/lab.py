@@ -1,6 +1,6 @@
-"""A lab of a few nodes, used as its users would: lab.py WEFT CASE runs one case, from outside.
+"""A lab of a few nodes, used as its users do: lab.py WEFT CASE runs a case from outside the lab.
 
-With a role in place of a case it is what runs in a node.
+lab.py in ROLE ARGUMENT... is the program that runs in a node.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ TYPE = 0x88B5  # For experiments (IEEE 802).
 GROUP = "239.1.2.3"
 PORT = 5000
 LIMIT = 60
-# Twelve seconds for users, whose hosts may have joined groups before the daemon began.
+# The default is twelve seconds: hosts of users may have joined groups before the daemon began.
 LEARN_MS = 1000
 
 
@@ -32,7 +32,7 @@ def mac(node):
 
 
 def raw():
-    """A socket for frames of one's own type."""
+    """A packet socket for frames of an experimental type."""
     frames = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(TYPE))
     frames.bind(("weft0", TYPE))
     frames.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
@@ -45,7 +45,7 @@ def contents(size):
 
 
 def frame_of(to, source, size):
-    """A frame of `size` bytes with its check sequence, which the kernel counts and nobody sends."""
+    """A frame of `size` bytes, counted with its check sequence, which is never sent."""
     header = to + source + struct.pack("!H", TYPE)
     return header + contents(size - 4 - len(header))
 
@@ -66,7 +66,7 @@ def frames_go():
 
 
 def forge():
-    """One frame as node 2, and one as oneself."""
+    """Sends one frame with the address of node 2, and one with the right address."""
     frames = raw()
     frames.send(frame_of(mac(1), mac(2), 100))
     frames.send(frame_of(mac(1), mac(0), 101))
@@ -101,23 +101,23 @@ def stream_goes(host, megabytes, pause):
 
 
 def calls_go():
-    """A broadcast every millisecond, until it is killed."""
+    """Sends a broadcast every millisecond, until it is killed."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
     say("ready")
     while True:
-        # Without a link there may be no way.
+        # Without a link there may be no route.
         with contextlib.suppress(OSError):
             datagrams.sendto(b"who?", ("10.77.255.255", PORT))
         time.sleep(0.001)
 
 
 def calls_come(host):
-    """Counts what comes from `host` until it is interrupted."""
+    """Counts the datagrams from `host` until it is interrupted."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("", PORT))
     datagrams.settimeout(LIMIT)
-    # Who is started in the background of a shell ignores it.
+    # A program that a shell starts in the background ignores SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     say("ready")
     count = 0
@@ -128,7 +128,7 @@ def calls_come(host):
 
 
 def numbers_come(count):
-    """Datagrams with numbers, each acknowledged now and then: in order, none twice, none lost."""
+    """Checks that numbered datagrams arrive once and in order; acknowledges some of them."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.bind(("", PORT))
     datagrams.settimeout(10)
@@ -142,7 +142,7 @@ def numbers_come(count):
 
 
 def numbers_go(host, count):
-    """The first goes alone: what waits for an answer to ARP the kernel lets later ones overtake."""
+    """Sends numbered datagrams; the first alone, as others would overtake it while ARP resolves."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.connect((host, PORT))
     datagrams.settimeout(10)
@@ -153,7 +153,7 @@ def numbers_go(host, count):
 
 
 def group_comes(address):
-    """How many datagrams come for everybody or a group within two seconds."""
+    """Counts the datagrams to a broadcast address or a group, until none comes for two seconds."""
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     datagrams.bind(("", PORT))
@@ -199,7 +199,7 @@ def weft(*arguments, check=True):
 
 
 class Role:
-    """Something that runs in a node."""
+    """A program that runs in a node."""
 
     def __init__(self, node, *role, under=()):
         script = [sys.executable, os.path.abspath(__file__), "in", *map(str, role)]
@@ -214,7 +214,7 @@ class Role:
         return self
 
     def end(self):
-        """The last thing that it says."""
+        """The last word that the program printed."""
         printed = self.process.communicate(timeout=LIMIT)[0].split()
         assert self.process.returncode == 0, f"ended with {self.process.returncode}"
         return printed[-1] if printed else ""
@@ -238,7 +238,7 @@ def streams():
 
 
 def direct():
-    """Programs under weft go past the device, though each is in a network namespace of its own."""
+    """Programs under weft bypass the device, although each is in its own network namespace."""
     under = [WEFT, "run", "--"]
     receiver = Role(1, "stream_comes", under=under).ready()
     sender = Role(0, "stream_goes", "n1", 100, 0.02, under=under)
@@ -267,12 +267,12 @@ def broadcasts():
 
 
 def learned():
-    """Waits until the lab, whose daemon was just started, has learned who wants what."""
+    """Waits until a daemon that was just started has learned which node wants which group."""
     time.sleep(LEARN_MS / 1000 + 0.5)
 
 
 def groups():
-    """After the time to learn who wants what only who wants it gets it."""
+    """After the daemon has learned the memberships, only members get the packets of a group."""
     learned()
     member = Role(1, "group_comes", GROUP).ready()
     time.sleep(1.5)
@@ -294,7 +294,7 @@ def forgeries():
 
 
 def daemon_dies():
-    """A connection outlives the daemon, killed in the middle of its traffic."""
+    """A connection survives a daemon that is killed during its traffic."""
     receiver = Role(1, "stream_comes").ready()
     sender = Role(0, "stream_goes", "n1", 60, 0.05).ready()
     time.sleep(0.5)
@@ -308,7 +308,7 @@ def daemon_dies():
 
 
 def again():
-    """Up twice is up; another size is refused; what is in the way is named and not touched."""
+    """A second `up` changes nothing; another size is refused; foreign namespaces stay untouched."""
     before = devices()[0]["mac"]
     weft("lab", "up", "--nodes", str(NODES), "--mtu", str(MTU))
     assert devices()[0]["mac"] == before
@@ -331,7 +331,7 @@ def again():
 
 
 def interrupted():
-    """Wherever it was killed, what a lab left is removed, or made whole."""
+    """`down` removes and `up` completes what a lab left when it was killed at any moment."""
     up = ["lab", "up", "--nodes", str(NODES)]
     weft("lab", "down")
     start = time.monotonic()
@@ -349,7 +349,7 @@ def interrupted():
         if number % 3 == 2:
             weft(*up)
         if number % 6 == 5:
-            # Whoever removes it comes while its daemon is still dying.
+            # `down` runs while the daemon is still dying.
             status = json.loads(weft("status", "--node", "lab", "--json").stdout)
             os.kill(status["pid"], signal.SIGKILL)
         elif number % 3 == 2:
@@ -364,7 +364,7 @@ def interrupted():
 
 
 def many():
-    """Most of many nodes rest while some talk; each is there as soon as it is wanted."""
+    """Most of many nodes are idle while some communicate; an idle node answers at once."""
     nodes = 48
     weft("lab", "down")
     weft("lab", "up", "--nodes", str(nodes))
@@ -379,12 +379,13 @@ def many():
 
 
 def memberships():
-    """Who is in a group changes, and each time those who are get all of it."""
+    """The members of a group change; the members of the moment get every packet."""
     learned()
     for members in ((1, 2), (2, 5, 7), range(1, 8), (3,)):
         before = [device["received"] for device in devices()]
         there = [Role(node, "group_comes", GROUP).ready() for node in members]
-        # Joins are reported, and who left is asked for in vain (RFC 3376 section 8.8: 2 s).
+        # The daemon learns of joins. For members that left, queries get no answer (RFC 3376 section
+        # 8.8: 2 s).
         time.sleep(3)
         Role(0, "group_goes", GROUP, 100).end()
         assert [member.end() for member in there] == ["100"] * len(there)
@@ -395,7 +396,7 @@ def memberships():
 
 
 def links():
-    """A cut link is gone round, a node without any is alone, and connections outlive it."""
+    """Packets avoid a cut link, a node without links is unreachable, and connections survive."""
     def reaches(host):
         ping = ["ping", "-4", "-q", "-c", "2", "-i", "0.2", "-W", "1", host]
         return weft("lab", "exec", "n0", "--", *ping, check=False).returncode == 0
@@ -415,7 +416,7 @@ def links():
     listed = json.loads(weft("lab", "link", "--json").stdout)
     states = {(link["a"], link["b"]): link["state"] for link in listed}
     assert states == {(0, 1): "down", (0, 2): "down", (1, 2): "up"}, states
-    # A daemon that starts again knows of it, from its first packet on.
+    # A restarted daemon applies the cut links from its first packet on.
     caller, called = Role(0, "calls_go").ready(), Role(2, "calls_come", "10.77.0.1").ready()
     status = json.loads(weft("status", "--node", "lab", "--json").stdout)
     os.kill(status["pid"], signal.SIGKILL)
@@ -448,7 +449,7 @@ def links():
 
 
 def daemons():
-    """Devices of two daemons meet at a third, whichever of them dies and comes again."""
+    """Devices of two daemons meet at a third one, and meet again after any of them was killed."""
     names = ("weft-e2e-a", "weft-e2e-b", "weft-e2e-c")
     segment = "/run/weft/e2e-segment.sock"
 
@@ -485,7 +486,7 @@ def daemons():
         soon(lambda: not reaches())
         start(1)
         soon(reaches)
-        # One that is stopped does not stop others, whatever there is for it.
+        # A stopped daemon does not delay other nodes, even when many packets wait for it.
         soon(lambda: reaches("10.79.0.3"))
         pid = json.loads(weft("status", "--node", names[1], "--json").stdout)["pid"]
         os.kill(pid, signal.SIGSTOP)
@@ -494,7 +495,7 @@ def daemons():
         command = ["ip", "netns", "exec", names[0], sys.executable, "-c", send]
         try:
             subprocess.run(command, check=True, timeout=LIMIT)
-            # More than is kept for it: in the end it is given up.
+            # These are more packets than are kept for the node; in the end the peer is given up.
             soon(lambda: reaches("10.79.0.3"))
             assert all(reaches("10.79.0.3") for _ in range(20)) and not reaches()
         finally:
@@ -514,7 +515,7 @@ def daemons():
 
 
 def missing():
-    """What is missing is named, and nothing is left behind."""
+    """A missing requirement is named, and nothing is left behind."""
     weft("lab", "down")
     without = ["setpriv", "--inh-caps", "-net_admin", "--bounding-set", "-net_admin"]
     no_tun = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /dev/net && exec "$@"', "sh"]
@@ -527,7 +528,7 @@ def missing():
 
 
 def case(cases, mtu=MTU):
-    """Runs the one of `cases` that the command line names, in a lab of its own."""
+    """Runs the case that the command line names, in its own lab."""
     nodes = 8 if sys.argv[2] == "memberships" else NODES
     weft("lab", "up", "--nodes", str(nodes), "--mtu", str(mtu))
     try:
@@ -538,7 +539,7 @@ def case(cases, mtu=MTU):
 
 
 WEFT = sys.argv[1]
-# The tests' own, which weft warns of.
+# Variables of the tests, of which weft would warn.
 for variable in ("WEFT_BIN", *(name for name in os.environ if name.startswith("WEFT_E2E_"))):
     os.environ.pop(variable, None)
 os.environ["WEFT_ETHER_LEARN_MS"] = str(LEARN_MS)

@@ -1,4 +1,4 @@
-"""A lab as the tools of its users see it: lab_tools.py WEFT CASE runs one case, from outside."""
+"""A lab as the tools of its users see it: lab_tools.py WEFT CASE runs a case from outside."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import time
 import lab
 
 MTU_MAX = 65520
-# A network namespace beside the lab's, with an interface of a veth pair.
+# A network namespace beside those of the lab, with one interface of a veth pair.
 HOST = "weft-e2e-host"
 
 
 def tool(node, *command, check=True, limit=60):
-    """What `command` prints in a node."""
+    """Runs `command` in a node and returns its output."""
     command = [lab.WEFT, "lab", "exec", f"n{node}", "--", *map(str, command)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     printed = ended.stdout + ended.stderr
@@ -26,7 +26,7 @@ def tool(node, *command, check=True, limit=60):
 
 
 class Running:
-    """A program in a node, until it is no longer needed."""
+    """A program that runs in a node until the end of the `with` block."""
 
     def __init__(self, node, *command):
         command = [lab.WEFT, "lab", "exec", f"n{node}", "--", *map(str, command)]
@@ -41,7 +41,7 @@ class Running:
         self.process.communicate()
 
     def until(self, text, within=60):
-        """What was printed up to `text`; a program that says nothing for so long is killed."""
+        """The output up to `text`. Kills a program that does not print it within the limit."""
         printed = ""
         timer = threading.Timer(within, self.process.kill)
         timer.start()
@@ -63,7 +63,7 @@ def outside(*command):
 
 
 def soon(what, within=10):
-    """What `what` returns once it is something."""
+    """Repeats `what` until its result is true, and returns the result."""
     ends = time.monotonic() + within
     while not (found := what()):
         assert time.monotonic() < ends, f"not within {within} s"
@@ -77,7 +77,7 @@ def counters(node):
 
 
 def settled(node):
-    """The counters of a node once nothing comes any more."""
+    """The counters of a node when no more packets arrive."""
     ends = time.monotonic() + 60
     while (before := counters(node)) != (time.sleep(0.3), counters(node))[1]:
         assert time.monotonic() < ends, "something comes for ever"
@@ -89,7 +89,7 @@ def pings():
     assert " 20000 received" in printed, printed
     printed = tool(1, "ping", "-6", "-f", "-q", "-c", 5000, "fd77::3")
     assert " 5000 received" in printed, printed
-    # As long as IPv4 has them: fragments.
+    # The largest IPv4 packets, which are fragmented.
     printed = tool(2, "ping", "-4", "-q", "-c", 3, "-s", 65507, "n0")
     assert " 3 received" in printed, printed
 
@@ -127,7 +127,7 @@ def dhcp_and_slaac():
 
 
 def captures():
-    """What tcpdump sees, with tags of VLANs and for an address that nobody has."""
+    """What tcpdump captures: VLAN tags, and a frame to an address that no host has."""
     frame = "ff ff ff ff ff ff 2e 87 04 07 00 00 "
     frames = {
         "vlan 5, p 3": frame + "81 00 60 05 88 b5 ",
@@ -146,7 +146,7 @@ def captures():
 
 
 def mtus():
-    """Any size, while it runs; no packet is too long for the next one."""
+    """The MTU can be changed at run time; no packet is too long for the next MTU."""
     for mtu in (9000, 1500, 576, 3333, MTU_MAX):
         for node in (0, 1):
             tool(node, "ip", "link", "set", "weft0", "mtu", mtu)
@@ -160,7 +160,7 @@ def mtus():
 
 
 def carrier():
-    """The link is there while somebody serves the device."""
+    """The link is up while a daemon serves the device."""
     def link():
         return "Link detected: yes" in tool(1, "ethtool", "weft0")
 
@@ -176,7 +176,7 @@ def carrier():
 
 
 def statistics():
-    """Every frame is counted once, by the kernel and by us, at both ends."""
+    """The kernel and the daemon count every frame once, at both ends."""
     tool(1, "nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }")
     tool(1, "nft", "add rule inet t c ip protocol icmp counter")
     tool(0, "ping", "-4", "-f", "-q", "-c", 1000, "n1")
@@ -198,7 +198,7 @@ def agree(node):
 
 
 def queues():
-    """Flows spread over the queues and stay in order; the other policies do what they say."""
+    """Flows spread over the queues and stay in order; the other policies do as documented."""
     lab.weft("lab", "down")
     os.environ.update(WEFT_ETHER_QUEUES="3", WEFT_ETHER_LOOPS="2")
     for steering in ("processor", "round-robin", "flow"):
@@ -228,7 +228,8 @@ def sent_by_queue(node):
 
 
 def one_where_several_were():
-    """The interfaces stay when their daemon dies; another is told what they need."""
+    """The interfaces stay when their daemon dies; a daemon with other options names the
+    conflict."""
     pid = json.loads(lab.weft("status", "--node", "lab", "--json").stdout)["pid"]
     os.kill(pid, signal.SIGKILL)
     os.environ["WEFT_ETHER_QUEUES"] = "1"
@@ -250,7 +251,7 @@ def bridged():
         outside("ip", "-n", HOST, "addr", "add", "10.77.5.1/16", "dev", "e0")
         outside("ip", "-n", HOST, "link", "set", "e0", "up")
         announce = ["ip", "netns", "exec", HOST, "arping", "-q", "-U", "-c", "3", "-i", "e0"]
-        # Nobody answers, which is a failure for it.
+        # arping fails when no host answers.
         subprocess.run([*announce, "10.77.5.1"], check=False)
         printed = tool(0, "ping", "-c", 5, "-i", 0.2, "10.77.5.1")
         assert " 5 received" in printed, printed
@@ -258,7 +259,7 @@ def bridged():
         assert ["02:00:00:00:00:07", 0, node] in addresses, addresses
         printed = tool(node, "bridge", "fdb", "show", "br", "br0")
         assert "2e:87:04:07:00:00 dev weft0" in printed, printed
-        # It goes away with its cable.
+        # The interface goes away with its peer.
         outside("ip", "-n", HOST, "link", "del", "e0")
 
 
@@ -276,7 +277,7 @@ def gateway():
     for offload in ("tso", "gso", "tx"):
         tool(1, "ethtool", "-K", "out0", offload, "off")
         outside(*inside, "ethtool", "-K", "e0", offload, "off")
-    # Coming in they are merged.
+    # Incoming packets are merged.
     tool(1, "ethtool", "-K", "out0", "gro", "on")
     tool(0, "ip", "route", "add", "10.99.0.0/24", "via", "10.77.0.2")
     rules = "add table netdev t; add chain netdev t c "
@@ -308,7 +309,7 @@ def gateway():
 
 
 def floods(paced=False):
-    """Of what the kernel sends without end nothing is lost that the device took."""
+    """A flood loses no packet that the device accepted."""
     for node, hook in ((0, "egress"), (1, "ingress")):
         chain = f"add chain netdev t c {{ type filter hook {hook} device weft0 priority 0; }}"
         way = "ether saddr 2e:87:04:07:00:00 ether daddr 2e:87:04:07:00:01"
@@ -316,7 +317,7 @@ def floods(paced=False):
         tool(node, "nft", f"add table netdev t; {chain}; {rule}")
 
     def lost():
-        """Of what went to node 1 and its device did not drop, what did not come there."""
+        """How many packets to node 1 were lost, not counting those that its own device dropped."""
         gone, come = (
             int(re.search(r"counter packets (\d+)", tool(node, "nft", "list", "ruleset"))[1])
             for node in (0, 1)
@@ -333,7 +334,7 @@ def floods(paced=False):
         if paced:
             assert sent["dropped"] == before["dropped"], f"{before} {sent}"
             return
-        # Nor is anything lost of what the device took when nobody looks for a while.
+        # No packet that the device accepted is lost while the daemon is stopped, either.
         pid = json.loads(lab.weft("status", "--node", "lab", "--json").stdout)["pid"]
         with Running(0, "iperf3", "-u", "-b", 0, "-l", 200, "-c", "n1", "-t", 4) as client:
             time.sleep(1)
@@ -341,17 +342,17 @@ def floods(paced=False):
             time.sleep(1)
             os.kill(pid, signal.SIGCONT)
             client.rest()
-        # What the device dropped may have been for others.
+        # Some of the dropped packets may have been for other nodes.
         assert lost() <= 0
 
 
 def paced():
-    """What the kernel sends without end waits at its sender; nothing is dropped."""
+    """With pacing a flood waits at its sender, and no packet is dropped."""
     floods(paced=True)
 
 
 def storms():
-    """One node's flood does not keep the others from being heard."""
+    """The flood of one node does not silence the other nodes."""
     with Running(1, "iperf3", "-s", "--forceflush") as server:
         server.until("Server listening")
         flood = ["iperf3", "-u", "-b", 0, "-l", 64, "-P", 2, "-c", "n1", "-t", 4]
@@ -363,7 +364,7 @@ def storms():
 
 
 def returns():
-    """A node whose interface goes down and up is there again, and so is one that was removed."""
+    """A node whose interface goes down and up can be reached again."""
     tool(2, "ip", "link", "set", "weft0", "down")
     printed = tool(0, "ping", "-q", "-c", 3, "-i", 0.2, "-W", 1, "10.77.0.3", check=False)
     assert " 0 received" in printed, printed

@@ -1,12 +1,11 @@
-/* Connections that take turns: more of them than may be on the fabric at a time.
+/* More connections than may be on the fabric at a time; they take turns.
  *
  * usage: lending SEED CONNECTIONS REQUESTS
  *
- * A child connects to its parent and sends requests of random sizes, each of which comes back as it
- * was. It stays with one connection for some, then with another, and waits for answers in every way
- * there is. The parent's threads wait for requests each in a way of its own, with all of their
- * connections in one set. Now and then the child forks one that ends at once. Nobody may stand
- * still for long.
+ * A child connects to its parent and sends requests of random sizes; each comes back unchanged. The
+ * child makes some requests on one connection, then some on another, and waits for answers in every
+ * way. Each thread of the parent waits for requests in its own way, with all of its connections in
+ * one set. From time to time the child forks a process that ends at once. No wait may be long.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -60,7 +59,7 @@ static void write_all(int fd, const char *bytes, size_t size)
     }
 }
 
-/* Sends back what is there; 0 at the end of the stream. */
+/* Sends the received bytes back; 0 at the end of the stream. */
 static int echo(int fd, int until_empty)
 {
     char bytes[16384];
@@ -147,7 +146,7 @@ static void *serve(void *argument)
     return NULL;
 }
 
-/* Returns when something can be read. */
+/* Returns when the connection is readable. */
 static void await(int fd, int set, uint64_t how)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN};
@@ -173,7 +172,7 @@ static void await(int fd, int set, uint64_t how)
     }
 }
 
-/* A child has all connections, too, for as long as it lives. */
+/* The child holds all connections, too, until it ends. */
 static void fork_and_end(void)
 {
     pid_t child = fork();

@@ -1,4 +1,4 @@
-"""Writes keys of many sizes to a redis server, one by one and in pipelines, and reads them back.
+"""Writes keys of many sizes to a redis server, singly and in pipelines, and reads them back.
 
 usage: redis_check.py PORT KEYS
 """
@@ -17,7 +17,7 @@ def command(*words: bytes) -> bytes:
 
 def value_of(key: int) -> bytes:
     numbers = random.Random(key)
-    # One in fifty is longer than any buffer on the way.
+    # One value in fifty is longer than any buffer on its way.
     size = numbers.choice([300_000, 70_000]) if key % 50 == 0 else numbers.randrange(0, 3000)
     seed = hashlib.sha256(b"%d" % key).digest()
     return (seed * (size // len(seed) + 1))[:size]

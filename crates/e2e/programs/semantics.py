@@ -1,11 +1,11 @@
-"""One case of socket semantics, as one of its two sides.
+"""Runs one side of a case of socket semantics.
 
 usage: semantics.py list
        semantics.py CASE server|client CONTROL [--cold]
 
-Both sides print what they see; the same case printed on plain TCP and under weft must be the same.
-The sides agree over a Unix socket at CONTROL, which is not what is tested. Unless --cold is given
-a connection exchanges some bytes first, so that it is on the fabric when the case begins.
+Both sides print what they observe. A case must print the same on plain TCP and under weft. The
+sides synchronise over a Unix socket at CONTROL, which is not under test. Unless --cold is given, a
+connection first exchanges some bytes, so that it is on the fabric when the case begins.
 """
 
 import errno
@@ -18,12 +18,12 @@ import time
 
 CASES = {}
 WAIT = 10
-# So long a peer that is away stays away at least, in seconds.
+# The least number of seconds for which a peer that is away stays away.
 AWAY = float(os.environ.get("WEFT_E2E_AWAY", "0"))
 
 
 def away(usually):
-    """For how many seconds a peer is away."""
+    """The number of seconds for which a peer is away."""
     return max(usually, AWAY)
 
 
@@ -33,7 +33,7 @@ def case(name_or_class):
 
 
 class Side:
-    """What a case is given: the other side, a listener or a connection, and a place to print."""
+    """The environment of a case: the other side, a listener or a connection, and its output."""
 
     def __init__(self, role, control, cold):
         self.role, self.cold, self.held = role, cold, []
@@ -67,7 +67,7 @@ class Side:
         return json.loads(line)
 
     def sync(self):
-        """Both sides have come here."""
+        """Waits until both sides have come here."""
         self.tell("sync")
         heard = self.hear()
         assert heard == "sync", heard
@@ -76,7 +76,7 @@ class Side:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if receive_buffer:
-            # Connections inherit it, if they come later.
+            # Connections that are accepted later inherit the size.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         listener.bind((host, 0))
         listener.listen(backlog)
@@ -111,12 +111,12 @@ class Side:
                 exactly(connection, 4)
 
     def attempt(self, what, function, *arguments):
-        """Calls and prints what came of it."""
+        """Makes a call and prints its result or error."""
         try:
             result = function(*arguments)
         except OSError as error:
             number = error.errno
-            # The two ways in which Python tells a time limit.
+            # Python reports a time limit in two ways.
             if isinstance(error, TimeoutError) and number is None:
                 number = errno.EAGAIN
             self.say(what, errno.errorcode.get(number, number))
@@ -138,7 +138,7 @@ def exactly(connection, count):
 
 
 def without_weft():
-    """The environment of programs that are not to be preloaded."""
+    """The environment of programs that run without the preload library."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
@@ -156,7 +156,7 @@ def pattern(count, seed=1):
 
 
 def fill(connection):
-    """Writes without blocking until nothing more goes in; returns how many bytes went."""
+    """Writes without blocking until no more bytes fit; returns the number of bytes."""
     connection.setblocking(False)
     block, total, idle = pattern(65_536), 0, 0
     while idle < 8:
@@ -164,14 +164,14 @@ def fill(connection):
             total += connection.send(block[total % 65_536 :])
             idle = 0
         except BlockingIOError:
-            # Bytes on their way may make room once more, and so does a way back to TCP.
+            # Bytes in transit may make room once more, and so may a return to TCP.
             idle += 1
             time.sleep(0.02)
     return total
 
 
 def load(name=None):
-    """Loads the file beside this one that has the case; all of them if none says so by its name."""
+    """Loads the file that defines the case; all files when no name is given or found."""
     modules = "stream connection readiness fairness process programs inherited buffers calls kernel"
     for module in modules.split():
         if name:
@@ -192,7 +192,7 @@ def main():
         print("\n".join(CASES))
         return
     name, role, place = sys.argv[1:4]
-    # All of them would be compiled anew for each case.
+    # Loading all files would compile them again for each case.
     load(name)
     signal.alarm(20 + int(AWAY))
     control = place
@@ -206,6 +206,6 @@ def main():
 
 
 if __name__ == "__main__":
-    # So that the files of cases find this module under its name.
+    # The files of cases import this module under its own name.
     sys.modules["semantics"] = sys.modules["__main__"]
     main()

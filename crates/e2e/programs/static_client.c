@@ -1,7 +1,7 @@
-/* A client without a dynamic linker: connects, sends, and compares what comes back.
+/* A statically linked client: connects, sends, and compares the answer.
  *
  * usage: static_client PORT     against exchange.py server
- *        static_client on FD    on a connection that it inherits
+ *        static_client on FD    on an inherited connection
  */
 #include <arpa/inet.h>
 #include <stdio.h>

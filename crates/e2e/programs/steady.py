@@ -1,10 +1,10 @@
-"""Connections that go on whatever becomes of the node daemon.
+"""Connections that keep working when the node daemon dies.
 
-usage: steady.py server            prints its port, echoes
-       steady.py client PORT STOP  until the file STOP is there
+usage: steady.py server            prints its port and echoes
+       steady.py client PORT STOP  runs until the file STOP exists
 
-The client keeps one connection for good and makes others, each with bytes in both directions that
-are compared. It prints one JSON object: how many connections, and the longest time of one.
+The client keeps one connection open and makes others. Each sends bytes both ways and compares them.
+It prints one JSON object: the number of connections, and the longest time of one.
 """
 
 import json

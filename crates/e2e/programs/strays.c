@@ -1,9 +1,7 @@
-/*
- * Bytes that somebody writes past the library, straight to the kernel's socket of a connection that
- * went over to the fabric: whoever reads, waits or writes on the other end is told of a reset, be
- * it that the bytes look like bells or not, and that their writer lives or is killed. Prints FAILED
- * and why, or how many connections were reset.
- */
+/* Bytes written past the library, straight to the kernel's socket of a connection that has moved to
+ * the fabric. Readers, waiters and writers at the other end must see a reset, whether the bytes
+ * look like bells or not, and whether their writer lives or is killed. Prints FAILED with the
+ * reason, or the number of reset connections. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -31,7 +29,7 @@ static void fail(const char *what, long number)
     _exit(3);
 }
 
-/* write, and nobody in between. */
+/* write(2) without the library. */
 static long write_past_the_library(long fd, const void *bytes, long length)
 {
 #if defined __x86_64__
@@ -128,7 +126,7 @@ static void client(const void *bytes, long length, int dies)
             fail("an exchange in the client", i);
         else
             usleep(500);
-    /* Until the server sleeps; sooner would do as well. */
+    /* Usually the server sleeps by now; the result must be the same if it does not. */
     usleep(30000);
     if (write_past_the_library(fd, bytes, length) != length)
         fail("write", length);
@@ -137,7 +135,7 @@ static void client(const void *bytes, long length, int dies)
     char rest[1 << 16];
     long got;
     do {
-        /* Slowly, so that the writer sleeps now and then. */
+        /* Reads slowly, so that the writer sleeps from time to time. */
         usleep(1000);
         got = recv(fd, rest, sizeof rest, 0);
     } while (got > 0);

@@ -3,9 +3,9 @@
 usage: stress.py server MANNER BYTES SEED          prints its port
        stress.py client MANNER BYTES SEED PORT
 
-Each side sends BYTES bytes and receives as many. It prints one line: the SHA-256 of what it sent
-and of what it received. MANNER is how it waits: blocking (two threads), poll, select, epoll (level)
-or epoll-edge; all but the first in one thread on a non-blocking socket.
+Each side sends BYTES bytes and receives as many. It prints one line: the SHA-256 of the bytes that
+it sent and of those it received. MANNER is how it waits: blocking (two threads), poll, select,
+epoll (level) or epoll-edge. All but blocking use one thread and a non-blocking socket.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ POOL = random.Random(11).randbytes(2 * LARGEST)
 
 
 def size(numbers):
-    """Mostly small and middle sizes, now and then a large one."""
+    """Mostly small and medium sizes, and sometimes a large one."""
     kind = numbers.random()
     if kind < 0.25:
         return numbers.randrange(1, 200)
@@ -42,7 +42,7 @@ class Sender:
         self.block = memoryview(b"")
 
     def step(self, connection):
-        """One write; true while there is more."""
+        """Makes one write; false when all bytes were sent."""
         if not self.block:
             begin = self.numbers.randrange(LARGEST)
             length = min(size(self.numbers), self.left)
@@ -64,7 +64,7 @@ class Receiver:
         self.room = memoryview(bytearray(LARGEST))
 
     def step(self, connection):
-        """One read; false at the end."""
+        """Makes one read; false at the end."""
         delay(self.numbers)
         got = connection.recv_into(self.room[: size(self.numbers)])
         self.hash.update(self.room[:got])
@@ -85,7 +85,7 @@ def blocking(connection, sender, receiver):
 
 
 def wait_by(manner, connection):
-    """A function of (reads, writes) that gives what is ready of them."""
+    """Returns a function of (reads, writes) that waits and tells which of them is ready."""
     number = connection.fileno()
     if manner == "select":
         def wait(reads, writes):

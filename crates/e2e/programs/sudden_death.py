@@ -1,12 +1,12 @@
-"""Kills the other end of a connection at a random moment and measures how soon this end knows.
+"""Kills the peer of a connection at a random moment; measures when this end detects it.
 
 usage: sudden_death.py KILLED ROUNDS SEED      KILLED is server or client
        sudden_death.py victim-server MODE      prints its port
        sudden_death.py victim-client MODE PORT
 
-Prints one JSON object: rounds, what was seen, and the longest time in seconds for each mode of
-waiting. Every connection must first have carried some bytes both ways, so each round is also the
-proof that the next connection works after a death.
+Prints one JSON object: the rounds, the observed endings, and the longest time in seconds for each
+mode of waiting. Every connection first carries some bytes both ways, which also shows that the next
+connection works after a death.
 """
 
 import json
@@ -26,7 +26,7 @@ MODES += ["early", "early"]
 
 
 def greet(connection):
-    """Some bytes in both directions; whoever reads first does not matter."""
+    """Sends some bytes in both directions; either side may read first."""
     for number in range(10):
         connection.sendall(b"%05d" % number)
         got = b""
@@ -46,12 +46,12 @@ def victim(connection, mode):
     if mode == "echo":
         while data := connection.recv(65_536):
             connection.sendall(data)
-    # Reads nothing and writes nothing until it is killed.
+    # Makes no call until it is killed.
     time.sleep(60)
 
 
 def survivor(connection, mode):
-    """Waits in the way of `mode` until the peer is gone, and says what told it."""
+    """Waits as `mode` says until the peer is gone, and returns how the death showed."""
     block = bytes(range(256)) * 400
     try:
         if mode == "early":
@@ -98,12 +98,12 @@ def survivor(connection, mode):
         return type(error).__name__
 
 
-# When the connection of this round was there.
+# When the connection of this round existed.
 begun = [0.0]
 
 
 def meet(killed, child, listener):
-    """The connection with the victim, or None when it died before there was one."""
+    """The connection with the victim; None when the victim died before there was one."""
     connection = None
     if killed == "server":
         port = child.stdout.readline()
@@ -166,7 +166,8 @@ def main():
         known = time.monotonic()
         timer.join()
         if connection:
-            # Who was killed while it waited to be accepted was dead before.
+            # A victim that was killed while it waited to be accepted was dead before the
+            # connection.
             longest[mode] = max(longest.get(mode, 0), known - max(moment[0], begun[0]))
             connection.close()
         seen[told] = seen.get(told, 0) + 1

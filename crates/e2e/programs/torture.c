@@ -1,19 +1,19 @@
-/* Random calls on TCP connections, checked against a model: what was sent, byte by byte.
+/* Random calls on TCP connections, compared byte by byte with a model of the sent bytes.
  *
  * usage: torture SEED KILOBYTES PAIRS [together]
  *
- * Each pair is one connection between two processes, or with "together" inside this one, without
- * children and signals. Each end has a thread that writes and one
- * that reads, each with a descriptor of its own; every call, flag, size, wait and pause is drawn
- * from the seed. What must hold, on kernel TCP and on anything that claims to be it:
+ * Each pair is one connection between two processes. With "together" both ends are in this process,
+ * without children and signals. Each end has a thread that writes and a thread that reads, each
+ * with its own descriptor. Every call, flag, size, wait and pause is drawn from the seed. These
+ * rules must hold on kernel TCP and under weft:
  *
- * - bytes arrive once, in order, and the end behind all of them;
- * - a blocking write takes everything, a call never more than it was given;
- * - what poll, select and epoll call readable can be read at once, what they call writable takes a
- *   byte at once, and what FIONREAD counts is there;
- * - no call fails but with EAGAIN where it was told not to wait, or EINTR.
+ * - bytes arrive once and in order, and the end arrives after all of them;
+ * - a blocking write takes all bytes, and no call takes more than it was given;
+ * - after poll, select or epoll report readable, a read returns at once; after writable, a byte can
+ *   be written at once; FIONREAD counts bytes that can be read;
+ * - calls fail only with EAGAIN when they may not wait, or with EINTR.
  *
- * A child that is forked in the middle goes on for its parent. Nobody may stand still for long.
+ * A child that is forked in the middle continues in place of its parent. No standstill is allowed.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -41,15 +41,15 @@
 #define SIZE_MAX_CALL 300000
 #define STANDSTILL_SECONDS 20
 
-/* One direction, seen by both processes. */
+/* One direction of a connection, shared by both processes. */
 struct stream {
     atomic_ulong sent, received, calls;
-    /* Where the last call that wrote began, and how much it was given. */
+    /* The offset and the length of the last write. */
     atomic_ulong began, given;
     uint64_t total;
 };
 
-/* A thread's own. */
+/* The state of one thread. */
 struct side {
     uint64_t random;
     struct stream *stream;
@@ -83,7 +83,7 @@ static unsigned long pick(struct side *side, unsigned long end) {
     return side->random % end;
 }
 
-/* What direction `number` carries at `offset`. */
+/* The bytes of direction `number` from `offset` on. */
 static void pattern(int number, uint64_t offset, unsigned char *out, size_t length) {
     for (size_t place = 0; place < length; place++) {
         uint64_t at = offset + place;
@@ -97,7 +97,7 @@ static size_t size_of_call(struct side *side) {
     return 1 + pick(side, largest[pick(side, 7)]);
 }
 
-/* Waits by one of the three ways, which must tell the truth; returns whether it is ready. */
+/* Waits in one of the three ways, whose result is checked by the caller; returns whether ready. */
 static int wait_for(struct side *side, int milliseconds) {
     short wanted = side->writes ? POLLOUT : POLLIN;
     int ready = 0;
@@ -137,7 +137,7 @@ static void pause_now_and_then(struct side *side) {
     if (chance == 1999) usleep(150000);
 }
 
-/* Cuts a buffer into up to 4 parts; returns how many. */
+/* Cuts a buffer into up to 4 parts; returns the number of parts. */
 static int cut(struct side *side, unsigned char *buffer, size_t length, struct iovec *parts) {
     int count = 1 + (int)pick(side, 4);
     size_t done = 0;
@@ -166,7 +166,7 @@ static ssize_t write_once(struct side *side, size_t length, int *waits) {
         header.msg_iovlen = (size_t)cut(side, side->buffer, length, parts);
         return sendmsg(fd, &header, flags);
     case 5: {
-        /* One: behind a short message the kernel would send the next one all the same. */
+        /* One message: after a short message the kernel would still send the next one. */
         struct mmsghdr message = {.msg_hdr = {.msg_iov = parts}};
         message.msg_hdr.msg_iovlen = (size_t)cut(side, side->buffer, length, parts);
         int count = sendmmsg(fd, &message, 1, MSG_NOSIGNAL);
@@ -174,7 +174,7 @@ static ssize_t write_once(struct side *side, size_t length, int *waits) {
     }
     case 6: return pwritev2(fd, parts, cut(side, side->buffer, length, parts), -1, 0);
     case 7: {
-        /* A file of its own, since the kernel sends its pages later. */
+        /* A new file each time: the kernel sends its pages later. */
         off_t offset = 0;
         int scratch = memfd_create("torture", 0);
         if (pwrite(scratch, side->buffer, length, 0) != (ssize_t)length) fail(side, "scratch", 0);
@@ -237,7 +237,7 @@ static ssize_t read_once(struct side *side, size_t length, int *waits, int *unse
         return recvmsg(fd, &header, flags);
     case 5: *waits = 1; return preadv2(fd, parts, cut(side, side->buffer, length, parts), -1, 0);
     case 6: {
-        /* Looks first: the same bytes must come, and no fewer. */
+        /* Peeks first: the same bytes must follow, and no fewer. */
         ssize_t seen = recv(fd, side->buffer, length, flags | MSG_PEEK);
         if (seen <= 0) return seen;
         check(side, (size_t)seen, "other bytes at a look");
@@ -258,8 +258,8 @@ static ssize_t read_once(struct side *side, size_t length, int *waits, int *unse
     }
 }
 
-/* Passes the descriptor to this process itself, with whatever lies unread behind it. One whose peer
- * does not look at it, since it is over, say, may be refused. */
+/* Passes the descriptor to this process itself, with the unread bytes behind it. Passing may be
+ * refused when the peer makes no call on the connection, for example because it has ended. */
 static void pass_on(struct side *side) {
     char space[CMSG_SPACE(sizeof(int))] = {0}, byte = 'x';
     struct iovec part = {&byte, 1};
@@ -282,7 +282,7 @@ static void pass_on(struct side *side) {
     close(ways[1]);
 }
 
-/* One call and what must hold around it; 0 when the direction is over. */
+/* Makes one call and checks the rules; 0 when the direction has ended. */
 static int step(struct side *side) {
     struct stream *stream = side->stream;
     pause_now_and_then(side);
@@ -297,7 +297,8 @@ static int step(struct side *side) {
         close(side->fd);
         side->fd = copy;
     }
-    /* Readers alone: what is sent again for another thread's passing is not there for a moment. */
+    /* Only readers pass: while another thread passes the connection, bytes that are sent again are
+     * missing for a moment. */
     if (side->leaves && !side->writes && pick(side, 100) == 0) pass_on(side);
     size_t length = size_of_call(side);
     int waits, unseen = 0;
@@ -370,7 +371,7 @@ static void *run(void *argument) {
             unsigned long steps = 1 + pick(side, 30);
             pid_t child = fork();
             if (child == 0) {
-                /* A set and a pipe of its own: those of the parent are shared. */
+                /* Its own epoll set and pipe: those of the parent are shared. */
                 open_own(side);
                 while (steps-- > 0 && step(side)) {}
                 _exit(0);
@@ -393,7 +394,7 @@ static void *run(void *argument) {
 
 static void tick(int number) { (void)number; }
 
-/* Both directions of one end. */
+/* Runs both directions of one end. */
 static void one_end(int fd, struct stream *streams, int pair, int end) {
     pthread_t threads[2];
     struct side sides[2];
@@ -423,7 +424,7 @@ static void one_end(int fd, struct stream *streams, int pair, int end) {
     for (int index = 0; index < 2; index++) pthread_join(threads[index], NULL);
 }
 
-/* An end and who plays it: a child, or a thread. */
+/* An end, which a child process or a thread runs. */
 struct end {
     int fd, pair, number;
     struct stream *streams;
@@ -446,7 +447,7 @@ static void play(struct end end) {
     if (pthread_create(&thread, NULL, end_in_thread, own) != 0 || pthread_detach(thread) != 0) exit(3);
 }
 
-/* How many of the ends are over since the last call; -1 when one failed. */
+/* How many ends have finished since the last call; -1 when one failed. */
 static int ends_over(void) {
     if (together) return atomic_exchange(&ended, 0);
     int status, over = 0;
@@ -491,7 +492,7 @@ int main(int count, char **words) {
                 exit(0);
             }
         }
-        /* One after the other, so that both know which pair they are. */
+        /* One after the other, so that both ends know the number of their pair. */
         int fd = accept(listener, NULL, NULL);
         if (together) {
             play((struct end){fd, pair, 1, streams});

@@ -1,4 +1,4 @@
-"""An epoll set whose registrations are made by io_uring where there is one, as libuv does it."""
+"""An epoll set that registers descriptors by io_uring where the kernel has it, as libuv does."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-//! A server and a client that exchange bytes and compare them, each in surroundings of its own.
+//! A server and a client that exchange bytes and compare them.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::{Ended, Node};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs `programs/exchange.py` as a server and a client and returns both ends: `server` is given
-/// the arguments of the script, `client` those with the port.
+/// Runs `programs/exchange.py` as a server and a client, and returns both. `server` and `client`
+/// build the commands from the arguments of the script; those of the client contain the port.
 ///
 /// # Panics
-/// When either does not end with success.
+/// When the server or the client fails.
 pub fn exchange(
     node: &Node,
     server: impl FnOnce(&[&str]) -> Command,

@@ -1,21 +1,21 @@
-//! End-to-end tests of weft: programs of others, unchanged, under `weft run`.
+//! End-to-end tests of weft: unchanged third-party programs under `weft run`.
 //!
-//! This library is what the tests in `tests/` share. Each test has a node daemon of its own in a
-//! directory of its own ([`Node`]), its own ports, an end to every wait, and leaves no process
-//! behind, whatever happens ([`suite`]). A test that cannot run because a program is missing says
-//! so and counts as ignored, never as passed.
+//! This library is shared by the tests in `tests/`. Each test has its own node daemon in its own
+//! directory ([`Node`]), its own ports and a limit for every wait, and leaves no process behind
+//! ([`suite`]). A test that cannot run because a program is missing reports that and counts as
+//! ignored, never as passed.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `WEFT_BIN` | the `weft` to test, with `libweft_preload.so` beside it | built by cargo |
-//! | `WEFT_E2E_STRESS_MB` | size of each byte-exact stress, both directions together, MB | 200 |
+//! | `WEFT_BIN` | the `weft` to test; `libweft_preload.so` is beside it | built by cargo |
+//! | `WEFT_E2E_STRESS_MB` | MB that each byte-exact stress moves, both directions together | 200 |
 //! | `WEFT_E2E_KILLS` | kills in each test of sudden death | 20 |
-//! | `WEFT_E2E_AWAY` | seconds that a peer sleeps, computes or is stopped at least | 0.1 to 1.2 |
+//! | `WEFT_E2E_AWAY` | least seconds for which a peer sleeps, computes or is stopped | 0.1 to 1.2 |
 //! | `WEFT_E2E_SEED` | seed of sizes, delays and moments | 1 |
 //! | `WEFT_E2E_THIRD` | 0 to 2: the third of `semantics` that runs with one side under weft | all |
-//! | `WEFT_E2E_LONG` | when set, cases that take long run too | not set |
+//! | `WEFT_E2E_LONG` | when set, the long cases run too | not set |
 //!
-//! The full run that the promises in `SPECIFICATION.md` speak of, about half an hour:
+//! The full run behind the promises of `SPECIFICATION.md` takes about half an hour:
 //!
 //! ```console
 //! $ WEFT_E2E_STRESS_MB=10000 WEFT_E2E_KILLS=200 cargo test --release -p weft-e2e
@@ -36,10 +36,10 @@ pub use process::{Ended, Running};
 pub use statistics::Statistics;
 pub use suite::{Case, Outcome, Skip};
 
-/// A whole number from the environment, or `default`.
+/// The whole number in an environment variable, or `default`.
 ///
 /// # Panics
-/// When the variable is set to something else.
+/// When the variable is set and is not a whole number.
 #[must_use]
 pub fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| {

@@ -1,4 +1,4 @@
-//! A node of a test's own: a directory, a daemon, and programs under weft or beside it.
+//! A node for one test: a directory, a daemon, and commands with or without weft.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -18,41 +18,41 @@ use crate::suite::{Case, Outcome};
 /// Which side of a connection runs under weft.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Under {
-    /// Both: the bytes go over the fabric.
+    /// Both sides: the bytes go over the fabric.
     Both,
-    /// The client alone: they stay on TCP.
+    /// Only the client: the bytes stay on TCP.
     Client,
-    /// The server alone: they stay on TCP.
+    /// Only the server: the bytes stay on TCP.
     Server,
 }
 
 impl Under {
-    /// All three.
+    /// All three combinations.
     pub const ALL: [Self; 3] = [Self::Both, Self::Client, Self::Server];
 
-    /// True when the server runs under weft.
+    /// Whether the server runs under weft.
     #[must_use]
     pub const fn server(self) -> bool {
         matches!(self, Self::Both | Self::Server)
     }
 
-    /// True when the client runs under weft.
+    /// Whether the client runs under weft.
     #[must_use]
     pub const fn client(self) -> bool {
         matches!(self, Self::Both | Self::Client)
     }
 }
 
-/// A node with a directory of its own, and a daemon unless it was ended.
+/// A node with its own directory, and a daemon unless it was killed or never started.
 #[derive(Debug)]
 pub struct Node {
     daemon: Option<Running>,
-    // After the daemon, so that it is removed when that is gone.
+    // Declared after the daemon, so that the directory is removed after the daemon is gone.
     directory: TempDir,
 }
 
 impl Node {
-    /// A node whose daemon answers.
+    /// A node with a running daemon.
     #[must_use]
     pub fn new() -> Self {
         let mut node = Self::without_daemon();
@@ -63,21 +63,22 @@ impl Node {
     /// A node without a daemon; `weft run` starts one.
     ///
     /// # Panics
-    /// When there can be no directory for it.
+    /// When its directory cannot be made.
     #[must_use]
     pub fn without_daemon() -> Self {
         let directory = TempDir::with_prefix("weft-e2e-").expect("a directory");
-        // Other users of a system daemon must get there.
+        // Other users of the daemon must be able to enter the directory.
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(directory.path(), mode).expect("our own directory");
         Self { daemon: None, directory }
     }
 
-    /// Starts the daemon and waits until it answers. How much goes over TCP before both ends have
-    /// agreed depends on when it answers: where that is allowed, it goes before other cases.
+    /// Starts the daemon and waits until it is ready. The time at which the daemon answers decides
+    /// how many bytes go over TCP first. Where it is allowed, the daemon therefore runs at a higher
+    /// priority than other cases.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// When the daemon does not become ready.
     pub fn start_daemon(&mut self) {
         let mut daemon = self.start(self.weft(["daemon"]));
         daemon.goes_before_others();
@@ -93,10 +94,10 @@ impl Node {
         self.daemon = Some(daemon);
     }
 
-    /// Kills the daemon at once.
+    /// Kills the daemon.
     ///
     /// # Panics
-    /// When it was not started by [`Node::start_daemon`].
+    /// When no daemon was started by [`Node::start_daemon`].
     pub fn kill_daemon(&mut self) {
         drop(self.daemon.take().expect("a daemon runs"));
     }
@@ -104,42 +105,42 @@ impl Node {
     /// Sends the daemon a signal.
     ///
     /// # Panics
-    /// When it was not started by [`Node::start_daemon`].
+    /// When no daemon was started by [`Node::start_daemon`].
     pub fn signal_daemon(&self, signal: Signal) {
         self.daemon.as_ref().expect("a daemon runs").signal(signal);
     }
 
-    /// What the daemon said so far.
+    /// The standard error of the daemon so far.
     ///
     /// # Panics
-    /// When it was not started by [`Node::start_daemon`].
+    /// When no daemon was started by [`Node::start_daemon`].
     #[must_use]
     pub fn daemon_log(&self) -> String {
         self.daemon.as_ref().expect("a daemon runs").stderr()
     }
 
-    /// The daemon's process.
+    /// The process number of the daemon.
     ///
     /// # Panics
-    /// When it was not started by [`Node::start_daemon`].
+    /// When no daemon was started by [`Node::start_daemon`].
     #[must_use]
     pub fn daemon_pid(&self) -> u32 {
         self.daemon.as_ref().expect("a daemon runs").pid()
     }
 
-    /// The test's directory.
+    /// The directory of the test.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The daemon's socket.
+    /// The control socket of the daemon.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory().join("n.sock")
     }
 
-    /// A call of `weft` that uses this node and sees no other configuration.
+    /// A `weft` command for this node, without any other configuration.
     pub fn weft<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Command {
         let mut command = self.plain(program::weft());
         command.args(arguments);
@@ -163,7 +164,7 @@ impl Node {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env(SWITCH_CALLS, "0")
             .env(SWITCH_WAIT, "5000000")
-            // However late a busy machine lets it answer.
+            // Long enough for a daemon on a busy machine.
             .env("WEFT_DAEMON_ANSWER_MS", "2000")
             .stdin(Stdio::null());
         if std::env::var_os("WEFT_E2E_AS_USUAL").is_some() {
@@ -183,7 +184,7 @@ impl Node {
         }
     }
 
-    /// A program under `weft run`, which becomes it: the process is the program itself.
+    /// A program under `weft run` without `--stats`: the process becomes the program itself.
     pub fn bare(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.weft(["run", "--"]);
         command.arg(program);
@@ -196,7 +197,7 @@ impl Node {
         Running::start(command, self.directory())
     }
 
-    /// What `weft status --json` says.
+    /// The output of `weft status --json`.
     ///
     /// # Panics
     /// When the daemon does not answer.
@@ -230,15 +231,16 @@ impl Default for Node {
     }
 }
 
-/// Has a program move to the fabric when it does for users. In tests it does at once, however late
-/// a busy machine lets the daemon answer, since what is tested is the fabric. With
-/// `WEFT_E2E_AS_USUAL` set every test does, and those fail that want all on the fabric.
+/// Makes a program move to the fabric when it does for users. In tests it otherwise moves at its
+/// first call, and waits for the daemon on a busy machine, since the fabric is what is tested.
+/// `WEFT_E2E_AS_USUAL` applies this to every test; tests that require all bytes on the fabric then
+/// fail.
 pub fn as_usual(command: &mut Command) {
     command.env_remove(SWITCH_CALLS).env_remove(SWITCH_WAIT);
 }
 
-/// A case on plain TCP, one under weft as users have it, and one on the fabric from the first call
-/// on. `run` is told whether it is under weft, and what to do with the commands that it starts.
+/// Three cases: on plain TCP, under weft as users have it, and on the fabric from the first call
+/// on. `run` gets whether it is under weft and a function to apply to the commands that it starts.
 pub fn three_ways(run: fn(bool, fn(&mut Command)) -> Outcome) -> Vec<Case> {
     vec![
         Case::new("plain_tcp", move || run(false, |_| {})),

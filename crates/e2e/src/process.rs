@@ -1,4 +1,5 @@
-//! Programs that a test starts: their output in files, an end to every wait, death at the end.
+//! Programs that a test starts: their output goes to files, every wait has a limit, and they are
+//! killed at the end.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,7 +17,7 @@ use crate::statistics::Statistics;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A program that runs. Killed with its process group when dropped.
+/// A running program. Dropping it kills its process group.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -26,16 +27,16 @@ pub struct Running {
     ended: Option<ExitStatus>,
 }
 
-/// A program that ended.
+/// A program that has ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// What was run, for messages.
+    /// The command, for messages.
     pub shown: String,
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it complained of, and the table of `--stats`.
+    /// Its standard error, with the table of `--stats`.
     pub stderr: String,
 }
 
@@ -43,7 +44,7 @@ impl Running {
     /// Starts `command` with its output in files of `directory`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// When the program cannot be started.
     #[must_use]
     pub fn start(mut command: Command, directory: &Path) -> Self {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -58,25 +59,25 @@ impl Running {
         Self { child, shown, stdout, stderr, ended: None }
     }
 
-    /// The process.
+    /// The process number.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it printed so far.
+    /// The standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         read(&self.stdout)
     }
 
-    /// What it complained of so far.
+    /// The standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         read(&self.stderr)
     }
 
-    /// True when it ended.
+    /// Whether the program has ended.
     pub fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().unwrap_or(None);
@@ -84,22 +85,22 @@ impl Running {
         self.ended.is_some()
     }
 
-    /// Sends a signal to the process alone.
+    /// Sends a signal to the process, not to its group.
     pub fn signal(&self, signal: Signal) {
-        // It may have ended; whoever waits sees that.
+        // The process may have ended, which a later wait reports.
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// Has the process go before others where processors are busy; nothing where it may not.
+    /// Raises the priority of the process; without the permission for that, does nothing.
     pub fn goes_before_others(&self) {
         const NICE: i32 = -15;
         let _ = rustix::process::setpriority_process(Some(Pid::from_child(&self.child)), NICE);
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the program.
     ///
     /// # Panics
-    /// When it does not come in time.
+    /// When it does not end within `limit`.
     #[must_use]
     pub fn wait(mut self, limit: Duration) -> Ended {
         let start = Instant::now();
@@ -118,17 +119,17 @@ impl Running {
         Ended { shown, status, stdout: self.stdout(), stderr: self.stderr() }
     }
 
-    /// Asks it to end and waits for that.
+    /// Sends SIGTERM and waits for the end of the program.
     #[must_use]
     pub fn stop(self) -> Ended {
         self.signal(Signal::TERM);
         self.wait(Duration::from_secs(10))
     }
 
-    /// Waits until it wrote `text` to standard output.
+    /// Waits until the program has written `text` to standard output.
     ///
     /// # Panics
-    /// When it ends before, or takes longer than 20 s.
+    /// When the program ends first, or takes longer than 20 s.
     pub fn await_output(&mut self, text: &str) {
         let start = Instant::now();
         while !self.stdout().contains(text) {
@@ -143,10 +144,10 @@ impl Running {
         }
     }
 
-    /// Waits until somebody listens at TCP `port` of this host; does not connect.
+    /// Waits until some socket listens at TCP `port` of this host. Does not connect.
     ///
     /// # Panics
-    /// When the program ends before, or it takes longer than 20 s.
+    /// When the program ends first, or it takes longer than 20 s.
     pub fn await_port(&mut self, port: u16) {
         let start = Instant::now();
         while !listens(port) {
@@ -172,17 +173,17 @@ impl Drop for Running {
 }
 
 impl Ended {
-    /// Itself, when the program ended with status 0.
+    /// Returns `self` when the program ended with status 0.
     ///
     /// # Panics
-    /// When it did not.
+    /// When the program failed.
     #[must_use]
     pub fn success(self) -> Self {
         assert!(self.status.success(), "{}", self.report());
         self
     }
 
-    /// The status as a shell has it.
+    /// The exit status as a shell reports it.
     #[must_use]
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
@@ -191,13 +192,13 @@ impl Ended {
     /// The table of `--stats`.
     ///
     /// # Panics
-    /// When there is none.
+    /// When there is no table.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics::parse(&self.stderr).unwrap_or_else(|| panic!("no table: {}", self.report()))
     }
 
-    /// All of it, for messages.
+    /// The command, its status and the end of its output, for messages.
     #[must_use]
     pub fn report(&self) -> String {
         let Self { shown, status, .. } = self;
@@ -205,14 +206,14 @@ impl Ended {
     }
 }
 
-/// A port that is free now, and that nobody is given before the caller uses it: it is not among
-/// those that the kernel chooses from, and test programs that run at once look in different places.
+/// A free port that no other test gets before the caller uses it. The port is outside the range
+/// from which the kernel chooses, and test programs that run at the same time use different ranges.
 ///
 /// # Panics
-/// When the host has none.
+/// When no port of the range is free.
 #[must_use]
 pub fn free_port() -> u16 {
-    /// Below what the kernel chooses from (`ip_local_port_range`).
+    /// Below the range from which the kernel chooses (`ip_local_port_range`).
     const FIRST: u32 = 10_000;
     const EACH: u32 = 16;
     const PROGRAMS: u32 = 1_024;
@@ -228,14 +229,14 @@ pub fn free_port() -> u16 {
     panic!("none of the {EACH} ports from {own} on is free");
 }
 
-/// True when some socket of this host listens at TCP `port`.
+/// Whether some socket of this host listens at TCP `port`.
 #[must_use]
 pub fn listens(port: u16) -> bool {
     is_in_state(port, &["0A"])
 }
 
-/// Waits until no connection that was accepted at TCP `port` is open, ten seconds at most: a server
-/// that is ended by a signal has counted its connections by then.
+/// Waits, at most ten seconds, until no accepted connection at TCP `port` is open. A server that is
+/// then ended by a signal has counted its connections.
 pub fn await_closed(port: u16) {
     let start = Instant::now();
     while is_in_state(port, &["01", "08"]) && start.elapsed() < Duration::from_secs(10) {
@@ -243,7 +244,7 @@ pub fn await_closed(port: u16) {
     }
 }
 
-/// Some socket of this host at local TCP `port` is in one of the kernel's states.
+/// Whether some socket of this host at local TCP `port` is in one of these states of the kernel.
 fn is_in_state(port: u16, states: &[&str]) -> bool {
     let wanted = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|path| {
@@ -255,14 +256,15 @@ fn is_in_state(port: u16, states: &[&str]) -> bool {
     })
 }
 
-/// Processes below this one, also those whose parents are gone, with their command lines.
+/// All descendants of this process with their command lines, including those whose parents are
+/// gone.
 #[must_use]
 pub fn descendants() -> Vec<(u32, String)> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
         let stat = read(Path::new(&format!("/proc/{pid}/stat")));
-        // The name in brackets may hold anything; what follows it does not.
+        // The name in brackets may contain any character; the fields after it do not.
         let Some((_, rest)) = stat.rsplit_once(')') else { continue };
         if let Some(parent) = rest.split_whitespace().nth(1).and_then(|word| word.parse().ok()) {
             children.entry(parent).or_default().push(pid);
@@ -280,7 +282,7 @@ pub fn descendants() -> Vec<(u32, String)> {
     found
 }
 
-/// Kills and reaps every process below this one.
+/// Kills and reaps all descendants of this process.
 pub fn kill_descendants() {
     for _ in 0..200 {
         while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
@@ -298,7 +300,7 @@ pub fn kill_descendants() {
     eprintln!("processes that cannot be ended: {:?}", descendants());
 }
 
-/// The file as far as it is there and is text.
+/// The content of a file as text; empty when the file cannot be read.
 fn read(path: &Path) -> String {
     let bytes: io::Result<Vec<u8>> = std::fs::read(path);
     String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()

@@ -1,4 +1,5 @@
-//! Where the programs are that the tests run: weft, those of others, and our own scripts.
+//! Finds the programs that the tests run: weft, third-party programs, and the scripts of this
+//! crate.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,10 +7,10 @@ use std::sync::OnceLock;
 
 use crate::Skip;
 
-/// The `weft` to test. Without `WEFT_BIN` it is built, in release mode, where cargo puts it.
+/// The `weft` to test. Without `WEFT_BIN` it is built in release mode.
 ///
 /// # Panics
-/// When it is nowhere and cannot be built.
+/// When `WEFT_BIN` is not a file, or weft does not build.
 pub fn weft() -> &'static Path {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
@@ -18,7 +19,7 @@ pub fn weft() -> &'static Path {
             assert!(path.is_file(), "WEFT_BIN names {}, which is not a file", path.display());
             return std::path::absolute(&path).expect("a path");
         }
-        // This program is TARGET/PROFILE/deps/NAME.
+        // The path of this program is TARGET/PROFILE/deps/NAME.
         let own = std::env::current_exe().expect("the test's own file");
         let target = own.ancestors().nth(3).expect("cargo runs tests in its target directory");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -32,8 +33,8 @@ pub fn weft() -> &'static Path {
     })
 }
 
-/// Programs of whose names there are several, which take other options: how to ask each what it is,
-/// and what the one that the tests know answers.
+/// Names shared by programs with different options: the option that prints what the program is, and
+/// a text in the output of the variant that the tests use.
 const KINDS: [(&str, &str, &str); 4] = [
     ("arping", "--help", "Thomas Habets"),
     ("nc", "-h", "OpenBSD netcat"),
@@ -41,10 +42,11 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("udhcpc", "--help", "BusyBox"),
 ];
 
-/// A program of others, by name; where there are several of that name, the one the tests know.
+/// Finds a third-party program by name. Where several programs share a name, it must be the variant
+/// that the tests use.
 ///
 /// # Errors
-/// [`Skip`] when it is not installed.
+/// [`Skip`] when the program is not installed or is another variant.
 pub fn find(name: &str) -> Result<PathBuf, Skip> {
     let path = std::env::var_os("PATH")
         .and_then(|path| {
@@ -68,7 +70,7 @@ pub fn find(name: &str) -> Result<PathBuf, Skip> {
     Ok(path)
 }
 
-/// The Python interpreter itself, not a script that looks for one.
+/// The Python interpreter itself, not a wrapper script.
 ///
 /// # Errors
 /// [`Skip`] when there is none.
@@ -88,16 +90,16 @@ pub fn python() -> Result<PathBuf, Skip> {
     found.clone().ok_or_else(|| Skip("python3 is not installed".into()))
 }
 
-/// One of our own scripts in `programs/`.
+/// The path of a script in `programs/`.
 #[must_use]
 pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(name)
 }
 
-/// One of our C programs, compiled into `directory` with `options`.
+/// Compiles a C program of `programs/` into `directory` with `options`.
 ///
 /// # Errors
-/// [`Skip`] when there is no compiler or it cannot do that here.
+/// [`Skip`] when there is no compiler or the compilation fails.
 ///
 /// # Panics
 /// When the compiler does not start.

@@ -1,18 +1,18 @@
-//! The table that `weft run --stats` prints, read back.
+//! Parses the table that `weft run --stats` prints.
 
-/// What may go over TCP before a connection has moved: the kernel's buffers of both ends.
+/// Most bytes that go over TCP before a connection has moved: the kernel's buffers of both ends.
 const EARLY_BYTES: u64 = 6_000_000;
 
-/// What went over the fabric and what over TCP.
+/// The traffic over the fabric and over TCP.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// What went over the fabric.
+    /// Traffic over the fabric.
     pub fabric: Traffic,
-    /// What went over TCP.
+    /// Traffic over TCP.
     pub tcp: Traffic,
     /// Bytes received over the fabric straight from the writer's memory.
     pub pulled: u64,
-    /// Connections on TCP, with the reason.
+    /// Numbers of connections on TCP, each with the reason.
     pub reasons: Vec<(u64, String)>,
 }
 
@@ -21,14 +21,14 @@ pub struct Statistics {
 pub struct Traffic {
     /// Connections.
     pub connections: u64,
-    /// Bytes sent, to two digits at least.
+    /// Bytes sent, to at least two digits.
     pub sent: u64,
-    /// Bytes received, to two digits at least.
+    /// Bytes received, to at least two digits.
     pub received: u64,
 }
 
 impl Statistics {
-    /// Finds and reads the table in what a command wrote to standard error.
+    /// Finds and parses the table in the standard error of a command.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let begin = text.rfind("weft    connections")?;
@@ -62,13 +62,13 @@ impl Statistics {
         (lines == 2).then_some(found)
     }
 
-    /// Checks that at least so many connections moved to the fabric, that none stayed on TCP, and
-    /// that at least so many bytes were sent and received, less what the table's rounding hides.
-    /// What was said before the other end had come, which is less than the kernel's buffers hold,
-    /// may have gone over TCP; of anything longer, most went over the fabric.
+    /// Checks that at least `connections` connections moved to the fabric, that none stayed on TCP,
+    /// and that at least `sent` and `received` bytes were moved, less the rounding of the table.
+    /// Bytes sent before the other end was there may have gone over TCP; they are fewer than the
+    /// kernel's buffers hold. Most bytes of anything longer must have gone over the fabric.
     ///
     /// # Panics
-    /// When it is not so.
+    /// When the check fails.
     pub fn assert_all_fabric(&self, connections: u64, sent: u64, received: u64) {
         let (fabric, tcp) = (self.fabric, self.tcp);
         let enough = |fabric: u64, tcp: u64, wanted: u64| {
@@ -88,10 +88,11 @@ impl Statistics {
         );
     }
 
-    /// Checks that no byte went over the fabric, and that the connections are counted.
+    /// Checks that no byte went over the fabric, and that at least `connections` connections are
+    /// counted.
     ///
     /// # Panics
-    /// When one did.
+    /// When the check fails.
     pub fn assert_all_tcp(&self, connections: u64) {
         assert!(
             self.fabric == Traffic::default() && self.tcp.connections >= connections,
@@ -100,13 +101,13 @@ impl Statistics {
     }
 }
 
-/// How much the table may hide of a number that it shows as `bytes`.
+/// The rounding error of a number that the table shows as `bytes`.
 fn rounding(bytes: u64) -> u64 {
     let mut unit = 1;
     while bytes / unit >= 10_000 {
         unit *= 1000;
     }
-    // 10 kB is shown from 10,000 to 10,999 bytes.
+    // The table shows 10,000 to 10,999 bytes as 10 kB.
     if unit == 1 { 0 } else { unit }
 }
 
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_found_behind_other_words() {
+    fn the_table_is_found_after_other_output() {
         let text = "warning: x\nweft    connections     sent  received\n\
                     fabric            2  1500 kB       0 B\n\
                     tcp               1      0 B       7 B\n\

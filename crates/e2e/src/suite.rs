@@ -1,13 +1,13 @@
 //! Runs the cases of a test program one after the other, each with a time limit.
 //!
-//! Takes the place of the standard runner, which knows only at compile time what is ignored. It
-//! understands the arguments that cargo's users give (a filter, `--exact`, `--skip`, `--list`,
-//! `--quiet`) and prints the same lines, which `cargo verify` counts. `--plan` lists the cases with
-//! what `cargo verify` must know to run several test programs at once: which have to run alone.
+//! Replaces the standard test runner, which must know at compile time which tests are ignored. It
+//! understands the arguments that cargo users give (a filter, `--exact`, `--skip`, `--list`,
+//! `--quiet`) and prints the lines that `cargo verify` counts. `--plan` lists the cases and which
+//! of them must run alone, so that `cargo verify` can run several test programs at once.
 //!
-//! What is always true: after a case no process that it started is there. This process adopts
-//! orphans among its descendants, so that daemons are found too. What other processes started it
-//! leaves alone: test programs run beside each other.
+//! Invariant: after a case none of the processes that it started is left. This process adopts
+//! orphans among its descendants, so that daemons are found too. It leaves processes of other test
+//! programs alone, which may run at the same time.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,14 +19,14 @@ use std::time::{Duration, Instant};
 
 use crate::process::kill_descendants;
 
-/// Where the last panic was; set by the hook that [`main`] installs.
+/// The location of the last panic, set by the hook that [`main`] installs.
 static PLACE_OF_PANIC: Mutex<String> = Mutex::new(String::new());
 
 /// Why a case could not be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skip(pub String);
 
-/// How a case ends unless it panics.
+/// The result of a case that does not panic.
 pub type Outcome = Result<(), Skip>;
 
 /// One test.
@@ -40,35 +40,35 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case that may take a minute and a half.
+    /// A case with a time limit of 90 s.
     pub fn new(name: impl Into<String>, run: impl Fn() -> Outcome + Send + Sync + 'static) -> Self {
         let limit = Duration::from_secs(90);
         Self { name: name.into(), limit, alone: None, long: None, run: Arc::new(run) }
     }
 
-    /// The same with `what` in front of its name.
+    /// Puts `what` in front of the name.
     #[must_use]
     pub fn of(mut self, what: &str) -> Self {
         self.name = format!("{what}_{}", self.name);
         self
     }
 
-    /// The same with another time limit.
+    /// Sets another time limit.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// The same, which `cargo verify` runs when nothing else of it runs, because of `reason`.
+    /// Makes `cargo verify` run the case alone, because of `reason`.
     #[must_use]
     pub fn alone(mut self, reason: &'static str) -> Self {
         self.alone = Some(reason);
         self
     }
 
-    /// The same, which runs only where time does not count, because of `reason`: with
-    /// `cargo verify --long`, which sets [`LONG`]. Elsewhere it is skipped.
+    /// Makes the case run only with `cargo verify --long`, which sets [`LONG`], because of
+    /// `reason`. Otherwise the case is skipped.
     #[must_use]
     pub fn long(mut self, reason: &'static str) -> Self {
         self.long = Some(reason);
@@ -76,10 +76,10 @@ impl Case {
     }
 }
 
-/// Set where cases that take long are to run too.
+/// The variable that makes long cases run.
 pub const LONG: &str = "WEFT_E2E_LONG";
 
-/// Declares cases after functions: the name of the case is the name of the function.
+/// Makes cases from functions. The name of a case is the name of its function.
 #[macro_export]
 macro_rules! cases {
     ($($name:ident),* $(,)?) => {
@@ -129,7 +129,7 @@ enum Judgement {
     Failed(String),
 }
 
-/// The `main` of a test program.
+/// The `main` function of a test program.
 #[must_use]
 pub fn main(cases: Vec<Case>) -> ExitCode {
     let arguments = Arguments::read();
@@ -145,7 +145,7 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let wanted = if arguments.only_ignored { Vec::new() } else { wanted };
-    // Without it, daemons that outlive a case would not be found; nothing else is lost.
+    // Without this only daemons that outlive a case would not be found.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -187,16 +187,16 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a case in a thread of its own, and ends what it started.
+/// Runs a case in a thread, and ends the processes that it started.
 fn run(case: &Case) -> Judgement {
     if let Some(reason) = case.long.filter(|_| std::env::var_os(LONG).is_none()) {
-        return Judgement::Skipped(format!("it is for `cargo verify --long`: {reason}"));
+        return Judgement::Skipped(format!("it runs with `cargo verify --long`: {reason}"));
     }
     let (sender, receiver) = channel();
     let body = Arc::clone(&case.run);
     thread::spawn(move || {
         let outcome = catch_unwind(AssertUnwindSafe(|| body()));
-        // The main thread may have given up.
+        // The main thread may have timed out.
         let _ = sender.send(outcome);
     });
     let result = match receiver.recv_timeout(case.limit) {
@@ -205,7 +205,7 @@ fn run(case: &Case) -> Judgement {
         Ok(Err(panic)) => Judgement::Failed(message(panic.as_ref())),
         Err(RecvTimeoutError::Timeout) => {
             kill_descendants();
-            // With its programs dead it comes to an end; whether it does or not, it failed.
+            // With its processes dead the case ends soon; it has failed in either case.
             let _ = receiver.recv_timeout(Duration::from_secs(5));
             Judgement::Failed(format!("no end within {} s", case.limit.as_secs()))
         }
@@ -223,7 +223,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<String>()
         .cloned()
         .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_else(|| "a panic without words".to_owned());
+        .unwrap_or_else(|| "a panic without a message".to_owned());
     if place.is_empty() { text } else { format!("{place}: {text}") }
 }
 
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_fails_by_panic_and_by_time_and_is_skipped_by_word() {
+    fn a_case_fails_by_panic_or_time_limit_and_is_skipped_by_its_result() {
         let failed = run(&Case::new("x", || panic!("seven")));
         assert!(matches!(failed, Judgement::Failed(reason) if reason == "seven"));
         let skipped = run(&Case::new("x", || Err(Skip("why".into()))));

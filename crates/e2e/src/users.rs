@@ -1,4 +1,5 @@
-//! Users of a machine for tests: programs of weft where all can read them, and who runs them.
+//! Several users on one machine: copies of weft that all users can read, and commands that run as a
+//! given user.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -8,13 +9,13 @@ use crate::{Node, Skip, program};
 
 /// An ordinary user.
 pub const ONE: u32 = 65_534;
-/// Another.
+/// Another ordinary user.
 pub const OTHER: u32 = 54_321;
 
-/// Weft, its library and the script where everybody can read them.
+/// Copies of weft, its library and the scripts, which all users can read.
 #[derive(Debug)]
 pub struct Shared {
-    /// The program that becomes another user.
+    /// `setpriv`, which changes the user.
     pub setpriv: PathBuf,
     /// The interpreter of the script.
     pub python: PathBuf,
@@ -23,13 +24,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Copies what users run into the directory of `node`.
+    /// Copies the files into the directory of `node`.
     ///
     /// # Errors
-    /// [`Skip`] where nobody can become another user.
+    /// [`Skip`] when this process cannot change its user.
     ///
     /// # Panics
-    /// When there is no room for the copies.
+    /// When a file cannot be copied.
     pub fn new(node: Node) -> Result<Self, Skip> {
         if !rustix::process::geteuid().is_root() {
             return Err(Skip("only root can become another user".into()));
@@ -56,7 +57,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// The beginning of a command of `user`.
+    /// The beginning of a command that runs as `user`.
     #[must_use]
     pub fn become_user(&self, user: u32) -> Command {
         let mut command = self.node.plain(&self.setpriv);
@@ -64,13 +65,13 @@ impl Shared {
         command
     }
 
-    /// A file that everybody can read.
+    /// The path of a copied file.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.node.directory().join(name)
     }
 
-    /// The script as `user` under weft, with the daemon at `socket`.
+    /// The script `exchange.py` as `user` under weft, with the daemon at `socket`.
     #[must_use]
     pub fn script(&self, user: u32, socket: &Path, words: &[&str]) -> Command {
         let mut command = self.become_user(user);
@@ -80,10 +81,10 @@ impl Shared {
         command
     }
 
-    /// A directory of the user's own.
+    /// Makes a directory that belongs to `user`.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// When the directory cannot be made.
     #[must_use]
     pub fn home(&self, user: u32) -> PathBuf {
         let home = self.file(&format!("home{user}"));
@@ -93,7 +94,7 @@ impl Shared {
     }
 }
 
-/// Arguments of setpriv.
+/// The arguments with which setpriv becomes `user`.
 #[must_use]
 pub fn as_user(user: u32) -> [String; 3] {
     [format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()]

@@ -1,4 +1,4 @@
-//! What can be wrong around a program: each is a clear message, or plain TCP, never a crash.
+//! Faults around a program: each gives a clear message or plain TCP, never a crash.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -13,9 +13,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut cases = cases![
-        an_unknown_option_is_told,
-        a_missing_program_is_told,
-        a_program_that_cannot_be_executed_is_told,
+        an_unknown_option_is_reported,
+        a_missing_program_is_reported,
+        a_program_that_cannot_be_executed_is_reported,
         a_stale_socket_is_replaced,
         a_program_that_closes_all_descriptors_uses_the_fabric,
         a_program_that_closes_all_descriptors_in_the_middle_goes_on,
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         a_go_program_inherits_a_connection_in_use,
         an_unwritable_directory_of_the_daemon_costs_the_fabric_only,
         a_switched_off_fabric_is_tcp,
-        use_that_is_not_seen_is_told_as_the_reason,
+        unseen_use_is_reported_as_the_reason,
     ];
     for manner in ["version", "silent", "noise", "closes"] {
         let name = format!("a_false_daemon_costs_the_fabric_only_{manner}");
@@ -50,7 +50,7 @@ fn ended(node: &Node, arguments: &[&str]) -> Ended {
     ended
 }
 
-fn an_unknown_option_is_told() -> Outcome {
+fn an_unknown_option_is_reported() -> Outcome {
     let node = Node::without_daemon();
     for arguments in [&["run", "--statz", "--", "true"][..], &["runn", "true"], &["run"]] {
         let ended = ended(&node, arguments);
@@ -62,7 +62,7 @@ fn an_unknown_option_is_told() -> Outcome {
     Ok(())
 }
 
-fn a_missing_program_is_told() -> Outcome {
+fn a_missing_program_is_reported() -> Outcome {
     let node = Node::without_daemon();
     for arguments in [
         &["run", "--", "no-such-program-anywhere"][..],
@@ -76,7 +76,7 @@ fn a_missing_program_is_told() -> Outcome {
     Ok(())
 }
 
-fn a_program_that_cannot_be_executed_is_told() -> Outcome {
+fn a_program_that_cannot_be_executed_is_reported() -> Outcome {
     let node = Node::without_daemon();
     for path in ["/etc/passwd", "/"] {
         let ended = ended(&node, &["run", "--", path]);
@@ -93,7 +93,7 @@ fn python(node: &Node, arguments: &[&str], options: &[&str]) -> Command {
     command
 }
 
-/// Both ends under weft with these options; the bytes go over the fabric.
+/// Runs both ends under weft with these options; the bytes must go over the fabric.
 fn over_fabric(node: &Node, options: &[&str]) {
     let (server, client) =
         exchange(node, |words| python(node, words, options), |words| python(node, words, options));
@@ -137,7 +137,7 @@ fn a_switched_off_fabric_is_tcp() -> Outcome {
     Ok(())
 }
 
-/// Something else answers at the daemon's socket.
+/// A process that is not a daemon of this release answers at the daemon's socket.
 fn false_daemon(manner: &str) -> Outcome {
     let interpreter = program::python()?;
     let node = Node::without_daemon();
@@ -164,7 +164,7 @@ fn limited(node: &Node, limit: &str, weft: bool, words: &[&str], options: &[&str
     let interpreter = program::python().expect("looked for before");
     let inner = format!("ulimit {limit} && exec \"$@\"");
     if weft {
-        // The limit is the program's alone: not of the command, nor of a daemon it starts.
+        // The limit applies only to the program, not to the command or a daemon that it starts.
         command = node.weft(["run", "--stats", "--", "/bin/sh", "-c"]);
     } else {
         command.arg("-c");
@@ -173,7 +173,8 @@ fn limited(node: &Node, limit: &str, weft: bool, words: &[&str], options: &[&str
     command
 }
 
-/// Runs the exchange with a limit on one side or both; whatever works without weft works with it.
+/// Runs the exchange with a limit on one or both sides. Every limit that works without weft must
+/// work with weft.
 fn with_limit(limit: &str, options: &[&str]) -> Outcome {
     program::python()?;
     let node = Node::new();
@@ -199,7 +200,7 @@ fn with_limit(limit: &str, options: &[&str]) -> Outcome {
         exchange(&node, without, with),
     ] {
         for ended in [server, client] {
-            // Either way, but counted.
+            // The connection may be on either path, but is counted at most once.
             let statistics = ended.statistics();
             let all = statistics.fabric.connections + statistics.tcp.connections;
             assert!(all <= 1, "{}", ended.report());
@@ -220,8 +221,8 @@ fn little_memory(megabytes: u32) -> Outcome {
     with_limit(&format!("-v {}", megabytes * 1000), &[])
 }
 
-/// No file of any kind may grow, memory files among them: the signal for that must not reach the
-/// program, which did nothing to earn it.
+/// No file may grow, including memory files. The signal for that must not reach the program, which
+/// wrote no file.
 fn no_file_may_grow() -> Outcome {
     let nc = program::find("nc")?;
     let node = Node::new();
@@ -243,7 +244,7 @@ fn no_file_may_grow() -> Outcome {
     Ok(())
 }
 
-/// Compiles the static client; `None` in the place of what is missing.
+/// Compiles the static client.
 fn static_client(node: &Node) -> Result<PathBuf, Skip> {
     program::compiled("static_client.c", &["-static", "-O1"], node.directory())
 }
@@ -283,7 +284,7 @@ fn a_static_program_inherits_a_connection_in_use() -> Outcome {
     Ok(())
 }
 
-/// A program whose calls nobody sees becomes the client of a connection in use.
+/// A program that the library cannot see becomes the client of a connection in use.
 fn inherits(node: &Node, binary: &std::path::Path) {
     let client = |words: &[&str]| {
         let mut command = python(node, words, &["--exec"]);
@@ -311,7 +312,7 @@ fn a_go_program_inherits_a_connection_in_use() -> Outcome {
     Ok(())
 }
 
-/// Compiles the Go client: linked dynamically where Go can.
+/// Compiles the Go client, linked dynamically where Go supports it.
 fn go_client(node: &Node) -> Result<PathBuf, Skip> {
     let go = program::find("go")?;
     let binary = node.directory().join("go_client");
@@ -330,7 +331,7 @@ fn go_client(node: &Node) -> Result<PathBuf, Skip> {
     Ok(binary)
 }
 
-/// The daemon cannot be started: a warning, and plain TCP.
+/// The daemon cannot be started: there is a warning, and plain TCP.
 fn an_unwritable_directory_of_the_daemon_costs_the_fabric_only() -> Outcome {
     program::python()?;
     let node = Node::without_daemon();
@@ -373,7 +374,7 @@ connection.shutdown(socket.SHUT_WR)
 assert connection.recv(1) == b''
 ";
 
-fn use_that_is_not_seen_is_told_as_the_reason() -> Outcome {
+fn unseen_use_is_reported_as_the_reason() -> Outcome {
     let (node, python) = (Node::new(), program::python()?);
     let side = |words: &[&str]| {
         let mut command = node.program(true, &python);

@@ -1,7 +1,7 @@
-//! What users of one machine can do to each other: meet at the system's daemon, and nothing else.
+//! Attacks between users of one machine: users can only connect at the daemon of the system.
 //!
-//! Needs root and setpriv, to become others. Each hostile manner of `programs/hostile.py` is at
-//! work while two programs of another user exchange data: those must reach the fabric.
+//! Needs root and setpriv to change users. Each hostile manner of `programs/hostile.py` runs while
+//! two programs of another user exchange data, which must go over the fabric.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};
@@ -39,7 +39,7 @@ fn succeeds(node: &Node, command: Command) {
     let _ended = node.start(command).wait(LIMIT).success();
 }
 
-/// A machine of the test's own as far as `/run` and `/tmp` go.
+/// A machine with its own `/run` and `/tmp`.
 struct Machine {
     shared: Shared,
     holder: Running,
@@ -63,7 +63,7 @@ impl Machine {
         Ok(Self { shared, holder })
     }
 
-    /// A command of `user` in this machine, who was told nothing about a daemon.
+    /// A command of `user` in this machine, without any setting for a daemon.
     fn plain(&self, user: u32) -> Command {
         let mut command = self.shared.node.plain("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.pid())).arg("--");
@@ -95,7 +95,7 @@ impl Machine {
     }
 }
 
-/// The attack of the issue: a user makes the place where another's daemon would be.
+/// One user makes the directory in which the daemon of another user would be.
 fn a_trap_in_place_of_the_own_daemon_is_not_used() -> Outcome {
     let machine = Machine::new()?;
     let trap = format!("/tmp/weft-{OTHER}");
@@ -111,7 +111,7 @@ fn a_trap_in_place_of_the_own_daemon_is_not_used() -> Outcome {
         assert!(ended.stderr.contains("is not used"), "{}", ended.report());
         assert!(ended.stderr.contains(&trap), "{}", ended.report());
     }
-    // The library asks by itself, whatever the command did.
+    // The library itself checks the daemon, independently of the command.
     let library = machine.shared.file("libweft_preload.so");
     let bare = |words: &[&str]| {
         let mut command = machine.plain(OTHER);
@@ -166,7 +166,7 @@ fn users_with_daemons_of_their_own_are_told() -> Outcome {
     Ok(())
 }
 
-/// PostgreSQL refuses to run as root, so its clients are of other users.
+/// PostgreSQL refuses to run as root, so its clients run as other users.
 fn postgresql_of_its_own_user_is_reached_over_the_fabric() -> Outcome {
     let machine = Machine::new()?;
     let pgbench = program::find("pgbench")?;
@@ -200,7 +200,7 @@ fn postgresql_of_its_own_user_is_reached_over_the_fabric() -> Outcome {
     Ok(())
 }
 
-/// A daemon of root's, and an ordinary user who means it no good.
+/// A daemon of root, and an ordinary user who attacks it.
 struct Attacked {
     shared: Shared,
     hostile: Running,
@@ -223,7 +223,7 @@ impl Attacked {
         Self { shared, hostile, result }
     }
 
-    /// Two programs of `user` find each other and their bytes are right.
+    /// Two programs of `user` connect over the fabric and exchange the right bytes.
     fn others_go_on(&self, user: u32) {
         let socket = self.shared.node.socket();
         let script = |words: &[&str]| self.shared.script(user, &socket, words);
@@ -232,13 +232,13 @@ impl Attacked {
         client.statistics().assert_all_fabric(1, 300_000, 300_000);
     }
 
-    /// How often it succeeded.
+    /// The number of successes that the attacker printed.
     fn count(&self) -> u64 {
         let number = self.result.split(' ').next().and_then(|word| word.parse().ok());
         number.unwrap_or_else(|| panic!("no number in {:?}", self.result))
     }
 
-    /// The attacker is killed, and its user is served again.
+    /// Kills the attacker; its user is then served again.
     fn ends(self) {
         let Self { shared, hostile, result } = self;
         drop(hostile);
@@ -252,7 +252,7 @@ fn files_that_never_answer_hold_up_nobody() -> Outcome {
         return Err(Skip("there is no /dev/fuse".into()));
     }
     let shared = Shared::new(Node::new())?;
-    // The mount goes with the namespace of the process.
+    // The mount ends with the namespace of the process.
     let mut command = shared.node.plain(program::find("unshare")?);
     command.args(["--mount", "--propagation", "private", "--"]);
     command.arg(&shared.python).arg(shared.file("hostile.py")).arg("fuse");
@@ -298,7 +298,7 @@ fn senseless_packets_do_not_fill_the_log() -> Outcome {
     attacked.others_go_on(OTHER);
     let log = attacked.shared.node.daemon_log();
     assert!(log.lines().count() < 40, "{} lines: {log}", log.lines().count());
-    assert!(log.contains("invalid message"), "nothing was said at all: {log}");
+    assert!(log.contains("invalid message"), "the log has no line about the packets: {log}");
     attacked.ends();
     Ok(())
 }
@@ -322,7 +322,7 @@ fn offers_leave_room_for_others() -> Outcome {
 
 fn endpoints_leave_room_for_others() -> Outcome {
     let attacked = Attacked::new("endpoints")?;
-    assert_eq!(attacked.count(), 128, "half of them");
+    assert_eq!(attacked.count(), 128, "half of the endpoints");
     let mut perf = attacked.shared.become_user(OTHER);
     perf.arg(attacked.shared.file("weft")).args(["perf", "latency", "--iterations", "100"]);
     perf.env("WEFT_DAEMON_SOCKET", attacked.shared.node.socket()).env("HOME", "/");
@@ -345,11 +345,11 @@ fn a_program_that_takes_no_answer_holds_up_nobody() -> Outcome {
     Ok(())
 }
 
-/// Each number is the status or kind of the answer, in `hostile.py`'s words.
+/// Each number is the status or kind of an answer, in the notation of `hostile.py`.
 fn a_spy_finds_nothing() -> Outcome {
     let shared = Shared::new(Node::new())?;
     let socket = shared.node.socket();
-    // Endpoints of another user to look for, and connections on the fabric.
+    // Endpoints of another user, as targets for the spy.
     let mut command = shared.become_user(OTHER);
     command.arg(&shared.python).arg(shared.file("hostile.py")).arg("endpoints").arg(&socket);
     let mut victim = shared.node.start(command);
@@ -359,9 +359,9 @@ fn a_spy_finds_nothing() -> Outcome {
     let attacked = Attacked::started(shared, command);
     assert_eq!(
         attacked.result, "connect:4 join:3 members:1 partition:3 publish:5 resolve:4",
-        "not found, refused, the own endpoint alone, forbidden, invalid, not found"
+        "not found, refused, only its own endpoint, forbidden, invalid, not found"
     );
-    // Nor by way of the file system.
+    // The file system must give no access either.
     let home = attacked.shared.home(OTHER);
     let private = home.join("n.sock");
     let mut daemon = attacked.shared.become_user(OTHER);
@@ -439,7 +439,7 @@ fn a_daemon_without_descriptors_waits_for_some() -> Outcome {
     assert!(log.contains("programs wait to be accepted"), "{log}");
     assert!(log.lines().count() < 20, "{} lines: {log}", log.lines().count());
     limit("20000");
-    // It answers once it has accepted those that waited before.
+    // The daemon answers after it has accepted the programs that waited.
     let _answered = attacked.shared.node.status();
     attacked.others_go_on(OTHER);
     attacked.ends();

@@ -1,4 +1,4 @@
-//! Threads that `pthread_cancel` ends while they are in a call on a connection: as on plain TCP.
+//! Threads that `pthread_cancel` ends in a call on a connection behave as on plain TCP.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};

@@ -1,4 +1,4 @@
-//! curl fetches files from Python's own web server: both under weft, or one side alone.
+//! curl fetches files from Python's web server; both sides or one side under weft.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use weft_e2e::{Case, Node, Outcome, Under, process, program, suite};
 
 const SMALL_BYTES: usize = 12_345;
-/// Long enough that both ends have agreed before it is over, on the busiest machine.
+/// Large enough that both ends have agreed before the transfer ends, even on a busy machine.
 const MIDDLE_BYTES: usize = 64 << 20;
 const BIG_BYTES: usize = 1_000_000_000;
 
@@ -62,7 +62,7 @@ fn fetch(under: Under, bytes: usize, times: u64) -> Outcome {
     Ok(())
 }
 
-/// HTTP/1.1 with many requests one after the other on one connection.
+/// Many HTTP/1.1 requests on one connection, one after the other.
 fn keep_alive() -> Outcome {
     let (curl, python) = (program::find("curl")?, program::python()?);
     let node = Node::new();
@@ -86,7 +86,7 @@ fn keep_alive() -> Outcome {
     Ok(())
 }
 
-/// The first `weft run` starts a daemon, which both sides then use and `weft down` ends.
+/// The first `weft run` starts a daemon, which both sides use. `weft down` ends it.
 fn daemon_starts() -> Outcome {
     let (curl, python) = (program::find("curl")?, program::python()?);
     let node = Node::without_daemon();
@@ -108,7 +108,7 @@ fn daemon_starts() -> Outcome {
     Ok(())
 }
 
-/// A file of `bytes` bytes that do not repeat, and its hash.
+/// Makes a file of `bytes` bytes that do not repeat, and returns its hash.
 fn make_file(path: &Path, bytes: usize) -> Vec<u8> {
     let mut file = File::create(path).expect("the test's directory");
     let mut hasher = Sha256::new();

@@ -1,4 +1,4 @@
-//! Programs that end while threads of theirs use connections: as on plain TCP.
+//! Programs that end while their threads use connections behave as on plain TCP.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};

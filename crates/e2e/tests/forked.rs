@@ -1,5 +1,5 @@
-//! A connection whose way to the fabric is agreed on when its program forks goes there before it
-//! has two holders, with which it could not.
+//! When a program forks while its connection is about to move to the fabric, the connection moves
+//! before it has two holders. With two holders it could not move.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};
@@ -21,7 +21,8 @@ fn forked(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     let ended = node.start(command).wait(LIMIT).success();
     assert_eq!(ended.stdout, "all of them\n", "{}", ended.report());
     if under_weft {
-        // Of 200 times 1000 bytes each way; what came before the client looked went over TCP.
+        // Of 200 times 1000 bytes each way. Bytes sent before the client looked for its answer went
+        // over TCP.
         assert!(ended.statistics().fabric.sent >= 250_000, "{}", ended.report());
     }
     Ok(())

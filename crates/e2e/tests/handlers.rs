@@ -1,4 +1,4 @@
-//! Signal handlers that write on the connection that their thread waits for.
+//! Signal handlers that write on the connection for which their thread waits.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};
@@ -25,7 +25,7 @@ fn handlers(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     Ok(())
 }
 
-/// Handlers write amid the writes and reads of their thread, and leave them by `siglongjmp`.
+/// Handlers write during the writes and reads of their thread, and leave them by `siglongjmp`.
 fn interrupted(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     let node = Node::new();
     let binary = program::compiled("interrupted.c", &["-O1"], node.directory())?;
@@ -40,11 +40,12 @@ fn interrupted(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     Ok(())
 }
 
-/// Many signals come while the daemon is asked: it is waited for all the same.
+/// Signals arrive while the program waits for the daemon; the wait must continue.
 fn with_a_slow_daemon() -> Outcome {
-    /// Below the time after which a program goes on without an answer.
+    /// Less than the time after which a program goes on without the daemon's answer.
     const STOPPED: Duration = Duration::from_millis(8);
-    /// Answers whoever starts or listens, and is stopped again when the connection asks.
+    /// Enough to answer programs that start or listen. The daemon is stopped again when the
+    /// connection asks.
     const RUNNING: Duration = Duration::from_millis(2);
     let node = Node::new();
     let mut command = node.program(true, compiled(&node)?);

@@ -1,4 +1,5 @@
-//! Bells are never held back by Nagle's algorithm or a cork, while programs are told what they set.
+//! Nagle's algorithm and a cork never delay bells, while programs read back the options that they
+//! set.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};
@@ -7,7 +8,7 @@ use std::time::Duration;
 use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What the program is told of TCP_NODELAY and TCP_CORK.
+/// The values of TCP_NODELAY and TCP_CORK that the program reads back.
 const TOLD: [&str; 5] = ["0 0", "1 0", "0 1", "1 0", "0 0"];
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
-//! Connections of about a megabyte, which go to lanes that those before them left: every byte is
-//! right and most go over the fabric, however the server serves, and whoever is killed.
+//! Connections of about a megabyte, which use the lanes that earlier connections left. Every byte
+//! is right and most bytes go over the fabric, in whichever way the server serves, and also when a
+//! client, the server or the daemon is killed.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use weft_e2e::{Case, Ended, Node, Outcome, Running, Skip, as_usual, cases, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Connections of a client, a multiple of its threads.
+/// Connections of a client; a multiple of its number of threads.
 const COUNT: u64 = 120;
 
 fn main() -> ExitCode {
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         ("forks", 2, false),
         ("execs", 1, false),
     ] {
-        // A Python for each connection takes its time.
+        // Starting a Python for each connection is slow.
         let count = if manner == "execs" { COUNT / 3 } else { COUNT };
         let name = format!("served_by_{manner}");
         cases.push(Case::new(name, move || served_by(manner, threads, count, most)));
@@ -49,7 +50,7 @@ fn free_port() -> String {
     weft_e2e::process::free_port().to_string()
 }
 
-/// A client that asks `count` times and finds every byte right.
+/// Runs a client that makes `count` requests and checks every byte.
 fn asks(node: &Node, port: &str, threads: u64, count: u64) -> Result<Ended, Skip> {
     let words = ["client", port, &count.to_string(), &threads.to_string()];
     let ended = script(node, &words)?.wait(LIMIT).success();
@@ -57,7 +58,7 @@ fn asks(node: &Node, port: &str, threads: u64, count: u64) -> Result<Ended, Skip
     Ok(ended)
 }
 
-/// A client that asks until it is killed, and has begun to.
+/// Starts a client that makes requests until it is killed, and waits until it has made twenty.
 fn asks_on(node: &Node, port: &str, threads: &str) -> Result<Running, Skip> {
     let mut client = script(node, &["client", port, "0", threads, "--until-killed"])?;
     client.await_output("twenty");
@@ -97,7 +98,7 @@ fn servers_are_killed_amid_a_transfer() -> Outcome {
     for kill in 0..6 {
         std::thread::sleep(Duration::from_millis(60 + kill * 11));
         drop(first);
-        // A client that waited for the dead one says so, and ends.
+        // A client that was waiting for the dead server would report that and end.
         assert!(!client.has_ended(), "{}{}", client.stdout(), client.stderr());
         first = server(&node, "threads", &port)?;
     }

@@ -1,4 +1,4 @@
-//! `weft lab`: nodes whose programs, which know nothing of weft, talk over its devices.
+//! `weft lab`: nodes whose programs run without weft and communicate over its devices.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const ENDS: Duration = Duration::from_secs(130);
-/// Sets up what a lab keeps under `/run`, namespaces by name among it, for the case alone.
+/// Gives the case its own `/run`, in which a lab keeps its state and the names of its namespaces.
 const PRIVATE: &str = "mount -t tmpfs tmpfs /run && exec \"$@\"";
 
 /// The cases of `lab.py`.
@@ -31,7 +31,7 @@ const OWN: [&str; 15] = [
     "missing",
 ];
 
-/// The cases of `lab_tools.py`, with the programs of others that each runs.
+/// The cases of `lab_tools.py`, with the third-party programs that each runs.
 const WITH_TOOLS: [(&str, &[&str]); 14] = [
     ("pings", &[]),
     ("neighbours", &["arping", "ndisc6"]),
@@ -76,7 +76,8 @@ fn run(script: &str, case: &str, tools: &[&str]) -> Outcome {
         program::find(tool)?;
     }
     let node = Node::without_daemon();
-    // With a network of its own too: cases run beside each other, and beside labs of users.
+    // The case also gets its own network namespace: other cases and labs of users may run beside
+    // it.
     let mut command = Command::new(program::find("unshare")?);
     command.args(["--mount", "--propagation", "private", "--net", "--"]);
     command.args(["sh", "-c", PRIVATE, "sh"]).arg(program::python()?);

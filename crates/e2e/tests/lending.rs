@@ -1,7 +1,7 @@
-//! More connections than may be on the fabric at a time: they lend each other their lanes, in
+//! More connections than may be on the fabric at a time: connections lend each other their lanes,
 //! whichever way their programs wait.
 //!
-//! `WEFT_E2E_LENDING_SEEDS=from..to` runs other seeds.
+//! `WEFT_E2E_LENDING_SEEDS=from..to` sets the seeds.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use weft_e2e::{Case, Node, Outcome, as_usual, program, suite};
 
 const CONNECTIONS: &str = "20";
-/// The program notices itself when it stands still.
+/// The program itself detects a standstill.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
@@ -24,12 +24,12 @@ fn lending(under_weft: bool) -> Outcome {
     let node = Node::new();
     let options = ["-O1", "-pthread"];
     let binary = program::compiled("lending.c", &options, node.directory())?;
-    // One run alone may find no time to lend any, where processors are busy.
+    // On a busy machine a single run may not lend any lane, so the sums are checked.
     let (mut lanes, mut connections, mut wanted, mut sent) = (0, 0, 0, 0);
     for seed in seeds() {
         let mut command = node.program(under_weft, &binary);
         as_usual(&mut command);
-        // From one on, so that there are times when no lane can be had, and some.
+        // From one lane on, so that at times no lane is free.
         let most = 1 + seed % 4;
         command.env("WEFT_SOCKET_LANES_MAX", most.to_string()).env("WEFT_SOCKET_REST_MS", "0");
         command.args([&seed.to_string(), CONNECTIONS, "1000"]);
@@ -37,7 +37,7 @@ fn lending(under_weft: bool) -> Outcome {
         assert_eq!(ended.stdout, "5000 requests on 20 connections\n", "{}", ended.report());
         if under_weft {
             let fabric = ended.statistics().fabric;
-            // Both processes have as many.
+            // Each of the two processes may have `most` lanes.
             lanes += 2 * most;
             wanted += 50_000;
             connections += fabric.connections;

@@ -1,4 +1,4 @@
-//! redis-server with its own benchmark and a check of consistency, both sides or one under weft.
+//! redis-server with its own benchmark and a consistency check; both sides or one side under weft.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::ExitCode;

@@ -1,12 +1,12 @@
-//! Semantics of sockets, seen by a Python script: the same on plain TCP and under weft.
+//! The semantics of sockets, observed by Python scripts: the same on plain TCP and under weft.
 //!
-//! The cases are in `programs/cases_*.py`. Each runs six times as two processes: on plain TCP,
-//! under weft as users have it, under weft asking for the fabric from the first byte on ("cold"),
-//! under weft on a connection that is on the fabric already ("warm"), and with one of the two
-//! under weft. Both sides must print the same each time.
+//! The cases are in `programs/cases_*.py`. Each case has two processes and runs six times: on plain
+//! TCP, under weft as users have it, under weft asking for the fabric from the first byte on
+//! ("cold"), under weft on a connection that is on the fabric already ("warm"), and twice with only
+//! one of the two processes under weft. Both sides must print the same each time.
 //!
 //! With `WEFT_E2E_THIRD` set to 0, 1 or 2, as `cargo verify` does, only a third of the cases runs
-//! with one of the two under weft.
+//! with one process under weft.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode, Stdio};
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use weft_e2e::{Case, Ended, Node, Outcome, Statistics, as_usual, program, setting, suite};
 
-/// For each run of a case, beside the time that its peer is away.
+/// Time limit of each run of a case, without the time for which its peer is away.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Runs of a case.
 const RUNS: u32 = 6;
 
-/// So long a peer that is away stays away at least (`WEFT_E2E_AWAY`).
+/// The least time for which a peer that is away stays away (`WEFT_E2E_AWAY`).
 fn away() -> Duration {
     Duration::from_secs(weft_e2e::setting("WEFT_E2E_AWAY", 0))
 }
@@ -49,7 +49,7 @@ fn names() -> Result<Vec<String>, weft_e2e::Skip> {
     Ok(printed.lines().map(str::to_owned).collect())
 }
 
-/// Which sides are under weft, and whether the connection exchanged some bytes before.
+/// The sides that run under weft, and whether the connection exchanged some bytes first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Tcp,
@@ -77,7 +77,7 @@ fn compare(name: &str) -> Outcome {
     let expected = [server.success().stdout, client.success().stdout];
     let mut wrong = Vec::new();
     let mut ways = vec![How::Usual, How::Cold, How::Warm];
-    if third().is_none_or(|third| third == place(name) % 3) {
+    if third().is_none_or(|third| third == number_of(name) % 3) {
         ways.extend([How::ServerOnly, How::ClientOnly]);
     }
     for how in ways {
@@ -93,7 +93,7 @@ fn compare(name: &str) -> Outcome {
             } else if how == How::Warm && !on_tcp(name) {
                 let statistics = ended.statistics();
                 let most = statistics.fabric.connections > statistics.tcp.connections;
-                if !(on_fabric(&statistics, leaves(name)) || most && is_held_by_two(name)) {
+                if !(on_fabric(&statistics, returns_to_tcp(name)) || most && is_held_by_two(name)) {
                     wrong
                         .push(format!("{how:?}, the {side} was not all on fabric: {statistics:?}"));
                 }
@@ -104,37 +104,36 @@ fn compare(name: &str) -> Outcome {
     Ok(())
 }
 
-/// Which third of the cases is run with one side under weft; all are without it.
+/// The third of the cases that runs with only one side under weft; `None` means all.
 fn third() -> Option<u64> {
     std::env::var_os("WEFT_E2E_THIRD").map(|_| setting("WEFT_E2E_THIRD", 0))
 }
 
 /// A number for a name, the same in all runs (FNV-1a).
-fn place(name: &str) -> u64 {
+fn number_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// All connections switched; what they said on TCP before is some words.
+/// Whether all connections switched, after at most a few bytes on TCP.
 ///
-/// Among hundreds of connections that live for a moment, one in fifty may be over before its ends
-/// agreed.
-fn on_fabric(statistics: &Statistics, leaves: bool) -> bool {
+/// Among hundreds of short connections, one in fifty may end before its two ends agreed.
+fn on_fabric(statistics: &Statistics, returns_to_tcp: bool) -> bool {
     statistics.fabric.connections > 0
         && statistics.tcp.connections <= statistics.fabric.connections / 50
-        && (leaves || statistics.tcp.sent + statistics.tcp.received < 500)
+        && (returns_to_tcp || statistics.tcp.sent + statistics.tcp.received < 500)
 }
 
-/// Cases whose connections are held by two processes at first: one moves only when one of them has
-/// closed it, which may be after all was said.
+/// Cases in which two processes first hold the connection. Such a connection moves only after one
+/// process has closed it, which may be after all bytes were sent.
 fn is_held_by_two(name: &str) -> bool {
     name == "server_forks_for_each_connection"
 }
 
-/// Cases that go back to TCP for what only the kernel carries, or write more than a lane holds to
-/// somebody who does not read.
-fn leaves(name: &str) -> bool {
+/// Cases that return to TCP for what only the kernel supports, or that write more than a lane holds
+/// to a peer that does not read.
+fn returns_to_tcp(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
@@ -179,7 +178,7 @@ fn leaves(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// Cases whose connections weft leaves on TCP, altogether or in part.
+/// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
     const NAMES: [&str; 22] = [
         "stdin_and_stdout_of_a_program",
@@ -192,7 +191,8 @@ fn on_tcp(name: &str) -> bool {
         "program_of_wide_characters",
         "streams_of_a_program_have_descriptors",
         "low_water_mark_of_a_listener",
-        // Nothing is said before the client closes, or while nobody accepted.
+        // In these nothing is sent before the client closes, or nothing while no connection is
+        // accepted.
         "closed_before_accept",
         "small_buffers_and_a_writer_that_does_not_wait",
         "client_speaks_before_accept",
@@ -212,13 +212,13 @@ fn on_tcp(name: &str) -> bool {
 fn run(node: &Node, name: &str, how: How) -> Result<(Ended, Ended), weft_e2e::Skip> {
     let python = program::python()?;
     let control = node.directory().join("control");
-    // Left over by the run before.
+    // Left over from the previous run.
     let _ = std::fs::remove_file(&control);
     let side = |role: &str| {
         let mut command = node.program(how.is_under_weft(role), &python);
         command.arg(program::script("semantics.py")).args([name, role]).arg(&control);
         if how == How::Cold {
-            // The ends agree when they agree.
+            // No wait for the daemon: the ends agree whenever they do.
             command.arg("--cold").env_remove("WEFT_SOCKET_SWITCH_WAIT_US");
         }
         if how == How::Usual {

@@ -1,5 +1,5 @@
-//! Bytes that are written past the library beside the fabric: the connection is reset, and nobody
-//! spins.
+//! Bytes written to the kernel's socket of a fabric connection, past the library, reset the
+//! connection. No thread spins.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};
@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const SAID: &str = "a connection is reset: its other end wrote bytes past weft";
 
 fn main() -> ExitCode {
-    // On plain TCP there is nothing to be past of.
+    // The case on plain TCP is left out: there is no library to write past.
     suite::main(three_ways(strays).split_off(1))
 }
 

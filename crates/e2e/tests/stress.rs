@@ -1,7 +1,8 @@
-//! Byte-exact: writes and reads of random sizes with random delays in both directions at once.
+//! Byte-exact stress: writes and reads of random sizes with random delays in both directions at
+//! once.
 //!
-//! `WEFT_E2E_STRESS_MB` is how many megabytes each case moves, both directions together: 200
-//! unless it is set; 10000 is what the promise says.
+//! `WEFT_E2E_STRESS_MB` sets how many megabytes each case moves, both directions together. The
+//! default is 200; the promise is for 10000.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
     let limit = Duration::from_secs(60 + megabytes / 10);
     let mut cases = Vec::new();
     for (place, manner) in MANNERS.into_iter().enumerate() {
-        // Each manner meets itself and another one.
+        // Each manner of waiting runs against itself and one other.
         for client in [manner, MANNERS[(place + 1) % MANNERS.len()]] {
             let name = format!("stress_{manner}_with_{client}").replace('-', "_");
             let run = move || stress(manner, client, megabytes, limit);
@@ -48,7 +49,7 @@ fn stress(server: &str, client: &str, megabytes: u64, limit: Duration) -> Outcom
     assert_eq!(sent_by_client, got_by_server, "from client to server");
     for ended in [&server, &client] {
         let statistics = ended.statistics();
-        // What is said before the other end has come may go over TCP: less than its buffers.
+        // Bytes sent before the other end is there may go over TCP: fewer than its buffers hold.
         let on_tcp = statistics.tcp.sent + statistics.tcp.received;
         assert!(
             statistics.fabric.connections == 1
@@ -62,7 +63,7 @@ fn stress(server: &str, client: &str, megabytes: u64, limit: Duration) -> Outcom
     Ok(())
 }
 
-/// What a side printed: the hash of what it sent, and of what it received.
+/// The hashes that a side printed: of the bytes it sent, and of those it received.
 fn hashes(ended: &Ended) -> [String; 2] {
     let line = ended.stdout.lines().last().unwrap_or_default();
     let words: Vec<&str> = line.split(' ').collect();

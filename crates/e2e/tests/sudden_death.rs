@@ -1,6 +1,6 @@
 //! kill -9 of a server, a client and the daemon at random moments.
 //!
-//! `WEFT_E2E_KILLS` is how many times each, 20 unless it is set; 200 is what the promise says.
+//! `WEFT_E2E_KILLS` sets the number of kills. The default is 20; the promise is for 200.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde_json::Value;
 use weft_e2e::{Case, Node, Outcome, process, program, setting, suite};
 
-/// The promise: the other side knows within this time. Asserted by the full run, for which a
-/// machine is kept free; a few kills beside other work show that nobody waits for ever.
+/// The promise: the other side detects the death within this time. It is asserted by the full run
+/// on an otherwise idle machine. A few kills on a busy machine only show that no wait is endless.
 const KNOWN_WITHIN_S: f64 = 0.1;
 const KNOWN_ON_A_BUSY_MACHINE_S: f64 = 2.0;
 const FULL_RUN: u64 = 200;
@@ -51,7 +51,8 @@ fn kill_end(killed: &str, kills: u64) -> Outcome {
     }
     assert!(report["seen"].get("hang").is_none(), "{report}");
     assert!(report["seen"].get("bytes").is_none(), "bytes that nobody sent: {report}");
-    // Both ends of each connection are below this command; some die too early for the fabric.
+    // This command counts both ends of each connection. Some victims die before they reach the
+    // fabric.
     let early = kills / 10 * 2 + 2;
     assert!(
         moved + early * 2 >= kills * 2 && statistics.tcp.connections <= early * 2,
@@ -61,7 +62,7 @@ fn kill_end(killed: &str, kills: u64) -> Outcome {
         let count = report[what].as_u64().expect("a number");
         assert!(count < 30, "{count} {what} are left after {kills} deaths");
     }
-    // The daemon hears of the last ones by itself.
+    // The daemon detects the last deaths by itself.
     let status = node.await_status("empty", |status| {
         status["connections"].as_array().is_some_and(Vec::is_empty)
             && status["processes"].as_array().is_some_and(Vec::is_empty)
@@ -74,8 +75,8 @@ fn kill_end(killed: &str, kills: u64) -> Outcome {
     Ok(())
 }
 
-/// Connections that are there go on, new ones work, and are on the fabric again once a new daemon
-/// has come.
+/// Existing connections keep working and new ones work. When a new daemon runs, new connections are
+/// on the fabric again.
 fn kill_daemon(kills: u64) -> Outcome {
     let python = program::python()?;
     let mut node = Node::new();
@@ -101,7 +102,7 @@ fn kill_daemon(kills: u64) -> Outcome {
         assert!(!client.has_ended() && !server.has_ended(), "{}", client.stderr());
         node.start_daemon();
     }
-    // Programs look for a daemon once a second at most.
+    // Programs look for a daemon at most once a second.
     node.await_status("on the fabric again", |status| {
         status["connections"].as_array().is_some_and(|all| !all.is_empty())
     });
@@ -122,7 +123,8 @@ fn kill_daemon(kills: u64) -> Outcome {
     Ok(())
 }
 
-/// `weft run` without `--stats` is the program: a kill hits it, and nothing else is there.
+/// `weft run` without `--stats` becomes the program: a kill hits the program, and no other process
+/// exists.
 fn killed_command() -> Outcome {
     let python = program::python()?;
     let node = Node::new();

@@ -1,4 +1,4 @@
-//! iperf3, nc and sockperf: both sides under weft, or one alone.
+//! iperf3, nc and sockperf; both sides or one side under weft.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::fs::File;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     suite::main(cases)
 }
 
-/// One run of a second; `streams` data connections beside the one for control.
+/// One run of a second with `streams` data connections and one control connection.
 fn iperf3(under: Under, options: &[&str], streams: u64) -> Outcome {
     let iperf3 = program::find("iperf3")?;
     let node = Node::new();
@@ -58,7 +58,7 @@ fn iperf3(under: Under, options: &[&str], streams: u64) -> Outcome {
     match under {
         Under::Both => {
             client.statistics().assert_all_fabric(streams + 1, forward, backward);
-            // What is on its way when the time is over is counted by the sender alone.
+            // Only the sender counts bytes that are in transit when the time is over.
             server.statistics().assert_all_fabric(streams + 1, backward, forward / 2);
         }
         Under::Client => client.statistics().assert_all_tcp(streams + 1),
@@ -67,7 +67,7 @@ fn iperf3(under: Under, options: &[&str], streams: u64) -> Outcome {
     Ok(())
 }
 
-/// 20 MB from standard input of one nc to standard output of the other.
+/// Sends 20 MB from the standard input of one nc to the standard output of the other.
 fn nc(under: Under, forward: bool) -> Outcome {
     const BYTES: usize = 20_000_000;
     let nc = program::find("nc")?;
@@ -79,7 +79,7 @@ fn nc(under: Under, forward: bool) -> Outcome {
     std::fs::write(&file, &content).expect("room on the disk");
     let port = process::free_port().to_string();
     let mut server = node.program(under.server(), &nc);
-    // The sender ends with its input; the receiver does not look at its own.
+    // The sender ends with its input; the receiver does not read its own.
     server.args([if forward { "-d" } else { "-N" }, "-l", "127.0.0.1", &port]);
     let mut client = node.program(under.client(), &nc);
     client.args([if forward { "-N" } else { "-d" }, "127.0.0.1", &port]);
@@ -124,7 +124,7 @@ fn sockperf(under: Under, test: &str) -> Outcome {
     let mut client = node.program(under.client(), &sockperf);
     client.args([test, "--tcp", "-i", "127.0.0.1", "-p", &port, "-m", "64", "-t", "1"]);
     match test {
-        // Its default is less than what weft does, and it would stop.
+        // The default rate is lower than the rate of weft, and sockperf would stop.
         "ping-pong" => client.arg("--mps=3000000"),
         "under-load" => client.arg("--mps=10000"),
         _ => client.arg("--mps=max"),

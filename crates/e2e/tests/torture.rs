@@ -1,8 +1,8 @@
-//! Random calls from seeds, checked byte by byte: on plain TCP, so that the checks are right, and
-//! under weft, as users have it, on the fabric from the first call on, and with blocks that readers
-//! take from the writer's memory.
+//! Random calls from seeds, checked byte by byte. They run on plain TCP, which validates the
+//! checks, and under weft: as users have it, on the fabric from the first call on, and with blocks
+//! that readers take from the writer's memory.
 //!
-//! `WEFT_E2E_TORTURE_SEEDS=from..to` runs other seeds, `WEFT_E2E_TORTURE_KB` other sizes.
+//! `WEFT_E2E_TORTURE_SEEDS=from..to` sets the seeds, `WEFT_E2E_TORTURE_KB` the sizes.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_e2e::{Case, Node, Outcome, as_usual, program, suite, three_ways};
 
 const PAIRS: &str = "4";
-/// The program notices itself when it stands still.
+/// The program itself detects a standstill.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
-//! Users: ordinary ones with daemons of their own, and different ones over the system's daemon.
+//! Ordinary users with their own daemons, and different users at the daemon of the system.
 //!
-//! Needs root and setpriv, to become others.
+//! Needs root and setpriv to change users.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +60,7 @@ fn root_and_a_user_talk_over_the_daemon_of_the_system() -> Outcome {
     Ok(())
 }
 
-/// As web servers and databases do: weft is started as root, the program becomes somebody else.
+/// As web servers and databases do: weft is started as root, and the program then changes its user.
 fn a_program_that_gives_up_its_rights_goes_on() -> Outcome {
     let shared = Shared::new(Node::new())?;
     let socket = shared.node.socket();
@@ -77,7 +77,7 @@ fn a_program_that_gives_up_its_rights_goes_on() -> Outcome {
     Ok(())
 }
 
-/// The socket belongs to somebody else, who keeps it shut.
+/// The socket belongs to another user and is accessible only to that user.
 fn another_users_daemon_costs_the_fabric_only() -> Outcome {
     let shared = Shared::new(Node::without_daemon())?;
     let socket = shared.home(ONE).join("n.sock");
@@ -100,7 +100,7 @@ fn another_users_daemon_costs_the_fabric_only() -> Outcome {
     Ok(())
 }
 
-/// The dynamic linker passes the library over: the program runs, on TCP.
+/// The dynamic linker ignores the library, so the program runs on TCP.
 fn a_setuid_program_keeps_working() -> Outcome {
     let shared = Shared::new(Node::new())?;
     let copy = shared.file("python-setuid");

@@ -1,9 +1,8 @@
-//! The peers of an endpoint: one slot for each VPID, handles that outlive them, and what is kept
-//! about each.
+//! The peers of an endpoint: one table slot for each VPID, and the state of each living peer.
 //!
-//! A handle is the VPID in the low 8 bits and above them how many handles for that VPID were given
-//! out before and with it. So a look-up is an index and a comparison, and a handle of a dead peer
-//! is never that of its successor.
+//! A handle holds the VPID in the low 8 bits. The bits above count the handles given out for that
+//! VPID, this one included. A look-up is therefore an index and a comparison, and the handle of a
+//! dead peer never names its successor.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +15,7 @@ use crate::memory::Mapped;
 use crate::pair::Pair;
 use crate::registers::Registers;
 
-/// What an endpoint keeps about a living peer.
+/// The state of a living peer.
 #[derive(Debug)]
 pub struct PeerState {
     pub handle: Peer,
@@ -25,36 +24,36 @@ pub struct PeerState {
     pub pair: Pair,
     pub send: SendCursor,
     pub receive: ReceiveCursor,
-    /// Either end lacks the asymmetric fence.
+    /// This endpoint or the peer lacks the asymmetric fence.
     pub full_fences: bool,
-    /// Its ring is polled; else its attention word is armed.
+    /// The peer's ring is polled. When false, the attention word of the ring is armed.
     pub active: bool,
-    /// Polls in a row that found its ring empty.
+    /// How many polls in a row found the ring empty.
     pub idle: u32,
-    /// It is among those that wait for room.
+    /// The peer is listed in `waits_for_room`.
     pub wants_room: bool,
     pub doorbell: Doorbell,
     pub registers: Arc<Registers>,
-    /// Shared with windows, which outlive this.
+    /// Set when the peer is gone. Shared with windows, which outlive this state.
     pub down: Arc<AtomicBool>,
-    /// Its keys by slot, as they were resolved.
+    /// The resolved keys of the peer, by key slot.
     pub keys: Vec<Option<Mapped>>,
 }
 
 impl PeerState {
-    /// Its number on the node.
+    /// The peer's VPID.
     #[inline]
     pub fn vpid(&self) -> u16 {
         self.address.vpid.0
     }
 }
 
-/// Why a handle leads nowhere.
+/// Why a handle names no living peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// It was never given out.
+    /// The handle was never given out.
     Unknown,
-    /// Its peer is gone.
+    /// The peer is gone.
     Down,
 }
 
@@ -68,7 +67,7 @@ impl Slot {
     const EMPTY: Self = Self { issued: 0, live: None };
 }
 
-/// The table.
+/// The table of peers, by VPID.
 #[derive(Debug)]
 pub struct AddressVector {
     node: NodeId,
@@ -88,7 +87,7 @@ impl AddressVector {
         Self { node, slots: Box::new([const { Slot::EMPTY }; VPIDS as usize]) }
     }
 
-    /// The peer behind a handle.
+    /// The living peer that a handle names.
     #[inline]
     pub fn live(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
         let (place, issued) = split(handle);
@@ -111,7 +110,7 @@ impl AddressVector {
         self.slots.iter().filter_map(|slot| slot.live.as_deref())
     }
 
-    /// The address behind a handle that was given out.
+    /// The address that a handle was given out for; `None` for a handle that was never given out.
     pub fn address(&self, handle: Peer) -> Option<EndpointAddress> {
         let (place, issued) = split(handle);
         if issued == 0 || issued > self.slots[place].issued {
@@ -120,7 +119,7 @@ impl AddressVector {
         Some(EndpointAddress::new(self.node, Vpid(u16::try_from(place).ok()?)))
     }
 
-    /// The handle that the next peer with a VPID gets; `None` when there is no such VPID, its
+    /// The handle that the next peer with this VPID gets. `None` when the VPID is out of range, its
     /// handles are used up, or its slot is taken.
     pub fn next_handle(&self, vpid: u16) -> Option<Peer> {
         let slot = self.slots.get(usize::from(vpid))?;
@@ -128,16 +127,19 @@ impl AddressVector {
         free.then(|| Peer((slot.issued + 1) << VPID_BITS | u32::from(vpid)))
     }
 
-    /// Takes in a peer that has a handle from [`AddressVector::next_handle`].
+    /// Adds a peer whose handle came from [`AddressVector::next_handle`].
     pub fn insert(&mut self, peer: PeerState) {
         let (place, issued) = split(peer.handle);
         let slot = &mut self.slots[place];
-        assert!(slot.live.is_none() && issued == slot.issued + 1, "the handle is the next one");
+        assert!(
+            slot.live.is_none() && issued == slot.issued + 1,
+            "the handle came from next_handle"
+        );
         slot.issued = issued;
         slot.live = Some(Box::new(peer));
     }
 
-    /// Takes a peer out.
+    /// Removes the peer with a VPID.
     pub fn remove(&mut self, vpid: u16) -> Option<Box<PeerState>> {
         self.slots.get_mut(usize::from(vpid))?.live.take()
     }

@@ -1,5 +1,5 @@
-//! Atomics on words of peers' regions, and the fetch-compare-and-add lock: the processor's own
-//! atomics on mapped memory, so that the owner's threads may use theirs on the same words.
+//! Atomics on words of peers' regions, and the fetch-compare-and-add lock. Both use the processor's
+//! atomics on mapped memory, so the owner's threads may use theirs on the same words.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -50,8 +50,8 @@ fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
     })
 }
 
-/// The translation that the last atomic used, as the NIC's ATU keeps the last ones it was asked
-/// for (003 section 3.2.5): streams of atomics go to one region as a rule.
+/// The translation that the last atomic used. Successive atomics usually go to one region. The
+/// NIC's ATU likewise caches its last translations (003 section 3.2.5).
 #[derive(Debug)]
 pub(crate) struct Recent {
     to: Peer,
@@ -62,8 +62,8 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// It is that of `key` of a living peer, and the key is still in force. The peer lives, since
-    /// the endpoint forgets this when one is gone.
+    /// Whether this is the translation of `key` of peer `to` and the key is still in force. The
+    /// peer is alive: the endpoint drops this cache when any peer is gone.
     #[inline]
     fn serves(&self, to: Peer, key: RemoteKey) -> bool {
         self.to == to && self.key == key && self.registers.stamp(self.slot) == self.mapped.stamp
@@ -71,8 +71,9 @@ impl Recent {
 }
 
 impl ShmEndpoint {
-    /// The usual case, a word of 64 bits and nobody to be told, is apart: the processor's atomic
-    /// waits for every store before it, so it pays to need few registers and no stack.
+    /// The fast path is an atomic of 64 bits without a notification. It is a separate function that
+    /// needs few registers and no stack, because the processor's atomic waits for every earlier
+    /// store.
     #[inline(always)]
     pub(crate) fn do_atomic(
         &mut self,
@@ -93,7 +94,7 @@ impl ShmEndpoint {
         self.any_atomic(to, target, atomic, notify, context)
     }
 
-    /// The word of 64 bits behind a key that is resolved, if an atomic may use it.
+    /// The 64-bit word behind a resolved key, if an atomic may use the word.
     #[inline]
     fn word_at_hand(&mut self, to: Peer, target: Target) -> Option<&AtomicU64> {
         let known = self.recent.as_ref().is_some_and(|recent| recent.serves(to, target.key));
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_atomics_mean_what_the_fabric_says() {
+    fn processor_atomics_agree_with_the_definition_of_the_fabric() {
         use AtomicOperation::{And, CompareSwap, FetchAdd, Or, Swap, Xor};
         for operation in [FetchAdd, Swap, CompareSwap, And, Or, Xor] {
             for old in [0, 5, u64::from(u32::MAX), u64::MAX] {

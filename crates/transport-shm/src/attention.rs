@@ -1,42 +1,43 @@
-//! The attention word: how one end of a ring tells the other whether it must be rung.
+//! The attention word: one end of a ring tells the other whether it needs a wake-up.
 //!
 //! ```text
 //! sleeper: arm · heavy fence · look once more · sleep    other: publish · light fence · claim
 //! ```
 //!
-//! The heavy fence makes one of two things true: the other end sees the armed word, or the sleeper
-//! sees what was published. So an end that is awake costs the other one load of a word that is
-//! in its cache, and nobody sleeps through a message.
+//! The heavy fence guarantees one of two things: the other end sees the armed word, or the sleeper
+//! sees the published data. No wake-up is lost. While the owner is awake, the other end pays one
+//! load of a word that is in its cache.
 //!
 //! # Invariants
-//! - The owner of a word arms and disarms it; the other end only turns armed into rung, once.
-//! - The other end may be hostile and write anything: unknown values ask for nothing, and the
-//!   owner keeps in a field of its own whether it armed the word.
+//! - The owner of a word arms and disarms it. The other end only changes armed to rung, once.
+//! - The other end may be hostile and write any value. An unknown value means that no wake-up is
+//!   needed. The owner keeps a private copy of whether it armed the word.
 
 use weft_sync::atomic::{AtomicU32, Ordering};
 use weft_sync::fence;
 
-/// The owner looks by itself.
+/// The owner polls the ring.
 const WATCHING: u32 = 0;
-/// The owner is not looking: claim the word and ring its bell.
+/// The owner does not poll: the other end claims the word and rings the owner's bell.
 const ARMED: u32 = 1;
-/// Somebody claimed it.
+/// The other end claimed the word and rings.
 const RUNG: u32 = 2;
 
-/// Arms the own word. In force only after [`fence::heavy`], and the owner must look once more.
+/// Arms the caller's own word. The word takes effect only after [`fence::heavy`]; the caller must
+/// then look at the ring once more.
 #[inline]
 pub fn arm(word: &AtomicU32) {
     word.store(ARMED, Ordering::Relaxed);
 }
 
-/// Back to watching.
+/// Disarms the caller's own word.
 #[inline]
 pub fn watch(word: &AtomicU32) {
     word.store(WATCHING, Ordering::Relaxed);
 }
 
-/// After publishing: true when the owner of `word` does not look and the caller must ring its
-/// bell. `full` as for [`fence::light`].
+/// Called after publishing. True when the owner of `word` does not poll, and the caller must ring
+/// the owner's bell. `full` is as for [`fence::light`].
 #[inline]
 pub fn claim(word: &AtomicU32, full: bool) -> bool {
     fence::light(full);

@@ -1,4 +1,4 @@
-//! What the transport can do, and what a program may choose about it.
+//! The capabilities of the transport and the parameters that a program chooses.
 
 use weft_fabric::{Capabilities, Progress};
 use weft_memory::CopyMode;
@@ -6,24 +6,24 @@ use weft_memory::CopyMode;
 use crate::bell::VPIDS;
 use crate::doorbell::LOCKS;
 
-/// Regions an endpoint can have registered.
+/// Regions that an endpoint may have registered at a time.
 pub const REGIONS_MAX: usize = 1024;
-/// Notifications of own operations that wait to be polled.
+/// Notifications of an endpoint's own operations that may wait in its queue.
 pub const LOCAL_EVENTS_MAX: usize = 1024;
 
-/// Choices about an endpoint.
+/// Parameters of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
-    /// Slots of a ring: messages of one peer that wait before it is refused. A power of two, 16
-    /// to 65,536; 128 bytes each, in both directions of a pair that talks.
+    /// Slots of a ring: how many messages to one peer may wait before a send is refused. A power of
+    /// two, 16 to 65,536. A slot takes 128 bytes; a pair has one ring in each direction.
     pub ring_slots: u32,
-    /// How long a wait spins before it yields, microseconds.
+    /// How long a wait spins before it yields, in microseconds.
     pub spin_us: u32,
-    /// How often a wait yields before it sleeps.
+    /// How many times a wait yields before it sleeps.
     pub yields: u32,
-    /// How puts and gets of [`Parameters::plain_bytes_max`] bytes and more are copied.
+    /// How puts and gets of at least [`Parameters::plain_bytes_max`] bytes are copied.
     pub copy: CopyMode,
-    /// Copies below this length are plain.
+    /// Puts and gets below this length in bytes are plain copies.
     pub plain_bytes_max: usize,
 }
 
@@ -40,20 +40,20 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// How to copy `length` bytes.
+    /// The copy mode for `length` bytes.
     #[inline]
     #[must_use]
     pub const fn copy_mode(&self, length: usize) -> CopyMode {
         if length < self.plain_bytes_max { CopyMode::Plain } else { self.copy }
     }
 
-    /// What endpoints with these parameters can do.
+    /// The capabilities of endpoints with these parameters.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         Capabilities {
             vpids: VPIDS,
             mailbox_depth: self.ring_slots as usize,
-            // Operations end inside their call; what is bounded is their notifications.
+            // Operations complete inside their call; only their notifications are queued.
             operations_max: LOCAL_EVENTS_MAX,
             locks: LOCKS,
             regions_max: REGIONS_MAX,

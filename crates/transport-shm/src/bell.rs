@@ -1,30 +1,30 @@
-//! The words of an endpoint's doorbell: who rang, and whether the endpoint sleeps.
+//! The words of an endpoint's doorbell: which peers rang, and whether the endpoint sleeps.
 //!
 //! ```text
 //! ringer:  set bit · set summary · full fence · read state · wake
 //! sleeper: set state · full fence · read summary · sleep on state
 //! ```
 //!
-//! Ringing happens only after the attention word of a ring was claimed ([`crate::attention`]), so
-//! none of this is on the path of a message between two ends that are awake.
+//! A peer rings only after it claimed the attention word of a ring ([`crate::attention`]). A
+//! message between two ends that are awake does not touch these words.
 //!
 //! # Invariants
-//! - All peers can write all of these words. A bit says no more than "look there"; a lost bit or
-//!   state delays the owner until its next look at everything, which [`crate::ShmEndpoint`] takes
-//!   several times a second while it sleeps, and never blocks it.
+//! - Every peer can write all of these words. A bit only says which ring to look at. A bit or a
+//!   state that a hostile peer clears delays the owner, and never blocks it: a sleeping
+//!   [`crate::ShmEndpoint`] looks at all rings several times a second.
 
 use weft_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weft_sync::fence;
 
-/// VPIDs there can be: one bit each.
+/// Number of VPIDs; each has one bit.
 pub const VPIDS: u16 = 256;
 
-/// Some peer rang; its bit is set.
+/// Some peer rang and set its bit.
 const PEERS: u32 = 1;
-/// The broker sent something.
+/// The broker sent a message.
 const BROKER: u32 = 2;
 
-/// The owner looks at its words by itself.
+/// The owner polls its words.
 const AWAKE: u32 = 0;
 /// The owner sleeps on the state word.
 pub const ON_WORD: u32 = 1;
@@ -34,15 +34,15 @@ pub const ON_DESCRIPTOR: u32 = 2;
 /// How the owner of a bell sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sleeper {
-    /// Not at all.
+    /// The owner does not sleep.
     Awake,
-    /// On the state word: wake it there.
+    /// The owner sleeps on the state word: wake it by futex.
     OnWord,
-    /// On its descriptor: write to its bell socket.
+    /// The owner sleeps on its descriptor: wake it by a byte on its bell socket.
     OnDescriptor,
 }
 
-/// The shared words. All zero is a fresh bell.
+/// The shared words. A fresh bell is all zeros.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct BellWords {
@@ -54,10 +54,10 @@ pub struct BellWords {
     state_pad: [AtomicU32; 15],
 }
 
-/// What was found when the bell was looked at.
+/// The result of [`BellWords::take`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rung {
-    /// One bit for each VPID that rang.
+    /// One bit for each VPID whose peer rang.
     pub peers: [u64; 4],
     /// The broker rang.
     pub broker: bool,
@@ -77,7 +77,7 @@ impl BellWords {
         }
     }
 
-    /// Rings for a peer. The caller must wake the sleeper that comes back.
+    /// Rings for a peer. The caller must wake the returned sleeper.
     #[must_use]
     pub fn ring(&self, vpid: u16) -> Sleeper {
         let (word, bit) = (usize::from(vpid / 64) % 4, vpid % 64);
@@ -86,7 +86,7 @@ impl BellWords {
         self.claim_sleeper()
     }
 
-    /// Rings for the broker. The caller must wake the sleeper that comes back.
+    /// Rings for the broker. The caller must wake the returned sleeper.
     #[must_use]
     pub fn ring_broker(&self) -> Sleeper {
         self.summary.fetch_or(BROKER, Ordering::SeqCst);
@@ -94,7 +94,8 @@ impl BellWords {
     }
 
     fn claim_sleeper(&self) -> Sleeper {
-        // Between the summary above and the state below; its other half is in `prepare`.
+        // Orders the summary store above before the state load below; `prepare` has the matching
+        // fence.
         fence::light(true);
         if self.state.load(Ordering::SeqCst) == AWAKE {
             return Sleeper::Awake;
@@ -102,24 +103,25 @@ impl BellWords {
         match self.state.swap(AWAKE, Ordering::SeqCst) {
             ON_WORD => Sleeper::OnWord,
             ON_DESCRIPTOR => Sleeper::OnDescriptor,
-            // Claimed by another, or written by a hostile peer.
+            // Another peer claimed the sleeper, or a hostile peer wrote the word.
             _ => Sleeper::Awake,
         }
     }
 
-    /// True when somebody rang since [`BellWords::take`].
+    /// True when a peer or the broker rang since the last [`BellWords::take`].
     #[inline]
     #[must_use]
     pub fn is_rung(&self) -> bool {
         self.summary.load(Ordering::Acquire) != 0
     }
 
-    /// Takes what was rung.
+    /// Takes and clears all bits.
     pub fn take(&self) -> Rung {
         let summary = self.summary.swap(0, Ordering::SeqCst);
         let mut rung = Rung { broker: summary & BROKER != 0, ..Rung::default() };
         if summary & PEERS != 0 {
-            // Bits after the summary: who sets a bit in between sets the summary again.
+            // The bits are read after the summary: a peer that sets a bit in between sets the
+            // summary again.
             for (taken, word) in rung.peers.iter_mut().zip(&self.bits) {
                 *taken = word.swap(0, Ordering::SeqCst);
             }
@@ -127,8 +129,8 @@ impl BellWords {
         rung
     }
 
-    /// Announces that the owner goes to sleep; false when somebody rang already, and the owner
-    /// must look first.
+    /// Announces that the owner goes to sleep. False when a peer or the broker rang already; the
+    /// owner must then look at the bell first.
     #[must_use]
     pub fn prepare(&self, state: u32) -> bool {
         self.state.store(state, Ordering::SeqCst);
@@ -140,12 +142,12 @@ impl BellWords {
         false
     }
 
-    /// The owner is awake.
+    /// Announces that the owner is awake.
     pub fn rise(&self) {
         self.state.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// The word to sleep on while it holds [`ON_WORD`].
+    /// The futex word. The owner sleeps on it while it holds [`ON_WORD`].
     #[must_use]
     pub const fn state(&self) -> &AtomicU32 {
         &self.state

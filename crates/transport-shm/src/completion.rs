@@ -1,7 +1,7 @@
-//! Notifications: how they travel in a slot, and the queue of those that stay at home.
+//! Notifications: their encoding in a slot, and the queue of notifications of own operations.
 //!
 //! ```text
-//! flags of a slot   0-1 message type   2-3 what: message, multicast, notification
+//! flags of a slot   0-1 message type   2-3 content: message, multicast, notification
 //!                   4-9 group (multicast)   4-5 side, 6-8 command (notification)
 //! payload of a notification   operation, key, offset, length, immediate   (5 words, little-endian)
 //! ```
@@ -23,29 +23,29 @@ const NOTIFICATION: u16 = 2 << 2;
 const LOW_SHIFT: u32 = 4;
 const COMMAND_SHIFT: u32 = 6;
 
-/// Bytes of payload of a notification.
+/// Payload bytes of a notification.
 pub const NOTIFICATION_BYTES: usize = 40;
 
-/// Flags of a message.
+/// Slot flags of a message.
 #[inline]
 pub fn message_flags(header: MessageHeader) -> u16 {
     MESSAGE | (u16::from(header.kind) & KIND_MASK)
 }
 
-/// Flags of a message to a group.
+/// Slot flags of a message to a group.
 pub fn multicast_flags(header: MessageHeader, group: Group) -> u16 {
     MULTICAST | (u16::from(header.kind) & KIND_MASK) | u16::from(group.number()) << LOW_SHIFT
 }
 
-/// Flags of a notification.
+/// Slot flags of a notification.
 #[inline]
 pub fn notification_flags(side: Side, command: Command) -> u16 {
     NOTIFICATION | (side as u16) << LOW_SHIFT | (command as u16) << COMMAND_SHIFT
 }
 
-/// What a slot holds.
+/// The content of a slot.
 pub enum Content {
-    /// A message, of a group or not.
+    /// A message, and the group that it was sent to.
     Message(MessageHeader, Option<Group>),
     /// A notification.
     Notification,
@@ -54,7 +54,7 @@ pub enum Content {
 /// The payload of a notification.
 pub type NotificationWords = [u64; NOTIFICATION_BYTES / 8];
 
-/// What a slot holds; `None` for what no peer of ours writes.
+/// The content of a slot; `None` when the flags or the length are not valid.
 #[inline]
 pub fn classify(status: Status) -> Option<Content> {
     let [kind, _] = (status.flags & KIND_MASK).to_le_bytes();
@@ -72,7 +72,7 @@ pub fn classify(status: Status) -> Option<Content> {
     }
 }
 
-/// Reads a notification; `None` for what no peer of ours writes.
+/// Decodes a notification; `None` when the flags are not valid.
 #[inline]
 pub fn decode_notification(
     status: Status,
@@ -82,7 +82,7 @@ pub fn decode_notification(
     let side = match (status.flags >> LOW_SHIFT) & 0b11 {
         1 => Side::Responder,
         2 => Side::Completer,
-        // A requester is told by nobody but itself.
+        // A requester's notification never travels: it stays in the local queue.
         _ => return None,
     };
     let [command, _] = ((status.flags >> COMMAND_SHIFT) & 0b111).to_le_bytes();
@@ -116,41 +116,41 @@ pub fn encode(
     [operation, key.0, offset, length, immediate]
 }
 
-/// Notifications of own operations, at most [`LOCAL_EVENTS_MAX`].
+/// Notifications of an endpoint's own operations, at most [`LOCAL_EVENTS_MAX`].
 #[derive(Debug)]
 pub struct LocalQueue {
     queue: VecDeque<Notification>,
 }
 
 impl LocalQueue {
-    /// An empty queue that never allocates again.
+    /// An empty queue with all the memory that it will need.
     pub fn new() -> Self {
         Self { queue: VecDeque::with_capacity(LOCAL_EVENTS_MAX) }
     }
 
-    /// How many fit.
+    /// How many more notifications the queue can hold.
     #[inline]
     pub fn free(&self) -> usize {
         LOCAL_EVENTS_MAX - self.queue.len()
     }
 
-    /// Nothing waits.
+    /// Whether the queue is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Adds one.
+    /// Appends a notification.
     ///
     /// # Panics
-    /// When it is full: callers ask before they do what it tells of.
+    /// When the queue is full: callers check `free` before they start the operation.
     #[inline]
     pub fn push(&mut self, notification: Notification) {
-        assert!(self.queue.len() < LOCAL_EVENTS_MAX, "the caller made sure of room");
+        assert!(self.queue.len() < LOCAL_EVENTS_MAX, "the caller checks for room");
         self.queue.push_back(notification);
     }
 
-    /// Takes the oldest.
+    /// Removes the oldest notification.
     #[inline]
     pub fn pop(&mut self) -> Option<Notification> {
         self.queue.pop_front()
@@ -167,11 +167,11 @@ mod tests {
 
     impl SlotMemory for Payload {
         fn status(&self) -> &AtomicU64 {
-            unreachable!("only the payload is looked at")
+            unreachable!("a notification is decoded from its payload")
         }
 
         fn write_payload(&self, _offset: usize, _bytes: &[u8]) {
-            unreachable!("it is only read")
+            unreachable!("decoding does not write")
         }
 
         fn read_payload(&self, offset: usize, target: &mut [u8]) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_survives_its_slot() {
+    fn a_decoded_notification_equals_the_encoded_one() {
         let source = EndpointAddress::new(NodeId(0), Vpid(3));
         for side in [Side::Responder, Side::Completer] {
             for number in 0..6 {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_flags_say_nothing_panics() {
+    fn no_flags_make_decoding_panic() {
         let source = EndpointAddress::new(NodeId(0), Vpid(3));
         for flags in 0..=u16::MAX {
             for length in [0, 40, 120] {

@@ -1,4 +1,4 @@
-//! The transport: opens endpoints with a broker.
+//! The transport: it opens endpoints at a broker.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::memory::Grants;
 use crate::registers::Registers;
 use crate::sys;
 
-/// The shared-memory transport of one host.
+/// The shared-memory transport of a host.
 #[derive(Clone)]
 pub struct ShmTransport {
     broker: Arc<dyn Connector>,
@@ -37,14 +37,14 @@ impl std::fmt::Debug for ShmTransport {
 }
 
 impl ShmTransport {
-    /// A transport whose endpoints meet at `broker`.
+    /// A transport whose endpoints are registered at `broker`.
     #[must_use]
     pub fn new(broker: Arc<dyn Connector>, parameters: Parameters) -> Self {
         Self { broker, parameters, capabilities: parameters.capabilities() }
     }
 }
 
-/// Spins of a wait per microsecond: a pause and a look at a few words take some 40 ns.
+/// Spins per microsecond of waiting: a pause and a look at a few words take some 40 ns.
 const SPINS_PER_US: u32 = 25;
 
 impl Transport for ShmTransport {
@@ -72,7 +72,7 @@ impl Transport for ShmTransport {
         }
         let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.bell()];
         let (address, partition) = ask_open(client.as_mut(), open, &files)?;
-        let both = match client.line() {
+        let bell_and_line = match client.line() {
             Some(line) => Some(sys::watch(&[woken.as_fd(), line]).map_err(|errno| {
                 OpenError::Os { call: "epoll_create", errno: errno.raw_os_error() }
             })?),
@@ -93,7 +93,7 @@ impl Transport for ShmTransport {
             registers: Arc::new(registers),
             registers_file,
             woken,
-            both,
+            bell_and_line,
             unannounced: false,
             bell_broken: false,
             peers: AddressVector::new(address.node),
@@ -112,6 +112,7 @@ impl Transport for ShmTransport {
             patience: Patience::new(spins, parameters.yields),
             armed: false,
             polls: 0,
+            #[cfg(any(test, feature = "test-doors"))]
             vanished: false,
         })
     }
@@ -160,10 +161,14 @@ fn ask_open(
 
 impl Drop for ShmEndpoint {
     fn drop(&mut self) {
-        if !self.vanished {
+        #[cfg(any(test, feature = "test-doors"))]
+        let closes = !self.vanished;
+        #[cfg(not(any(test, feature = "test-doors")))]
+        let closes = true;
+        if closes {
             self.ticket = self.ticket.wrapping_add(1);
             let close = Close { ticket: self.ticket, vpid: self.address.vpid.0 };
-            // The broker notices the end of the line by itself, only later.
+            // When this fails, the broker still notices the end of the connection, only later.
             let _ = self.client.call(close.into(), self.ticket, &[]);
         }
         self.registers.set(Register::Scratch, 0);

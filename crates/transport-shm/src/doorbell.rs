@@ -1,4 +1,4 @@
-//! The doorbell segment: what all peers of an endpoint may write.
+//! The doorbell segment: the memory of an endpoint that all its peers may write.
 //!
 //! ```text
 //! 0      bell words (see `bell`)
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Invariants
-//! - The owner believes nothing in here: bits say where to look, lock values are data.
+//! - The owner trusts no word of this segment: bits only say where to look, lock values are data.
 //! - Ringing never blocks.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,13 +20,13 @@ use weft_sync::futex;
 use crate::bell::{BellWords, Sleeper};
 use crate::sys;
 
-/// Locks of an endpoint.
+/// Locks that an endpoint has.
 pub const LOCKS: u32 = 4096;
 const LOCKS_START: usize = 4096;
 /// Bytes of the segment.
 pub const BYTES: usize = LOCKS_START + LOCKS as usize * 4;
 
-/// A mapped doorbell segment, and the end of the bell socket that wakes its owner.
+/// A mapped doorbell segment, and the end of the bell socket that peers write to.
 #[derive(Debug)]
 pub struct Doorbell {
     words: View<BellWords>,
@@ -34,7 +34,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Makes a fresh one; the descriptor is for passing on.
+    /// Makes a fresh segment. The descriptor is for peers.
     ///
     /// # Errors
     /// [`SegmentError`].
@@ -43,7 +43,7 @@ impl Doorbell {
         Ok((Self::with_segment(segment, bell), file))
     }
 
-    /// Maps the doorbell of another.
+    /// Maps the doorbell of a peer.
     ///
     /// # Errors
     /// [`SegmentError`] when the memory is not of the right kind and size.
@@ -52,30 +52,30 @@ impl Doorbell {
     }
 
     fn with_segment(segment: Segment, bell: OwnedFd) -> Self {
-        // SAFETY: BellWords is made of atomics, for which every bit pattern is valid.
+        // SAFETY: BellWords consists of atomics, for which every bit pattern is valid.
         Self { words: unsafe { View::new(&Arc::new(segment), 0) }, bell }
     }
 
-    /// The words.
+    /// The bell words.
     #[inline]
     #[must_use]
     pub fn words(&self) -> &BellWords {
         &self.words
     }
 
-    /// The end that wakes.
+    /// The end of the bell socket that peers write to.
     #[must_use]
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Tells the owner to look at the ring of `vpid`, and wakes it if it sleeps.
+    /// Tells the owner to look at the ring of `vpid`, and wakes the owner if it sleeps.
     #[cold]
     pub fn ring(&self, vpid: u16) {
         self.wake(self.words().ring(vpid));
     }
 
-    /// Tells the owner that the broker sent something, and wakes it if it sleeps.
+    /// Tells the owner that the broker sent a message, and wakes the owner if it sleeps.
     pub fn ring_broker(&self) {
         self.wake(self.words().ring_broker());
     }
@@ -90,18 +90,19 @@ impl Doorbell {
 
     //= EXTOLL-THESIS#3.2.1
     //# The lock command is a fetch-compare-and-add on a lock of the target.
-    /// Fetch-compare-and-add: the former value, and whether the addition was done.
+    /// Fetch-compare-and-add: returns the former value and whether the addition was done.
     ///
     /// # Panics
-    /// When there is no such lock.
+    /// When the lock number is not below the number of locks.
     pub fn lock(&self, request: LockRequest) -> (u32, bool) {
         assert!(request.number < LOCKS, "the caller checks the number of the lock");
         let word = self.lock_word(request.number as usize);
         let mut old = word.load(Ordering::Relaxed);
-        // Bounded: a hostile owner that keeps changing the word would hold us here for ever.
+        // Bounded: a hostile owner that keeps changing the word would hold the caller here for
+        // ever.
         for _ in 0..LOCK_TRIES_MAX {
             let Some(new) = request.apply(old.cast_signed()) else {
-                // The failed comparison must still be a read that others' writes come before.
+                // A failed comparison must acquire too, to see the writes before the lock changed.
                 std::sync::atomic::fence(Ordering::Acquire);
                 return (old, false);
             };
@@ -114,8 +115,8 @@ impl Doorbell {
         (old, false)
     }
 
-    /// Writes a word anywhere in the memory, as a hostile peer could.
-    #[doc(hidden)]
+    /// Writes any word of the segment, as a hostile peer could.
+    #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble(&self, offset: usize, value: u32) {
         self.words.segment().word32(offset % (BYTES / 4) * 4).store(value, Ordering::Relaxed);
     }
@@ -125,7 +126,7 @@ impl Doorbell {
     }
 }
 
-/// Attempts of one lock operation. Honest contention by 255 peers ends far below.
+/// Attempts of one lock operation. Contention by 255 honest peers needs far fewer.
 const LOCK_TRIES_MAX: u32 = 1 << 20;
 
 #[cfg(test)]
@@ -154,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_is_readable_only_for_who_sleeps_on_it() {
+    fn a_bell_socket_is_written_only_while_its_owner_sleeps_on_it() {
         let (doorbell, file, woken) = doorbell();
         let other = Doorbell::open(file.as_fd(), doorbell.bell.try_clone().expect("descriptor"));
         let other = other.expect("memory");
         other.ring(1);
         assert!(sys::drain(woken.as_fd()));
-        assert!(!doorbell.words().prepare(bell::ON_DESCRIPTOR), "somebody rang before");
+        assert!(!doorbell.words().prepare(bell::ON_DESCRIPTOR), "a peer rang before");
         doorbell.words().take();
         assert!(doorbell.words().prepare(bell::ON_DESCRIPTOR));
         other.ring(1);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bell_does_not_block_and_a_broken_one_is_told() {
+    fn a_full_bell_does_not_block_and_a_broken_bell_is_reported() {
         let (ring, woken) = sys::bell_socket().expect("sockets");
         rustix::fs::fcntl_setfl(&ring, rustix::fs::OFlags::empty()).expect("a socket");
         for _ in 0..100_000 {

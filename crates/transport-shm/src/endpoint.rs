@@ -1,4 +1,4 @@
-//! The endpoint: its state, and the calls of the fabric mapped to the files that do them.
+//! The endpoint: its state, and the table of which file implements which calls.
 //!
 //! | file | what |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | `progress` | polling, waiting, sleeping |
 //!
 //! # Invariants
-//! - A living peer's ring is in `active` exactly when its state says so; all others are armed.
-//! - Nothing that a peer can write is believed: positions, keys and limits are private.
+//! - The list `active` holds exactly the living peers whose state is active. The rings of all other
+//!   peers are armed.
+//! - No value that a peer can write is trusted: positions, keys and limits are private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -35,11 +36,11 @@ use crate::memory::{Grants, ShmRegion};
 use crate::registers::Registers;
 use crate::window::ShmWindow;
 
-/// A peer that is gone and whose last messages are still to be handed out.
+/// A peer that is gone and whose last messages have not all been handed out.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub peer: Box<PeerState>,
-    /// Messages up to this count are believed to be its own, sent before its end.
+    /// Messages up to this number may have been sent by the peer before its end.
     pub until: u64,
 }
 
@@ -58,36 +59,37 @@ pub struct ShmEndpoint {
     pub(crate) registers_file: OwnedFd,
     /// The end of the bell socket that becomes readable.
     pub(crate) woken: OwnedFd,
-    /// The bell and the line to the broker together, where the broker can go away.
-    pub(crate) both: Option<OwnedFd>,
-    /// The broker is a new one that does not know this endpoint yet.
+    /// An epoll descriptor of the bell and the broker's connection, where the broker can go away.
+    pub(crate) bell_and_line: Option<OwnedFd>,
+    /// The broker was restarted and does not know this endpoint yet.
     pub(crate) unannounced: bool,
-    /// A peer broke the bell socket: the descriptor cannot be slept on any more.
+    /// A peer broke the bell socket: the endpoint can no longer sleep on the descriptor.
     pub(crate) bell_broken: bool,
     pub(crate) peers: AddressVector,
     pub(crate) recent: Option<Recent>,
     /// VPIDs of the peers whose rings are polled.
     pub(crate) active: Vec<u16>,
-    /// Where in `active` the next poll begins.
+    /// The index in `active` at which the next poll begins.
     pub(crate) turn: usize,
-    /// VPIDs of the peers that refused for lack of room.
+    /// VPIDs of the peers whose rings were full when a send failed.
     pub(crate) waits_for_room: Vec<u16>,
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) local: LocalQueue,
     pub(crate) grants: Grants,
     pub(crate) regions: Arc<AtomicUsize>,
-    /// Groups that were joined, a bit each.
+    /// The joined groups, one bit each.
     pub(crate) joined: u64,
-    /// Members of groups, as far as they are known.
+    /// Members of each group; `None` when they are not known.
     pub(crate) members: Vec<Option<Vec<u16>>>,
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
     pub(crate) patience: Patience,
-    /// [`Endpoint::arm`] said that the descriptor may be slept on.
+    /// [`Endpoint::arm`] announced a sleep on the descriptor.
     pub(crate) armed: bool,
-    /// Polls since the last look at the broker's line and at the rings that are not polled.
+    /// Number of polls so far. The low bits decide when to look for idle and for armed rings.
     pub(crate) polls: u32,
-    /// Ended without a word, as a killed process.
+    /// The endpoint was ended by [`ShmEndpoint::vanish`].
+    #[cfg(any(test, feature = "test-doors"))]
     pub(crate) vanished: bool,
 }
 
@@ -116,7 +118,7 @@ impl From<Lost> for OperationError {
 }
 
 impl ShmEndpoint {
-    /// Counts a call that came to nothing.
+    /// Counts a send that failed.
     #[cold]
     pub(crate) fn note_send(&self, error: SendError) -> SendError {
         let refused = error == SendError::WouldBlock;
@@ -124,7 +126,7 @@ impl ShmEndpoint {
         error
     }
 
-    /// Counts an operation that came to nothing.
+    /// Counts an operation that failed.
     #[cold]
     pub(crate) fn note(&self, error: OperationError) -> OperationError {
         let refused = error == OperationError::WouldBlock;
@@ -132,23 +134,22 @@ impl ShmEndpoint {
         error
     }
 
-    /// Ends the endpoint as the death of its process would: without a word to the broker.
-    #[doc(hidden)]
+    /// Ends the endpoint as the death of its process would: without a message to the broker.
+    #[cfg(any(test, feature = "test-doors"))]
     pub fn vanish(mut self) {
         self.vanished = true;
     }
 
-    /// Writes a word of the pair with `peer`, of the own doorbell, or of a lock, as a hostile peer
-    /// could; for tests and fuzzing.
-    #[doc(hidden)]
+    /// Writes any word of the pair with `peer`, as a hostile peer could.
+    #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble(&mut self, peer: Peer, offset: usize, value: u32) {
         if let Ok(peer) = self.peers.live(peer) {
             peer.pair.scribble(offset, value);
         }
     }
 
-    /// Writes a word of the own doorbell segment, as a hostile peer could.
-    #[doc(hidden)]
+    /// Writes any word of this endpoint's doorbell segment, as a hostile peer could.
+    #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble_doorbell(&self, offset: usize, value: u32) {
         self.doorbell.scribble(offset, value);
     }
@@ -235,7 +236,7 @@ impl Endpoint for ShmEndpoint {
         self.do_revoke(key)
     }
 
-    // A caller that names its kind of notification gets the stores for it.
+    // Inlined, so that a caller with a constant `notify` compiles to the stores for that case only.
     #[inline(always)]
     fn put(
         &mut self,
@@ -279,7 +280,7 @@ impl Endpoint for ShmEndpoint {
             .map_err(|error| self.note(error))
     }
 
-    // A caller that names the operation gets that one instruction.
+    // Inlined, so that a caller with a constant operation compiles to that one instruction.
     #[inline(always)]
     fn atomic(
         &mut self,
@@ -303,7 +304,7 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
-        // Copies were over when their calls returned; this orders them for windows too.
+        // Copies ended when their calls returned; this fence also orders accesses through windows.
         std::sync::atomic::fence(Ordering::SeqCst);
         match self.peers.live(to) {
             Ok(_) => Ok(Issued::Done(0)),
@@ -349,6 +350,6 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.both.as_ref().unwrap_or(&self.woken).as_fd())
+        Some(self.bell_and_line.as_ref().unwrap_or(&self.woken).as_fd())
     }
 }

@@ -1,7 +1,8 @@
-//! An endpoint whose peer writes anything anywhere: entry for fuzzing, and the test that replays.
+//! An endpoint whose peer writes any value anywhere: the fuzzing entry and its property test.
 //!
-//! The victim polls, waits, sends and locks while words that the peer can write change under it.
-//! Nothing may panic, hang or reach outside; the victim goes on with its other peer.
+//! The victim polls, waits, sends and locks while the words that the peer can write change. Nothing
+//! may panic, hang or access memory out of bounds, and the victim must still talk to its other
+//! peer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +15,11 @@ use weft_fabric::{
 use crate::broker::{Limits, local::LocalBroker};
 use crate::{Parameters, ShmEndpoint, ShmTransport};
 
-/// Bytes of one step of the script: an action, an offset, a value.
+/// Bytes of one step of the script: an action, an offset and a value.
 const STEP: usize = 8;
 
-/// Offsets of words that mean something, which random ones would rarely hit.
-const TELLING: [usize; 8] = [128, 160, 192, 256, 288, 320, 1024, 1056];
+/// Offsets of control words, which random offsets would rarely hit.
+const KNOWN_OFFSETS: [usize; 8] = [128, 160, 192, 256, 288, 320, 1024, 1056];
 
 struct Scene {
     victim: ShmEndpoint,
@@ -26,10 +27,10 @@ struct Scene {
     friend: ShmEndpoint,
 }
 
-/// Runs a script of scribbles and calls, and checks that the victim still talks to its friend.
+/// Runs a script of overwrites and calls, and checks that the victim still talks to its friend.
 ///
 /// # Panics
-/// When the victim panics or is lost: that is the finding.
+/// When the victim panics or its friend cannot reach it.
 pub fn fuzz_endpoint(script: &[u8]) {
     let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
     let parameters = Parameters { ring_slots: 16, spin_us: 0, yields: 0, ..Parameters::default() };
@@ -47,8 +48,8 @@ pub fn fuzz_endpoint(script: &[u8]) {
         let [action, a, b, c, v0, v1, v2, v3] = *step;
         let value = u32::from_le_bytes([v0, v1, v2, v3]);
         let offset = match c & 3 {
-            0 => TELLING[usize::from(a) % TELLING.len()],
-            // Status words.
+            0 => KNOWN_OFFSETS[usize::from(a) % KNOWN_OFFSETS.len()],
+            // Status words of slots.
             1 => 1024 + usize::from(a) % 32 * 32 + usize::from(b & 1),
             _ => usize::from(u16::from_le_bytes([a, b])),
         };
@@ -85,33 +86,33 @@ pub fn fuzz_endpoint(script: &[u8]) {
     check(scene, at_friend);
 }
 
-/// The victim and its friend still hear each other.
+/// Checks that the victim and its friend still receive each other's messages.
 fn check(scene: Scene, at_friend: weft_fabric::Peer) {
     let Scene { mut victim, hostile, mut friend } = scene;
     let text = b"still here";
     victim.send_short(at_friend, MessageHeader::tag(200), &[text]).expect("an own ring");
     let back = friend.connect(victim.address()).expect("there");
-    let mut heard = false;
+    let mut received = false;
     for _ in 0..16 {
         friend.poll(64, &mut |event| {
-            heard |= matches!(event, Event::Message(message) if message.payload == text);
+            received |= matches!(event, Event::Message(message) if message.payload == text);
         });
     }
-    assert!(heard, "the friend hears nothing");
+    assert!(received, "the friend receives nothing");
     friend.send_short(back, MessageHeader::tag(201), &[text]).expect("an own ring");
     let address = friend.address();
-    let mut heard = false;
+    let mut received = false;
     for _ in 0..64 {
         victim.wait(Some(Duration::from_millis(200)));
         victim.poll(1024, &mut |event| {
-            heard |= matches!(event, Event::Message(message)
+            received |= matches!(event, Event::Message(message)
                 if message.source == address && message.payload == text);
         });
-        if heard {
+        if received {
             break;
         }
     }
-    assert!(heard, "the victim does not hear its friend");
+    assert!(received, "the victim receives nothing from its friend");
     drop(hostile);
 }
 

@@ -1,4 +1,4 @@
-//! A lane in one segment that its two ends map and nobody else.
+//! A lane: two rings and two sinks in one segment, mapped by its two ends only.
 //!
 //! ```text
 //! 0      layout: magic, version, slots, sink bytes      (written once, read once)
@@ -9,13 +9,13 @@
 //! …      sink of direction 0, sink of direction 1       page aligned
 //! ```
 //!
-//! Untouched pages cost nothing, so an idle lane holds one page.
+//! Untouched pages take no memory, so an idle lane takes one page.
 //!
 //! # Invariants
-//! - The layout is checked against the size of the segment when the lane is opened and never read
-//!   again: the peer cannot move anything afterwards.
-//! - Positions in a sink are 64-bit counts, reduced modulo its size at each use.
-//! - What the peer says it took is believed only up to what was put.
+//! - The layout is checked against the size of the segment when the lane is opened. It is never
+//!   read again, so the peer cannot change it afterwards.
+//! - Positions in a sink are 64-bit byte counts, reduced modulo the size of the sink at each use.
+//! - A byte count that the peer reports as taken is ignored when it exceeds the bytes put.
 
 pub mod reserve;
 
@@ -34,7 +34,7 @@ use crate::ring::{Ring, SLOT_BYTES};
 use crate::sleeper::{Asking, Sleeper};
 use crate::slot::{Direction, DirectionWords};
 
-/// Sizes of a lane, the same in both directions.
+/// Sizes of a lane. Both directions have the same sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneLayout {
     /// Slots of a mailbox, a power of two, 16 to 65,536.
@@ -44,10 +44,10 @@ pub struct LaneLayout {
 }
 
 impl LaneLayout {
-    /// Bytes of the longest segment that the options allow.
+    /// Bytes of the largest segment that the options allow.
     pub const BYTES_MAX: u64 = 64 << 20;
 
-    /// Whether the sizes are inside their bounds.
+    /// Whether the sizes are within their bounds.
     #[must_use]
     pub fn is_valid(self) -> bool {
         self.slots.is_power_of_two()
@@ -72,14 +72,14 @@ impl LaneLayout {
     }
 }
 
-/// Why memory is not a lane.
+/// Why a descriptor could not be opened as a lane.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum LaneError {
-    /// The memory itself is unfit.
+    /// The memory cannot be mapped or is not sealed.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// The header is not one of ours.
+    /// The header is not that of a lane.
     #[error("the memory passed is not a lane of version {VERSION} with valid sizes")]
     InvalidLayout,
 }
@@ -89,10 +89,10 @@ const VERSION: u32 = 6;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
-/// Control words of an end.
+/// Number of control words of an end.
 const WORDS: usize = <ShmLane as Lane>::WORDS;
 
-/// The shared words of one direction, each group on a cache line of its writer.
+/// The shared words of one direction. Each group of words has one writer and its own cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Block {
@@ -109,11 +109,11 @@ struct Block {
     sender_pad: [AtomicU64; 7],
     // Written by the sender, rarely.
     words: [AtomicU64; WORDS],
-    // Written by the sender, read by the node daemon now and then.
+    // Written by the sender, read by the node daemon from time to time.
     stream_bytes: AtomicU64,
 }
 
-// SAFETY: all of it is atomics.
+// SAFETY: all fields are atomics.
 unsafe impl DirectionWords for Block {
     #[inline]
     fn taken(&self) -> &AtomicU64 {
@@ -135,10 +135,10 @@ pub struct ShmLane {
     layout: LaneLayout,
     sends: Direction<Block>,
     receives: Direction<Block>,
-    /// Where the sinks of the two directions begin.
+    /// Where the sinks of the two directions begin in the segment.
     sinks: Sinks,
     copy: CopyMode,
-    /// Either end lacks the asymmetric fence.
+    /// This process or the peer lacks the asymmetric fence.
     full_fences: bool,
 }
 
@@ -159,10 +159,10 @@ impl ShmLane {
         Ok((Self::with_segment(segment, layout, 0, copy), file))
     }
 
-    /// Opens end `side` of a lane that somebody made.
+    /// Opens end `side` of a lane that another process made.
     ///
     /// # Errors
-    /// [`LaneError`] when it is not a sealed memfd, or its layout does not fit its size.
+    /// [`LaneError`] when the memory is not a sealed memfd or its layout does not fit its size.
     pub fn open(file: BorrowedFd<'_>, side: usize, copy: CopyMode) -> Result<Self, LaneError> {
         assert!(side < 2, "a lane has two ends");
         let length = Segment::sealed_length(file)?;
@@ -196,7 +196,7 @@ impl ShmLane {
         lane
     }
 
-    /// Says whether this process has the asymmetric fence, and returns that.
+    /// Records in the sleeper words whether this process has the asymmetric fence, and returns it.
     fn open_sleepers(&self) -> bool {
         let has_heavy_fence = fence::register();
         for what in [WaitFor::Data, WaitFor::Room] {
@@ -205,7 +205,7 @@ impl ShmLane {
         has_heavy_fence
     }
 
-    /// Bytes of the stream that each side sent, read from outside without mapping the lane.
+    /// Bytes of the stream that each side sent, read from the descriptor without mapping the lane.
     ///
     /// # Errors
     /// [`SegmentError::Os`] when the descriptor cannot be read.
@@ -241,7 +241,7 @@ impl ShmLane {
         &self.receives.words
     }
 
-    /// The words this end arms, by what it waits for.
+    /// The attention word that this end arms when it waits for `what`.
     #[inline]
     fn own_attention(&self, what: WaitFor) -> &AtomicU32 {
         match what {
@@ -250,7 +250,7 @@ impl ShmLane {
         }
     }
 
-    /// The word the peer arms when it waits for what this end did.
+    /// The attention word that the peer arms when it waits for `what`.
     #[inline]
     fn peer_attention(&self, what: WaitFor) -> &AtomicU32 {
         match what {
@@ -275,27 +275,27 @@ impl ShmLane {
         }
     }
 
-    /// [`Lane::settle`] for a caller that armed `what` and is about to look and sleep, cheaper for
-    /// one that sleeps often. When it returns some, [`fence::heavy`] and [`ShmLane::slept`] follow,
-    /// one fence for any number of lanes.
+    /// As [`Lane::settle`], and cheaper for an end that sleeps often. The caller has armed `what`
+    /// and is about to look once more and sleep. When the result is some, [`fence::heavy`] and then
+    /// [`ShmLane::slept`] must follow; one heavy fence serves any number of lanes.
     #[must_use]
     pub fn sleeps(&self, what: WaitFor) -> Option<Asking> {
         self.own_sleeper(what).fence_of_owner()
     }
 
-    /// After the heavy fence that [`ShmLane::sleeps`] asked for.
+    /// Completes [`ShmLane::sleeps`], after the heavy fence.
     pub fn slept(&self, what: WaitFor, asking: Asking) {
         self.own_sleeper(what).agree(asking);
     }
 
-    /// This end waited for `what` and found it without a sleep.
+    /// This end waited for `what` and found it without sleeping.
     #[inline]
     pub fn found_awake(&self, what: WaitFor) {
         self.own_sleeper(what).found_awake();
     }
 
-    /// The ranges of the sink at `start` that `length` bytes at `position` occupy: one, or two
-    /// around its end.
+    /// The one or two segment ranges (offset, length) of `length` bytes at `position` of the sink
+    /// at `start`. The second range is empty unless the bytes wrap around the end of the sink.
     #[inline]
     fn pieces(&self, start: usize, position: u64, length: usize) -> [(usize, usize); 2] {
         let size = self.layout.sink_bytes as usize;
@@ -307,7 +307,7 @@ impl ShmLane {
 }
 
 impl ShmLane {
-    /// Copies bytes at `position` of the sink at `start`.
+    /// Copies bytes from `position` of the sink at `start` into `target`.
     fn copy_out(&self, start: usize, position: u64, target: &mut [u8]) {
         let [(first, length), (second, _)] = self.pieces(start, position, target.len());
         let (head, tail) = target.split_at_mut(length);
@@ -354,7 +354,11 @@ impl Lane for ShmLane {
 
     fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
         let free = self.sink_free(cursor, bytes.len() as u64);
-        assert!(bytes.len() as u64 <= free, "{} bytes put into room for {free}", bytes.len());
+        assert!(
+            bytes.len() as u64 <= free,
+            "{} bytes do not fit the {free} free bytes of the sink",
+            bytes.len()
+        );
         let [(first, length), (second, _)] =
             self.pieces(self.sinks.sends, cursor.bytes, bytes.len());
         let (head, tail) = bytes.split_at(length);
@@ -424,7 +428,7 @@ impl Lane for ShmLane {
         let word = self.own_attention(what);
         let seen = word.load(Ordering::Relaxed);
         if attention(seen) == Attention::Watching {
-            // Another thread of this end may do the same, and the peer ring for it already.
+            // Another thread of this end may have armed the word first, and the peer may have rung.
             let armed = Attention::Armed as u32;
             let _ = word.compare_exchange(seen, armed, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -481,7 +485,7 @@ const fn attention(value: u32) -> Attention {
     match value {
         1 => Attention::Armed,
         2 => Attention::Rung,
-        // The peer may write anything; what is unknown asks for nothing.
+        // The peer may write any value. An unknown value means that no wake-up is needed.
         _ => Attention::Watching,
     }
 }
@@ -500,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_comes_over_and_the_17th_does_not_fit() {
+    fn sixteen_messages_arrive_and_the_17th_does_not_fit() {
         let (one, two) = pair();
         let (mut send, mut receive) = (SendCursor::default(), ReceiveCursor::default());
         for number in 0..16u8 {
@@ -515,7 +519,7 @@ mod tests {
             two.advance(&mut receive, false);
         }
         assert_eq!(two.peek(&receive), Ok(None));
-        one.send(&mut send, 0, &[b"y"]).expect("slots came back");
+        one.send(&mut send, 0, &[b"y"]).expect("the receiver gave slots back");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Layer 2: the shared-memory transport, for endpoints of one host.
 //!
-//! Every ordered pair has a ring of its own in memory that the two ends share ([`ring`]);
-//! a [`lane`] is two such rings with a sink each, the form that direct sockets use. Memory comes as
-//! sealed memfds by way of a [`broker`], never by name. Put and get are copies by the initiator.
+//! Every ordered pair of endpoints has a ring in memory that only those two endpoints map
+//! ([`ring`]). A [`lane`] is two such rings with a sink each; direct sockets use lanes. Memory is
+//! passed as sealed memfds by a [`broker`], never by name. The initiator of a put or a get does the
+//! copy.
+//!
+//! The feature `test-doors` adds the functions with which tests and fuzz targets end an endpoint
+//! abruptly and overwrite shared memory. The product is built without it.
 //!
 //! May depend on `weft-fabric`, `weft-memory`, `weft-sync`, `weft-channel`, `weft-wire` and the
 //! operating system.
@@ -43,8 +47,7 @@ mod domain;
 mod doorbell;
 #[cfg(not(loom))]
 mod endpoint;
-#[cfg(not(loom))]
-#[doc(hidden)]
+#[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
 #[cfg(not(loom))]
 pub mod lane;

@@ -1,4 +1,4 @@
-//! The endpoint's conversation with the broker: peers that come and go, groups, keys, restarts.
+//! The endpoint and the broker: peers that come and go, groups, keys, restarts of the broker.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::attention;
 use crate::broker::{BrokerError, Received};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
-use crate::memory::{Emptied, KeyParts, Mapped, ShmRegion};
+use crate::memory::{KeyParts, Mapped, Revoked, ShmRegion};
 use crate::pair::Pair;
 use crate::registers::{KEYS_MAX, Registers, Stamp};
 use crate::sys;
 
-/// An answer with its descriptors.
+/// A reply and its descriptors.
 struct Answer {
     reply: Reply,
     files: Vec<OwnedFd>,
 }
 
-/// What the broker said about a peer.
+/// What the broker reported about a peer.
 struct Introduction {
     address: EndpointAddress,
     flags: u64,
     birth: u64,
-    /// Its doorbell, its registers, its bell.
+    /// The peer's doorbell segment, register segment and bell socket.
     files: Vec<OwnedFd>,
 }
 
@@ -45,14 +45,14 @@ impl ShmEndpoint {
         self.ticket
     }
 
-    /// Asks the broker, after hearing what it said before and announcing the endpoint to a new one.
+    /// Sends a request. First handles earlier messages, and announces the endpoint to a new broker.
     fn call(
         &mut self,
         ticket: u32,
         request: impl Into<EndpointControl>,
         files: &[BorrowedFd<'_>],
     ) -> Result<Received, BrokerError> {
-        self.hear_broker();
+        self.handle_broker_messages();
         self.client.call(request.into(), ticket, files)
     }
 
@@ -69,12 +69,12 @@ impl ShmEndpoint {
         }
     }
 
-    /// Handles everything the broker said unasked.
-    pub(crate) fn hear_broker(&mut self) {
+    /// Handles all unsolicited messages of the broker.
+    pub(crate) fn handle_broker_messages(&mut self) {
         loop {
             while let Some(Received { message, files }) = self.client.next() {
                 match message {
-                    EndpointControl::Paired(paired) => self.peer_came(paired, files),
+                    EndpointControl::Paired(paired) => self.handle_paired(paired, files),
                     EndpointControl::PeerGone(gone) => self.peer_gone(gone.peer),
                     EndpointControl::GroupsChanged(changed) => {
                         for (group, known) in self.members.iter_mut().enumerate() {
@@ -88,9 +88,10 @@ impl ShmEndpoint {
             }
             if self.client.reconnected() {
                 self.unannounced = true;
-                if let (Some(both), Some(line)) = (&self.both, self.client.line()) {
-                    // Failing means no descriptors are left; the slices of waits still look.
-                    let _ = sys::watch_too(both.as_fd(), line);
+                if let (Some(bell_and_line), Some(line)) = (&self.bell_and_line, self.client.line())
+                {
+                    // This fails when no descriptors are left; waits still look once per slice.
+                    let _ = sys::watch_also(bell_and_line.as_fd(), line);
                 }
             }
             if !self.unannounced || self.client.is_lost() || !self.announce() {
@@ -105,7 +106,7 @@ impl ShmEndpoint {
         if !to.is_exact() {
             return Err(ConnectError::NotExact(to));
         }
-        self.hear_broker();
+        self.handle_broker_messages();
         let vpid = to.vpid.0;
         if to.node != self.address.node {
             return Err(ConnectError::NotFound(to));
@@ -128,11 +129,12 @@ impl ShmEndpoint {
             status::DONE => {
                 let introduction =
                     Introduction { address: to, flags: reply.first, birth: reply.second, files };
-                self.meet(introduction, pair).ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
+                self.add_peer(introduction, pair)
+                    .ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
             }
             status::PAIRED => {
-                // The peer was faster; what it said came before the answer.
-                self.hear_broker();
+                // The peer connected first; its `Paired` message came before this answer.
+                self.handle_broker_messages();
                 let peer = self.peers.by_vpid(vpid).map(|peer| peer.handle);
                 peer.ok_or(ConnectError::NotFound(to))
             }
@@ -157,31 +159,31 @@ impl ShmEndpoint {
         ];
         let (address, birth) = (self.address, self.birth);
         let introduction = Introduction { address, flags: 0, birth, files };
-        self.meet(introduction, pair).ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
+        self.add_peer(introduction, pair).ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
     }
 
-    /// A peer made a pair and brought its memory.
-    fn peer_came(&mut self, paired: Paired, mut files: Vec<OwnedFd>) {
+    /// A peer made a pair and sent its memory.
+    fn handle_paired(&mut self, paired: Paired, mut files: Vec<OwnedFd>) {
         if paired.vpid != self.address.vpid.0 || files.len() != 4 {
             return;
         }
         let Some(pair) = Pair::open(files.remove(0).as_fd()) else { return };
-        // One that was there before under this VPID has been reported gone, or is not believed.
+        // An earlier peer with this VPID has been reported gone, or its report was withheld.
         self.peer_gone(paired.peer);
         let address = EndpointAddress::new(NodeId(paired.node), Vpid(paired.peer));
         let (flags, birth) = (u64::from(paired.flags), paired.birth);
-        self.meet(Introduction { address, flags, birth, files }, pair);
+        self.add_peer(Introduction { address, flags, birth, files }, pair);
     }
 
-    /// Takes a peer in, when what it brought is sound.
-    fn meet(&mut self, introduction: Introduction, pair: Pair) -> Option<Peer> {
+    /// Adds a peer, if its descriptors are valid.
+    fn add_peer(&mut self, introduction: Introduction, pair: Pair) -> Option<Peer> {
         let Introduction { address, flags, birth, files } = introduction;
         let handle = self.peers.next_handle(address.vpid.0)?;
         let [doorbell, registers, bell] = <[OwnedFd; 3]>::try_from(files).ok()?;
         let doorbell = Doorbell::open(doorbell.as_fd(), bell).ok()?;
         let registers = Registers::open(registers.as_fd()).ok()?;
         let full_fences = self.full_fences || flags & u64::from(flags::FULL_FENCES) != 0;
-        // Armed from the start: a peer that says nothing costs nothing.
+        // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
         self.peers.insert(PeerState {
@@ -204,7 +206,7 @@ impl ShmEndpoint {
         Some(handle)
     }
 
-    /// A peer is gone: what it sent before is still handed out, then its end.
+    /// A peer is gone: its last messages are still handed out, and then its end.
     pub(crate) fn peer_gone(&mut self, vpid: u16) {
         let Some(peer) = self.peers.remove(vpid) else { return };
         self.forget(vpid);
@@ -214,7 +216,7 @@ impl ShmEndpoint {
         self.leaving.push(Leaving { peer, until });
     }
 
-    /// Takes a VPID off the lists of peers.
+    /// Removes a VPID from all lists of peers.
     fn forget(&mut self, vpid: u16) {
         self.active.retain(|other| *other != vpid);
         self.waits_for_room.retain(|other| *other != vpid);
@@ -247,7 +249,7 @@ impl ShmEndpoint {
         Ok(())
     }
 
-    /// The other members of a group, asking the broker when they are not known.
+    /// The other members of a group. Asks the broker when they are not known.
     pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, BrokerError> {
         if self.doorbell.words().is_rung() {
             self.answer_bell();
@@ -265,7 +267,7 @@ impl ShmEndpoint {
         for other in (0..crate::bell::VPIDS).filter(|other| *other != vpid) {
             let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
             let address = EndpointAddress::new(self.address.node, Vpid(other));
-            // One that went between the answer and now is no member.
+            // A member that has gone since the answer is left out.
             if bit != 0 && self.do_connect(address).is_ok() {
                 members.push(other);
             }
@@ -337,44 +339,44 @@ impl ShmEndpoint {
         if vpid != self.address.vpid.0 {
             return Err(GrantError::UnknownKey);
         }
-        let emptied = self.grants.empty(slot, generation).ok_or(GrantError::UnknownKey)?;
-        // From here on initiators refuse it, whether the broker answers or not.
-        self.registers.set_stamp(slot, Stamp::of(emptied.next));
+        let revoked = self.grants.empty(slot, generation).ok_or(GrantError::UnknownKey)?;
+        // From here on initiators refuse the key, whether the broker answers or not.
+        self.registers.set_stamp(slot, Stamp::of(revoked.next));
         weft_sync::fence::heavy();
         let ticket = self.next_ticket();
         let retract = Retract { ticket, vpid, slot, generation };
         let answer = self.ask(ticket, retract, &[]);
-        // Whoever cannot be asked may have handed it out.
+        // A broker that does not answer may have passed the memory to a peer.
         let handed_out = answer.as_ref().map_or(1, |answer| answer.reply.first);
         if handed_out != 0 {
-            self.take_away(&emptied)?;
+            self.move_out_of_reach(&revoked)?;
         }
         answer.map(|_| ()).map_err(|error| GrantError::Broker { reason: error.to_string() })
     }
 
-    /// Makes sure that whoever mapped the memory of a key that was taken back reaches nothing by
-    /// that any more.
+    /// Takes the memory of a revoked key out of reach of the peers that mapped it.
     ///
-    /// Memory is moved only when no key that allows writing remains, so no peer that may write is
-    /// writing; while one remains, every endpoint of the partition may do what the lost key let.
-    fn take_away(&mut self, emptied: &Emptied) -> Result<(), GrantError> {
+    /// The memory is moved only when no remaining key allows writing, so no peer with a valid key
+    /// writes during the move. While such a key remains, every endpoint of the partition may do all
+    /// that the revoked key allowed.
+    fn move_out_of_reach(&mut self, revoked: &Revoked) -> Result<(), GrantError> {
         let remaining: Vec<(u16, u32, Access)> = self
             .grants
             .iter()
-            .filter(|(_, grant)| grant.region.as_ref().is_some_and(|r| r.is(&emptied.region)))
+            .filter(|(_, grant)| grant.region.as_ref().is_some_and(|r| r.is(&revoked.region)))
             .map(|(slot, grant)| (slot, grant.generation, grant.access))
             .collect();
         let writable = remaining.iter().any(|(.., access)| access.contains(Access::WRITE));
-        let covered = !remaining.is_empty() && !emptied.access.contains(Access::WRITE);
+        let covered = !remaining.is_empty() && !revoked.access.contains(Access::WRITE);
         if writable || covered {
             return Ok(());
         }
         let refused = |error: weft_memory::SegmentError| GrantError::Broker {
             reason: format!("the memory could not be moved out of reach: {error}"),
         };
-        emptied.region.move_away().map_err(refused)?;
+        revoked.region.move_away().map_err(refused)?;
         for (slot, generation, access) in remaining {
-            self.publish(slot, generation, &emptied.region, access)?;
+            self.publish(slot, generation, &revoked.region, access)?;
             self.registers.set_stamp(slot, self.registers.stamp(slot).moved());
         }
         Ok(())
@@ -388,7 +390,8 @@ impl ShmEndpoint {
         if parts.vpid != peer.vpid() || parts.slot >= KEYS_MAX {
             return Err(OperationError::InvalidKey);
         }
-        // Read before asking: when it changes meanwhile, what comes back is asked for again.
+        // The stamp is read before the request. If the stamp changes meanwhile, the mapping does
+        // not match it and the key is resolved again.
         let stamp = peer.registers.stamp(parts.slot);
         if stamp.generation() != parts.generation {
             return Err(OperationError::InvalidKey);
@@ -415,7 +418,7 @@ impl ShmEndpoint {
         let segment = Segment::open(file.as_fd(), length, access.contains(Access::WRITE))
             .map_err(|error| broker(error.to_string()))?;
         let mapped = Mapped { stamp, access, segment: Arc::new(segment) };
-        // Asking may have told that it died in the meantime.
+        // The answer may have come after the news that the peer is gone.
         let peer = self.peers.live(to)?;
         let place = usize::from(parts.slot);
         if peer.keys.len() <= place {
@@ -425,8 +428,7 @@ impl ShmEndpoint {
         Ok(())
     }
 
-    /// Announces the endpoint to a broker that was started anew.
-    /// Returns whether it was heard.
+    /// Announces the endpoint to a restarted broker. False when the broker did not answer.
     fn announce(&mut self) -> bool {
         let ticket = self.next_ticket();
         let vpid = self.address.vpid.0;
@@ -444,7 +446,8 @@ impl ShmEndpoint {
         };
         self.unannounced = false;
         if reply.status != status::DONE {
-            // Too late: the VPID is another's, and the peers were told that this one is gone.
+            // Too late: another endpoint has the VPID, and the peers were told that this endpoint
+            // is gone.
             let peers: Vec<u16> = self.peers.iter().map(PeerState::vpid).collect();
             for peer in peers {
                 self.peer_gone(peer);

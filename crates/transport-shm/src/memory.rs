@@ -1,8 +1,9 @@
-//! Regions, the keys an endpoint granted, and the peers' keys it resolved.
+//! Regions, the keys that an endpoint granted, and the peers' keys that it resolved.
 //!
-//! A key is the owner's VPID, its slot and the slot's generation (low to high: 32 bits of
-//! generation, 16 of slot, 16 of VPID). It is valid while the owner's register segment shows its
-//! generation in its slot, which every initiator looks at before each operation.
+//! A key consists of the owner's VPID, a slot of the owner and the generation of that slot (low to
+//! high: 32 bits of generation, 16 of slot, 16 of VPID). The key is valid while the owner's
+//! register segment shows its generation in its slot. Every initiator checks that before each
+//! operation.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,7 +16,7 @@ use weft_memory::{CopyMode, Segment, SegmentError};
 
 use crate::registers::{KEYS_MAX, Stamp};
 
-/// Registered memory of an endpoint. Clones are the same memory.
+/// Registered memory of an endpoint. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct ShmRegion {
     inner: Arc<Inner>,
@@ -24,14 +25,14 @@ pub struct ShmRegion {
 #[derive(Debug)]
 struct Inner {
     segment: Segment,
-    /// Changes when the memory is moved.
+    /// Replaced when the memory is moved.
     file: Mutex<Arc<OwnedFd>>,
-    /// Of the endpoint, which counts its regions here; two endpoints never share one.
+    /// The region counter of the endpoint. Its address also identifies the endpoint.
     count: Arc<AtomicUsize>,
 }
 
 impl ShmRegion {
-    /// A region of the endpoint that counts in `count`.
+    /// A region of the endpoint whose counter is `count`.
     pub(crate) fn new(segment: Segment, file: OwnedFd, count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -43,35 +44,35 @@ impl ShmRegion {
         }
     }
 
-    /// True for a region of the endpoint that counts in `count`.
+    /// Whether the region belongs to the endpoint whose counter is `count`.
     pub(crate) fn belongs_to(&self, count: &Arc<AtomicUsize>) -> bool {
         Arc::ptr_eq(&self.inner.count, count)
     }
 
-    /// Its memory.
+    /// The mapped memory.
     #[inline]
     pub(crate) fn segment(&self) -> &Segment {
         &self.inner.segment
     }
 
-    /// Its descriptor.
+    /// The descriptor of the memory.
     pub(crate) fn file(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.inner.file.lock())
     }
 
-    /// True for the same memory.
+    /// Whether both regions are the same memory.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Moves it to fresh memory, out of reach of all who mapped it.
+    /// Moves the content to fresh memory, out of reach of all peers that mapped the old memory.
     pub(crate) fn move_away(&self) -> Result<(), SegmentError> {
         let mut file = self.inner.file.lock();
         *file = Arc::new(self.inner.segment.move_away("weft-region")?);
         Ok(())
     }
 
-    /// The range as an index, when it lies inside.
+    /// The start of the range as an index, when the range lies inside the region.
     #[inline]
     pub(crate) fn check(&self, offset: u64, length: u64) -> Result<usize, RegionError> {
         let region = self.length();
@@ -166,10 +167,10 @@ impl KeyParts {
     }
 }
 
-/// A peer's key as it was resolved.
+/// A peer's key after it was resolved.
 #[derive(Clone, Debug)]
 pub struct Mapped {
-    /// The owner's stamp when it was asked for.
+    /// The owner's stamp, as read before the key was resolved.
     pub stamp: Stamp,
     pub access: Access,
     pub segment: Arc<Segment>,
@@ -200,12 +201,12 @@ impl Mapped {
     }
 }
 
-/// The keys an endpoint granted.
+/// The keys that an endpoint granted.
 #[derive(Debug)]
 pub struct Grants {
     slots: Vec<Grant>,
     free: Vec<u16>,
-    /// Generation that the first key of a slot gets.
+    /// The generation of the first key of each slot.
     first: u32,
 }
 
@@ -216,9 +217,9 @@ pub struct Grant {
     pub region: Option<ShmRegion>,
 }
 
-/// A key that was taken back.
+/// A key that was revoked.
 #[derive(Debug)]
-pub struct Emptied {
+pub struct Revoked {
     /// The next generation of its slot.
     pub next: u32,
     pub access: Access,
@@ -226,13 +227,13 @@ pub struct Emptied {
 }
 
 impl Grants {
-    /// An empty table. `first` is drawn by lot, so that keys of an endpoint that had the VPID
-    /// before mean nothing.
+    /// An empty table. `first` is random, so that keys of an earlier endpoint with this VPID are
+    /// not valid.
     pub fn new(first: u32) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), first }
     }
 
-    /// A free slot and the generation that its next key has.
+    /// A free slot and the generation of its next key.
     pub fn vacant(&mut self) -> Option<(u16, u32)> {
         if let Some(slot) = self.free.last() {
             return Some((*slot, self.slots[usize::from(*slot)].generation));
@@ -244,16 +245,17 @@ impl Grants {
         Some((slot, generation))
     }
 
-    /// Fills the slot that [`Grants::vacant`] named.
+    /// Fills the slot that [`Grants::vacant`] returned.
     pub fn fill(&mut self, slot: u16, access: Access, region: ShmRegion) {
-        assert_eq!(self.free.pop(), Some(slot), "the slot was just named");
+        assert_eq!(self.free.pop(), Some(slot), "the slot came from vacant");
         let grant = &mut self.slots[usize::from(slot)];
         grant.access = access;
         grant.region = Some(region);
     }
 
-    /// Empties the slot of a key; `None` when it is not in force. Returns what it granted.
-    pub fn empty(&mut self, slot: u16, generation: u32) -> Option<Emptied> {
+    /// Empties the slot of a key and returns what the key granted; `None` when the key is not in
+    /// force.
+    pub fn empty(&mut self, slot: u16, generation: u32) -> Option<Revoked> {
         let grant = self.slots.get_mut(usize::from(slot))?;
         if grant.generation != generation || grant.region.is_none() {
             return None;
@@ -261,10 +263,10 @@ impl Grants {
         let region = grant.region.take()?;
         grant.generation = generation.wrapping_add(1);
         self.free.push(slot);
-        Some(Emptied { next: grant.generation, access: grant.access, region })
+        Some(Revoked { next: grant.generation, access: grant.access, region })
     }
 
-    /// The keys in force.
+    /// The keys in force, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &Grant)> {
         (0..).zip(&self.slots).filter(|(_, grant)| grant.region.is_some())
     }
@@ -290,7 +292,7 @@ mod tests {
         grants.fill(0, Access::READ, region.clone());
         assert_eq!(grants.vacant(), Some((1, u32::MAX)));
         assert!(grants.empty(0, 5).is_none());
-        assert_eq!(grants.empty(0, u32::MAX).map(|emptied| emptied.next), Some(0));
+        assert_eq!(grants.empty(0, u32::MAX).map(|revoked| revoked.next), Some(0));
         assert!(grants.empty(0, 0).is_none());
         assert_eq!(grants.vacant(), Some((0, 0)));
         assert_eq!(count.load(Ordering::Relaxed), 1);

@@ -1,11 +1,11 @@
-//! Models of the ring and of falling asleep, explored by loom.
+//! Loom models of the ring and of falling asleep.
 //!
-//! Consumers loop and yield, both ends keep their positions in plain fields, and every model
-//! prints how many executions were explored and fails when that is hardly more than one: a model
-//! whose consumer popped once was explored in a single execution and passed without a `Release`.
+//! Consumers loop and yield, and both ends keep their positions in plain fields. Every model prints
+//! how many executions loom explored, and fails when there were hardly more than one: a model whose
+//! consumer popped once was explored in a single execution and passed without a `Release`.
 //!
-//! The asymmetric fence stands for full fences on both sides here; that `membarrier` makes it one
-//! is the kernel's promise.
+//! In these models both sides use full fences in place of the asymmetric fence. That `membarrier`
+//! is equivalent is a promise of the kernel.
 
 use std::sync::Arc as PlainArc;
 use std::sync::atomic::{AtomicUsize as PlainCount, Ordering as PlainOrdering};
@@ -23,14 +23,14 @@ use crate::ring::{Ring, RingMemory, SlotMemory};
 
 const DEPTH: usize = 2;
 
-/// A ring whose payload is one byte a slot, in cells that loom watches for races.
+/// A ring whose payload is one byte a slot, in cells that loom checks for races.
 struct Model {
     status: [AtomicU64; DEPTH],
     payload: [UnsafeCell<u8>; DEPTH],
     taken: AtomicU64,
 }
 
-// SAFETY: the cells are what the ring protects; loom reports every access that it does not.
+// SAFETY: the ring protocol protects the cells; loom reports every access that it does not protect.
 unsafe impl Sync for Model {}
 // SAFETY: as for Sync.
 unsafe impl Send for Model {}
@@ -45,7 +45,7 @@ impl Model {
     }
 }
 
-/// A slot of it.
+/// A slot of the model.
 struct ModelSlot<'a> {
     model: &'a Model,
     place: usize,
@@ -58,14 +58,14 @@ impl SlotMemory for ModelSlot<'_> {
 
     fn write_payload(&self, _offset: usize, bytes: &[u8]) {
         self.model.payload[self.place].with_mut(|cell| {
-            // SAFETY: the slot is the sender's until its status is stored; loom checks that.
+            // SAFETY: the sender owns the slot until it stores the status; loom checks that.
             unsafe { *cell = bytes[0] };
         });
     }
 
     fn read_payload(&self, _offset: usize, target: &mut [u8]) {
         target[0] = self.model.payload[self.place].with(|cell| {
-            // SAFETY: the slot is the receiver's until it is given back; loom checks that.
+            // SAFETY: the receiver owns the slot until it gives the slot back; loom checks that.
             unsafe { *cell }
         });
     }
@@ -91,7 +91,7 @@ impl RingMemory for &Model {
     }
 }
 
-/// Explores a model and insists on having explored more than one execution.
+/// Explores a model and requires more than a few executions.
 fn explore(name: &str, model: impl Fn() + Sync + Send + 'static) {
     let executions = PlainArc::new(PlainCount::new(0));
     let counted = PlainArc::clone(&executions);
@@ -103,7 +103,7 @@ fn explore(name: &str, model: impl Fn() + Sync + Send + 'static) {
     });
     let executions = executions.load(PlainOrdering::Relaxed);
     println!("{name}: {executions} executions");
-    assert!(executions > 10, "{name} explored next to nothing");
+    assert!(executions > 10, "{name} explored only {executions} executions");
 }
 
 /// Takes the next message, waiting for it.
@@ -125,7 +125,7 @@ fn loom_messages_arrive_whole_and_in_order() {
         let sending = thread::spawn(move || {
             let ring = Ring::new(&*sender);
             let mut cursor = SendCursor::default();
-            // One more than fit, so that slots come round.
+            // One more than the depth, so that a slot is reused.
             for byte in 1..=3u8 {
                 while ring.send(&mut cursor, 0, 0, &[&[byte]]).is_err() {
                     thread::yield_now();
@@ -152,8 +152,8 @@ fn loom_whoever_sleeps_is_woken_for_a_message() {
             let mut cursor = SendCursor::default();
             ring.send(&mut cursor, 0, 0, &[&[7]]).expect("room");
             if attention::claim(word, false) && bell.ring(3) == Sleeper::OnWord {
-                // The word is awake already: claiming the sleeper changed it, and the futex call
-                // that would follow only makes a sleeper look at it.
+                // The state word holds AWAKE already: claiming the sleeper changed it. The futex
+                // call that would follow only makes a sleeper look at the word again.
                 assert_ne!(bell.state().load(Ordering::SeqCst), bell::ON_WORD);
             }
         });
@@ -164,13 +164,13 @@ fn loom_whoever_sleeps_is_woken_for_a_message() {
         fence::heavy();
         if ring.peek(&cursor) == Ok(None) {
             if bell.prepare(bell::ON_WORD) {
-                // Sleeping: a lost wake-up stays here for ever, which loom reports.
+                // Asleep: after a lost wake-up this loop never ends, which loom reports.
                 while bell.state().load(Ordering::SeqCst) == bell::ON_WORD {
                     thread::yield_now();
                 }
                 bell.rise();
             }
-            assert_eq!(bell.take().peers[0], 1 << 3, "whoever wakes says who it is");
+            assert_eq!(bell.take().peers[0], 1 << 3, "the ringer set its own bit");
         }
         attention::watch(word);
         assert_eq!(take(&ring, &mut cursor), 7);

@@ -1,7 +1,7 @@
 //! Messages: the mailbox of 003 section 3.2.2, one ring for each ordered pair.
 //!
-//! The way of a message: payload, status word, one look at the receiver's attention word. Nothing
-//! else is shared unless the receiver does not look.
+//! Sending a message writes the payload and the status word, and reads the receiver's attention
+//! word. Other shared memory is touched only when the receiver is not polling.
 
 use weft_fabric::{Group, MessageHeader, Peer, Register, RemoteKey, SendCursor, SendError};
 
@@ -15,7 +15,7 @@ use crate::pair::Pair;
 use crate::ring::PAYLOAD_BYTES;
 use crate::rma::mapped;
 
-/// Checks a message and returns its length.
+/// Checks a message and returns its length in bytes.
 #[inline]
 fn check(header: MessageHeader, parts: &[&[u8]]) -> Result<usize, SendError> {
     let length = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()));
@@ -28,7 +28,7 @@ fn check(header: MessageHeader, parts: &[&[u8]]) -> Result<usize, SendError> {
     Ok(length)
 }
 
-/// The way to a peer: what a slot that is sent needs of its state.
+/// The part of a peer's state that is needed to send a slot.
 #[derive(Debug)]
 pub(crate) struct Outlet<'a> {
     pair: &'a Pair,
@@ -38,7 +38,8 @@ pub(crate) struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
-    /// Puts a slot into the peer's ring and rings if it does not look; false when it is full.
+    /// Puts a slot into the peer's ring, and rings if the peer is not polling. False when the ring
+    /// is full.
     #[inline]
     pub(crate) fn emit(&mut self, own: u16, tag: u8, flags: u16, parts: &[&[u8]]) -> bool {
         if self.pair.outgoing().send(self.cursor, tag, flags, parts).is_err() {
@@ -48,7 +49,7 @@ impl Outlet<'_> {
         true
     }
 
-    /// As [`Outlet::emit`], for a payload of words.
+    /// As [`Outlet::emit`], with whole words as payload.
     #[inline]
     pub(crate) fn emit_words<const N: usize>(
         &mut self,
@@ -73,14 +74,15 @@ impl Outlet<'_> {
 }
 
 impl PeerState {
-    /// The way to it.
+    /// The outlet to this peer.
     #[inline]
     pub(crate) fn outlet(&mut self) -> Outlet<'_> {
         let Self { pair, send: cursor, doorbell, full_fences, .. } = self;
         Outlet { pair, cursor, doorbell, full_fences: *full_fences }
     }
 
-    /// The memory behind a key, when it was resolved and is in force, and the way to the peer.
+    /// The mapped memory of a key and the outlet to this peer; `None` when the key is not resolved
+    /// or not in force.
     #[inline]
     pub(crate) fn split(&mut self, key: RemoteKey) -> Option<(&Mapped, Outlet<'_>)> {
         let Self { keys, address, registers, pair, send: cursor, doorbell, full_fences, .. } = self;
@@ -88,7 +90,7 @@ impl PeerState {
         Some((mapped, Outlet { pair, cursor, doorbell, full_fences: *full_fences }))
     }
 
-    /// The peer's ring has room for one more slot.
+    /// Whether the peer's ring has a free slot.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         self.pair.outgoing().free(&mut self.send, 1) > 0
@@ -124,7 +126,7 @@ impl ShmEndpoint {
         parts: &[&[u8]],
     ) -> Result<usize, SendError> {
         let length = check(header, parts)?;
-        // Without the broker nobody new can be in the group; who is known gets it.
+        // Without the broker no member can join; the known members get the message.
         let members = self.group_members(group).unwrap_or_default();
         let mut full = None;
         for vpid in &members {
@@ -152,7 +154,7 @@ impl ShmEndpoint {
         Ok(sent)
     }
 
-    /// Remembers that a peer refused, so that it is reported when it has room.
+    /// Remembers that a peer's ring was full, so that an event reports when it has room.
     #[cold]
     pub(crate) fn want_room(&mut self, to: Peer) {
         if let Ok(peer) = self.peers.live(to)

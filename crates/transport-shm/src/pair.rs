@@ -1,4 +1,4 @@
-//! The memory of a pair: two rings, one in each direction, mapped by the two ends and nobody else.
+//! The memory of a pair: two rings, one in each direction, mapped by its two ends only.
 //!
 //! ```text
 //! 0      layout: magic, version, slots          (written once, read once)
@@ -8,13 +8,13 @@
 //! ```
 //!
 //! The end that connects first makes the memory and is side 0: it sends in direction 0. The other
-//! end gets it from the broker and needs not take part: messages may be in the ring before it
-//! looks. An endpoint that connects to itself sends and receives in direction 0.
+//! end gets the memory from the broker. Messages may be in the ring before the other end maps it.
+//! An endpoint that connects to itself sends and receives in direction 0.
 //!
 //! # Invariants
 //! - The layout is checked against the size of the segment when the pair is opened and never read
 //!   again.
-//! - Both ends can write all of it. Positions are kept in private cursors.
+//! - Both ends can write the whole segment. Each end keeps its positions in private cursors.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -31,26 +31,26 @@ const HEADER_BYTES: usize = 4096;
 const WORDS_START: usize = 512;
 const WORDS_BYTES: usize = 512;
 
-/// Slots of a ring, in each direction.
+/// Allowed numbers of slots of a ring.
 pub const SLOTS: std::ops::RangeInclusive<u32> = 16..=65_536;
 
-/// The shared words of one direction. Each group lies 128 bytes apart, since processors fetch
-/// lines in twos.
+/// The shared words of one direction. Groups of words with different writers are 128 bytes apart,
+/// because processors fetch cache lines in pairs.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct Words {
-    /// Written by the receiver: messages taken.
+    /// How many messages the receiver took; written by the receiver.
     taken: AtomicU64,
     taken_pad: [AtomicU64; 15],
-    /// Written by the receiver, claimed by the sender: ring when there is a message.
+    /// Armed by the receiver, claimed by the sender, which then rings for a message.
     data_attention: AtomicU32,
     data_pad: [AtomicU32; 31],
-    /// Written by the sender, claimed by the receiver: ring when there is room.
+    /// Armed by the sender, claimed by the receiver, which then rings for room.
     room_attention: AtomicU32,
     room_pad: [AtomicU32; 31],
 }
 
-// SAFETY: all of it is atomics.
+// SAFETY: all fields are atomics.
 unsafe impl DirectionWords for Words {
     #[inline]
     fn taken(&self) -> &AtomicU64 {
@@ -61,9 +61,9 @@ unsafe impl DirectionWords for Words {
 /// One end of a pair.
 #[derive(Debug)]
 pub struct Pair {
-    /// The direction this end sends in.
+    /// The direction in which this end sends.
     sends: Direction<Words>,
-    /// The direction this end receives in.
+    /// The direction in which this end receives.
     receives: Direction<Words>,
 }
 
@@ -81,7 +81,7 @@ impl Pair {
     }
 
     fn create_segment(slots: u32) -> Result<(Segment, OwnedFd), SegmentError> {
-        assert!(slots_are_valid(slots), "{slots} slots are not a ring");
+        assert!(slots_are_valid(slots), "a ring cannot have {slots} slots");
         let (segment, file) = Segment::create("weft-pair", bytes(slots))?;
         segment.word32(8).store(VERSION, Ordering::Relaxed);
         segment.word32(12).store(slots, Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Pair {
         Ok(Self::with_segment(segment, slots, [0, 0]))
     }
 
-    /// Opens side 1 of a pair that the peer made; `None` when it is not one of ours.
+    /// Opens side 1 of a pair that the peer made; `None` when the memory is not a valid pair.
     #[must_use]
     pub fn open(file: BorrowedFd<'_>) -> Option<Self> {
         let status = rustix::fs::fstat(file).ok()?;
@@ -126,50 +126,50 @@ impl Pair {
         Some(Self::with_segment(segment, slots, [1, 0]))
     }
 
-    /// The ring this end sends in.
+    /// The ring in which this end sends.
     #[inline]
     #[must_use]
     pub fn outgoing(&self) -> Ring<&Direction<Words>> {
         Ring::new(&self.sends)
     }
 
-    /// The ring this end receives from.
+    /// The ring from which this end receives.
     #[inline]
     #[must_use]
     pub fn incoming(&self) -> Ring<&Direction<Words>> {
         Ring::new(&self.receives)
     }
 
-    /// The peer's word for messages that this end sends.
+    /// The peer's attention word for messages that this end sends.
     #[inline]
     #[must_use]
     pub fn peer_data(&self) -> &AtomicU32 {
         &self.sends.words.data_attention
     }
 
-    /// The peer's word for room that this end gives.
+    /// The peer's attention word for room that this end frees.
     #[inline]
     #[must_use]
     pub fn peer_room(&self) -> &AtomicU32 {
         &self.receives.words.room_attention
     }
 
-    /// The own word for messages.
+    /// This end's attention word for messages.
     #[inline]
     #[must_use]
     pub fn own_data(&self) -> &AtomicU32 {
         &self.receives.words.data_attention
     }
 
-    /// The own word for room.
+    /// This end's attention word for room.
     #[inline]
     #[must_use]
     pub fn own_room(&self) -> &AtomicU32 {
         &self.sends.words.room_attention
     }
 
-    /// Writes a word anywhere in the memory, as a hostile peer could.
-    #[doc(hidden)]
+    /// Writes any word of the segment, as a hostile peer could.
+    #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble(&self, offset: usize, value: u32) {
         let segment = self.sends.words.segment();
         segment.word32(offset % (segment.length() / 4) * 4).store(value, Ordering::Relaxed);
@@ -191,7 +191,7 @@ mod tests {
     use weft_fabric::{ReceiveCursor, SendCursor};
 
     #[test]
-    fn both_directions_carry_their_own_messages() {
+    fn each_direction_carries_its_own_messages() {
         let (one, file) = Pair::create(16).expect("memory");
         let two = Pair::open(file.as_fd()).expect("a pair");
         for (from, to) in [(&one, &two), (&two, &one)] {

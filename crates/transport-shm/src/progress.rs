@@ -1,17 +1,18 @@
 //! Polling, waiting and sleeping.
 //!
-//! A poll looks at the bell's summary word, at the queue of own notifications and at the rings of
-//! the active peers. A ring that stays empty is armed and no longer looked at: its sender rings.
-//! So a poll costs as much as there is traffic, not as there are peers.
+//! A poll looks at the summary word of the bell, the queue of own notifications and the rings of
+//! the active peers. A ring that stays empty is armed and no longer polled: its sender rings. The
+//! cost of a poll therefore follows the traffic, not the number of peers.
 //!
 //! # Falling asleep
-//! Arm every ring (and every peer's room that is waited for), one heavy fence, look at all of them
-//! once more, announce the sleep in the bell's state word, look at the summary, sleep. Whoever
-//! publishes afterwards sees an armed word, sets the summary and finds the state.
+//! The endpoint arms every ring, and the room word of every peer whose room it waits for. It then
+//! executes one heavy fence, looks at all of them once more, announces the sleep in the state word
+//! of the bell, looks at the summary and sleeps. A peer that publishes afterwards sees the armed
+//! word, sets the summary and finds the state.
 //!
 //! # Invariants
-//! - A sleep lasts at most [`SLICE`]; then all rings are looked at, so that a hostile peer that
-//!   clears others' bits delays and never hangs the endpoint.
+//! - A sleep lasts at most [`SLICE`], and then the endpoint looks at all rings. A hostile peer that
+//!   clears the bits of other peers therefore delays the endpoint, and never hangs it.
 
 use std::time::Duration;
 
@@ -26,17 +27,17 @@ use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::receive::{Received, head, is_filled, receive};
 use crate::sys;
 
-/// Longest sleep without a look at everything.
+/// Longest sleep before the endpoint looks at all rings.
 const SLICE: Duration = Duration::from_millis(100);
-/// Polls without anything after which a ring is armed, when more than [`ACTIVE_MIN`] are polled.
+/// A ring is armed after this many polls found it empty, if more than [`ACTIVE_MIN`] are polled.
 const IDLE_POLLS: u32 = 512;
-/// So many rings are always polled: looking at them costs less than arming them.
+/// This many rings are always polled: polling them costs less than arming them.
 const ACTIVE_MIN: usize = 4;
-/// Polls between two looks at the broker's line and at all rings, a power of two.
+/// Polls between two looks at the broker's connection and at all rings; a power of two.
 const LOOK_EVERY: u32 = 1 << 16;
-/// Polls between two searches for idle rings, a power of two.
+/// Polls between two searches for idle rings; a power of two.
 const TIDY_EVERY: u32 = 1 << 8;
-/// How soon to poll again when the bell socket is broken or the daemon away.
+/// How soon to poll again while the bell socket is broken or the daemon is gone.
 const BROKEN_BELL_POLL: Duration = Duration::from_millis(10);
 
 impl ShmEndpoint {
@@ -44,7 +45,7 @@ impl ShmEndpoint {
     pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         self.polls = self.polls.wrapping_add(1);
         if self.armed || self.polls & (TIDY_EVERY - 1) == 0 || self.doorbell.words().is_rung() {
-            self.keep_house();
+            self.do_rare_work();
         }
         let mut events = 0;
         if !self.leaving.is_empty() || !self.local.is_empty() {
@@ -57,9 +58,9 @@ impl ShmEndpoint {
         events
     }
 
-    /// What a poll does now and then, or because somebody asked for it.
+    /// The rare part of a poll: leaves sleep, handles the bell, searches for idle rings.
     #[cold]
-    fn keep_house(&mut self) {
+    fn do_rare_work(&mut self) {
         if self.armed {
             self.rise();
         }
@@ -71,7 +72,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Peers that are gone, and notifications of own operations.
+    /// Hands out events of peers that are gone, and notifications of own operations.
     #[inline(never)]
     fn poll_own(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let mut events = self.poll_leaving(budget, sink);
@@ -90,7 +91,7 @@ impl ShmEndpoint {
     fn poll_rings(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let own = self.address.vpid.0;
         let mut events = 0;
-        // A ring that went may have left the turn behind the end.
+        // Rings may have been removed, so `turn` may lie beyond the end of the list.
         let mut place = if self.turn < self.active.len() { self.turn } else { 0 };
         for _ in 0..self.active.len() {
             if events >= budget {
@@ -111,15 +112,15 @@ impl ShmEndpoint {
                     let left = budget - events;
                     receive(peer, status, own, left, &self.registers, sink)
                 }
-                Err(_) => Received::Nonsense,
+                Err(_) => Received::Invalid,
             };
             match received {
                 Received::Events(some) => {
                     peer.idle = 0;
                     events += some;
                 }
-                Received::Nonsense => {
-                    // The list changed; the others have their turn with the next poll.
+                Received::Invalid => {
+                    // `peer_gone` changed the list; the next poll serves the other rings.
                     self.peer_gone(vpid);
                     return events;
                 }
@@ -132,7 +133,7 @@ impl ShmEndpoint {
         events
     }
 
-    /// The last messages of peers that are gone, and then their end.
+    /// Hands out the last messages of peers that are gone, and then their `PeerDown`.
     fn poll_leaving(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let own = self.address.vpid.0;
         let mut events = 0;
@@ -160,7 +161,8 @@ impl ShmEndpoint {
 
     #[cold]
     fn poll_room(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        // An own queue that is full is emptied by polling; half of it is worth another try.
+        // A send may have failed because the local queue was full. A retry is worthwhile when the
+        // queue is half empty.
         let local = self.local.free() >= crate::attr::LOCAL_EVENTS_MAX / 2;
         let mut events = 0;
         let mut place = 0;
@@ -184,12 +186,12 @@ impl ShmEndpoint {
         events
     }
 
-    /// Looks where somebody rang.
+    /// Handles everything that peers and the broker rang for.
     #[cold]
     pub(crate) fn answer_bell(&mut self) {
         let rung = self.doorbell.words().take();
         if rung.broker {
-            self.hear_broker();
+            self.handle_broker_messages();
         }
         for (word, bits) in (0u16..).zip(rung.peers) {
             let mut bits = bits;
@@ -212,7 +214,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Polls the ring of a peer from now on if there is something in it.
+    /// Polls the ring of a peer from now on, if the ring holds a slot.
     pub(crate) fn activate_if_filled(&mut self, vpid: u16) {
         let filled = self.peers.by_vpid(vpid).is_some_and(|peer| is_filled(peer));
         if filled {
@@ -220,7 +222,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Arms rings that stayed empty, and now and then looks at what should have rung.
+    /// Arms idle rings, and from time to time looks at all rings.
     #[cold]
     fn tidy(&mut self) {
         if self.active.len() > ACTIVE_MIN {
@@ -231,10 +233,10 @@ impl ShmEndpoint {
         }
     }
 
-    /// Looks at the broker's line and at every ring, for what a hostile peer or a daemon that died
-    /// may have kept from us.
+    /// Looks at the broker's connection and at every ring. A hostile peer may have cleared a bit,
+    /// and a daemon that died does not ring.
     fn look_at_all(&mut self) {
-        self.hear_broker();
+        self.handle_broker_messages();
         let filled: Vec<u16> = self
             .peers
             .iter()
@@ -246,7 +248,8 @@ impl ShmEndpoint {
         }
     }
 
-    /// Arms the rings that were empty for `idle` polls; those that turn out filled stay active.
+    /// Arms the rings that were empty for `idle` polls. A ring that turns out to be filled stays
+    /// active.
     fn arm_rings(&mut self, idle: u32) {
         let mut armed = Vec::new();
         for vpid in &self.active {
@@ -269,7 +272,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// True when a poll has something to hand out.
+    /// Whether a poll would hand out an event.
     fn is_ready(&mut self) -> bool {
         if self.doorbell.words().is_rung() {
             self.answer_bell();
@@ -282,7 +285,7 @@ impl ShmEndpoint {
                 return true;
             }
         }
-        // The own queue is empty, so room depends on the peers alone.
+        // The local queue is empty, so room depends on the peers' rings only.
         for vpid in &self.waits_for_room {
             if self.peers.by_vpid(*vpid).is_some_and(PeerState::has_room) {
                 return true;
@@ -291,7 +294,7 @@ impl ShmEndpoint {
         false
     }
 
-    /// Arms everything and announces the sleep; false when there is something to poll.
+    /// Arms all rings and announces the sleep. False when there is something to poll.
     fn prepare_sleep(&mut self, state: u32) -> bool {
         for vpid in &self.waits_for_room {
             if let Some(peer) = self.peers.by_vpid(*vpid) {
@@ -348,7 +351,7 @@ impl ShmEndpoint {
         }
     }
 
-    /// Sleeps until somebody rings, at most so long.
+    /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
         if !self.prepare_sleep(bell::ON_WORD) {
             return;
@@ -366,8 +369,9 @@ impl ShmEndpoint {
         if self.armed {
             self.rise();
         }
-        // A daemon that died rings no bell; who only sleeps on the descriptor hears of it here.
-        self.hear_broker();
+        // A daemon that died rings no bell. A caller that only sleeps on the descriptor learns it
+        // here.
+        self.handle_broker_messages();
         if self.bell_broken || self.client.is_lost() {
             return if self.is_ready() { Armed::Busy } else { Armed::PollWithin(BROKEN_BELL_POLL) };
         }
@@ -379,13 +383,13 @@ impl ShmEndpoint {
         Armed::Sleep
     }
 
-    /// No longer sleeping on the descriptor.
+    /// Ends the announced sleep on the descriptor.
     #[cold]
     fn rise(&mut self) {
         self.armed = false;
         self.doorbell.words().rise();
-        // The line to the broker may be what woke.
-        self.hear_broker();
+        // The wake-up may have come from the broker's connection.
+        self.handle_broker_messages();
         if !sys::drain(self.woken.as_fd()) {
             self.bell_broken = true;
         }

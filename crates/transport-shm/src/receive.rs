@@ -1,4 +1,4 @@
-//! What comes in from one peer: slots become events.
+//! Receiving from one peer: slots of its ring become events.
 
 use weft_fabric::{Event, LaneClosed, Message, Register};
 
@@ -8,30 +8,30 @@ use crate::completion::{Content, classify, decode_notification};
 use crate::registers::Registers;
 use crate::ring::{FIRST_LINE_PAYLOAD, PAYLOAD_BYTES, SlotMemory, Status};
 
-/// How receiving from a peer ended.
+/// The result of receiving from a peer.
 pub(crate) enum Received {
-    /// So many events.
+    /// This many events were handed out.
     Events(usize),
-    /// It wrote what no peer of ours writes.
-    Nonsense,
+    /// The peer wrote a slot that is not valid.
+    Invalid,
 }
 
-/// The first slot of a peer, if it is filled.
+/// The status of the first slot of a peer's ring, if the slot is filled.
 ///
 /// # Errors
-/// [`LaneClosed`] when it holds what no peer of ours writes.
+/// [`LaneClosed`] when the length in the slot is not valid.
 #[inline]
 pub(crate) fn head(peer: &PeerState) -> Result<Option<Status>, LaneClosed> {
     peer.pair.incoming().peek(&peer.receive)
 }
 
-/// A peer has something to be received, if only its nonsense.
+/// Whether a peer's ring holds a slot to receive, valid or not.
 #[inline]
 pub(crate) fn is_filled(peer: &PeerState) -> bool {
     !matches!(head(peer), Ok(None))
 }
 
-/// Hands out up to `budget` events of a peer, at least one; `status` is its [`head`].
+/// Hands out at least one and up to `budget` events of a peer. `status` is the result of [`head`].
 #[inline]
 pub(crate) fn receive(
     peer: &mut PeerState,
@@ -52,7 +52,7 @@ pub(crate) fn receive(
         match classify(status) {
             Some(Content::Notification) => {
                 let Some(told) = decode_notification(status, &slot, source) else {
-                    return Received::Nonsense;
+                    return Received::Invalid;
                 };
                 ring.advance(receive, false);
                 sink(Event::Notification(told));
@@ -63,8 +63,8 @@ pub(crate) fn receive(
                 let mut hand_out = |payload: &[u8]| {
                     sink(Event::Message(Message { source, header, group, payload }));
                 };
-                // Whole lines: copies of a fixed size need no call, and a short message needs one
-                // line only.
+                // Copies of a fixed size need no call, and a short message needs one cache line
+                // only.
                 if length <= FIRST_LINE_PAYLOAD {
                     let mut payload = [0; FIRST_LINE_PAYLOAD];
                     slot.read_payload(0, &mut payload);
@@ -77,7 +77,7 @@ pub(crate) fn receive(
                     hand_out(&payload[..length]);
                 }
             }
-            None => return Received::Nonsense,
+            None => return Received::Invalid,
         }
         if events >= budget {
             break;
@@ -85,7 +85,7 @@ pub(crate) fn receive(
         status = match ring.peek(receive) {
             Ok(Some(status)) => status,
             Ok(None) => break,
-            Err(_) => return Received::Nonsense,
+            Err(_) => return Received::Invalid,
         };
     }
     if messages != 0 {

@@ -1,4 +1,4 @@
-//! The register segment: what an endpoint shows its peers and only it can write.
+//! The register segment: written by its endpoint, read by the peers.
 //!
 //! ```text
 //! 0      register file: Register::COUNT words of 64 bits
@@ -7,8 +7,9 @@
 //!
 //! # Invariants
 //! - Peers hold a descriptor that can be mapped for reading only.
-//! - A key is valid while the generation in the stamp of its slot is the key's own.
-//! - What a peer mapped for a key is good while the stamp is as it was when it asked for it.
+//! - A key is valid while the stamp of its slot holds the generation of the key.
+//! - A peer's mapping for a key is valid while the stamp equals the one that the peer read before
+//!   it resolved the key.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_fabric::Register;
 use weft_memory::{Segment, SegmentError, View};
 
-/// Keys an endpoint can have granted at a time.
+/// Keys that an endpoint can have granted at a time.
 pub const KEYS_MAX: u16 = 1024;
 const STAMPS_START: usize = 4096;
 /// Bytes of the segment.
@@ -37,7 +38,8 @@ struct Words {
 }
 
 impl Registers {
-    /// Makes the own one; the descriptor is for passing on and cannot be written through.
+    /// Makes the segment of this endpoint. The descriptor is for peers and cannot be written
+    /// through.
     ///
     /// # Errors
     /// [`SegmentError`].
@@ -47,7 +49,7 @@ impl Registers {
         Ok((Self::with_segment(segment), shown))
     }
 
-    /// Maps that of a peer.
+    /// Maps the segment of a peer.
     ///
     /// # Errors
     /// [`SegmentError`] when the memory is not of the right kind and size.
@@ -56,7 +58,7 @@ impl Registers {
     }
 
     fn with_segment(segment: Segment) -> Self {
-        // SAFETY: Words is made of atomics, for which every bit pattern is valid.
+        // SAFETY: Words consists of atomics, for which every bit pattern is valid.
         Self { words: unsafe { View::new(&Arc::new(segment), 0) } }
     }
 
@@ -72,13 +74,13 @@ impl Registers {
         self.word(register).load(Ordering::Relaxed)
     }
 
-    /// Sets a register of the own endpoint.
+    /// Sets a register of this endpoint.
     #[inline]
     pub fn set(&self, register: Register, value: u64) {
         self.word(register).store(value, Ordering::Relaxed);
     }
 
-    /// Adds to a counter of the own endpoint, which has one writer.
+    /// Adds to a counter of this endpoint. Only this endpoint writes its counters.
     #[inline]
     pub fn count(&self, register: Register, by: u64) {
         let word = self.word(register);
@@ -88,34 +90,34 @@ impl Registers {
     /// The stamp of a key slot.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// When `slot` is not below [`KEYS_MAX`].
     #[inline]
     #[must_use]
     pub fn stamp(&self, slot: u16) -> Stamp {
         Stamp(self.words.stamps[usize::from(slot)].load(Ordering::Acquire))
     }
 
-    /// Sets the stamp of a key slot of the own endpoint.
+    /// Sets the stamp of a key slot of this endpoint.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// When `slot` is not below [`KEYS_MAX`].
     pub fn set_stamp(&self, slot: u16, stamp: Stamp) {
         self.words.stamps[usize::from(slot)].store(stamp.0, Ordering::Release);
     }
 }
 
-/// What an initiator compares before each operation: the generation of the key that is in force,
-/// and above it how often the memory behind it was moved.
+/// The word that an initiator compares before each operation. The low half is the generation of the
+/// key in force; the high half counts how often the memory behind the key was moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(u64);
 
 impl Stamp {
-    /// The stamp of a key whose memory was never moved.
+    /// The stamp of a key whose memory has not been moved.
     pub fn of(generation: u32) -> Self {
         Self(u64::from(generation))
     }
 
-    /// The generation in it.
+    /// The generation of the key in force.
     #[inline]
     pub const fn generation(self) -> u32 {
         let [a, b, c, d, ..] = self.0.to_le_bytes();

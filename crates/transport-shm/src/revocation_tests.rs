@@ -1,4 +1,4 @@
-//! What a revoked key still reaches: nothing, whatever its former holder does.
+//! A revoked key gives access to nothing, whatever its former holder does.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn pair() -> (ShmEndpoint, ShmEndpoint) {
     (open(), open())
 }
 
-/// The mapping that an endpoint holds for a key of its peer.
+/// The mapping that `endpoint` holds for a key of its peer.
 fn mapping(
     endpoint: &mut ShmEndpoint,
     peer: weft_fabric::Peer,
@@ -31,7 +31,7 @@ fn mapping(
 }
 
 #[test]
-fn a_mapping_of_before_reaches_nothing() {
+fn a_mapping_from_before_the_revocation_reaches_nothing() {
     let (mut owner, mut thief) = pair();
     let region = owner.register(8192).expect("memory");
     let key = owner.grant(&region, Access::READ | Access::WRITE).expect("a grant");
@@ -47,9 +47,9 @@ fn a_mapping_of_before_reaches_nothing() {
     region.write(100, b"secret").expect("inside");
     let mut seen = [0; 4];
     region.read(16, &mut seen).expect("inside");
-    assert_eq!(&seen, b"good", "what was there stays, what is written late does not arrive");
+    assert_eq!(&seen, b"good", "a late write reaches the region");
     kept.read(100, &mut seen);
-    assert_eq!(seen, [0; 4], "what is written now is not seen");
+    assert_eq!(seen, [0; 4], "the old mapping shows new data");
 }
 
 #[test]

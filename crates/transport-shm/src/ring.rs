@@ -1,19 +1,19 @@
 //! The mailbox: a ring of 128-byte slots with one sender and one receiver.
 //!
-//! Source: 003 section 3.2.2 (VELO): a slot is a status word of 8 bytes and up to 120 bytes of
-//! payload. The sender writes the payload and then, with release order, the status word, whose low
-//! half is the number of the message plus one: the receiver knows a slot is filled by its number,
-//! so no index is shared in the common case. The receiver gives slots back by publishing how many
-//! it took, in batches; the sender reads that count only when the slots it knows of run out.
+//! Source: 003 section 3.2.2 (VELO). A slot is a status word of 8 bytes and up to 120 bytes of
+//! payload. The sender writes the payload and then, with release order, the status word. The low
+//! half of the status word is the number of the message plus one. The receiver recognises a filled
+//! slot by this number, so no index is shared in the common case. The receiver gives slots back in
+//! batches, by publishing how many it took. The sender reads that count only when it has used up
+//! all slots that it knows to be free.
 //!
 //! # Invariants
-//! - Each end keeps its own position in a plain cursor; only `taken` and the slots are shared.
-//! - A sender that dies before the status word is written has sent nothing.
-//! - What the other end writes is checked where it is read: a length above 120 or a count of taken
-//!   messages that was never sent is an error or ignored, never an index.
+//! - Each end keeps its own position in a private cursor. Only `taken` and the slots are shared.
+//! - A sender that dies before it writes the status word has sent nothing.
+//! - Values that the other end can write are checked when they are read. A length above 120 is an
+//!   error. A count of taken messages beyond the sent ones is ignored. Neither is ever an index.
 //!
-//! The memory is behind [`RingMemory`], so that the same code runs over a segment and under the
-//! model checker.
+//! The memory is behind [`RingMemory`], so that the same code runs over a segment and under loom.
 
 use weft_fabric::{LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot};
 use weft_sync::atomic::{AtomicU64, Ordering};
@@ -22,20 +22,20 @@ use weft_sync::atomic::{AtomicU64, Ordering};
 pub const SLOT_BYTES: usize = 128;
 /// Bytes of payload in a slot.
 pub const PAYLOAD_BYTES: usize = 120;
-/// Payload that shares its cache line with the status word.
+/// Payload bytes that share a cache line with the status word.
 pub const FIRST_LINE_PAYLOAD: usize = 56;
 
-/// Status word, low to high: message number + 1 (32 bits), length (8), tag (8), flags (16).
+/// Status word, low to high bits: message number + 1 (32), length (8), tag (8), flags (16).
 mod status {
     pub const LENGTH_SHIFT: u32 = 32;
     pub const TAG_SHIFT: u32 = 40;
     pub const FLAGS_SHIFT: u32 = 48;
 }
 
-/// How many slots ahead the sender asks for lines, which the receiver read last.
+/// How many slots ahead the sender prefetches. The receiver read those cache lines last.
 const PREFETCH_SLOTS: u64 = 8;
 
-/// What a slot says besides its payload.
+/// The status of a filled slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Status {
     /// Bytes of payload.
@@ -54,7 +54,7 @@ impl Status {
             | u64::from(self.flags) << status::FLAGS_SHIFT
     }
 
-    /// `None` while the slot does not hold `message`.
+    /// The status of the slot of `message`; `None` while the slot does not hold that message.
     fn decode(word: u64, message: u64) -> Option<Self> {
         if low_half(word) != low_half(message.wrapping_add(1)) {
             return None;
@@ -71,18 +71,18 @@ const fn low_half(value: u64) -> u32 {
 
 /// One slot of a ring.
 pub trait SlotMemory {
-    /// Its status word.
+    /// The status word.
     fn status(&self) -> &AtomicU64;
-    /// Writes payload, from `offset` on.
+    /// Writes payload bytes from `offset` on.
     fn write_payload(&self, offset: usize, bytes: &[u8]);
-    /// Reads payload, from `offset` on.
+    /// Reads payload bytes from `offset` on.
     fn read_payload(&self, offset: usize, target: &mut [u8]);
-    /// A hint that it will be written soon, with a `long` payload or a short one.
+    /// Hints that the slot will be written soon. `long`: the payload exceeds the first cache line.
     #[inline]
     fn prefetch(&self, _long: bool) {}
 }
 
-/// Where a ring lives.
+/// The memory of a ring.
 pub trait RingMemory {
     /// A slot.
     type Slot<'a>: SlotMemory
@@ -91,9 +91,9 @@ pub trait RingMemory {
 
     /// Number of slots, a power of two.
     fn depth(&self) -> u64;
-    /// The slot of message `number`: slots are used round and round.
+    /// The slot of message `number`. Slots are reused in turn.
     fn slot(&self, number: u64) -> Self::Slot<'_>;
-    /// Messages the receiver gave back, written by the receiver.
+    /// How many messages the receiver took; written by the receiver.
     fn taken(&self) -> &AtomicU64;
 }
 
@@ -104,10 +104,10 @@ pub struct Ring<M> {
 }
 
 impl<M: RingMemory> Ring<M> {
-    /// The ring in `memory`, which made sure of its depth when it was opened.
+    /// The ring in `memory`, whose depth was checked when the memory was opened.
     #[inline]
     pub fn new(memory: M) -> Self {
-        debug_assert!(memory.depth().is_power_of_two(), "a ring has a power of two of slots");
+        debug_assert!(memory.depth().is_power_of_two(), "the number of slots is a power of two");
         Self { memory }
     }
 
@@ -117,7 +117,7 @@ impl<M: RingMemory> Ring<M> {
         self.memory.depth()
     }
 
-    /// Free slots, at least `wanted` if that many are free.
+    /// Number of free slots. Reads the shared count only when fewer than `wanted` are known.
     #[inline]
     pub fn free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
         let known = self.known_free(cursor);
@@ -125,7 +125,8 @@ impl<M: RingMemory> Ring<M> {
             return known;
         }
         let taken = self.memory.taken().load(Ordering::Acquire);
-        // A receiver cannot have taken what was never sent, nor untake: anything else is hostile.
+        // The count never goes back and never exceeds the sent messages, unless the peer is
+        // hostile.
         let plausible = taken.wrapping_sub(cursor.messages_taken)
             <= cursor.messages.wrapping_sub(cursor.messages_taken);
         if plausible {
@@ -146,7 +147,7 @@ impl<M: RingMemory> Ring<M> {
     /// [`LaneFull`].
     ///
     /// # Panics
-    /// When the parts are longer than a slot together.
+    /// When all parts together exceed [`PAYLOAD_BYTES`].
     #[inline]
     pub fn send(
         &self,
@@ -170,7 +171,7 @@ impl<M: RingMemory> Ring<M> {
         Ok(())
     }
 
-    /// Sends one message of whole words, which costs less than gathering bytes.
+    /// Sends one message of whole words. This is faster than gathering bytes.
     ///
     /// # Errors
     /// [`LaneFull`].
@@ -210,10 +211,10 @@ impl<M: RingMemory> Ring<M> {
         cursor.messages = cursor.messages.wrapping_add(1);
     }
 
-    /// The message at the head.
+    /// The status of the next message to receive, if its slot is filled.
     ///
     /// # Errors
-    /// [`LaneClosed`] when its length is impossible.
+    /// [`LaneClosed`] when the length exceeds [`PAYLOAD_BYTES`].
     #[inline]
     pub fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Status>, LaneClosed> {
         let word = self.slot(cursor.messages).status().load(Ordering::Acquire);
@@ -223,13 +224,14 @@ impl<M: RingMemory> Ring<M> {
         }
     }
 
-    /// Copies payload of the message at the head.
+    /// Copies payload bytes of the next message.
     #[inline]
     pub fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
         self.slot(cursor.messages).read_payload(offset, target);
     }
 
-    /// Takes the message at the head.
+    /// Takes the next message. Gives slots back when `flush` is set or a quarter of the ring was
+    /// taken.
     #[inline]
     pub fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
         cursor.messages = cursor.messages.wrapping_add(1);

@@ -1,7 +1,7 @@
-//! Put, get and their kin: copies by the initiator, then the notifications.
+//! One-sided operations: a copy by the initiator, then the notifications.
 //!
-//! An operation first makes sure of the slot of every notification it will need, then checks the
-//! key, then copies, then notifies: a refused one has written nothing.
+//! An operation first checks that there is a slot for each of its notifications, then checks the
+//! key, then copies, then notifies. A refused operation has written nothing.
 
 use weft_fabric::{
     Command, Issued, Notification, Notify, OperationError, Peer, Register, RemoteKey, Side, Source,
@@ -17,7 +17,7 @@ use crate::msg::Outlet;
 use crate::registers::Registers;
 use crate::window::ShmWindow;
 
-/// What a notification tells of an operation.
+/// The operation that a notification reports.
 #[derive(Clone, Copy)]
 pub(crate) struct Account {
     pub command: Command,
@@ -44,7 +44,7 @@ impl Account {
         }
     }
 
-    /// The side that the target is told as, if it is.
+    /// The side as which the target is notified, if it is notified.
     #[inline]
     fn at_target(&self) -> Option<Side> {
         if is_put(self.command) {
@@ -54,7 +54,7 @@ impl Account {
         }
     }
 
-    /// The initiator is told that the data arrived.
+    /// Whether the initiator is notified that the data arrived.
     #[inline]
     fn completer_at_home(&self) -> bool {
         self.notify.completer() && !is_put(self.command)
@@ -65,7 +65,7 @@ const fn is_put(command: Command) -> bool {
     matches!(command, Command::Put | Command::ImmediatePut | Command::NotificationPut)
 }
 
-/// The memory behind a key of the peer `vpid`, when it was resolved and is in force.
+/// The memory behind a key of the peer `vpid`; `None` when the key is not resolved or not in force.
 #[inline]
 pub(crate) fn mapped<'a>(
     keys: &'a [Option<Mapped>],
@@ -78,51 +78,51 @@ pub(crate) fn mapped<'a>(
         return None;
     }
     let mapped = keys.get(usize::from(parts.slot))?.as_ref()?;
-    // The word that the owner changes to revoke.
+    // The owner changes the stamp to revoke the key.
     let in_force = mapped.stamp.generation() == parts.generation
         && registers.stamp(parts.slot) == mapped.stamp;
     in_force.then_some(mapped)
 }
 
 impl Outlet<'_> {
-    /// Tells the target of an operation, if it is to be told.
-    // In line, so that the words go from registers to the slot: a structure in memory between
-    // them cost more than the slot.
+    /// Notifies the target of an operation, if a notification was asked for.
+    // Inlined, so that the words go from registers to the slot. Passing them in a structure in
+    // memory cost more than writing the slot.
     #[inline(always)]
     fn tell_target(&mut self, own: u16, registers: &Registers, account: &Account) {
         let Some(side) = account.at_target() else { return };
         let Account { command, notify, context, key, offset, length } = *account;
         let words = encode(context, key, offset, length, notify.immediate);
         let sent = self.emit_words(own, notify.class, notification_flags(side, command), &words);
-        debug_assert!(sent, "prepare made sure of the slot");
+        debug_assert!(sent, "check_notify found a free slot");
         registers.count(Register::NotificationsSent, 1);
     }
 }
 
-/// What an operation lacks before it can be done.
+/// Why an operation cannot be done yet.
 #[derive(Debug)]
-pub(crate) enum Lacks {
-    /// The key is not resolved, or no longer in force.
+pub(crate) enum Missing {
+    /// The key is not resolved or no longer in force.
     Key,
-    /// A queue is full.
+    /// The peer's ring or the local queue is full.
     Room,
-    /// It cannot be done at all.
-    Sense(OperationError),
+    /// The operation is not possible.
+    Impossible(OperationError),
 }
 
-impl From<Lost> for Lacks {
+impl From<Lost> for Missing {
     fn from(lost: Lost) -> Self {
-        Self::Sense(lost.into())
+        Self::Impossible(lost.into())
     }
 }
 
-impl From<Lacks> for OperationError {
-    /// What a second try lacks, the first having been made ready.
-    fn from(lacks: Lacks) -> Self {
-        match lacks {
-            Lacks::Key => Self::InvalidKey,
-            Lacks::Room => Self::WouldBlock,
-            Lacks::Sense(error) => error,
+impl From<Missing> for OperationError {
+    /// The error of the second try, after [`ShmEndpoint::make_ready`].
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::Key => Self::InvalidKey,
+            Missing::Room => Self::WouldBlock,
+            Missing::Impossible(error) => error,
         }
     }
 }
@@ -133,21 +133,21 @@ fn check_notify(
     free: usize,
     command: Command,
     notify: Notify,
-) -> Result<(), Lacks> {
+) -> Result<(), Missing> {
     if notify.is_none() {
         return Ok(());
     }
-    notify.check(command).map_err(Lacks::Sense)?;
+    notify.check(command).map_err(Missing::Impossible)?;
     let at_target = if is_put(command) { notify.completer() } else { notify.responder() };
-    // At most two are told at home: requester and completer.
+    // The initiator gets at most two notifications: as requester and as completer.
     if (at_target && !peer.has_room()) || free < 2 {
-        return Err(Lacks::Room);
+        return Err(Missing::Room);
     }
     Ok(())
 }
 
-/// The memory that an operation may use and the way to tell of it, when nothing is lacking. `free`
-/// is the room in the own queue.
+/// The memory that an operation may use and the outlet for its notification. `free` is the room in
+/// the local queue.
 #[inline(always)]
 pub(crate) fn ready(
     peers: &mut AddressVector,
@@ -156,20 +156,20 @@ pub(crate) fn ready(
     command: Command,
     notify: Notify,
     key: RemoteKey,
-) -> Result<(&Mapped, Outlet<'_>), Lacks> {
+) -> Result<(&Mapped, Outlet<'_>), Missing> {
     let peer = peers.live(to)?;
     check_notify(peer, free, command, notify)?;
-    peer.split(key).ok_or(Lacks::Key)
+    peer.split(key).ok_or(Missing::Key)
 }
 
-/// The memory that an operation of `$self` may use; resolves the key at its first use.
+/// The memory that an operation of `$self` may use. Resolves the key on its first use.
 macro_rules! mapped_for {
     ($self:ident, $to:expr, $command:expr, $notify:expr, $key:expr) => {{
         let free = $self.local.free();
         match $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key) {
             Ok(mapped) => mapped,
-            Err(lacks) => {
-                $self.make_ready(lacks, $to, $key)?;
+            Err(missing) => {
+                $self.make_ready(missing, $to, $key)?;
                 let free = $self.local.free();
                 $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key)?
             }
@@ -179,8 +179,8 @@ macro_rules! mapped_for {
 pub(crate) use mapped_for;
 
 impl ShmEndpoint {
-    /// Makes sure of a peer that lives, of sides that Table 3.1 knows, and of room for what will
-    /// be told; for operations that name no region.
+    /// For operations without a region: checks that the peer is alive, that Table 3.1 allows the
+    /// sides of `notify`, and that there is room for the notifications.
     pub(crate) fn prepare(
         &mut self,
         to: Peer,
@@ -190,29 +190,29 @@ impl ShmEndpoint {
         let peer = self.peers.live(to)?;
         match check_notify(peer, self.local.free(), command, notify) {
             Ok(()) => Ok(()),
-            Err(lacks) => self.make_ready(lacks, to, RemoteKey(0)),
+            Err(missing) => self.make_ready(missing, to, RemoteKey(0)),
         }
     }
 
-    /// Does what an operation lacked, so that it can be tried once more.
+    /// Removes the reason why an operation could not be done, so that it can be tried once more.
     #[cold]
     pub(crate) fn make_ready(
         &mut self,
-        lacks: Lacks,
+        missing: Missing,
         to: Peer,
         key: RemoteKey,
     ) -> Result<(), OperationError> {
-        match lacks {
-            Lacks::Key => self.resolve(to, key),
-            Lacks::Room => {
+        match missing {
+            Missing::Key => self.resolve(to, key),
+            Missing::Room => {
                 self.want_room(to);
                 Err(OperationError::WouldBlock)
             }
-            Lacks::Sense(error) => Err(error),
+            Missing::Impossible(error) => Err(error),
         }
     }
 
-    /// Tells whoever is to be told that an operation is over.
+    /// Sends the notifications of a completed operation.
     #[inline(always)]
     pub(crate) fn tell(&mut self, to: Peer, account: Account) {
         if account.notify.is_none() {
@@ -261,7 +261,7 @@ impl ShmEndpoint {
                 mapped.segment.write(start, bytes, parameters.copy_mode(bytes.len()));
             }
             Source::Region { region, .. } => {
-                // Checked against a region that is mapped, so it fits.
+                // The length was checked against a mapped region, so it fits a usize.
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 let mode = parameters.copy_mode(length);
                 region.segment().copy(from, &mapped.segment, start, length, mode);

@@ -1,10 +1,11 @@
-//! Who pays for the fence of a sleeper: it, or the one who may have to wake it.
+//! Which end executes the expensive fence when an end sleeps: the sleeper or its waker.
 //!
-//! An end that sleeps now and then pays for both ([`fence::heavy`]), and the other keeps its rate.
-//! But `membarrier` interrupts other processors and takes a lock of the whole machine, some 10 us
-//! where many programs sleep and wake. So an end that slept twice and found nothing in between
-//! without sleeping asks the other for full fences, which cost that one some tens of nanoseconds
-//! next to a wake-up that costs it microseconds. It no longer asks once it finds something awake.
+//! An end that rarely sleeps executes the fence for both ends ([`fence::heavy`]), so the other end
+//! publishes at full rate. But `membarrier` interrupts other processors and takes a lock of the
+//! whole machine: some 10 us where many programs sleep and wake. An end that slept twice in a row
+//! and found nothing without sleeping therefore asks the other end for full fences. A full fence
+//! costs the other end some tens of nanoseconds, beside a wake-up that costs it microseconds. The
+//! request ends as soon as the owner finds something without sleeping.
 //!
 //! ```text
 //! sleeper: arm · fence · read state ─ agreed ──────────────────────────────┐
@@ -13,47 +14,47 @@
 //! ```
 //!
 //! # Invariants
-//! - Agreed means: since it was asked a heavy fence has ended, so whoever published after that and
-//!   reads the state sees it. A state that was taken back meanwhile and asked for anew is another
-//!   one: each time of asking has a number.
-//! - The other reads the state after it published. One that reads it as cheap published before the
-//!   heavy fence of this asking, or will read whether the word is armed after it.
-//! - Only the owner writes the word. A hostile peer that writes it can only fail to wake its owner,
-//!   which it could anyway.
+//! - AGREED means: a heavy fence has ended since the state became ASKED. Every end that publishes
+//!   after that fence sees the state. A request that was withdrawn and made again is a different
+//!   one: each request has a number.
+//! - The other end reads the state after it published. If it reads CHEAP, either it published
+//!   before the heavy fence of this request, or it reads the armed word after that fence.
+//! - Only the owner writes the word. A hostile peer that writes the word can only fail to wake the
+//!   owner, which it can do anyway.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence as full_fence};
 
 use weft_sync::fence;
 
-/// The sleeper pays.
+/// The sleeper executes the fence for both ends.
 const CHEAP: u32 = 0;
-/// The kernel has no fence for all: both pay, always.
+/// The kernel has no `membarrier`: both ends always execute a full fence.
 const ALWAYS: u32 = 1;
-/// The same, and it has slept since it found something awake.
+/// As CHEAP, and the owner has slept since it last found something without sleeping.
 const SLEPT: u32 = 2;
-/// The other is to pay, but may not know yet.
+/// The owner asked the other end to execute full fences; the other end may not have seen it yet.
 const ASKED: u32 = 3;
-/// The other pays.
+/// The other end executes full fences.
 const AGREED: u32 = 4;
 const STATES: u32 = 7;
-/// Above the state: how often it was asked.
+/// One unit of the number of the request, which is kept above the state.
 const NUMBER: u32 = STATES + 1;
 
-/// A word of one end that says what the other has to do; in memory that both share.
+/// The state word of one end, in memory that both ends map.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Sleeper(AtomicU32);
 
 impl Sleeper {
-    /// When a process opens its end, which others may have open already: what they agreed on and
-    /// the number of their asking stay. Fresh memory is cheap.
+    /// Called when a process opens its end of a lane. Other processes may have opened the same end
+    /// already: their state and request number stay. Fresh memory is CHEAP.
     pub fn open(&self, has_heavy_fence: bool) {
         if !has_heavy_fence {
             self.0.store(ALWAYS, Ordering::Relaxed);
         }
     }
 
-    /// As in fresh memory, while neither end uses it.
+    /// Resets the word to its state in fresh memory. Neither end may be using the lane.
     pub fn renew(&self) {
         self.0.store(CHEAP, Ordering::Relaxed);
     }
@@ -61,7 +62,7 @@ impl Sleeper {
     /// The fence of an end that published and may have to wake the owner of this word.
     #[inline]
     pub fn fence_of_other(&self, always: bool) {
-        // The state is read after what was published.
+        // The state must be read after the data was published.
         fence::light(always);
         let state = self.0.load(Ordering::Relaxed) & STATES;
         if !matches!(state, CHEAP | SLEPT) {
@@ -69,8 +70,9 @@ impl Sleeper {
         }
     }
 
-    /// The fence of the owner, which armed and is about to look once more and sleep. Some when a
-    /// heavy fence is to follow, one for any number of words, and [`Sleeper::agree`].
+    /// The fence of the owner, which armed its word and is about to look once more and sleep. When
+    /// the result is some, [`fence::heavy`] and then [`Sleeper::agree`] must follow; one heavy
+    /// fence serves any number of words.
     #[must_use]
     pub fn fence_of_owner(&self) -> Option<Asking> {
         full_fence(Ordering::SeqCst);
@@ -79,16 +81,16 @@ impl Sleeper {
             ALWAYS | AGREED => return None,
             CHEAP => word & !STATES | SLEPT,
             SLEPT => (word & !STATES).wrapping_add(NUMBER) | ASKED,
-            // Another thread asks; its heavy fence is not this one's.
+            // Another thread asked. Its heavy fence does not order this thread's accesses.
             _ => word,
         };
-        // When another thread changed it, its heavy fence settles what; this one's is for itself.
+        // When another thread changed the word, only that thread's fence settles the request.
         let asked = next == word
             || self.0.compare_exchange(word, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         Some(Asking(asked.then_some(next)))
     }
 
-    /// After the heavy fence.
+    /// Settles the request. Called after the heavy fence.
     pub fn agree(&self, asking: Asking) {
         if let Asking(Some(word)) = asking
             && word & STATES == ASKED
@@ -98,7 +100,7 @@ impl Sleeper {
         }
     }
 
-    /// The owner found something without having slept for it.
+    /// The owner found data or room without sleeping.
     #[inline]
     pub fn found_awake(&self) {
         let word = self.0.load(Ordering::Relaxed);
@@ -109,7 +111,7 @@ impl Sleeper {
     }
 }
 
-/// What a heavy fence settles.
+/// A request for full fences, settled by the next heavy fence.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking(Option<u32>);
 
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_again_and_again_stops_paying() {
+    fn an_end_that_sleeps_often_needs_no_heavy_fence() {
         let sleeper = Sleeper(AtomicU32::new(CHEAP));
         assert!(sleep(&sleeper));
         sleeper.found_awake();
@@ -139,13 +141,13 @@ mod tests {
         assert_eq!(state(&sleeper), AGREED);
         assert!(!sleep(&sleeper));
         sleeper.open(true);
-        assert_eq!(state(&sleeper), AGREED, "others of this end rely on it");
+        assert_eq!(state(&sleeper), AGREED, "other processes of this end rely on the state");
         sleeper.found_awake();
         assert!(sleep(&sleeper));
     }
 
     #[test]
-    fn what_was_taken_back_is_not_agreed() {
+    fn a_withdrawn_request_is_not_agreed() {
         let sleeper = Sleeper(AtomicU32::new(SLEPT));
         let first = sleeper.fence_of_owner().expect("asked");
         assert_eq!(state(&sleeper), ASKED);
@@ -153,13 +155,13 @@ mod tests {
         assert!(sleep(&sleeper));
         let second = sleeper.fence_of_owner().expect("asked");
         sleeper.agree(first);
-        assert_eq!(state(&sleeper), ASKED, "the first asking was taken back");
+        assert_eq!(state(&sleeper), ASKED, "the first request was withdrawn");
         sleeper.agree(second);
         assert_eq!(state(&sleeper), AGREED);
     }
 
     #[test]
-    fn without_a_heavy_fence_both_pay_for_ever() {
+    fn without_a_heavy_fence_both_ends_always_execute_a_full_fence() {
         let sleeper = Sleeper(AtomicU32::new(SLEPT));
         sleeper.open(false);
         assert!(!sleep(&sleeper));

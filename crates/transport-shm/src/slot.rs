@@ -1,4 +1,4 @@
-//! One direction of a ring that lives in a segment: its words and its slots.
+//! One direction of a ring in a segment: its control words and its slots.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -37,16 +37,16 @@ impl SlotMemory for SlotBlock<'_> {
     }
 }
 
-/// The words of a direction: made of atomics, for which every bit pattern is valid.
+/// The control words of a direction. They are atomics, for which every bit pattern is valid.
 ///
 /// # Safety
 /// All fields must be atomics.
 pub unsafe trait DirectionWords: Sync {
-    /// Messages taken, written by the receiver.
+    /// How many messages the receiver took; written by the receiver.
     fn taken(&self) -> &AtomicU64;
 }
 
-/// One direction.
+/// One direction of a ring.
 #[derive(Debug)]
 pub struct Direction<W> {
     pub words: View<W>,
@@ -54,12 +54,12 @@ pub struct Direction<W> {
 }
 
 impl<W: DirectionWords> Direction<W> {
-    /// The direction whose words and `depth` slots begin at these offsets.
+    /// The direction whose control words and `depth` slots begin at these offsets of the segment.
     ///
     /// # Panics
-    /// When they leave the segment, or `depth` is no power of two.
+    /// When the words or the slots leave the segment, or `depth` is not a power of two.
     pub fn new(segment: &Arc<Segment>, words: usize, slots: usize, depth: u32) -> Self {
-        // SAFETY: the promise of the trait.
+        // SAFETY: the implementor of `DirectionWords` promises that all fields are atomics.
         let words = unsafe { View::new(segment, words) };
         Self { words, slots: Blocks::new(segment, slots, depth) }
     }

@@ -1,4 +1,4 @@
-//! System calls of this crate: the clock that bounds waiting, and the socket that wakes.
+//! System calls of this crate: the clock for timeouts, and the bell socket that wakes an endpoint.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,14 +10,14 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
 };
 
-/// Time since some moment in the past.
+/// Monotonic time since an unspecified moment.
 pub fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// A bell: the end that wakes, and the end that is woken.
+/// Makes a bell: the end that peers write to, and the end that the owner waits on.
 ///
 /// # Errors
 /// As socketpair(2).
@@ -26,12 +26,12 @@ pub fn bell_socket() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Makes the other end of a bell readable. Never blocks, whatever the other end did to its socket:
-/// that is why a bell is a socket and not an eventfd, whose owner could make a write block.
+/// Makes the owner's end of a bell readable. Never blocks. A bell is a socket and not an eventfd
+/// because the owner of an eventfd could make this write block.
 pub fn ring(bell: BorrowedFd<'_>) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let byte = [IoSlice::new(&[1])];
-    // A full socket is readable already; a broken one belongs to a peer that wants no waking.
+    // A full socket is readable already. A broken socket belongs to a peer that needs no wake-up.
     let _ = rustix::net::sendmsg(bell, &byte, &mut SendAncillaryBuffer::default(), flags);
 }
 
@@ -42,20 +42,20 @@ pub fn ring(bell: BorrowedFd<'_>) {
 pub fn watch(files: &[BorrowedFd<'_>]) -> Result<OwnedFd, Errno> {
     let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for file in files {
-        watch_too(both.as_fd(), *file)?;
+        watch_also(both.as_fd(), *file)?;
     }
     Ok(both)
 }
 
-/// Makes a descriptor of [`watch`] readable while `file` is, too.
+/// Adds `file` to a descriptor made by [`watch`].
 ///
 /// # Errors
 /// As epoll_ctl(2).
-pub fn watch_too(both: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errno> {
+pub fn watch_also(both: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errno> {
     epoll::add(both, file, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
-/// Takes everything out of a bell; false when it is broken.
+/// Reads all bytes from a bell. False when the socket is broken.
 pub fn drain(bell: BorrowedFd<'_>) -> bool {
     let mut bytes = [0; 4096];
     loop {
@@ -70,12 +70,12 @@ pub fn drain(bell: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Numbers that nobody can guess.
+/// A random number that peers cannot guess.
 pub fn random() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_le_bytes(bytes),
-        // Old kernels early at boot: any number that differs between calls does.
+        // Early in boot an old kernel has no random numbers; the clock still differs between calls.
         _ => u64::try_from(now().as_nanos() & u128::from(u64::MAX)).unwrap_or(1),
     }
 }

@@ -1,4 +1,4 @@
-//! A window: a peer's region as plain memory of the own program (003 section 3.2.4).
+//! A window: a peer's region, mapped into this process (003 section 3.2.4).
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,7 +11,7 @@ use weft_memory::CopyMode;
 use crate::memory::Mapped;
 use crate::registers::Registers;
 
-/// A peer's region, mapped. Holds the mapping; every access looks whether the key is in force.
+/// A mapped region of a peer. Every access checks that the key is still in force.
 #[derive(Debug)]
 pub struct ShmWindow {
     mapped: Mapped,

@@ -1,4 +1,4 @@
-//! The conformance suite over shared memory, with a broker in the own process.
+//! The conformance suite over shared memory, with a broker in this process.
 #![cfg(not(loom))]
 
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ fn open(broker: LocalBroker, options: &EndpointOptions) -> Result<ShmEndpoint, O
     ShmTransport::new(broker, Parameters::default()).open(options)
 }
 
-/// A user without privileges, whoever runs the tests.
+/// A user without privileges, independent of the user that runs the tests.
 const USER: u32 = 1000;
 
 impl Bench for Shm {
@@ -48,7 +48,7 @@ impl Bench for Shm {
     }
 
     fn progress(&mut self) -> bool {
-        // Operations end in their calls; nothing moves by itself.
+        // Operations complete in their calls; there is nothing to advance.
         false
     }
 
@@ -63,11 +63,11 @@ conformance_tests!(Shm);
 struct Lanes {
     ends: [ShmLane; 2],
     layout: LaneLayout,
-    /// The lane's memory as a hostile end maps it.
+    /// The memory of the lane as a hostile end maps it.
     memory: Segment,
 }
 
-/// Where the lane keeps its words; see the layout in `lane.rs`.
+/// Offsets of the lane's words; see the layout in `lane.rs`.
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
 const SLOTS_START: usize = 4096;
@@ -94,7 +94,7 @@ impl LaneBench for Lanes {
     fn settle(&mut self) {}
 
     fn corrupt(&mut self, which: usize, what: Hostile) -> bool {
-        // End `which` sends in the direction of its number and receives in the other.
+        // End `which` sends in direction `which` and receives in the other direction.
         let sends = BLOCK_START + which * BLOCK_BYTES;
         match what {
             Hostile::MessagesTaken(count) => {

@@ -1,4 +1,4 @@
-//! Replays the committed corpus of the fuzz targets.
+//! Replays the committed corpora of the fuzz targets.
 #![cfg(not(loom))]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Who pays for a sleeper's fence, with real processors and their store buffers.
+//! Sleeping on a lane, with real processors and their store buffers.
 #![cfg(not(loom))]
 #![allow(clippy::disallowed_methods, reason = "tests own clocks and threads")]
 
@@ -11,9 +11,9 @@ use weft_memory::CopyMode;
 use weft_sync::fence;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 
-/// With real processors and their store buffers; `weft-socket` explores a model of it.
+/// Runs on real processors and their store buffers; `weft-socket` explores a model of this.
 #[test]
-fn a_sleeper_that_agreed_on_who_pays_misses_nothing() {
+fn a_sleeper_without_a_heavy_fence_misses_no_message() {
     const MESSAGES: u64 = 20_000;
     const LOST: Duration = Duration::from_secs(20);
     let layout = LaneLayout { slots: 16, sink_bytes: 4096 };
@@ -67,6 +67,6 @@ fn a_sleeper_that_agreed_on_who_pays_misses_nothing() {
                 heard += 1;
             }
         }
-        assert!(agreed > 0, "nobody ever agreed");
+        assert!(agreed > 0, "the ends never agreed on full fences");
     });
 }

@@ -1,6 +1,6 @@
-//! Both ends in one process, on threads of their own: what the thread sanitizer can see.
+//! Both ends in one process, on a thread each, for the thread sanitizer.
 //!
-//! Small enough to pass under the sanitizer in seconds; run alone it is the stress test of the
+//! Small enough to pass under the sanitizer in seconds. Run alone it is the stress test of the
 //! arm-and-ring protocol, since receivers sleep as often as they can.
 #![cfg(not(loom))]
 #![allow(clippy::disallowed_methods, reason = "tests own their threads")]
@@ -16,7 +16,7 @@ use weft_transport_shm::broker::{Limits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 const MESSAGES: u64 = 20_000;
-/// Longer than any wait for what is on its way: a lost wake-up fails rather than hangs.
+/// Longer than any wait should take. A lost wake-up fails the test instead of hanging it.
 const LOST: Duration = Duration::from_secs(20);
 
 fn transport(parameters: Parameters) -> ShmTransport {
@@ -27,7 +27,7 @@ fn open(transport: &ShmTransport) -> ShmEndpoint {
     transport.open(&EndpointOptions::default()).expect("room")
 }
 
-/// A receiver that sleeps at once whenever nothing is there.
+/// Parameters with which a receiver sleeps as soon as its rings are empty.
 const SLEEPY: Parameters = Parameters {
     ring_slots: 16,
     spin_us: 0,
@@ -36,14 +36,14 @@ const SLEEPY: Parameters = Parameters {
     plain_bytes_max: 1 << 20,
 };
 
-/// Sends numbered messages, waiting for room whenever there is none.
+/// Sends numbered messages, and waits for room when the ring is full.
 fn send_all(endpoint: &mut ShmEndpoint, to: weft_fabric::Peer) {
     let mut number = 0u64;
     while number < MESSAGES {
         match endpoint.send_short(to, MessageHeader::tag(1), &[&number.to_le_bytes()]) {
             Ok(()) => number += 1,
             Err(SendError::WouldBlock) => {
-                assert_eq!(endpoint.wait(Some(LOST)), Waited::Ready, "room was never told");
+                assert_eq!(endpoint.wait(Some(LOST)), Waited::Ready, "no event reported room");
                 let mut room = 0;
                 endpoint.poll(8, &mut |event| {
                     room += usize::from(matches!(event, Event::Room { .. }));
@@ -131,7 +131,7 @@ fn many_senders_keep_their_order() {
                 }
                 Event::PeerDown { address } => {
                     let who = addresses.iter().position(|a| *a == address).expect("known");
-                    assert_eq!(next[who], MESSAGES, "the last messages come before the end");
+                    assert_eq!(next[who], MESSAGES, "messages came after the end");
                     ended += 1;
                 }
                 other => panic!("{other:?}"),
@@ -144,7 +144,7 @@ fn many_senders_keep_their_order() {
 }
 
 #[test]
-fn what_was_put_is_there_when_the_notification_is() {
+fn put_data_is_visible_when_its_notification_arrives() {
     let transport = transport(Parameters::default());
     let (mut writer, mut reader) = (open(&transport), open(&transport));
     let region = reader.register(4096).expect("memory");
@@ -166,7 +166,8 @@ fn what_was_put_is_there_when_the_notification_is() {
                 let _ = writer.atomic(to, word, add, Notify::NONE, 0).expect("a word");
                 let take = LockRequest { number: 1, compare: i32::MAX, add: 1 };
                 let _ = writer.lock(to, take, Notify::NONE, 0).expect("a lock");
-                // The reader says when it has read, so that the next put does not race with it.
+                // The reader answers when it has read, so that the next put does not race with the
+                // read.
                 let mut heard = 0;
                 while heard == 0 {
                     writer.wait(Some(LOST));
@@ -190,7 +191,7 @@ fn what_was_put_is_there_when_the_notification_is() {
             assert_eq!(seen, [round.to_le_bytes()[0]; 512]);
             reader.send_short(back, MessageHeader::default(), &[]).expect("room");
         }
-        // Joined by hand: what a scope does at its end the thread sanitizer does not see.
+        // Joined explicitly: the thread sanitizer does not see the join at the end of a scope.
         writing.join().expect("no panic");
         assert!(counts.load(8).expect("a word") == 2_000);
     });

@@ -1,4 +1,4 @@
-//! The command's side of the control socket.
+//! The control socket as the `weft` command uses it.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,55 +12,55 @@ use crate::Status;
 
 const TIMEOUT_MS: u32 = 2000;
 
-/// What the daemon at `socket` says about itself.
+/// The status of the daemon at `socket`.
 ///
 /// # Errors
-/// When no daemon answers.
+/// No daemon answers, or its answer is not a status.
 pub fn status(socket: &Path) -> anyhow::Result<Status> {
     let (reply, packet) = ask(socket, &Control::Status)?;
     let (Control::StatusReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
-        bail!("the daemon at {} gave no status", socket.display());
+        bail!("the daemon at {} did not send its status", socket.display());
     };
-    // The file is shared with others who ask at the same time, and so is its position.
+    // The file is shared with other clients that ask at the same time, and so is its position.
     let file = std::fs::File::from(file);
     let mut text = vec![0; usize::try_from(file.metadata()?.len())?];
     file.read_exact_at(&mut text, 0)?;
     serde_json::from_slice(&text)
-        .context("the daemon's status does not parse; is it another release?")
+        .context("the daemon's status cannot be parsed; it may be of another release")
 }
 
-/// Tells the daemon at `socket` that the device of `node` reaches the nodes of `reach` alone.
+/// Limits the device of `node`, at the daemon at `socket`, to the nodes of `reach`.
 ///
 /// # Errors
-/// When no daemon answers, or it serves no such device.
+/// No daemon answers, or it does not serve such a device.
 pub fn set_reach(socket: &Path, node: u16, reach: Reach) -> anyhow::Result<()> {
     match ask(socket, &Control::Reach { node, reach: reach.bits() })? {
         (Control::Done, _) => Ok(()),
-        _ => bail!("the daemon at {} does not cut or mend links", socket.display()),
+        _ => bail!("the daemon at {} cannot change the reach of a device", socket.display()),
     }
 }
 
-/// Stops the daemon at `socket`; the programs it served go on.
+/// Stops the daemon at `socket`. The programs that it served keep running.
 ///
 /// # Errors
-/// When no daemon answers.
+/// No daemon answers, or it refuses to stop.
 pub fn stop(socket: &Path) -> anyhow::Result<()> {
     match ask(socket, &Control::Stop)? {
         (Control::Stopping, _) => Ok(()),
-        _ => bail!("the daemon at {} does not stop", socket.display()),
+        _ => bail!("the daemon at {} refused to stop", socket.display()),
     }
 }
 
-/// True when a daemon answers at `socket`.
+/// Whether a daemon answers at `socket`.
 #[must_use]
 pub fn answers(socket: &Path) -> bool {
     look(socket).is_ok()
 }
 
-/// Looks whether a daemon of the own user or of root answers at `socket`.
+/// Checks that a daemon of this user or of root answers at `socket`.
 ///
 /// # Errors
-/// Why there is none to use.
+/// Why there is no usable daemon.
 pub fn look(socket: &Path) -> Result<(), ConnectError> {
     Channel::connect(socket).map(drop)
 }

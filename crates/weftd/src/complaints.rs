@@ -1,17 +1,17 @@
-//! Whether something is worth a line in the log: what users do wrong must not fill it.
+//! Limits the log lines about each user, so that misbehaving programs cannot fill the log.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Lines about one user in [`WINDOW`].
+/// Lines about one user in each [`WINDOW`].
 const LINES_MAX: u32 = 8;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Users that are told apart; all others share one budget.
+/// Users that are counted one by one; all further users share one budget.
 const USERS_MAX: usize = 256;
-/// Stands for the users beyond.
+/// The key of the shared budget.
 const OTHERS: u32 = u32::MAX;
 
-/// What was said about one user lately.
+/// The lines about one user in the present window.
 #[derive(Debug)]
 struct Said {
     since: Instant,
@@ -19,14 +19,15 @@ struct Said {
     left_out: u64,
 }
 
-/// Counts lines by user.
+/// Counts log lines by user.
 #[derive(Debug, Default)]
 pub struct Complaints {
     users: HashMap<u32, Said>,
 }
 
 impl Complaints {
-    /// Whether one more line about `user` may be written, and how many were left out before it.
+    /// Whether one more line about `user` may be written: `Some` with the number of lines left out
+    /// before it, or `None`.
     pub fn about(&mut self, user: u32, now: Instant) -> Option<u64> {
         if !self.users.contains_key(&user) && self.users.len() >= USERS_MAX {
             self.users.retain(|_, said| now.duration_since(said.since) < WINDOW);
@@ -52,18 +53,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_fills_no_log_and_others_are_heard() {
+    fn one_user_cannot_fill_the_log_nor_silence_others() {
         let (mut complaints, now) = (Complaints::default(), Instant::now());
         let told = (0..30_000).filter(|_| complaints.about(1000, now).is_some()).count();
         assert_eq!(told, 8);
         assert_eq!(complaints.about(1001, now), Some(0));
         let later = now + WINDOW;
-        assert_eq!(complaints.about(1000, later), Some(29_992), "what was left out is told");
+        assert_eq!(complaints.about(1000, later), Some(29_992), "the number of lines left out");
         assert_eq!(complaints.about(1000, later), Some(0));
     }
 
     #[test]
-    fn many_users_do_not_make_it_grow() {
+    fn the_table_of_users_is_bounded() {
         let (mut complaints, now) = (Complaints::default(), Instant::now());
         for user in 0..10_000 {
             complaints.about(user, now);

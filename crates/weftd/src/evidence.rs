@@ -1,9 +1,9 @@
-//! Asks the kernel about each descriptor beside a packet.
+//! Examines each descriptor that came with a packet, by asking the kernel.
 //!
-//! All of this happens on the thread of the program's user ([`crate::intake`]) and without a lock:
-//! closing a descriptor can wait for its maker (a file of a file system in user space, a socket
-//! that lingers), and then holds up that user alone. Services get sealed memory and bells, which
-//! nobody can make wait. Each counts as a descriptor of its user for as long as somebody has it.
+//! This runs on the thread of the program's user ([`crate::intake`]) and without a lock. Closing a
+//! descriptor can wait for its maker (a file of a file system in user space, a socket that
+//! lingers); the wait then affects only that user. Services get sealed memory and bells, which no
+//! program can make wait. Each descriptor counts against its user while the daemon holds it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use weft_socket::matchmaker::Tuple;
 use crate::kernel;
 use crate::quota::{Lease, Pool};
 
-/// A descriptor that is kept, and counted.
+/// A descriptor that the daemon holds, with its lease.
 #[derive(Debug)]
 pub struct Kept {
     file: OwnedFd,
@@ -23,7 +23,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// The descriptor, and what it counts as.
+    /// The descriptor and its lease.
     pub fn into_parts(self) -> (OwnedFd, Lease) {
         (self.file, self.lease)
     }
@@ -35,38 +35,38 @@ impl AsFd for Kept {
     }
 }
 
-/// A descriptor beside a packet, as the kernel describes it.
+/// A descriptor of a packet, as the kernel describes it.
 #[derive(Debug)]
 pub enum Shown {
-    /// Memory of ordinary pages, sealed against shrinking and growing.
+    /// A memfd of ordinary pages, sealed against shrinking and growing.
     Memory {
-        /// The memory.
+        /// The memfd.
         file: Kept,
-        /// Its bytes.
+        /// Its size in bytes.
         length: u64,
     },
-    /// A UNIX socket that holds nothing and never will.
+    /// A UNIX socket that is empty and can receive nothing.
     Bell(Kept),
     /// A connected TCP socket; the daemon has closed its copy.
     Connection {
-        /// Its ends.
+        /// Its network namespace and addresses.
         tuple: Tuple,
-        /// Its inode.
+        /// Its inode number.
         inode: u64,
     },
     /// A listening TCP socket; the daemon has closed its copy.
     Listener {
-        /// Its network namespace.
+        /// The cookie of its network namespace.
         namespace: u64,
-        /// Where it listens.
+        /// The address at which it listens.
         address: SocketAddr,
     },
-    /// Anything else, closed; why.
+    /// Any other descriptor, already closed, and the reason why it cannot be used.
     Unusable(String),
 }
 
-/// Asks the kernel about what a program of `user` shows, and closes what is no longer needed.
-/// `locate` says where the other end of a connection is.
+/// Examines the descriptors that a program of `user` sent, and closes those that are not needed.
+/// `locate` adds the namespace of the other end of a connection.
 pub fn examine(
     descriptors: Vec<OwnedFd>,
     user: u32,
@@ -104,10 +104,10 @@ fn keep(file: OwnedFd, user: u32, pool: &Arc<Pool>) -> Result<Kept, String> {
     Ok(Kept { file, lease })
 }
 
-/// Tells a user who has too many.
+/// The reason for a user who has too many descriptors.
 pub fn out_of_descriptors(user: u32, pool: &Pool) -> String {
     format!(
-        "user {user} has as many of the daemon's {} descriptors as one may (ulimit -n, \
+        "user {user} holds the most of the daemon's {} descriptors that one user may (ulimit -n, \
          daemon.user_share)",
         pool.maximum()
     )
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_brings_nothing_and_takes_nothing() {
+    fn a_bell_is_emptied_and_receives_nothing() {
         use weft_channel::Channel;
         let (bell, mine) = UnixStream::pair().expect("sockets");
         let mine = Channel::new(mine.into());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn of_connections_and_listeners_the_addresses_alone_are_kept() {
+    fn only_the_addresses_of_connections_and_listeners_are_kept() {
         let pool = pool();
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let at = listener.local_addr().expect("bound");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_one_too_many_is_closed() {
+    fn a_descriptor_beyond_the_allowance_is_closed() {
         let pool = pool();
         let memory = || Segment::create_file("weft-test", 4096).expect("memory");
         let shown = examine(vec![memory(), memory(), memory()], USER, &pool, |tuple| tuple);

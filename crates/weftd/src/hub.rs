@@ -1,8 +1,8 @@
 //! The state that the daemon's threads share: programs, services, and the route of each packet.
 //!
 //! # Invariants
-//! - Each kind of message belongs to one service, or to the hub: greetings, status, end.
-//! - No user's thread waits here for the program of another user.
+//! - Each kind of message belongs to one service or to the hub (greeting, status, stop).
+//! - The thread of one user never waits here for a program of another user.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -22,20 +22,21 @@ use crate::service::host::Host;
 use crate::service::{Event, Outgoing, Request, Service};
 use crate::status::Status;
 
-/// How old a status may be that anybody gets; root and the daemon's own user get one made for them.
+/// Greatest age of the status that an ordinary user gets. Root and the daemon's own user get a
+/// fresh one.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Services at most: each has a bit in [`Line`].
+/// Most services: each has a bit in [`Line`].
 const SERVICES_MAX: usize = 64;
 
-/// The next step of a user's thread after a packet.
+/// What a user's thread does after a packet.
 pub enum Verdict {
-    /// Go on.
+    /// Take the next packet.
     Continue,
-    /// Keep the packet, take no other from this program, and try again.
+    /// Keep the packet, take no further packets from this program, and try again.
     Wait(Parked),
     /// Close the channel.
     Close,
-    /// Somebody who may asked the daemon to end.
+    /// A permitted user asked the daemon to end.
     Stop,
 }
 
@@ -52,11 +53,11 @@ pub struct Hub {
     advice: Mutex<Option<Advice>>,
     programs: Arc<Programs>,
     services: Vec<Arc<Host>>,
-    /// The number of a service by the kind of a message.
+    /// The number of the service that owns each kind of message.
     routes: HashMap<u16, usize>,
-    /// They know which connections end at one of them.
+    /// The devices know the namespaces in which connections end.
     devices: Option<Arc<Devices>>,
-    /// The last status, and when it was made.
+    /// The last status and the time when it was made.
     report: Mutex<Option<(Instant, Arc<OwnedFd>)>>,
 }
 
@@ -65,11 +66,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// The state of a daemon that begins, with `services`, and `descriptors_max` descriptors of
-    /// programs at most.
+    /// The state of a new daemon with `services`, which may hold `descriptors_max` descriptors for
+    /// programs.
     ///
     /// # Errors
-    /// When a service cannot be started.
+    /// A service cannot be started.
     pub fn new(
         config: &Config,
         services: Vec<Box<dyn Service>>,
@@ -95,17 +96,17 @@ impl Hub {
         })
     }
 
-    /// The programs that are connected.
+    /// The connected programs.
     pub const fn programs(&self) -> &Arc<Programs> {
         &self.programs
     }
 
-    /// From now on programs are told this.
+    /// Sets the advice that programs get from now on.
     pub fn set_advice(&self, advice: Advice) {
         *lock(&self.advice) = Some(advice);
     }
 
-    /// Handles a packet that came on `line`, on the thread of its user.
+    /// Handles a packet that arrived on `line`. Runs on the thread of the program's user.
     pub fn handle(&self, line: &Line, packet: Packet) -> Verdict {
         let kind = match split(&packet.bytes) {
             _ if line.is_closed() => return Verdict::Close,
@@ -134,7 +135,7 @@ impl Hub {
     /// Passes a packet to its service.
     ///
     /// # Errors
-    /// Gives it back when there is no room for it yet.
+    /// Returns the packet when the service has no room yet.
     pub fn pass(&self, parked: Parked) -> Result<(), Parked> {
         let Parked { service, request } = parked;
         let handled = self.services[service].handle(request);
@@ -153,7 +154,7 @@ impl Hub {
                 let reason = "only root and the daemon's own user may stop it".to_owned();
                 self.reply(line, &Control::Refused { token: 0, reason });
             }
-            // The others go from the daemon to programs.
+            // All other kinds go from the daemon to programs.
             _ => return self.reject(line, &InvalidMessage::Kind { kind }),
         }
         Verdict::Continue
@@ -184,18 +185,18 @@ impl Hub {
         self.reply(line, &Control::Welcome { pid: std::process::id(), advice });
     }
 
-    /// The process that connected ended.
+    /// Reports that the process at the other end of the line ended.
     pub fn ended(&self, line: &Line) {
         self.tell(line, || Event::Ended(line.peer()));
     }
 
-    /// A program is gone; its line may be closed after this.
+    /// Removes a program that is gone; its line may be closed after this.
     pub fn gone(&self, line: &Line) {
         self.programs.forget(line.peer().process);
         self.tell(line, || Event::Gone(line.peer()));
     }
 
-    /// Tells the services that the program asked.
+    /// Passes an event to the services that the program asked.
     fn tell(&self, line: &Line, event: impl Fn() -> Event) {
         for (number, service) in self.services.iter().enumerate() {
             if line.has_asked(number) {
@@ -218,7 +219,7 @@ impl Hub {
         }
     }
 
-    /// The state as JSON, in a file that its readers cannot change.
+    /// The status as JSON, in a file that its readers cannot change.
     fn status(&self, is_trusted: bool) -> rustix::io::Result<Arc<OwnedFd>> {
         let mut report = lock(&self.report);
         let now = Instant::now();
@@ -234,7 +235,7 @@ impl Hub {
         Ok(file)
     }
 
-    /// The state as the hub and all services tell it.
+    /// The status, collected from the hub and all services.
     fn collected(&self) -> Status {
         let measured = *lock(&self.advice);
         let mut status = Status {
@@ -262,10 +263,10 @@ impl Hub {
     }
 }
 
-/// The number of a service by the kind of a message.
+/// The number of the service that owns each kind of message.
 ///
 /// # Panics
-/// When two own the same kind, since one of them would never be asked.
+/// When two services own the same kind: one of them would never be asked.
 fn routes(services: &[Arc<Host>]) -> HashMap<u16, usize> {
     assert!(services.len() <= SERVICES_MAX, "a line has a bit for each service");
     let mut routes = HashMap::new();
@@ -273,13 +274,17 @@ fn routes(services: &[Arc<Host>]) -> HashMap<u16, usize> {
         for kind in service.manifest().kinds.iter().cloned().flatten() {
             let is_free = !NODE_KINDS.iter().any(|own| own.contains(&kind));
             let is_free = routes.insert(kind, number).is_none() && is_free;
-            assert!(is_free, "{} wants kind {kind} of another", service.manifest().name);
+            assert!(
+                is_free,
+                "{} uses kind {kind}, which another owner has",
+                service.manifest().name
+            );
         }
     }
     routes
 }
 
-/// A sealed file of memory that holds `text`.
+/// A sealed memfd that holds `text`.
 fn written(text: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("weft-status", flags)?;

@@ -1,12 +1,13 @@
-//! A thread for each user: takes the packets of the user's programs and examines what they show.
+//! One thread for each user: it receives the packets of the user's programs and examines their
+//! descriptors.
 //!
-//! Receiving and closing a descriptor can wait for the program that sent it: for the owner of a
-//! file system in user space, for the peer of a socket that lingers. So that a user holds up nobody
-//! but itself, each has a thread and an epoll set of its own; what they agree on is in the
-//! [`Hub`]. A thread without programs ends after a while.
+//! Receiving and closing a descriptor can wait for the program that sent it: for the server of a
+//! file system in user space, or for the peer of a socket that lingers. A user must delay only its
+//! own programs, so each user has a thread and an epoll set. The threads share the [`Hub`]. A
+//! thread without programs ends after a while.
 //!
-//! A program whose packet finds no room at its service is not read until there is: the kernel holds
-//! what it sends, and the user's other programs go on.
+//! When the service of a packet has no room, the thread stops reading the program that sent it
+//! until there is room. The kernel holds the further packets, and the user's other programs go on.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -23,18 +24,18 @@ use crate::hub::{Hub, Parked, Verdict};
 use crate::programs::Line;
 use crate::service::ProcessId;
 
-/// Beside the number of a program: its process ended.
+/// Set in the epoll data of a process descriptor, above the number of the program.
 const ENDED: u64 = 1 << 63;
-/// Packets taken from one program before others get their turn.
+/// Packets taken from one program before the next one is served.
 const PACKETS_A_TURN: usize = 64;
-/// Users with a thread of their own; those beyond share one.
+/// Number of users that have their own thread; all further users share one.
 const THREADS_MAX: usize = 256;
-/// The key of the thread that the others share; no user has this number.
+/// The key of the shared thread; no user has this number.
 const SHARED: u32 = u32::MAX;
-/// So long a thread without programs waits for the next.
+/// How long a thread without programs waits for the next one before it ends.
 const IDLE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// So long packets wait that found no room.
+/// How long a packet waits before it is passed to its full service again.
 const TRY_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 /// A program whose packet waits for room.
@@ -43,7 +44,7 @@ type Waiting = (Arc<Line>, Parked);
 /// A program that is connected.
 struct Program {
     line: Arc<Line>,
-    /// Its process, until that has ended.
+    /// A descriptor of the process; `None` once the process has ended.
     process: Option<OwnedFd>,
 }
 
@@ -57,7 +58,7 @@ struct Intake {
 pub struct Intakes {
     hub: Arc<Hub>,
     by_user: Mutex<HashMap<u32, Arc<Intake>>>,
-    /// Written to when somebody who may asked the daemon to end.
+    /// Written to when a permitted user asked the daemon to end.
     stop: UnixStream,
 }
 
@@ -66,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Intakes {
-    /// No threads yet.
+    /// An empty set of threads.
     pub fn new(hub: Arc<Hub>, stop: UnixStream) -> Arc<Self> {
         Arc::new(Self { hub, by_user: Mutex::new(HashMap::new()), stop })
     }
@@ -74,7 +75,7 @@ impl Intakes {
     /// Serves a program that connected, on the thread of its user.
     pub fn admit(self: &Arc<Self>, channel: Channel, credentials: Credentials) {
         let Some(line) = self.hub.programs().admit(channel, credentials) else { return };
-        // Held until the program is in, so that the thread does not end before it sees it.
+        // Held until the program is in the table, so that the thread does not end first.
         let mut by_user = lock(&self.by_user);
         let admitted = self
             .intake(&mut by_user, credentials.uid)
@@ -106,7 +107,7 @@ impl Intakes {
         Ok(intake)
     }
 
-    /// True when the thread of `user` has nothing left to do, and is forgotten.
+    /// Whether the thread of `user` has no programs; the thread is then removed from the table.
     fn is_over(&self, user: u32, intake: &Intake) -> bool {
         let mut by_user = lock(&self.by_user);
         let is_over = lock(&intake.programs).is_empty();
@@ -122,7 +123,7 @@ impl Intake {
         let process = line.peer().process;
         let mut programs = lock(&self.programs);
         self.listen(line)?;
-        // One that is gone already has closed its channel, or will have.
+        // A program that has gone already has closed its channel or is about to.
         let ended = line.channel().peer_process().ok().filter(|ended| {
             let data = EventData::new_u64(process.0 | ENDED);
             epoll::add(&self.epoll, ended, data, EventFlags::IN).is_ok()
@@ -161,7 +162,8 @@ impl Intake {
                 if number & ENDED != 0 {
                     self.process_ended(&line, &all.hub);
                 } else if let Some(packet) = self.serve(&line, all) {
-                    // Not for its end either: that would wake this thread again and again.
+                    // Removed from epoll entirely: even without events the end of the channel would
+                    // wake this thread again and again.
                     let _ = epoll::delete(&self.epoll, &line);
                     parked.push((line, packet));
                 }
@@ -169,7 +171,8 @@ impl Intake {
         }
     }
 
-    /// Passes packets for which there was no room; returns those for which there is none still.
+    /// Passes the waiting packets to their services. Returns those for which there is still no
+    /// room.
     fn try_again(&self, parked: Vec<Waiting>, hub: &Hub) -> Vec<Waiting> {
         let mut waiting = Vec::new();
         for (line, packet) in parked {
@@ -184,13 +187,13 @@ impl Intake {
 
     fn process_ended(&self, line: &Line, hub: &Hub) {
         if let Some(program) = lock(&self.programs).get_mut(&line.peer().process) {
-            // Closing it takes it out of the epoll set.
+            // Closing the descriptor removes it from the epoll set.
             program.process = None;
         }
         hub.ended(line);
     }
 
-    /// Takes packets of a program; returns one for which there is no room.
+    /// Receives packets of a program. Returns a packet for which there is no room.
     fn serve(&self, line: &Line, all: &Intakes) -> Option<Parked> {
         for _ in 0..PACKETS_A_TURN {
             let verdict = match line.channel().receive() {
@@ -206,7 +209,7 @@ impl Intake {
                     return None;
                 }
                 Verdict::Stop => {
-                    // The daemon's own thread ends it.
+                    // The main thread ends the daemon.
                     let _ = rustix::io::write(&all.stop, &[0]);
                     return None;
                 }
@@ -215,8 +218,8 @@ impl Intake {
         None
     }
 
-    /// Forgets a program. Its channel is closed with the last reference to the line, and with that
-    /// out of the epoll set.
+    /// Removes a program. The last reference to the line closes its channel, which removes the
+    /// channel from the epoll set.
     fn close(&self, line: &Line, hub: &Hub) {
         hub.gone(line);
         lock(&self.programs).remove(&line.peer().process);

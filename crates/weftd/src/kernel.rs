@@ -1,4 +1,4 @@
-//! What the kernel says about a socket that a program shows: nothing is taken on trust.
+//! Facts about a program's socket or process, taken from the kernel and never from the program.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,19 +9,19 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketType, ipproto, sockopt};
 use weft_socket::matchmaker::Tuple;
 
-/// Reads of a bell until there must be nothing left in it.
+/// Most reads that empty a bell.
 const BELL_READS_MAX: usize = 1024;
 
 /// Whether a descriptor is a TCP socket.
 ///
 /// # Errors
-/// `NOTSOCK` when it is no socket at all.
+/// `NOTSOCK` when the descriptor is not a socket.
 pub fn is_tcp(file: BorrowedFd<'_>) -> Result<bool, Errno> {
     let is_tcp = sockopt::socket_protocol(file)? == Some(ipproto::TCP);
     Ok(is_tcp && sockopt::socket_type(file)? == SocketType::STREAM)
 }
 
-/// The addresses of a TCP socket that is connected.
+/// The network namespace and addresses of a connected TCP socket.
 pub fn tuple_of(socket: BorrowedFd<'_>) -> Result<Tuple, String> {
     let describe = |call: &str, errno: rustix::io::Errno| format!("{call}: {errno}");
     let local = rustix::net::getsockname(socket).map_err(|e| describe("getsockname", e))?;
@@ -34,7 +34,7 @@ pub fn tuple_of(socket: BorrowedFd<'_>) -> Result<Tuple, String> {
     Ok(Tuple::new(namespace, parse(local)?, parse(remote)?))
 }
 
-/// The namespace and address of a TCP socket that listens.
+/// The network namespace and address of a listening TCP socket.
 pub fn listener_of(socket: BorrowedFd<'_>) -> Result<(u64, SocketAddr), String> {
     if sockopt::socket_acceptconn(socket) != Ok(true) {
         return Err("the socket does not listen".to_owned());
@@ -46,8 +46,8 @@ pub fn listener_of(socket: BorrowedFd<'_>) -> Result<(u64, SocketAddr), String> 
     Ok((namespace, address))
 }
 
-/// Makes a bell one that holds nothing and never will. Descriptors that lie in a socket are closed
-/// with it, and closing some takes as long as their maker likes.
+/// Empties a bell and shuts down its receiving side for good. Descriptors that lie in a socket are
+/// closed with the socket, and closing one can take as long as its maker likes.
 pub fn silence(bell: BorrowedFd<'_>) -> Result<(), String> {
     let is_stream = sockopt::socket_domain(bell) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(bell) == Ok(SocketType::STREAM)
@@ -55,7 +55,7 @@ pub fn silence(bell: BorrowedFd<'_>) -> Result<(), String> {
     if !is_stream {
         return Err("the descriptor is neither a TCP socket nor a connected UNIX stream".to_owned());
     }
-    // Nothing comes in after this, and what lies there is taken out until its end.
+    // Nothing arrives after this shutdown; the loop reads what is there up to the end.
     let shut = rustix::net::shutdown(bell, Shutdown::Read);
     shut.map_err(|errno| format!("shutdown: {errno}"))?;
     let mut bytes = [0; 4096];
@@ -66,7 +66,7 @@ pub fn silence(bell: BorrowedFd<'_>) -> Result<(), String> {
             Err(errno) => return Err(format!("a bell cannot be read: {errno}")),
         }
     }
-    Err("a bell is full".to_owned())
+    Err("a bell has too many unread bytes".to_owned())
 }
 
 /// The inode of a socket.
@@ -75,8 +75,8 @@ pub fn inode_of(socket: impl AsFd) -> Option<u64> {
     (FileType::from_raw_mode(status.st_mode) == FileType::Socket).then_some(status.st_ino)
 }
 
-/// False when process `pid` certainly has no descriptor of the socket `inode`: it closed it in a
-/// way that the daemon was not told of. `number` is the one it had.
+/// False when process `pid` has certainly closed the socket `inode` without telling the daemon.
+/// `number` is the descriptor number under which the process had the socket.
 pub fn still_holds(pid: u32, number: u32, inode: u64) -> bool {
     let wanted = format!("socket:[{inode}]");
     let is_wanted = |path: &Path| {
@@ -86,14 +86,14 @@ pub fn still_holds(pid: u32, number: u32, inode: u64) -> bool {
     if is_wanted(&directory.join(number.to_string())) {
         return true;
     }
-    // Programs copy a connection to another number and close the first.
+    // Programs duplicate a connection to another number and close the first one.
     match std::fs::read_dir(directory) {
         Ok(entries) => entries.flatten().any(|entry| is_wanted(&entry.path())),
         Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     }
 }
 
-/// True when `process` is numbered as in this process's own namespace.
+/// Whether `process` is in the same process namespace as this process.
 pub fn shares_process_numbers(process: u32) -> bool {
     let namespace = |process: &str| {
         rustix::fs::stat(format!("/proc/{process}/ns/pid")).ok().map(|status| status.st_ino)
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_shares_its_numbers_and_one_that_is_not_there_does_not() {
+    fn process_numbers_are_shared_with_this_process_and_not_with_an_absent_one() {
         assert!(shares_process_numbers(std::process::id()));
         assert!(!shares_process_numbers(u32::MAX));
     }

@@ -1,8 +1,9 @@
 //! Layer 4: the node daemon, as a library of the `weft` command.
 //!
-//! One daemon per node finds the two ends of connections, brokers endpoints and passes memory; it
-//! is never on the data path, so connections outlive it. [`serve`] is the daemon, [`client`] is
-//! how the command talks to it. Source: design of the shadow socket in 003 section 5.5.2.
+//! One daemon per node finds the two ends of connections, brokers endpoints and passes memory. It
+//! is never on the data path, so connections outlive it. [`serve`] runs the daemon; the `weft`
+//! command talks to it through [`client`]. Source: design of the shadow socket in 003 section
+//! 5.5.2.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "layer 4 owns clocks and threads")]
 
@@ -31,7 +32,7 @@ pub use status::{
 };
 pub use weft_ether::Reach;
 
-/// What a daemon is started with.
+/// The configuration of a daemon.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The control socket.
@@ -40,7 +41,7 @@ pub struct Config {
     pub node: String,
     /// The options in force.
     pub options: weft_options::Options,
-    /// True when a person watches: the daemon says on standard error that it is ready.
+    /// Whether the daemon reports on standard error that it is ready.
     pub foreground: bool,
     /// Ethernet devices to serve.
     pub devices: Vec<DeviceSpec>,

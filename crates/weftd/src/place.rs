@@ -1,4 +1,4 @@
-//! The control socket's place in the file system: made once, taken over from the dead, removed.
+//! The control socket in the file system: creation, replacement of a stale socket, removal.
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io::ErrorKind;
@@ -15,12 +15,12 @@ use crate::client;
 pub struct Place {
     path: PathBuf,
     inode: u64,
-    /// Held as long as the daemon lives, so that two daemons cannot both find the socket stale.
+    /// Held while the daemon lives, so that two daemons cannot both find the socket stale.
     _lock: File,
 }
 
 impl Place {
-    /// Listens at `path`. A socket that nobody answers at is replaced.
+    /// Listens at `path`. Replaces a socket at which no daemon answers.
     pub fn take(path: &Path) -> anyhow::Result<(Self, Listener)> {
         let directory = path.parent().context("the control socket needs a directory")?;
         make_directory(directory)?;
@@ -47,19 +47,19 @@ impl Place {
     }
 }
 
-/// The file that a daemon at `socket` locks: another one for each socket.
+/// The lock file of the daemon at `socket`. Each socket has its own.
 fn lock_path(socket: &Path) -> PathBuf {
     let mut path = socket.to_owned().into_os_string();
     path.push(".lock");
     path.into()
 }
 
-/// A link in place of the lock would have another file made or locked.
+/// A symbolic link in place of the lock would create or lock another file.
 const NO_FOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Somebody may have put another socket there; that one is not ours to remove.
+        // Another process may have put a socket there, which this daemon must not remove.
         let ours = std::fs::metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
         if ours {
             let _ = std::fs::remove_file(&self.path);
@@ -78,7 +78,7 @@ fn make_directory(directory: &Path) -> anyhow::Result<()> {
             return Err(error).with_context(|| format!("cannot create {}", directory.display()));
         }
     }
-    // The same question as programs ask before they use it.
+    // The same check that programs do before they use the directory.
     weft_channel::open_directory(directory)?;
     Ok(())
 }
@@ -87,13 +87,13 @@ fn remove_stale(path: &Path) -> anyhow::Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     ensure!(
         found.file_type().is_socket(),
-        "{} is there and is no socket; remove it or choose another place with --daemon-socket",
+        "{} exists and is not a socket; remove it or choose another place with --daemon-socket",
         path.display()
     );
     if client::answers(path) {
         bail!("a daemon already answers at {}; stop it with `weft down`", path.display());
     }
-    tracing::info!(path = %path.display(), "removing the socket of a daemon that is gone");
+    tracing::info!(path = %path.display(), "removing a stale control socket");
     std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn two_daemons_of_one_directory_lock_what_is_their_own() {
+    fn two_daemons_in_one_directory_have_a_lock_each() {
         let directory = tempfile::tempdir().expect("a directory");
         let _one = Place::take(&directory.path().join("x.1")).expect("free");
         let _other = Place::take(&directory.path().join("x.2")).expect("another socket");
@@ -125,7 +125,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let open = directory.path().join("open");
         std::fs::create_dir(&open).expect("free");
-        // A sticky one, too: whoever comes first makes the socket there.
+        // Sticky directories are refused, too: any user could create the socket first.
         for mode in [0o777, 0o1777, 0o1770] {
             std::fs::set_permissions(&open, Permissions::from_mode(mode)).expect("ours");
             assert!(Place::take(&open.join("node.sock")).is_err(), "{mode:o}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_is_left_alone() {
+    fn a_file_that_is_not_a_socket_is_not_replaced() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("node.sock");
         std::fs::write(&path, "mine").expect("free");

@@ -1,10 +1,10 @@
-//! The programs that are connected: who they are, the lines to them, what was logged about them.
+//! The connected programs: their credentials, the lines to them, and the log lines about them.
 //!
 //! # Invariants
 //! - Sending never blocks: a program that does not take its replies loses its line.
-//! - The last reference to a line is its user's thread's ([`crate::intake`]), since closing it may
-//!   wait for that user. So senders keep the table from changing while they send.
-//! - A program has its place until every service that it asked knows that it is gone.
+//! - The thread of a program's user ([`crate::intake`]) holds the last reference to the line,
+//!   because closing it may wait for that user. Senders therefore lock the table while they send.
+//! - A program keeps its place until every service that it asked knows that the program is gone.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,56 +25,56 @@ use crate::status::ProcessStatus;
 
 /// Programs that may be connected at once.
 const PROGRAMS_MAX: usize = 8192;
-/// Of the daemon's, for each program: its channel and its process.
+/// Descriptors that the daemon holds for each program: its channel and its process.
 const PROGRAM_DESCRIPTORS: usize = 2;
 
-/// The line to a program.
+/// The line to a program: its channel and its leases.
 pub struct Line {
     channel: Channel,
     peer: Peer,
-    /// Its place among the programs that may be connected.
+    /// The lease for one of the [`PROGRAMS_MAX`] places.
     place: Arc<Lease>,
     _descriptors: Lease,
-    /// It is not listened to any more.
+    /// Whether the line was hung up; its packets are ignored.
     is_closed: AtomicBool,
-    /// A bit for each service that it asked.
+    /// One bit for each service that the program asked.
     asked: AtomicU64,
 }
 
 impl Line {
-    /// The program.
+    /// The program at the other end.
     pub const fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Packets come from here.
+    /// The channel on which its packets arrive.
     pub const fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Its place among the programs that may be connected.
+    /// The lease for the program's place.
     pub const fn place(&self) -> &Arc<Lease> {
         &self.place
     }
 
-    /// Its program is not listened to any more.
+    /// Whether the line was hung up.
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Its program asks the service of that number.
+    /// Records that the program asked service number `service`.
     pub fn asks(&self, service: usize) {
         self.asked.fetch_or(1 << service, Ordering::Relaxed);
     }
 
-    /// Whether its program asked the service of that number.
+    /// Whether the program asked service number `service`.
     pub fn has_asked(&self, service: usize) -> bool {
         self.asked.load(Ordering::Relaxed) & 1 << service != 0
     }
 
     fn hang_up(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        // Its thread finds the end.
+        // The thread of the user then finds the end of the channel.
         self.channel.hang_up();
     }
 }
@@ -90,7 +90,7 @@ struct Program {
     name: Option<String>,
 }
 
-/// The programs that are connected.
+/// The table of connected programs.
 pub struct Programs {
     table: Mutex<HashMap<ProcessId, Program>>,
     places: Arc<Pool>,
@@ -101,7 +101,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// None yet, at a daemon that may have `descriptors_max` descriptors of theirs.
+    /// An empty table, for a daemon that may hold `descriptors_max` descriptors of programs.
     pub fn new(quota: Quota, descriptors_max: usize) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
@@ -113,12 +113,13 @@ impl Programs {
         })
     }
 
-    /// The descriptors that the daemon may have of theirs.
+    /// The descriptors that the daemon may hold for programs.
     pub const fn descriptors(&self) -> &Arc<Pool> {
         &self.descriptors
     }
 
-    /// A program connected. One too many is told so and not admitted.
+    /// Adds a program that connected. A program beyond its user's allowance gets a refusal; then
+    /// the result is `None`.
     pub fn admit(&self, channel: Channel, credentials: Credentials) -> Option<Arc<Line>> {
         let Credentials { pid, uid } = credentials;
         let peer = Peer {
@@ -144,7 +145,7 @@ impl Programs {
             }
             Err(reason) => {
                 self.complain(peer, "a program is refused", &reason);
-                // It may have gone already.
+                // The program may have gone already.
                 let _ = channel.send(&Control::Refused { token: 0, reason }.emit(), &[]);
                 channel.close_without_waiting();
                 None
@@ -155,7 +156,7 @@ impl Programs {
     fn leases(&self, user: u32) -> Result<(Lease, Lease), String> {
         let place = self.places.lease(user, 1).ok_or_else(|| {
             format!(
-                "user {user} has {} programs at this daemon, as many as one may \
+                "user {user} has {} programs at this daemon, the most that one user may have \
                  (daemon.user_share)",
                 self.places.of(user)
             )
@@ -165,25 +166,25 @@ impl Programs {
         Ok((place, descriptors))
     }
 
-    /// A program says how it is called.
+    /// Sets the name of a program.
     pub fn set_name(&self, process: ProcessId, name: String) {
         if let Some(program) = self.lock().get_mut(&process) {
             program.name = Some(name);
         }
     }
 
-    /// A program is gone; its line may be closed after this.
+    /// Removes a program that is gone; its line may be closed after this.
     pub fn forget(&self, process: ProcessId) {
         self.lock().remove(&process);
     }
 
-    /// Sends without blocking, in order. Returns the programs that lost their lines, since they do
-    /// not take what is sent.
+    /// Sends packets in order and without blocking. Returns the programs that do not take their
+    /// packets and lost their lines.
     #[must_use]
     pub fn send(&self, packets: &[Outgoing]) -> Vec<(Peer, Errno)> {
-        let mut deaf = Vec::new();
+        let mut unresponsive = Vec::new();
         if packets.is_empty() {
-            return deaf;
+            return unresponsive;
         }
         let table = self.lock();
         for Outgoing { to, bytes, descriptors, bell } in packets {
@@ -194,38 +195,38 @@ impl Programs {
             let beside: Vec<_> = descriptors.iter().map(|beside| beside.as_fd()).collect();
             if let Err(errno) = line.channel.send(bytes, &beside) {
                 line.hang_up();
-                deaf.push((line.peer, errno));
+                unresponsive.push((line.peer, errno));
             }
             if let Some(bell) = bell {
                 bell.ring_broker();
             }
         }
-        deaf
+        unresponsive
     }
 
-    /// Ends the line to a program; its thread notices.
+    /// Hangs up the line to a program; its thread notices.
     pub fn hang_up(&self, process: ProcessId) {
         if let Some(program) = self.lock().get(&process) {
             program.line.hang_up();
         }
     }
 
-    /// Tells a program that it sent what no program of ours sends, and ends the line to it.
+    /// Tells a program that its message was not valid, and hangs up the line to it.
     pub fn reject(&self, peer: Peer, error: &InvalidMessage) {
         let refused = Control::Refused { token: 0, reason: error.to_string() };
-        // It loses its line anyway.
+        // A failure does not matter: the line is hung up anyway.
         let _ = self.send(&[Outgoing::plain(peer.process, refused.emit())]);
         self.hang_up(peer.process);
         let what = "closing a program that sent an invalid message";
         self.complain(peer, what, &error.to_string());
     }
 
-    /// Says in the log what a user's program did, unless enough was said about that user.
+    /// Logs what a user's program did, unless there are enough lines about that user.
     pub fn complain(&self, peer: Peer, what: &str, why: &str) {
         self.complain_of(Credentials { pid: peer.pid, uid: peer.uid }, what, why);
     }
 
-    /// The same of one that was not admitted.
+    /// As [`Programs::complain`], for a program that was not admitted.
     pub fn complain_of(&self, credentials: Credentials, what: &str, why: &str) {
         let Credentials { pid, uid } = credentials;
         let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,7 +237,7 @@ impl Programs {
         }
     }
 
-    /// Those that said how they are called.
+    /// The programs that have given their name.
     pub fn status(&self) -> Vec<ProcessStatus> {
         let table = self.lock();
         let named = table.values().filter_map(|program| {
@@ -249,7 +250,7 @@ impl Programs {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ProcessId, Program>> {
-        // Nothing panics in there.
+        // No code panics while it holds the lock.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

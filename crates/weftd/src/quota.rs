@@ -1,39 +1,39 @@
-//! Bounds by user: programs, descriptors, places in a queue.
+//! Bounds for each user: programs, descriptors, places in a queue.
 //!
 //! # Invariants
-//! - A user has at most a part of what the others leave ([`share`]), so that there is always room
+//! - A user has at most a share of what the other users leave ([`share`]), so there is always room
 //!   for one more user. Root and the daemon's own user may have all.
-//! - A [`Lease`] gives back when it is dropped, wherever that is. So a descriptor counts while its
-//!   packet waits in a queue, and while a service keeps it.
+//! - A [`Lease`] returns its units when it is dropped. So a descriptor counts while its packet
+//!   waits in a queue, and while a service keeps the descriptor.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_options::share;
 
-/// The rule, for all that is bounded.
+/// The rule by which all pools are divided among users.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
-    /// Percent of what the others leave.
+    /// Percentage that one user may have of what the other users leave.
     pub user_share: u8,
-    /// The user whose daemon it is.
+    /// The user who runs the daemon.
     pub own_user: u32,
 }
 
 impl Quota {
-    /// Root and the daemon's own user.
+    /// Whether `user` is unbounded and may command the daemon: root and the daemon's own user.
     pub const fn may_all(self, user: u32) -> bool {
         user == 0 || user == self.own_user
     }
 
-    /// How many of `maximum` a user may have beside what others have.
+    /// How many of `maximum` units `user` may have while the other users have `others`.
     const fn allowance(self, user: u32, maximum: usize, others: usize) -> usize {
         let share = if self.may_all(user) { share::ALL } else { self.user_share };
         share::allowance(maximum, others, share)
     }
 }
 
-/// Something of which there is so much.
+/// A number of units that is divided among users.
 #[derive(Debug)]
 pub struct Pool {
     maximum: usize,
@@ -63,17 +63,17 @@ impl Taken {
 }
 
 impl Pool {
-    /// All of `maximum` is there.
+    /// A pool of `maximum` free units.
     pub fn new(maximum: usize, quota: Quota) -> Arc<Self> {
         Arc::new(Self { maximum, quota, taken: Mutex::default() })
     }
 
-    /// How much there is.
+    /// The number of units in the pool, free or taken.
     pub const fn maximum(&self) -> usize {
         self.maximum
     }
 
-    /// `count` of it for `user`; nothing when that is more than the user may have.
+    /// Takes `count` units for `user`; `None` when that exceeds the user's allowance.
     pub fn lease(self: &Arc<Self>, user: u32, count: usize) -> Option<Lease> {
         let mut taken = self.lock();
         let own = taken.of(user);
@@ -85,18 +85,18 @@ impl Pool {
         Some(Lease { pool: Arc::clone(self), user, count })
     }
 
-    /// How much `user` has.
+    /// The number of units that `user` has.
     pub fn of(&self, user: u32) -> usize {
         self.lock().of(user)
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        // Nothing panics in there.
+        // No code panics while it holds the lock.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A part of a [`Pool`], until it is dropped.
+/// Units taken from a [`Pool`] until the lease is dropped.
 #[derive(Debug)]
 pub struct Lease {
     pool: Arc<Pool>,
@@ -105,7 +105,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// It is `count` now, be that allowed or not: for what is there already.
+    /// Sets the lease to `count` units without checking the allowance, for units that exist
+    /// already.
     pub fn resize(&mut self, count: usize) {
         let mut taken = self.pool.lock();
         let own = taken.of(self.user) - self.count + count;
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_given_back_as_it_is_then() {
+    fn a_resized_lease_returns_its_new_size() {
         let pool = Pool::new(16, QUOTA);
         let mut lease = pool.lease(1, 3).expect("room");
         lease.resize(20);

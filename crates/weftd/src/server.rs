@@ -1,6 +1,6 @@
-//! The daemon's own thread: it makes what the daemon serves, accepts programs, and ends it.
+//! The main thread of the daemon: it creates all parts, accepts programs and ends the daemon.
 //!
-//! Accepted programs are served by the thread of their user ([`crate::intake`]).
+//! The thread of their user serves accepted programs ([`crate::intake`]).
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,18 +32,18 @@ use crate::{Config, calibration, service};
 
 const LISTENER: u64 = 0;
 const SIGNAL: u64 = 1;
-/// Programs accepted before signals get their turn.
+/// Programs accepted before signals are checked.
 const ACCEPTS_A_TURN: usize = 64;
-/// So long nobody is accepted after the daemon ran out of descriptors. Programs wait 0.1 s for its
-/// greeting, and one that comes amid this time must not take the daemon for dead.
+/// How long the daemon accepts no programs after it ran out of descriptors. A program waits 0.1 s
+/// for the daemon's greeting; a longer pause would make the program take the daemon for dead.
 const GATE_SHUT: Duration = Duration::from_millis(20);
-/// Descriptors that are kept for the daemon's own use.
+/// Descriptors that are reserved for the daemon itself.
 const DESCRIPTORS_OWN: usize = 256;
 
 /// Serves the node until it is stopped by [`crate::client::stop`], SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When the control socket cannot be served.
+/// The control socket, a service or a device cannot be set up.
 pub fn serve(config: Config) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let (place, listener) = Place::take(&config.socket)?;
@@ -69,7 +69,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Before the daemon answers, so that who waits for it finds the devices.
+/// The devices are made before the daemon answers, so that a program that waited for the daemon
+/// finds them.
 fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
     if config.devices.is_empty() {
         return Ok(None);
@@ -100,7 +101,7 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
     Devices::start(&config.devices, &broker, &how).map(Some)
 }
 
-/// Every waiting connection holds a descriptor.
+/// Raises the soft limit to the hard limit: every waiting connection holds a descriptor.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -109,14 +110,14 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// How many descriptors programs may make the daemon hold.
+/// How many descriptors the daemon may hold for programs.
 fn descriptors_left() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(open + DESCRIPTORS_OWN).max(1)
 }
 
-/// Measures in the background; programs that come before are told to stream past the cache.
+/// Measures in the background. Until then programs are advised to use non-temporal stores.
 fn calibrate(config: &Config, hub: &Arc<Hub>) {
     let fixed = match config.options.shm_copy() {
         CopyMethod::Plain => Some(CopyAdvice::Plain),
@@ -142,15 +143,15 @@ fn calibrate(config: &Config, hub: &Arc<Hub>) {
     });
 }
 
-/// The listening socket, and when it is looked at again after the daemon ran out of descriptors.
+/// The listening socket, and the time to listen again after the daemon ran out of descriptors.
 struct Gate {
     listener: Listener,
     opens_at: Option<Instant>,
 }
 
 impl Gate {
-    /// Takes the programs that wait. Without descriptors for them they wait a little longer:
-    /// looking again at once would find the same.
+    /// Accepts waiting programs. When no descriptors are left, the gate stays shut for a while: an
+    /// immediate retry would fail the same way.
     fn accept(&mut self, epoll: BorrowedFd<'_>, hub: &Hub, intakes: &Arc<Intakes>) {
         for _ in 0..ACCEPTS_A_TURN {
             let channel = match self.listener.accept() {
@@ -169,7 +170,7 @@ impl Gate {
                     return;
                 }
             };
-            // One that is gone already has no credentials to go by.
+            // A program that has gone already has no credentials.
             if let Ok(credentials) = channel.peer() {
                 intakes.admit(channel, credentials);
             }

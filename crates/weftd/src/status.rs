@@ -1,4 +1,4 @@
-//! What the daemon says about its node, as `weft status --json` prints it.
+//! The status of the node, as `weft status --json` prints it.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     /// The node's name.
     pub node: String,
-    /// The daemon's process.
+    /// Process number of the daemon.
     pub pid: u32,
-    /// The daemon's release.
+    /// Version of the daemon.
     pub version: String,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_s: u64,
-    /// How bytes are copied into memory that another processor reads next, as measured here.
+    /// How bytes are copied into memory that another processor reads next; measured by the daemon.
     pub copy: String,
     /// The shortest and the longest block, bytes, that readers on the writer's processor take from
     /// its memory, zeros for none; nothing until that was measured.
     pub block_bytes: Option<[u64; 2]>,
     /// Programs that are connected to the daemon.
     pub processes: Vec<ProcessStatus>,
-    /// Sockets under weft that listen.
+    /// Listening sockets of programs under weft.
     pub listeners: Vec<ListenerStatus>,
-    /// Connections both ends of which are on the fabric.
+    /// Connections with both ends on the fabric.
     pub connections: Vec<ConnectionStatus>,
     /// Endpoints of the fabric.
     #[serde(default)]
     pub endpoints: Vec<EndpointStatus>,
-    /// Offers whose other end has not come.
+    /// Offered ends of connections whose other end has not been offered.
     pub waiting: usize,
     /// Ethernet devices.
     #[serde(default)]
@@ -42,19 +42,19 @@ pub struct Status {
 pub struct ServiceStatus {
     /// Its name.
     pub name: String,
-    /// It told how it is; one that is too busy is missing from the rest of the status.
+    /// False when the service was too busy to report; its part of the status is then missing.
     pub answers: bool,
-    /// Packets and ends of programs that wait for it.
+    /// Packets and ends of programs that wait for the service.
     pub queued: usize,
-    /// How often it panicked, which is a bug.
+    /// How often the service panicked. Each panic is a bug.
     pub panics: u64,
-    /// Its numbers.
+    /// The counters of the service.
     pub counters: Vec<CounterStatus>,
-    /// The options that it reads.
+    /// The options that the service reads.
     pub options: Vec<String>,
 }
 
-/// A number that a service tells.
+/// A counter of a service.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CounterStatus {
     /// Its name.
@@ -63,55 +63,55 @@ pub struct CounterStatus {
     pub unit: String,
     /// Its meaning.
     pub help: String,
-    /// How much.
+    /// Its value.
     pub value: u64,
 }
 
-/// An Ethernet device. Packets are counted once in each place, bytes with the 12 of their header of
-/// offloads.
+/// An Ethernet device. Each packet is counted once in each place. Bytes include the 12-byte offload
+/// header of each packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceStatus {
-    /// The node that it belongs to.
+    /// The node of the device.
     pub node: u16,
-    /// The network namespace that it is in, if that has a name.
+    /// The name of the device's network namespace; `None` for that of the daemon.
     pub namespace: Option<String>,
-    /// The interface.
+    /// The name of the interface.
     pub interface: String,
-    /// Its address.
+    /// The MAC address of the interface.
     pub mac: String,
-    /// Packets that the interface gave.
+    /// Packets read from the interface.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of those packets.
     pub sent_bytes: u64,
-    /// Packets that the interface got.
+    /// Packets written to the interface.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of those packets.
     pub received_bytes: u64,
-    /// Of those that it gave, how many went to several nodes in one message.
+    /// Packets read from the interface that went to several nodes in one message.
     pub multicast: u64,
-    /// For an address behind the own device, or a group that nobody wants.
+    /// Packets for an address behind this device, or for a group that no node wants.
     pub filtered: u64,
-    /// For a node that is not there.
+    /// Packets for a node that cannot be reached.
     pub unreachable: u64,
-    /// Malformed, forged, or against the protocol.
+    /// Packets that are malformed, forged or against the protocol.
     pub refused: u64,
-    /// Came for others.
+    /// Packets from the fabric for addresses that are not behind this device.
     pub unwanted: u64,
-    /// Waited for a node that went, or came while the interface was off.
+    /// Packets that waited for a node that went, or arrived while the interface was down.
     pub lost: u64,
-    /// The nodes that are there.
+    /// The nodes that can be reached.
     pub peers: Vec<PeerStatus>,
-    /// Learned addresses: address, VLAN, node, seconds since it was heard of.
+    /// Learned addresses: MAC address, VLAN, node, seconds since the last packet from it.
     pub addresses: Vec<(String, u16, u16, u64)>,
-    /// Groups: address, VLAN, nodes that want it.
+    /// Multicast groups: MAC address, VLAN, nodes that want the group.
     pub groups: Vec<(String, u16, Vec<u16>)>,
-    /// Its queues; one is missing, with what it counted, while its loop is too busy to say.
+    /// The queues. A queue is missing, with its counts, while its loop is too busy to report.
     #[serde(default)]
     pub queues: Vec<QueueStatus>,
 }
 
 impl DeviceStatus {
-    /// Adds what another queue of the device has done.
+    /// Adds the counts of another queue of the device.
     pub(crate) fn add(&mut self, queue: &Self) {
         self.sent += queue.sent;
         self.sent_bytes += queue.sent_bytes;
@@ -143,53 +143,53 @@ impl DeviceStatus {
 pub struct QueueStatus {
     /// Its number.
     pub queue: u8,
-    /// Packets that the interface gave there.
+    /// Packets that the queue read from the interface.
     pub sent: u64,
-    /// Packets that the interface got there.
+    /// Packets that the queue wrote to the interface.
     pub received: u64,
 }
 
 /// Another node as a device sees it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PeerStatus {
-    /// Which.
+    /// The number of the other node.
     pub node: u16,
-    /// Packets that wait for it.
+    /// Packets that wait for the other node.
     pub waiting: u64,
-    /// It has memory for long packets here, or this one has there.
+    /// Whether one of the two nodes has memory for long packets at the other.
     pub active: bool,
 }
 
 /// A program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// Process id, as the kernel says.
+    /// Process number, from the kernel.
     pub pid: u32,
-    /// User, as the kernel says.
+    /// User number, from the kernel.
     pub uid: u32,
-    /// Its name, as it says.
+    /// The name that the program gave.
     pub name: String,
 }
 
 /// A listening socket.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ListenerStatus {
-    /// Who listens.
+    /// The process that listens.
     pub pid: u32,
-    /// Where.
+    /// The address at which it listens.
     pub address: String,
 }
 
 /// A connection on the fabric.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ConnectionStatus {
-    /// The address that was connected to.
+    /// The address of the accepting end.
     pub server: String,
-    /// The address that connected.
+    /// The address of the connecting end.
     pub client: String,
-    /// The process that accepted.
+    /// The process that accepted the connection.
     pub server_pid: u32,
-    /// The process that connected.
+    /// The process that opened the connection.
     pub client_pid: u32,
     /// Bytes the server sent over the fabric.
     pub bytes_from_server: u64,
@@ -200,10 +200,10 @@ pub struct ConnectionStatus {
 /// An endpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EndpointStatus {
-    /// Its number on the node.
+    /// The VPID of the endpoint.
     pub vpid: u16,
     /// The process that opened it.
     pub pid: u32,
-    /// How many peers it is paired with.
+    /// The number of peers that the endpoint is paired with.
     pub peers: usize,
 }

@@ -1,7 +1,7 @@
-//! Endpoints of several processes over a real daemon: talk, death by SIGKILL at any moment, death
-//! and return of the daemon.
+//! Endpoints of several processes and a real daemon: messages, death by SIGKILL at any moment,
+//! death and restart of the daemon.
 //!
-//! Other processes are this test program again, with a role in their environment.
+//! The other processes run this test program again, with a role in their environment.
 
 #![allow(clippy::disallowed_methods, reason = "tests own their clocks")]
 
@@ -20,10 +20,10 @@ use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 const ROLE: &str = "ENDPOINT_TEST_ROLE";
 const SOCKET: &str = "ENDPOINT_TEST_SOCKET";
 const TARGET: &str = "ENDPOINT_TEST_TARGET";
-/// Nothing here takes longer; a hang ends.
+/// Longer than any step of these tests; a hang fails.
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// Not a test of its own: what the other processes do.
+/// Not a test: the role of the other processes.
 #[test]
 fn role() {
     let socket = PathBuf::from(std::env::var(SOCKET).unwrap_or_default());
@@ -39,11 +39,11 @@ fn role() {
         Ok("chatter") => chatter(&socket),
         Ok("forked chatter") => {
             let endpoint = open(&socket);
-            // The copy of this process has its channel to the daemon and everything else, and does
-            // nothing until it is killed.
-            // SAFETY: the child makes one system call after the other and returns to nobody.
+            // The forked copy has the channel to the daemon and everything else, and does nothing
+            // until it is killed.
+            // SAFETY: the child only makes system calls, one after the other, and never returns.
             if unsafe { libc::fork() } == 0 {
-                // SAFETY: as above; a test that fails must not leave it behind.
+                // SAFETY: as above. The alarm ends the child when the test fails.
                 unsafe { libc::alarm(60) };
                 loop {
                     // SAFETY: as above.
@@ -159,7 +159,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Polls and waits until `done`.
+/// Polls and waits until an event satisfies `done`.
 fn until(
     endpoint: &mut ShmEndpoint,
     what: &str,
@@ -240,7 +240,7 @@ fn a_killed_process_is_reported_and_leaves_nothing() {
         });
         let source = source.expect("a message came");
         let back = survivor.connect(source).expect("it came from there");
-        // A different moment each time.
+        // A different moment in each round.
         let pause = Instant::now();
         while pause.elapsed() < Duration::from_micros(round * 137 % 2000) {
             survivor.poll(64, &mut |event| check_order(&event, &mut next));
@@ -257,15 +257,15 @@ fn a_killed_process_is_reported_and_leaves_nothing() {
             Err(SendError::PeerDown)
         );
         let now = (weft_mappings(), descriptors());
-        // Other tests of this program come and go; what stays is what grows without end.
+        // Other tests of this program come and go; the limits catch unbounded growth.
         let first = *before.get_or_insert(now);
         assert!(now.0 < first.0 + 30 && now.1 < first.1 + 60, "{first:?} became {now:?}");
     }
     println!("slowest report of a death: {slowest:?}");
 }
 
-/// The channel to the daemon is still open in the copy, but the endpoint is of the process that
-/// opened it.
+/// The copy still holds the channel to the daemon open, but the endpoint belongs to the process
+/// that opened it.
 #[test]
 fn the_death_of_a_process_that_forked_is_reported() {
     let daemon = Daemon::start();
@@ -283,7 +283,7 @@ fn the_death_of_a_process_that_forked_is_reported() {
     child.kill().expect("ours");
     let took = until(&mut survivor, "the death of a peer", |event| is_down(event, source));
     child.wait().expect("ours");
-    assert_eq!(copies.len(), 1, "one copy was made");
+    assert_eq!(copies.len(), 1, "one forked copy");
     for copy in copies {
         let copy = rustix::process::Pid::from_raw(copy).expect("a number");
         let still_there = rustix::process::kill_process(copy, rustix::process::Signal::KILL);
@@ -301,7 +301,7 @@ fn children_of(process: u32) -> Vec<i32> {
     numbers.map(|number| number.parse().expect("a number")).collect()
 }
 
-/// Put, get, atomics and locks need nothing of the target's threads: they are stopped.
+/// Put, get, atomics and locks work while all threads of the target are stopped.
 #[test]
 fn one_sided_operations_need_nothing_of_a_stopped_target() {
     let daemon = Daemon::start();
@@ -345,7 +345,7 @@ fn one_sided_operations_need_nothing_of_a_stopped_target() {
     assert!(matches!(got, Ok(Issued::Done(_))), "{got:?}");
     let mut found = vec![0; 60_000];
     into.read(0, &mut found).expect("inside");
-    assert!(found == bytes, "what was put comes back");
+    assert!(found == bytes, "get returns the bytes of the put");
     let word = Target::new(key, 0);
     for old in [u64::from_le_bytes(*b"first\0\0\0"), u64::from_le_bytes(*b"first\0\0\0") + 5] {
         let added = near.atomic(far, word, Atomic::fetch_add(5), Notify::NONE, 3);
@@ -356,7 +356,7 @@ fn one_sided_operations_need_nothing_of_a_stopped_target() {
     child.wait().expect("ours");
 }
 
-/// Messages of a chatter are numbered from 0, without a gap.
+/// A chatter numbers its messages from 0, without gaps.
 fn check_order(event: &Event<'_>, next: &mut u64) {
     if let Event::Message(message) = event {
         let (number, _) = message.payload.split_first_chunk().expect("16 bytes");
@@ -379,7 +379,7 @@ fn endpoints_outlive_their_daemon_and_find_the_next() {
     exchange(&mut two, to_one, &mut one, b"and back");
     daemon.start_again();
     let mut three = open(&daemon.socket());
-    // The others find the new daemon by themselves.
+    // The other endpoints find the new daemon by themselves.
     let start = Instant::now();
     let to_three = loop {
         one.wait(Some(Duration::from_millis(20)));
@@ -399,7 +399,7 @@ fn endpoints_outlive_their_daemon_and_find_the_next() {
 }
 
 #[test]
-fn who_does_not_come_back_is_reported_by_the_next_daemon() {
+fn an_endpoint_that_does_not_come_back_is_reported_by_the_next_daemon() {
     let mut daemon = Daemon::start();
     let mut survivor = open(&daemon.socket());
     let mut child = spawn("chatter", &daemon.socket(), survivor.address().vpid);

@@ -7,32 +7,32 @@
 //! 0  magic "weft"   4  version (u16)   6  kind (u16)   8  body, little-endian
 //! ```
 //!
-//! Kinds 1 to 31 are here, 32 to 63 belong to endpoints, and those from 64 on to nobody yet. Each
-//! service of the daemon owns the kinds that it is asked with ([`CONNECTION_KINDS`],
-//! [`DEVICE_KINDS`], [`crate::endpoint_control::KINDS`]); no two own the same, nor one of
-//! [`NODE_KINDS`]. A message that does not parse is an [`InvalidMessage`] that says what was wrong;
-//! nothing panics.
+//! Kinds 1 to 31 are defined here, kinds 32 to 63 belong to endpoints, and kinds from 64 on are
+//! free. Each service of the daemon owns the kinds of its requests ([`CONNECTION_KINDS`],
+//! [`DEVICE_KINDS`], [`crate::endpoint_control::KINDS`]). No two services own the same kind, and no
+//! service owns one of [`NODE_KINDS`]. Parsing an invalid message gives an [`InvalidMessage`] that
+//! names the fault; it never panics.
 
 use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
-/// What every message begins with.
+/// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
-/// The version both sides must speak.
+/// The protocol version that both sides must speak.
 pub const VERSION: u16 = 4;
-/// Longest message, bytes.
+/// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
 pub const HEADER_BYTES: usize = 8;
-/// Most descriptors beside one message.
+/// Most descriptors that one message can carry.
 pub const DESCRIPTORS_MAX: usize = 8;
 
-/// Why a message was refused.
+/// Why a message could not be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum InvalidMessage {
-    /// It does not begin with the magic.
+    /// The message does not begin with [`MAGIC`].
     #[error("not a weft control message")]
     Magic,
     /// The other side speaks another version.
@@ -41,21 +41,21 @@ pub enum InvalidMessage {
              a library of the same release (`weft down`, then run again)"
     )]
     Version {
-        /// What it speaks.
+        /// The version of the other side.
         theirs: u16,
     },
-    /// Nothing of that kind is known.
+    /// The kind is unknown.
     #[error("unknown message kind {kind}")]
     Kind {
-        /// The kind given.
+        /// The kind of the message.
         kind: u16,
     },
-    /// The body is too short, too long, or holds an impossible value.
+    /// The body is too short, too long, or holds an invalid value.
     #[error("message kind {kind} with an invalid body of {length} bytes")]
     Body {
-        /// The kind given.
+        /// The kind of the message.
         kind: u16,
-        /// Bytes of its body.
+        /// Bytes of the body.
         length: usize,
     },
 }
@@ -64,13 +64,14 @@ pub enum InvalidMessage {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum End {
-    /// It accepted the connection; it brings the memory, at once or when it is wanted.
+    /// The end that accepted the connection. It provides the memory of the lane, at once or after
+    /// [`Control::Wanted`].
     Accepted = 0,
-    /// It connected.
+    /// The end that connected.
     Connected = 1,
 }
 
-/// How bytes go into memory that the peer reads next, as the daemon measured it at its start.
+/// How to copy bytes into memory that the peer reads next; the daemon measures it when it starts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum CopyAdvice {
@@ -80,22 +81,22 @@ pub enum CopyAdvice {
     NonTemporal = 1,
 }
 
-/// What the daemon measured at its start, and what it serves.
+/// Measurements and facts of the daemon that programs use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Advice {
-    /// How to copy into a lane.
+    /// How to copy bytes into a lane.
     pub copy: CopyAdvice,
     /// Shortest block, bytes, that a reader on the writer's processor rather takes straight from
     /// the writer's memory.
     pub block_bytes_min: u64,
     /// Longest such block, bytes; 0 when there is none.
     pub block_bytes_max: u64,
-    /// The daemon serves devices: a connection to another address may end on this host, too.
+    /// The daemon serves devices: a connection to another address may also end on this host.
     pub networks: bool,
 }
 
 impl Advice {
-    /// As long as nothing was measured, and nothing is served.
+    /// The advice before anything is measured, of a daemon without devices.
     pub const NONE: Self = Self {
         copy: CopyAdvice::NonTemporal,
         block_bytes_min: 0,
@@ -110,96 +111,99 @@ impl Default for Advice {
     }
 }
 
-/// Messages of kinds 1 to 31. `token` numbers are the program's own and mean nothing to others.
+/// Messages of kinds 1 to 31. A program chooses its `token` numbers; they mean nothing to other
+/// programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// First message of a program.
+    /// The first message of a program.
     Hello {
-        /// Its process id as it sees itself, for display.
+        /// The process number as the program sees it; for display.
         pid: u32,
-        /// Its command name, at most 64 bytes, for display.
+        /// The command name, at most 64 bytes; for display.
         name: String,
     },
     /// The daemon's answer to [`Control::Hello`].
     Welcome {
-        /// The daemon's process id.
+        /// The process number of the daemon.
         pid: u32,
-        /// As measured, and what it serves.
+        /// The daemon's advice.
         advice: Advice,
     },
     /// The daemon refuses the program, or one of its offers.
     Refused {
-        /// The offer, or 0 for the program itself.
+        /// The token of the offer; 0 when the program itself is refused.
         token: u64,
         /// Why, and what to do.
         reason: String,
     },
-    /// This program holds an end of the connection whose descriptor is beside the message, and
-    /// will do its input and output through weft. An accepting end adds the memory of the lane, or
-    /// waits for [`Control::Wanted`] and offers again.
+    /// Offers an end of a connection, whose socket comes with the message: this program will do the
+    /// input and output of the end through weft. An accepting end may add the memory of the lane;
+    /// otherwise it waits for [`Control::Wanted`] and offers again.
     Offer {
-        /// The program's number for it.
+        /// The program's number for the offer.
         token: u64,
-        /// Which end.
+        /// The end that is offered.
         end: End,
-        /// The descriptor's number in the program.
+        /// The descriptor number of the socket in the program.
         descriptor: u32,
     },
-    /// The other end is there; the lane's memory is beside the message.
+    /// The other end was offered too. The memory of the lane comes with the message.
     Matched {
-        /// The offer.
+        /// The token of the offer.
         token: u64,
-        /// The other end's process, when this one may read its memory (same user, same process
-        /// namespace as the daemon); else 0.
+        /// The process number of the other end, if this program may read its memory (same user, and
+        /// both in the process namespace of the daemon); else 0.
         process: u32,
     },
-    /// The other end is there, and waits for the lane that this one is to make.
+    /// The other end was offered too, and waits for the lane that this end must make.
     Wanted {
-        /// The offer.
+        /// The token of the offer.
         token: u64,
         /// As in [`Control::Matched`].
         process: u32,
     },
-    /// The other end has not come yet.
+    /// The other end has not been offered yet.
     Pending {
-        /// The offer.
+        /// The token of the offer.
         token: u64,
-        /// A program under weft listens at the address, so that it is worth a short wait.
+        /// A program under weft listens at the address, so a short wait is worthwhile.
         listening: bool,
     },
-    /// The connection is closed, or stays on TCP.
+    /// Withdraws an offer: the connection is closed or stays on TCP.
     Withdraw {
-        /// The offer.
+        /// The token of the offer.
         token: u64,
     },
-    /// The socket beside the message listens, and its connections will be accepted through weft.
-    /// Answered by [`Control::Pending`] when the daemon has closed its copy.
+    /// The socket that comes with the message listens, and this program will accept its connections
+    /// through weft. The daemon answers with [`Control::Pending`] after it has closed its copy of
+    /// the socket.
     Listening {
-        /// The program's number for it.
+        /// The program's number for the socket.
         token: u64,
     },
-    /// This program holds a descriptor of an end that was offered before, by a program that
-    /// forked; it needs the lane's memory too. Answered like an offer.
+    /// Asks for the memory of a lane. This program holds a descriptor of an end that was offered
+    /// before, by a program that forked. The answer is as to an offer.
     Join {
-        /// The program's number for it.
+        /// The program's number for the connection.
         token: u64,
     },
-    /// Asks for the state of the node.
+    /// Asks for the status of the node.
     Status,
-    /// The state as JSON, in a file beside the message.
+    /// The status as JSON, in a file that comes with the message.
     StatusReply,
-    /// Says which nodes the device of one reaches. Answered by [`Control::Done`].
+    /// Sets which nodes the device of a node can reach. The daemon answers with [`Control::Done`].
     Reach {
-        /// The node.
+        /// The node of the device.
         node: u16,
-        /// A bit for each node, from the lowest of the first word on.
+        /// One bit for each node that can be reached, beginning with the lowest bit of the first
+        /// word.
         reach: [u64; 4],
     },
-    /// It was done.
+    /// The request was carried out.
     Done,
     /// Asks the daemon to end.
     Stop,
-    /// The daemon ends.
+    /// The daemon is about to end.
     Stopping,
 }
 
@@ -222,24 +226,24 @@ mod kind {
     pub const DONE: u16 = 16;
 }
 
-/// Kinds for the daemon itself: greeting, status, end.
+/// Kinds that the daemon itself handles: greeting, status, stop.
 pub const NODE_KINDS: &[RangeInclusive<u16>] =
     &[kind::HELLO..=kind::HELLO, kind::STATUS..=kind::STATUS, kind::STOP..=kind::STOP];
-/// Kinds for the connections service.
+/// Kinds that the connections service owns.
 pub const CONNECTION_KINDS: &[RangeInclusive<u16>] =
     &[kind::OFFER..=kind::OFFER, kind::WITHDRAW..=kind::LISTENING, kind::JOIN..=kind::JOIN];
-/// Kinds for the Ethernet service.
+/// Kinds that the Ethernet service owns.
 pub const DEVICE_KINDS: &[RangeInclusive<u16>] = &[kind::REACH..=kind::REACH];
 
-/// Longest name a program may give.
+/// Longest name of a program, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Longest reason of a refusal.
+/// Longest reason of a refusal, in bytes.
 pub const REASON_BYTES_MAX: usize = 512;
 
 /// Splits a message into its kind and body.
 ///
 /// # Errors
-/// [`InvalidMessage::Magic`], [`InvalidMessage::Version`].
+/// [`InvalidMessage::Magic`] or [`InvalidMessage::Version`].
 pub fn split(message: &[u8]) -> Result<(u16, &[u8]), InvalidMessage> {
     let (header, body) = message.split_at_checked(HEADER_BYTES).ok_or(InvalidMessage::Magic)?;
     if header[..4] != MAGIC {
@@ -252,7 +256,7 @@ pub fn split(message: &[u8]) -> Result<(u16, &[u8]), InvalidMessage> {
     Ok((u16::from_le_bytes([header[6], header[7]]), body))
 }
 
-/// A message of `kind` with `body`.
+/// Builds a message of `kind` with `body`.
 #[must_use]
 pub fn join(kind: u16, body: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -264,7 +268,7 @@ pub fn join(kind: u16, body: &[u8]) -> Vec<u8> {
 }
 
 impl Control {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
     /// [`InvalidMessage`].
@@ -325,7 +329,7 @@ impl Control {
         }
     }
 
-    /// Writes the message. Names and reasons that are too long are cut.
+    /// Encodes the message. Cuts names and reasons that are too long.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let mut body = Vec::new();
@@ -406,7 +410,7 @@ fn put_text(body: &mut Vec<u8>, text: &str, maximum: usize) {
     body.extend_from_slice(&text.as_bytes()[..end]);
 }
 
-/// Takes values off the front of a body.
+/// Reads values from the front of a body.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -468,16 +472,16 @@ impl Reader<'_> {
     }
 }
 
-/// Entry for fuzzing: any bytes either parse, and what is emitted for them parses to the same, or
-/// are refused.
+/// Entry for fuzzing: checks that any bytes that parse can be encoded, and that the result parses
+/// to the same message.
 ///
 /// # Panics
-/// When they do not.
+/// When the check fails.
 pub fn fuzz_parse(bytes: &[u8]) {
     if let Ok(control) = Control::parse(bytes) {
         let message = control.emit();
         assert!(message.len() <= BYTES_MAX, "a message of {} bytes", message.len());
-        assert_eq!(Control::parse(&message), Ok(control), "what was written is read again");
+        assert_eq!(Control::parse(&message), Ok(control), "the encoded message parses to the same");
     }
 }
 
@@ -525,7 +529,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_parses_to_the_same(control in any_control()) {
+        fn an_encoded_message_parses_to_the_same(control in any_control()) {
             let message = control.emit();
             prop_assert!(message.len() <= BYTES_MAX);
             prop_assert_eq!(Control::parse(&message), Ok(control.clone()));
@@ -535,7 +539,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_is_an_error_and_never_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64),
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64),
                                                 kind in 0u16..20) {
             let _ = Control::parse(&bytes);
             let _ = Control::parse(&join(kind, &bytes));
@@ -543,14 +547,14 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_named() {
+    fn the_error_names_the_version_of_the_other_side() {
         let mut message = Control::Status.emit();
         message[4] = 9;
         assert_eq!(Control::parse(&message), Err(InvalidMessage::Version { theirs: 9 }));
     }
 
     #[test]
-    fn a_status_request_is_these_eight_bytes() {
+    fn a_status_request_has_eight_bytes() {
         assert_eq!(Control::Status.emit(), b"weft\x04\x00\x09\x00");
     }
 }

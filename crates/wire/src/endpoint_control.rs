@@ -1,45 +1,45 @@
-//! The part of the control protocol that belongs to endpoints: kinds 32 to 63.
+//! The control messages about endpoints: kinds 32 to 63.
 //!
-//! Every body is a fixed layout: the fields of the struct in their order, little-endian, without
-//! padding, so a message is valid exactly when its length is. What the numbers mean (whether a
-//! VPID exists, a status is known) is for the receiver to check; no value here is an index.
+//! Every body has a fixed layout: the fields of the struct in order, little-endian, without
+//! padding. A body is valid exactly when its length is. The receiver checks the meaning of the
+//! values (whether a VPID exists, whether a status is known). No value here is used as an index.
 //!
-//! | kind | message | descriptors beside it |
+//! | kind | message | descriptors that come with it |
 //! |---|---|---|
-//! | 32–47 | requests of a program | as each says |
-//! | 48–55 | the daemon's answers, with the ticket of the request | as each says |
-//! | 56–63 | what the daemon tells unasked | as each says |
+//! | 32–47 | requests of a program | see each message |
+//! | 48–55 | answers of the daemon, with the ticket of the request | see each message |
+//! | 56–63 | unsolicited messages of the daemon | see each message |
 
 use crate::control::InvalidMessage;
 
-/// Kinds of this part of the protocol.
+/// The kinds of messages about endpoints.
 pub const KINDS: std::ops::RangeInclusive<u16> = 32..=63;
 
 /// Bits of the `flags` of [`Open`], [`Paired`] and of the answer to [`Connect`].
 pub mod flags {
-    /// The endpoint's process lacks the asymmetric fence: both ends must use full ones.
+    /// The endpoint's process lacks the asymmetric fence: both ends must use full fences.
     pub const FULL_FENCES: u32 = 1;
-    /// [`super::Open::partition`] is meant; else the partition is that of the user.
+    /// [`super::Open::partition`] is set; otherwise the partition is that of the user.
     pub const PARTITION: u32 = 2;
-    /// The endpoint exists and announces itself to a daemon that was started anew.
+    /// The endpoint exists and announces itself to a restarted daemon.
     pub const AGAIN: u32 = 4;
 }
 
 /// Values of [`Reply::status`].
 pub mod status {
-    /// Done.
+    /// The request was carried out.
     pub const DONE: u16 = 0;
     /// The VPID is taken.
     pub const IN_USE: u16 = 1;
     /// A table is full; `first` is its maximum.
     pub const EXHAUSTED: u16 = 2;
-    /// The partition is another user's.
+    /// The partition belongs to another user.
     pub const FORBIDDEN: u16 = 3;
-    /// No such endpoint or key in the partition.
+    /// The partition has no such endpoint or key.
     pub const NOT_FOUND: u16 = 4;
-    /// The request makes no sense; a bug of the library that sent it.
+    /// The request is not valid: a bug of the library that sent it.
     pub const INVALID: u16 = 5;
-    /// The pair was made by the other side before; [`super::Paired`] was sent earlier.
+    /// The peer made the pair first; [`super::Paired`] was sent before this answer.
     pub const PAIRED: u16 = 6;
 }
 
@@ -103,9 +103,9 @@ macro_rules! messages {
             }
 
             impl $name {
-                /// Its kind on the wire.
+                /// The kind on the wire.
                 pub const KIND: u16 = $kind;
-                /// Bytes of its body.
+                /// Bytes of the body.
                 pub const BYTES: usize = 0 $(+ <$type as Field>::BYTES)*;
 
                 fn take(mut body: &[u8]) -> Option<Self> {
@@ -132,11 +132,11 @@ macro_rules! messages {
         }
 
         impl EndpointControl {
-            /// Reads the body of a message of `kind`.
+            /// Parses the body of a message of `kind`.
             ///
             /// # Errors
             /// [`InvalidMessage::Kind`] for an unknown kind, [`InvalidMessage::Body`] for a body
-            /// of another length than the kind has.
+            /// whose length is not that of the kind.
             pub fn parse(kind: u16, body: &[u8]) -> Result<Self, InvalidMessage> {
                 let invalid = InvalidMessage::Body { kind, length: body.len() };
                 match kind {
@@ -145,19 +145,19 @@ macro_rules! messages {
                 }
             }
 
-            /// Its kind on the wire.
+            /// The kind on the wire.
             #[must_use]
             pub const fn kind(&self) -> u16 {
                 match self { $(Self::$name(_) => $name::KIND,)* }
             }
 
-            /// Bytes of its body.
+            /// Bytes of the body.
             #[must_use]
             pub const fn body_bytes(&self) -> usize {
                 match self { $(Self::$name(_) => $name::BYTES,)* }
             }
 
-            /// Writes its body.
+            /// Encodes the body.
             #[must_use]
             pub fn emit(&self) -> Vec<u8> {
                 let mut body = Vec::with_capacity(self.body_bytes());
@@ -170,48 +170,51 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Opens an endpoint. Beside it: its doorbell, its registers, its bell. Answer: `first` is
-    /// the address (node in bits 16 to 31, VPID below), `second` the partition.
+    /// Opens an endpoint. Descriptors: its doorbell segment, its register segment, its bell.
+    /// Answer: `first` is the address (node in bits 16 to 31, VPID in bits 0 to 15), `second` the
+    /// partition.
     Open = 32 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
         /// See [`flags`].
         flags: u32,
-        /// The partition, if the flag says so.
+        /// The partition, if `flags` has `PARTITION`.
         partition: u64,
-        /// A number that the endpoint drew: tells it from a later one with the same VPID.
+        /// A random number of the endpoint. It differs from that of a later endpoint with the same
+        /// VPID.
         birth: u64,
-        /// The VPID wanted, `0xffff` for any.
+        /// The requested VPID, or `0xffff` for any.
         vpid: u16,
     }
 
     /// Closes an endpoint.
     Close = 33 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The endpoint.
+        /// The VPID of the endpoint.
         vpid: u16,
     }
 
-    /// Makes a pair. Beside it: the memory of the pair. Answer: `first` is the flags of the
-    /// peer, `second` its birth; beside it the peer's doorbell, registers and bell. Status
-    /// `PAIRED` when the peer was first: its [`Paired`] was sent before.
+    /// Makes a pair. Descriptor: the memory of the pair. Answer: `first` is the flags of the peer,
+    /// `second` its birth; descriptors: the peer's doorbell segment, register segment and bell.
+    /// Status `PAIRED` when the peer made the pair first: its [`Paired`] was sent before the
+    /// answer.
     Connect = 34 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The asking endpoint.
+        /// The VPID of the endpoint that asks.
         vpid: u16,
-        /// Node of the endpoint wanted.
+        /// Node of the peer.
         node: u16,
-        /// VPID of the endpoint wanted.
+        /// VPID of the peer.
         peer: u16,
     }
 
     /// Joins a multicast group.
     Join = 35 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The endpoint.
+        /// The VPID of the endpoint.
         vpid: u16,
         /// The group, 0 to 62.
         group: u8,
@@ -219,103 +222,103 @@ messages! {
 
     /// Leaves a multicast group.
     Leave = 36 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The endpoint.
+        /// The VPID of the endpoint.
         vpid: u16,
         /// The group, 0 to 62.
         group: u8,
     }
 
-    /// Asks who is in a group. Answer: [`Members`].
+    /// Asks for the members of a group. Answer: [`Members`].
     AskMembers = 37 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The asking endpoint.
+        /// The VPID of the endpoint that asks.
         vpid: u16,
         /// The group, 0 to 63.
         group: u8,
     }
 
-    /// Publishes a key, or new memory of a key that is published. Beside it: the memory, opened
-    /// with the rights that the key gives.
+    /// Publishes a key, or replaces the memory of a published key. Descriptor: the memory, opened
+    /// with the access that the key grants.
     Publish = 38 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The owner.
+        /// The VPID of the owner.
         vpid: u16,
-        /// The key's slot.
+        /// The slot of the key.
         slot: u16,
-        /// The key's generation.
+        /// The generation of the key.
         generation: u32,
-        /// Bits of the access.
+        /// The access bits of the key.
         access: u8,
         /// Bytes of the region.
         length: u64,
     }
 
-    /// Takes a key back. Answer: `first` is how often it was handed out.
+    /// Withdraws a key. Answer: `first` is how often the key was resolved.
     Retract = 39 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The owner.
+        /// The VPID of the owner.
         vpid: u16,
-        /// The key's slot.
+        /// The slot of the key.
         slot: u16,
-        /// The key's generation.
+        /// The generation of the key.
         generation: u32,
     }
 
-    /// Asks for the memory behind a key. Answer: `first` is its length, `second` its access;
-    /// beside it the memory.
+    /// Asks for the memory of a key. Answer: `first` is its length in bytes, `second` its access
+    /// bits; descriptor: the memory.
     Resolve = 40 {
-        /// Names the request in its answer.
+        /// Identifies the request in its answer.
         ticket: u32,
-        /// The asking endpoint.
+        /// The VPID of the endpoint that asks.
         vpid: u16,
-        /// The owner.
+        /// The VPID of the owner.
         owner: u16,
-        /// The key's slot.
+        /// The slot of the key.
         slot: u16,
-        /// The key's generation.
+        /// The generation of the key.
         generation: u32,
     }
 
-    /// After an [`Open`] with [`flags::AGAIN`]: a pair that exists. Never answered but by
-    /// [`PeerGone`], at once or later.
+    /// Announces an existing pair, after an [`Open`] with [`flags::AGAIN`]. There is no answer,
+    /// except [`PeerGone`] if the peer does not come back.
     Remember = 41 {
-        /// The announcing endpoint.
+        /// The VPID of the endpoint.
         vpid: u16,
-        /// Its peer.
+        /// The VPID of the peer.
         peer: u16,
-        /// The peer's birth.
+        /// The birth of the peer.
         birth: u64,
     }
 
     /// The answer to a request.
     Reply = 48 {
-        /// The request.
+        /// The ticket of the request.
         ticket: u32,
         /// See [`status`].
         status: u16,
-        /// As the request says.
+        /// Defined by the request.
         first: u64,
-        /// As the request says.
+        /// Defined by the request.
         second: u64,
     }
 
     /// The answer to [`AskMembers`].
     Members = 49 {
-        /// The request.
+        /// The ticket of the request.
         ticket: u32,
-        /// One bit for each VPID.
+        /// One bit for each VPID in the group.
         vpids: [u64; 4],
     }
 
-    /// A peer made a pair. Beside it: the memory of the pair, and the peer's doorbell, registers
-    /// and bell.
+    /// A peer made a pair with an endpoint of this program. Descriptors: the memory of the pair,
+    /// and the peer's doorbell segment, register segment and bell.
     Paired = 56 {
-        /// The endpoint told.
+        /// The VPID of the program's endpoint.
         vpid: u16,
         /// Node of the peer.
         node: u16,
@@ -327,9 +330,9 @@ messages! {
         birth: u64,
     }
 
-    /// A peer is gone.
+    /// A peer of an endpoint of this program is gone.
     PeerGone = 57 {
-        /// The endpoint told.
+        /// The VPID of the program's endpoint.
         vpid: u16,
         /// Node of the peer.
         node: u16,
@@ -337,16 +340,16 @@ messages! {
         peer: u16,
     }
 
-    /// The members of groups changed: what [`Members`] said is old.
+    /// The members of groups changed: earlier [`Members`] answers are out of date.
     GroupsChanged = 58 {
-        /// The endpoint told.
+        /// The VPID of the program's endpoint.
         vpid: u16,
-        /// One bit for each group.
+        /// One bit for each group that changed.
         groups: u64,
     }
 }
 
-/// Entry for fuzzing: any bytes either parse and come back the same, or are refused.
+/// Entry for fuzzing: checks that a message that parses is encoded to the same bytes.
 pub fn fuzz_parse(bytes: &[u8]) {
     let Some((kind, body)) = bytes.split_first_chunk().map(|(k, b)| (u16::from_le_bytes(*k), b))
     else {
@@ -364,7 +367,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_connect_is_ten_bytes_in_the_order_of_its_fields() {
+    fn a_connect_has_ten_bytes_in_the_order_of_its_fields() {
         let connect = Connect { ticket: 1, vpid: 2, node: 0x0304, peer: 5 };
         let body = EndpointControl::from(connect).emit();
         assert_eq!(body, [1, 0, 0, 0, 2, 0, 4, 3, 5, 0]);
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_another_length_and_unknown_kinds_are_refused() {
+    fn bodies_of_a_wrong_length_and_unknown_kinds_are_refused() {
         let body = EndpointControl::from(PeerGone::default()).emit();
         for length in [0, body.len() - 1] {
             assert_eq!(
@@ -386,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(
+        fn a_parsed_body_is_encoded_to_the_same_bytes(
             kind in KINDS,
             bytes in prop::collection::vec(any::<u8>(), 64),
         ) {

@@ -1,5 +1,5 @@
-//! Layer 0: formats of the control protocol between programs and the node daemon, and of the
-//! counters they share.
+//! Layer 0: the formats of the control protocol between programs and the node daemon, and of the
+//! counters that `weft run --stats` shares with its programs.
 #![forbid(unsafe_code)]
 
 pub mod control;

@@ -1,13 +1,15 @@
 //! The counters that `weft run --stats` shares with the programs it runs.
 //!
-//! A block of [`BYTES`] bytes of shared memory, an array of 64-bit counters in the machine's byte
-//! order at fixed places. The command makes it, zeroed but for magic and version; every process
-//! under it maps it and adds to it with relaxed atomics; the command reads it when the program
-//! ended. A reader trusts nothing in it but takes numbers as numbers.
+//! The block is [`BYTES`] bytes of shared memory: an array of 64-bit counters in native byte order
+//! at fixed indices. The command creates the block with magic and version, and zeros elsewhere.
+//! Every process under the command maps the block and adds to the counters with relaxed atomics.
+//! The command reads the block when the program has ended. A reader takes the counters as numbers
+//! and trusts nothing else.
 //!
-//! What is always true: a counter only grows ([`PROCESSES`] counts those that ever mapped the
-//! block). A connection is counted once for each end that is under the command: as fabric when it
-//! switched, as TCP, with its reason, when it never did. Connects that failed are not counted.
+//! Invariants: a counter only grows ([`PROCESSES`] counts all processes that ever mapped the
+//! block). A connection is counted once for each end that is under the command. It counts as a
+//! fabric connection when it switched, and as a TCP connection, with its reason, when it never did.
+//! Failed connects are not counted.
 //!
 //! ```
 //! use weft_wire::stats::{self, Stats, TcpReason};
@@ -26,76 +28,76 @@ use thiserror::Error;
 
 /// Size of the block in bytes: one page.
 pub const BYTES: usize = 4096;
-/// What counter [`MAGIC_INDEX`] holds: `weftstat`.
+/// The value of counter [`MAGIC_INDEX`]: `weftstat`.
 pub const MAGIC: u64 = u64::from_be_bytes(*b"weftstat");
-/// What counter [`VERSION_INDEX`] holds.
+/// The value of counter [`VERSION_INDEX`].
 pub const VERSION: u64 = 2;
 
-/// Place of the magic.
+/// Index of the magic.
 pub const MAGIC_INDEX: usize = 0;
-/// Place of the version.
+/// Index of the version.
 pub const VERSION_INDEX: usize = 1;
-/// Connections that moved to the fabric.
+/// Index of the connections that moved to the fabric.
 pub const CONNECTIONS_FABRIC: usize = 2;
-/// Connections that stayed on TCP.
+/// Index of the connections that stayed on TCP.
 pub const CONNECTIONS_TCP: usize = 3;
-/// Bytes sent over the fabric.
+/// Index of the bytes sent over the fabric.
 pub const BYTES_FABRIC_SENT: usize = 4;
-/// Bytes received over the fabric.
+/// Index of the bytes received over the fabric.
 pub const BYTES_FABRIC_RECEIVED: usize = 5;
-/// Bytes sent over TCP.
+/// Index of the bytes sent over TCP.
 pub const BYTES_TCP_SENT: usize = 6;
-/// Bytes received over TCP.
+/// Index of the bytes received over TCP.
 pub const BYTES_TCP_RECEIVED: usize = 7;
-/// Processes that mapped the block.
+/// Index of the processes that mapped the block.
 pub const PROCESSES: usize = 8;
-/// The first of the counters of [`TcpReason`]s.
+/// Index of the first counter of a [`TcpReason`].
 pub const REASONS: usize = 9;
-/// Places kept for reasons; those without a name stay zero.
+/// Counters reserved for reasons; unused ones stay zero.
 pub const REASON_PLACES: usize = 32;
 /// Bytes received over the fabric that came straight from the writer's memory.
 pub const BYTES_PULLED: usize = REASONS + REASON_PLACES;
-/// Counters in use, from 0.
+/// Number of counters in use, from index 0.
 pub const COUNTERS: usize = BYTES_PULLED + 1;
 
-/// Why a connection stayed on TCP. The number is its place after [`REASONS`].
+/// Why a connection stayed on TCP. The number is the offset of its counter from [`REASONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TcpReason {
     /// The other end does not run under weft.
     PeerNotWeft = 0,
     /// No node daemon answered.
     NoDaemon = 1,
-    /// The node daemon went away before the ends had agreed.
+    /// The node daemon went away before the two ends agreed.
     DaemonLost = 2,
-    /// The node daemon refused.
+    /// The node daemon refused the connection.
     DaemonRefused = 3,
     /// The other end is on another host.
     NotLocal = 4,
-    /// Switched off by an option.
+    /// An option switched the fabric off.
     Disabled = 5,
-    /// A limit of the option table was reached.
+    /// A limit among the options was reached.
     LimitReached = 6,
-    /// No memory for rings.
+    /// There was no memory for the lane.
     OutOfMemory = 7,
-    /// No file descriptors left.
+    /// There were no file descriptors left.
     OutOfDescriptors = 8,
-    /// The program used the descriptor in a way that only the kernel serves.
+    /// The program used the descriptor in a way that only the kernel supports.
     RawUse = 9,
     /// The connection was handed to another program by exec.
     Exec = 10,
     /// The descriptor was passed to another process.
     PassedFd = 11,
-    /// Closed before it could switch.
+    /// The connection was closed before it could switch.
     ShortLived = 12,
-    /// Anything else.
+    /// Any other reason.
     Other = 13,
-    /// The control socket may be another user's.
+    /// The control socket may belong to another user.
     DaemonNotTrusted = 14,
-    /// The other end is of another user, whom the own user's daemon does not serve.
+    /// The other end belongs to another user, whom this user's daemon does not serve.
     OtherUser = 15,
-    /// Several processes used it, or the library did not see all of its use.
+    /// Several processes used the connection, or the library did not see all of its use.
     Unseen = 16,
-    /// The other end is under weft, and did not ask for the fabric.
+    /// The other end is under weft and did not ask for the fabric.
     PeerUnseen = 17,
 }
 
@@ -122,13 +124,13 @@ impl TcpReason {
         Self::PeerUnseen,
     ];
 
-    /// Its place in the block.
+    /// The index of the reason's counter in the block.
     #[must_use]
     pub const fn index(self) -> usize {
         REASONS + self as usize
     }
 
-    /// Its name in JSON and logs.
+    /// The name of the reason in JSON and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -153,7 +155,7 @@ impl TcpReason {
         }
     }
 
-    /// What a person reads.
+    /// The reason as a text for people.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -187,43 +189,43 @@ impl TcpReason {
     }
 }
 
-/// Why a block could not be read.
+/// Why a block could not be parsed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum InvalidStats {
-    /// Shorter than its counters.
+    /// The block is shorter than its counters.
     #[error("a stats block of {length} bytes is shorter than its {minimum} bytes of counters")]
     Truncated {
-        /// Its length.
+        /// Bytes of the block.
         length: usize,
-        /// What it needs.
+        /// Bytes of the counters.
         minimum: usize,
     },
-    /// Does not begin with [`MAGIC`].
+    /// The block does not begin with [`MAGIC`].
     #[error("not a stats block: it begins with {magic:#018x}")]
     Magic {
-        /// What it begins with.
+        /// The first counter of the block.
         magic: u64,
     },
-    /// Another version of the layout.
+    /// The layout has another version.
     #[error("stats block of version {version}, but this program reads version {VERSION}")]
     Version {
-        /// Its version.
+        /// The version of the block.
         version: u64,
     },
 }
 
-/// The counters of a block, copied out of it.
+/// The counters of a block, copied out of shared memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stats {
     counters: [u64; COUNTERS],
 }
 
 impl Stats {
-    /// Reads a block.
+    /// Parses a block.
     ///
     /// # Errors
-    /// [`InvalidStats`] when it is too short, or not of this layout and version.
+    /// [`InvalidStats`] when the block is too short or has another magic or version.
     pub fn parse(block: &[u8]) -> Result<Self, InvalidStats> {
         let mut counters = [0; COUNTERS];
         let (words, _) = block.as_chunks::<8>();
@@ -242,7 +244,7 @@ impl Stats {
         Ok(Self { counters })
     }
 
-    /// The first bytes of a fresh block; the rest is zero.
+    /// The first bytes of a fresh block; all other bytes are zero.
     #[must_use]
     pub fn header() -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -251,13 +253,13 @@ impl Stats {
         bytes
     }
 
-    /// The counter at one of the places of this module, or 0 for a place that is not in use.
+    /// The counter at an index of this module; 0 for an index that is not in use.
     #[must_use]
     pub fn counter(&self, index: usize) -> u64 {
         self.counters.get(index).copied().unwrap_or(0)
     }
 
-    /// How many connections stayed on TCP for `reason`.
+    /// The number of connections that stayed on TCP for `reason`.
     #[must_use]
     pub fn reason(&self, reason: TcpReason) -> u64 {
         self.counter(reason.index())
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_sit_at_their_bytes() {
+    fn counters_are_at_their_indices() {
         let mut block = block();
         block[CONNECTIONS_TCP * 8..][..8].copy_from_slice(&7_u64.to_ne_bytes());
         block[(9 + 12) * 8..][..8].copy_from_slice(&2_u64.to_ne_bytes());
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_sit_where_their_number_says_and_fit() {
+    fn counters_of_reasons_are_in_order_and_inside_the_block() {
         for (place, reason) in TcpReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), REASONS + place, "{}", reason.name());
             assert!(reason.index() < BYTES_PULLED && !reason.text().is_empty());

@@ -15,5 +15,5 @@ fn control_messages_of_programs() {
         fuzz_parse(&bytes);
         parsed += usize::from(Control::parse(&bytes).is_ok());
     }
-    assert!(parsed >= 13, "one of each kind parses");
+    assert!(parsed >= 13, "a message of each kind parses");
 }

@@ -1,7 +1,7 @@
-//! A broker in the own process, for endpoints of one process: tests, conformance, examples.
+//! A broker inside this process, for endpoints of one process: tests, conformance, examples.
 //!
-//! Calls go straight into the state under a lock; what the broker says unasked waits in a queue of
-//! the client's, as it would in the buffer of a socket.
+//! Requests go straight into the state under a lock. Unsolicited messages of the broker wait in a
+//! queue of the client, as they would in the buffer of a socket.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use super::{
     ticket_of,
 };
 
-/// A broker in this process. Clones are the same broker.
+/// A broker in this process. Clones share one state.
 #[derive(Clone)]
 pub struct LocalBroker {
     inner: Arc<Mutex<Inner>>,
@@ -29,11 +29,11 @@ struct Inner {
     next: u64,
 }
 
-/// Unasked messages that wait for one client.
+/// Unsolicited messages that may wait for one client.
 const QUEUE_MAX: usize = 65_536;
 
 impl LocalBroker {
-    /// A broker with node number `node`, whose clients are those of the calling user.
+    /// A broker with node number `node`. Its clients have the uid of the calling process.
     #[must_use]
     pub fn new(node: NodeId, limits: Limits) -> Self {
         let inner = Inner { state: State::new(node, limits), queues: BTreeMap::new(), next: 1 };
@@ -41,22 +41,11 @@ impl LocalBroker {
         Self { inner: Arc::new(Mutex::new(inner)), uid }
     }
 
-    /// The same broker for clients that pose as user `uid`.
+    /// The same broker, with clients that claim to be user `uid`.
+    #[cfg(any(test, feature = "test-doors"))]
     #[must_use]
     pub fn as_user(&self, uid: u32) -> Self {
         Self { inner: Arc::clone(&self.inner), uid }
-    }
-
-    /// The user that its clients are.
-    #[must_use]
-    pub const fn user(&self) -> u32 {
-        self.uid
-    }
-
-    /// How many endpoints are open.
-    #[must_use]
-    pub fn endpoints(&self) -> usize {
-        self.inner.lock().state.endpoints()
     }
 }
 
@@ -78,12 +67,12 @@ struct LocalClient {
 }
 
 impl Inner {
-    /// Puts messages in the queues of their clients and rings.
+    /// Puts messages in the queues of their clients and rings their bells.
     fn deliver(&mut self, out: Vec<Outgoing>) {
         for Outgoing { to, message, files, bell } in out {
             let copies: Result<Vec<_>, _> = files.iter().map(|file| file.try_clone()).collect();
             let Some(queue) = self.queues.get_mut(&to) else { continue };
-            // Without descriptors left the message is useless; its receiver finds out by asking.
+            // Without free descriptors the message is useless; its receiver finds out when it asks.
             if let Ok(files) = copies
                 && queue.len() < QUEUE_MAX
             {

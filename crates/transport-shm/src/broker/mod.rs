@@ -1,11 +1,11 @@
-//! The broker: who is there, who may talk to whom, and whose memory goes where.
+//! The broker: it knows the endpoints of a node, pairs them and passes their memory.
 //!
-//! [`State`] is the whole of it as a state machine without input or output. Two ways to reach it:
-//! [`local`] holds one in the own process (tests, conformance, programs of one process), and
-//! [`remote`] talks to the node daemon, which holds one for the host. The broker is never on the
-//! path of a message, a put or a get: what it passed stays mapped when it dies.
+//! [`State`] is a state machine without input or output. There are two ways to reach one: [`local`]
+//! keeps it in this process (tests, conformance, programs of one process), and [`remote`] talks to
+//! the node daemon, which keeps one for the host. The broker is never on the path of a message, a
+//! put or a get: memory that it passed stays mapped after the broker dies.
 //!
-//! Source: 003 section 3.2.3 (VPIDs handed out by the kernel) and 3.2.5 (the ATU checks who asks).
+//! Source: 003 section 3.2.3 (the kernel hands out VPIDs) and 3.2.5 (the ATU checks initiators).
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -16,52 +16,52 @@ pub mod remote;
 mod state;
 mod tables;
 
-#[doc(hidden)]
+#[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;
 pub use state::{Outgoing, State};
 pub use tables::Limits;
 
-/// A client of the broker, as whoever runs it counts them: one control socket.
+/// A client of the broker: one control socket. The owner of the [`State`] chooses the numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProcessId(pub u64);
 
-/// Who a client is, as the kernel says.
+/// The credentials of a client, as the kernel reports them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Credentials {
-    /// Its process.
+    /// Process number.
     pub pid: u32,
-    /// Its user.
+    /// User number.
     pub uid: u32,
 }
 
-/// Why the broker could not be asked.
+/// Why a request to the broker failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// Nobody is there, or nobody answers.
+    /// The broker is not running or does not answer.
     #[error("{reason}")]
     Unreachable {
-        /// What was tried and what came of it.
+        /// The attempted step and its error.
         reason: String,
     },
-    /// What came back is not an answer to the question.
-    #[error("the broker answered what was not asked")]
+    /// The message is not an answer to the request.
+    #[error("the broker sent an answer that does not fit the request")]
     InvalidAnswer,
 }
 
-/// A message from the broker and the descriptors beside it.
+/// A message from the broker and its descriptors.
 #[derive(Debug)]
 pub struct Received {
     /// The message.
     pub message: EndpointControl,
-    /// Its descriptors.
+    /// The descriptors that came with the message.
     pub files: Vec<OwnedFd>,
 }
 
-/// An endpoint's line to the broker.
+/// An endpoint's connection to the broker.
 pub trait Client: Send {
-    /// Sends a request and waits for its answer, a bounded time. What the broker says unasked in
-    /// the meantime is kept for [`Client::next`], in order.
+    /// Sends a request and waits a bounded time for its answer. Unsolicited messages that arrive
+    /// meanwhile are kept in order for [`Client::next`].
     ///
     /// # Errors
     /// [`BrokerError`].
@@ -72,43 +72,43 @@ pub trait Client: Send {
         files: &[BorrowedFd<'_>],
     ) -> Result<Received, BrokerError>;
 
-    /// Says something that is not answered.
+    /// Sends a message that has no answer.
     ///
     /// # Errors
     /// [`BrokerError`].
     fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError>;
 
-    /// The next thing that the broker said unasked. Never blocks.
+    /// The next unsolicited message of the broker. Never blocks.
     fn next(&mut self) -> Option<Received>;
 
-    /// Looks whether the broker was started anew: `true` once for each time, and the endpoint must
+    /// Whether the broker was restarted: true once for each restart. The endpoint must then
     /// announce itself. Never blocks.
     fn reconnected(&mut self) -> bool {
         false
     }
 
-    /// Readable when the broker said something or is gone; for sleeping on. `None` where the
+    /// A descriptor that is readable when the broker sent a message or is gone. `None` where the
     /// broker cannot go away.
     fn line(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// The broker is gone and there is no other yet.
+    /// True while the broker is gone and no other has been found.
     fn is_lost(&self) -> bool {
         false
     }
 }
 
-/// A way to reach a broker.
+/// Connects endpoints to a broker.
 pub trait Connector: Send + Sync {
-    /// A new line.
+    /// Opens a new connection.
     ///
     /// # Errors
     /// [`BrokerError::Unreachable`].
     fn client(&self) -> Result<Box<dyn Client>, BrokerError>;
 }
 
-/// The ticket of an answer, or `None` for what was said unasked.
+/// The ticket of an answer; `None` for an unsolicited message.
 #[must_use]
 pub(crate) fn ticket_of(message: &EndpointControl) -> Option<u32> {
     match message {

@@ -1,10 +1,10 @@
-//! The line to the node daemon: a control socket of the endpoint's own.
+//! The connection to the node daemon: each endpoint has a control socket.
 //!
 //! # Invariants
-//! - A request waits for its answer at most [`ANSWER_MS_MAX`].
-//! - The socket's end is the daemon's end, not the endpoint's: everything mapped goes on working,
-//!   and the next request or look makes a new line and says so once ([`Client::reconnected`]).
-//! - What the daemon said before it died is read before the new line is used.
+//! - A request waits at most [`ANSWER_MS_MAX`] for its answer.
+//! - The end of the socket means the end of the daemon, not of the endpoint: mapped memory keeps
+//!   working. The next request or look connects again, and [`Client::reconnected`] reports it once.
+//! - Messages that the daemon sent before it died are read before the new connection is used.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -20,10 +20,10 @@ use super::{BrokerError, Client, Connector, Received, ticket_of};
 
 /// How long a request waits for its answer, milliseconds.
 pub const ANSWER_MS_MAX: u32 = 5_000;
-/// Unasked messages that are kept while an answer is awaited.
-const KEPT_MAX: usize = 65_536;
+/// Unsolicited messages that are kept while a request waits for its answer.
+const UNASKED_MAX: usize = 65_536;
 
-/// Reaches the daemon at a control socket.
+/// Connects to the daemon at a control socket.
 #[derive(Clone, Debug)]
 pub struct RemoteBroker {
     socket: PathBuf,
@@ -31,7 +31,7 @@ pub struct RemoteBroker {
 }
 
 impl RemoteBroker {
-    /// The daemon that listens at `socket`; `name` is what the daemon shows people.
+    /// The daemon that listens at `socket`. The daemon lists the client under `name`.
     #[must_use]
     pub fn new(socket: &Path, name: &str) -> Self {
         Self { socket: socket.to_path_buf(), name: name.to_owned() }
@@ -40,28 +40,34 @@ impl RemoteBroker {
 
 impl Connector for RemoteBroker {
     fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
-        let channel = greet(self)?;
-        let kept = VecDeque::new();
-        Ok(Box::new(RemoteClient { broker: self.clone(), channel, kept, lost: false, anew: false }))
+        let channel = handshake(self)?;
+        let unasked = VecDeque::new();
+        Ok(Box::new(RemoteClient {
+            broker: self.clone(),
+            channel,
+            unasked,
+            lost: false,
+            is_new: false,
+        }))
     }
 }
 
 struct RemoteClient {
     broker: RemoteBroker,
     channel: Channel,
-    kept: VecDeque<Received>,
-    /// The daemon hung up.
+    unasked: VecDeque<Received>,
+    /// The daemon closed the connection.
     lost: bool,
-    /// A new line was made and nobody asked yet.
-    anew: bool,
+    /// A new connection was made, and [`Client::reconnected`] has not reported it yet.
+    is_new: bool,
 }
 
 fn unreachable(socket: &Path, what: &str, why: impl Display) -> BrokerError {
     BrokerError::Unreachable { reason: format!("{what} at {}: {why}", socket.display()) }
 }
 
-/// Connects and says hello.
-fn greet(broker: &RemoteBroker) -> Result<Channel, BrokerError> {
+/// Connects and exchanges hello and welcome.
+fn handshake(broker: &RemoteBroker) -> Result<Channel, BrokerError> {
     let socket = &broker.socket;
     let channel = Channel::connect(socket).map_err(|e| unreachable(socket, "connect", e))?;
     let hello = Control::Hello { pid: std::process::id(), name: broker.name.clone() };
@@ -78,7 +84,7 @@ fn greet(broker: &RemoteBroker) -> Result<Channel, BrokerError> {
     }
 }
 
-/// A packet as a message of endpoints; others are none of ours.
+/// Decodes a packet as an endpoint message; `None` for all other packets.
 fn decode(packet: Packet) -> Option<Received> {
     let (kind, body) = split(&packet.bytes).ok()?;
     if packet.descriptors_lost || !KINDS.contains(&kind) {
@@ -89,11 +95,11 @@ fn decode(packet: Packet) -> Option<Received> {
 }
 
 impl RemoteClient {
-    /// Takes what has come; `lost` is set at the end of the line.
+    /// Reads the packets that arrived. Sets `lost` at the end of the connection.
     fn pump(&mut self) {
-        while !self.lost && self.kept.len() < KEPT_MAX {
+        while !self.lost && self.unasked.len() < UNASKED_MAX {
             match self.channel.receive() {
-                Ok(Some(packet)) => self.kept.extend(decode(packet)),
+                Ok(Some(packet)) => self.unasked.extend(decode(packet)),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MSGSIZE) => {}
                 Ok(None) | Err(_) => self.lost = true,
@@ -101,12 +107,12 @@ impl RemoteClient {
         }
     }
 
-    /// Makes a new line when the old one is gone.
-    fn mend(&mut self) -> Result<(), BrokerError> {
+    /// Connects again when the connection is lost.
+    fn reconnect(&mut self) -> Result<(), BrokerError> {
         if self.lost {
-            self.channel = greet(&self.broker)?;
+            self.channel = handshake(&self.broker)?;
             self.lost = false;
-            self.anew = true;
+            self.is_new = true;
         }
         Ok(())
     }
@@ -132,9 +138,9 @@ impl Client for RemoteClient {
         files: &[BorrowedFd<'_>],
     ) -> Result<Received, BrokerError> {
         self.pump();
-        self.mend()?;
-        if self.anew && !matches!(request, EndpointControl::Open(_)) {
-            // The new daemon does not know the endpoint; let it announce itself first.
+        self.reconnect()?;
+        if self.is_new && !matches!(request, EndpointControl::Open(_)) {
+            // The new daemon does not know this endpoint, which must announce itself first.
             let reason = "the node daemon was started anew".to_owned();
             return Err(BrokerError::Unreachable { reason });
         }
@@ -160,33 +166,33 @@ impl Client for RemoteClient {
             let Some(received) = decode(packet) else { continue };
             match ticket_of(&received.message) {
                 Some(found) if found == ticket => return Ok(received),
-                // An answer that came too late for its question.
+                // The answer to an earlier request that timed out.
                 Some(_) => {}
-                None if self.kept.len() < KEPT_MAX => self.kept.push_back(received),
+                None if self.unasked.len() < UNASKED_MAX => self.unasked.push_back(received),
                 None => return Err(BrokerError::InvalidAnswer),
             }
         }
     }
 
     fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError> {
-        self.mend()?;
+        self.reconnect()?;
         self.send(message, &[])
     }
 
     fn next(&mut self) -> Option<Received> {
-        if self.kept.is_empty() {
+        if self.unasked.is_empty() {
             self.pump();
         }
-        self.kept.pop_front()
+        self.unasked.pop_front()
     }
 
     fn reconnected(&mut self) -> bool {
-        if self.kept.is_empty() {
+        if self.unasked.is_empty() {
             self.pump();
-            // Failing is normal while no new daemon is there: the next look tries again.
-            let _ = self.mend();
+            // This fails while no new daemon runs; the next call tries again.
+            let _ = self.reconnect();
         }
-        std::mem::take(&mut self.anew)
+        std::mem::take(&mut self.is_new)
     }
 
     fn line(&self) -> Option<BorrowedFd<'_>> {

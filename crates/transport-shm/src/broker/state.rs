@@ -1,14 +1,14 @@
 //! The broker as a state machine: a request and its descriptors in, messages with descriptors out.
 //!
-//! Whoever runs it gives every client a [`ProcessId`], tells its credentials as the kernel says
-//! them, sends what comes out in order, rings the bell that comes with a message after sending it,
-//! and reports the end of a client.
+//! The owner of a [`State`] gives every client a [`ProcessId`] and passes the client's credentials
+//! as the kernel reports them. It sends outgoing messages in order, rings the bell that comes with
+//! a message after sending it, and reports the end of a client.
 //!
 //! # Invariants
-//! - A request acts on endpoints of its own process only.
-//! - An endpoint of another partition does not exist for the asker.
-//! - Pairs are symmetric: both ends know each other, or one is awaited after a restart.
-//! - What is told before a request was answered is sent before the answer.
+//! - A request acts only on endpoints of the process that sent it.
+//! - A process cannot see endpoints of other partitions.
+//! - Pairs are symmetric: both ends know each other, or after a restart one end is awaited.
+//! - Notifications that a request causes are sent before its answer.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use crate::doorbell::Doorbell;
 /// A message to send.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// To whom.
+    /// The client that receives the message.
     pub to: ProcessId,
-    /// What.
+    /// The message.
     pub message: EndpointControl,
-    /// Beside it.
+    /// The descriptors to send with the message.
     pub files: Vec<Arc<OwnedFd>>,
-    /// Ring this after sending, so that the endpoint looks.
+    /// The bell to ring after sending, so that the endpoint reads the message.
     pub bell: Option<Arc<Doorbell>>,
 }
 
@@ -48,7 +48,7 @@ pub struct State {
     keys: usize,
 }
 
-/// An answer in the making.
+/// The parts of a reply that depend on the request.
 struct Answer {
     status: u16,
     first: u64,
@@ -70,10 +70,11 @@ impl Answer {
     }
 }
 
-/// What an endpoint brings, and a second descriptor of its bell.
+/// Descriptors that the broker keeps for an endpoint: the three that the endpoint sent and a
+/// duplicate of its bell.
 const ENDPOINT_DESCRIPTORS: usize = 4;
 
-/// Which process asks, and as whom.
+/// The client that sent a request, and its user.
 #[derive(Clone, Copy)]
 struct Asker {
     process: ProcessId,
@@ -81,15 +82,15 @@ struct Asker {
 }
 
 impl State {
-    /// An empty broker for `node`.
+    /// A broker for node `node` without endpoints.
     #[must_use]
     pub fn new(node: NodeId, limits: Limits) -> Self {
         let entries = (0..limits.endpoints_max.min(VPIDS)).map(|_| None).collect();
         Self { node, limits, entries, next_vpid: 0, keys: 0 }
     }
 
-    /// The same, giving out VPIDs from `first` on: after a restart, endpoints of before come back
-    /// with theirs, which are then less likely to be taken.
+    /// Hands out VPIDs from `first` on. After a restart earlier endpoints come back with their
+    /// VPIDs, which are then less likely to be taken.
     #[must_use]
     pub fn starting_at(mut self, first: u16) -> Self {
         let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS).max(1);
@@ -97,13 +98,13 @@ impl State {
         self
     }
 
-    /// How many endpoints are open.
+    /// Number of open endpoints.
     #[must_use]
     pub fn endpoints(&self) -> usize {
         self.entries.iter().flatten().count()
     }
 
-    /// Endpoints of a user, and of all.
+    /// Number of endpoints of `user`, and of all users.
     fn endpoints_by(&self, user: u32) -> (usize, usize) {
         let own = self.entries.iter().flatten().filter(|entry| entry.uid == user).count();
         (own, self.endpoints())
@@ -114,13 +115,13 @@ impl State {
         of_user.map(|entry| entry.keys_count).sum()
     }
 
-    /// Descriptors that are kept for a user.
+    /// Number of descriptors that the broker keeps for a user.
     #[must_use]
     pub fn descriptors(&self, user: u32) -> usize {
         self.endpoints_by(user).0 * ENDPOINT_DESCRIPTORS + self.keys_by(user)
     }
 
-    /// The VPIDs that a process has open, and with how many peers each is paired.
+    /// The VPIDs of the endpoints of a process, each with its number of paired peers.
     pub fn endpoints_of(&self, process: ProcessId) -> impl Iterator<Item = (u16, usize)> {
         (0..).zip(&self.entries).filter_map(move |(vpid, entry)| {
             let entry = entry.as_ref().filter(|entry| entry.process == process)?;
@@ -131,7 +132,7 @@ impl State {
     /// Handles a message of kinds 32 to 63.
     ///
     /// # Errors
-    /// [`InvalidMessage`] for what no client of ours sends: end the connection.
+    /// [`InvalidMessage`] when the message is malformed or is not a request: close the connection.
     pub fn handle(
         &mut self,
         process: ProcessId,
@@ -174,7 +175,7 @@ impl State {
         Ok(())
     }
 
-    /// A client is gone, whatever the reason: so are its endpoints.
+    /// Removes the endpoints of a client that is gone.
     pub fn process_gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
         for vpid in 0..VPIDS {
             if self.entry(vpid).is_some_and(|entry| entry.process == process) {
@@ -183,8 +184,8 @@ impl State {
         }
     }
 
-    /// Some time (a second, say) after the start: peers that were announced and did not announce
-    /// themselves are dead.
+    /// Called about a second after the start. Peers that were announced by others and have not
+    /// announced themselves are dead.
     pub fn settle(&mut self, out: &mut Vec<Outgoing>) {
         for vpid in 0..VPIDS {
             let awaited = match self.entry_mut(vpid) {
@@ -205,7 +206,7 @@ impl State {
         self.entries.get_mut(usize::from(vpid))?.as_mut()
     }
 
-    /// The endpoint of the asker that a request speaks for.
+    /// The endpoint `vpid`, if it belongs to the client that sent the request.
     fn own(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
         self.entry_mut(vpid).filter(|entry| entry.process == asker.process)
     }
@@ -284,7 +285,8 @@ impl State {
             let mut others = self.entries.iter().flatten();
             let awaited = others.any(|other| other.awaited.iter().any(|(peer, _)| *peer == vpid));
             if self.entry(vpid).is_none() && !awaited {
-                // Not at once the one that just died: late messages would look misdirected.
+                // The VPID of an endpoint that just died is not reused at once: late messages about
+                // that endpoint would seem to concern the new one.
                 self.next_vpid = (vpid + 1) % count;
                 return Ok(vpid);
             }
@@ -457,7 +459,7 @@ impl State {
         answer
     }
 
-    /// A pair of before the restart.
+    /// Restores a pair from before the restart.
     fn remember(&mut self, asker: Asker, pair: Remember, out: &mut Vec<Outgoing>) {
         let Remember { vpid, peer, birth } = pair;
         if peer >= VPIDS {
@@ -467,7 +469,7 @@ impl State {
         let (partition, own_birth) = (own.partition, own.birth);
         match self.entry_mut(peer) {
             Some(other) if other.birth == birth && other.partition == partition => {
-                // Whichever comes second finds that the first awaits it.
+                // The first of the two endpoints awaits the second.
                 let awaits = other.awaited.iter().position(|a| *a == (vpid, own_birth));
                 if let Some(place) = awaits {
                     other.awaited.swap_remove(place);
@@ -492,7 +494,7 @@ impl State {
         }
     }
 
-    /// An endpoint that announces itself ends all waits for others with its VPID.
+    /// Ends all waits for an earlier endpoint with the VPID of one that announced itself.
     fn welcome_back(&mut self, vpid: u16, birth: u64, out: &mut Vec<Outgoing>) {
         for other in 0..VPIDS {
             let Some(entry) = self.entry_mut(other) else { continue };
@@ -535,17 +537,17 @@ impl State {
     }
 }
 
-/// A bell must be a socket: nothing else can be written to with the promise not to block.
+/// A bell must be a socket: only a write to a socket is guaranteed not to block.
 fn is_socket(file: &OwnedFd) -> bool {
-    // Not by fstat, which asks the owner of a file system in user space.
+    // Not by fstat, which asks the server of a file system in user space.
     rustix::net::sockopt::socket_domain(file) == Ok(rustix::net::AddressFamily::UNIX)
 }
 
 /// Entry for fuzzing: a few clients send messages of any kind with any body.
 ///
 /// # Panics
-/// When the broker does, or its tables lose count: that is the finding.
-#[doc(hidden)]
+/// When the broker panics or a count of its tables is wrong.
+#[cfg(any(test, feature = "test-doors"))]
 pub fn fuzz_state(script: &[u8]) {
     let limits = Limits { endpoints_max: 8, keys_max: 16, ..Limits::default() };
     let mut state = State::new(NodeId::LOCAL, limits);
@@ -573,10 +575,11 @@ pub fn fuzz_state(script: &[u8]) {
     for process in 0..4 {
         state.process_gone(ProcessId(process), &mut Vec::new());
     }
-    assert_eq!((state.endpoints(), state.keys), (0, 0), "what is gone leaves nothing");
+    assert_eq!((state.endpoints(), state.keys), (0, 0), "endpoints or keys remain");
 }
 
-/// Descriptors as a request of this kind would bring, or should not.
+/// Descriptors that a request of this kind has, or must not have.
+#[cfg(any(test, feature = "test-doors"))]
 fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
     let memory = || weft_memory::Segment::create_file("weft-fuzz", crate::doorbell::BYTES).ok();
     match (kind % 32, kind / 32) {

@@ -1,4 +1,4 @@
-//! The broker's rules, as a client could try them.
+//! The rules of the broker, tested through requests of clients.
 
 use super::*;
 use crate::registers::Registers;
@@ -43,7 +43,7 @@ impl World {
         out
     }
 
-    /// The answer, and what was told before it.
+    /// The status of the answer, and the messages that were sent before it.
     fn status(
         &mut self,
         process: u64,
@@ -96,7 +96,7 @@ fn one_user_cannot_take_all_endpoints() {
     assert_eq!(world.open(4, 1000), None);
     assert!(world.open(5, 1001).is_some());
     assert!(world.open(6, 1001).is_some());
-    assert_eq!(world.open(7, 1001), None, "half of what is left");
+    assert_eq!(world.open(7, 1001), None, "user 1001 has half of what user 1000 left");
     assert!(world.open(8, 1002).is_some());
     assert!(world.open(9, 0).is_some(), "root takes the last");
 }
@@ -126,7 +126,7 @@ fn other_partitions_are_not_found() {
 }
 
 #[test]
-fn a_pair_is_told_to_the_other_end_before_the_answer_and_made_once() {
+fn the_other_end_hears_of_a_pair_before_the_answer_and_only_once() {
     let mut world = World::new(8);
     let (a, b) = (world.open(1, 1000).expect("room"), world.open(2, 1000).expect("room"));
     let (status, told) = world.connect(1, a, b);
@@ -174,7 +174,7 @@ fn keys_are_bounded_found_in_their_partition_and_gone_when_retracted() {
 }
 
 #[test]
-fn members_are_those_who_joined_and_changes_are_told_once() {
+fn members_are_endpoints_that_joined_and_a_change_is_reported_once() {
     let mut world = World::new(8);
     let (a, b) = (world.open(1, 1000).expect("room"), world.open(2, 1000).expect("room"));
     let members = |world: &mut World, group| {
@@ -187,7 +187,11 @@ fn members_are_those_who_joined_and_changes_are_told_once() {
     assert_eq!(members(&mut world, 63), 1 << a | 1 << b);
     assert_eq!(members(&mut world, 5), 0);
     let join = Join { ticket: 1, vpid: b, group: 5 };
-    assert_eq!(world.status(2, join, vec![]).1.len(), 1, "who asked is told");
+    assert_eq!(
+        world.status(2, join, vec![]).1.len(),
+        1,
+        "the endpoint that asked for members is notified"
+    );
     let leave = Leave { ticket: 1, vpid: b, group: 5 };
     assert_eq!(world.status(2, leave, vec![]).1.len(), 0, "once");
     assert_eq!(world.status(2, join, vec![]).0, status::DONE);
@@ -198,11 +202,11 @@ fn members_are_those_who_joined_and_changes_are_told_once() {
 }
 
 #[test]
-fn who_does_not_come_back_after_a_restart_is_gone() {
+fn an_endpoint_that_does_not_come_back_after_a_restart_is_gone() {
     let mut world = World::new(8);
     let again = |vpid, birth| Open { vpid, birth, flags: flags::AGAIN, ..Open::default() };
     assert_eq!(world.status(1, again(3, 30), files()).0, status::DONE);
-    // 4 comes back, 5 does not, and the VPID of 6 is another's now.
+    // Peer 4 comes back, peer 5 does not, and another endpoint now has the VPID of peer 6.
     for (peer, birth) in [(4, 40), (5, 50), (6, 60)] {
         assert!(world.ask(1, 1000, Remember { vpid: 3, peer, birth }, vec![]).is_empty());
     }
@@ -219,7 +223,7 @@ fn who_does_not_come_back_after_a_restart_is_gone() {
 }
 
 #[test]
-fn what_no_client_sends_ends_the_connection() {
+fn an_invalid_message_ends_the_connection() {
     let mut world = World::new(8);
     let credentials = Credentials { pid: 1, uid: 1000 };
     let reply = EndpointControl::from(Reply::default());
@@ -228,7 +232,7 @@ fn what_no_client_sends_ends_the_connection() {
     let answered = world.state.handle(id, credentials, 48, &reply.emit(), vec![], &mut out);
     assert!(answered.is_err() && out.is_empty());
     assert!(world.state.handle(id, credentials, 32, &[0; 3], vec![], &mut out).is_err());
-    // Descriptors that are not what they should be.
+    // Descriptors of the wrong number and kind.
     let open = Open { vpid: NOBODY, ..Open::default() };
     assert_eq!(world.status(1, open, vec![]).0, status::INVALID);
     assert_eq!(world.status(1, open, vec![memory(), memory(), memory()]).0, status::INVALID);

@@ -1,6 +1,6 @@
 //! The broker's tables: endpoints, their pairs, groups and keys.
 //!
-//! Invariant: every table is bounded by [`Limits`] or by the number of VPIDs.
+//! Invariant: [`Limits`] or the number of VPIDs bounds every table.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::registers::KEYS_MAX;
 /// Bounds of the broker's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Endpoints of the node, at most 256.
+    /// Endpoints of the node, at most [`VPIDS`].
     pub endpoints_max: u16,
-    /// Keys of all endpoints together; each holds a descriptor.
+    /// Keys of all endpoints together. Each key holds a descriptor.
     pub keys_max: usize,
-    /// How many percent of the endpoints and keys that others leave one user may have.
+    /// Percentage that one user may have of the endpoints and keys that other users leave.
     pub user_share: u8,
-    /// The user who may have all, as user 0 may.
+    /// A user besides root whom `user_share` does not bound.
     pub user_unbounded: u32,
 }
 
@@ -33,7 +33,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How many of `maximum` places `user` may have who has `own` of the `all` that are taken.
+    /// How many of `maximum` places `user` may have. The user has `own` of the `all` taken places.
     pub(crate) fn allowance(&self, user: u32, maximum: usize, own: usize, all: usize) -> usize {
         let is_bounded = user != 0 && user != self.user_unbounded;
         let percent = if is_bounded { self.user_share } else { share::ALL };
@@ -63,7 +63,7 @@ impl VpidSet {
     }
 }
 
-/// What an endpoint brought for its peers.
+/// The descriptors that an endpoint sent for its peers.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub doorbell: Arc<OwnedFd>,
@@ -78,7 +78,7 @@ pub(crate) struct Key {
     pub access: Access,
     pub length: u64,
     pub file: Arc<OwnedFd>,
-    /// How often it was handed out.
+    /// How often the key was resolved.
     pub resolved: u64,
 }
 
@@ -93,15 +93,15 @@ pub(crate) struct Entry {
     pub files: Files,
     pub doorbell: Arc<Doorbell>,
     pub pairs: VpidSet,
-    /// Pairs that it announced after a restart and whose other end has not come back yet, with
-    /// the birth it must have.
+    /// Peers that this endpoint remembers from before a restart and that have not come back yet:
+    /// VPID and expected birth.
     pub awaited: Vec<(u16, u64)>,
-    /// One bit for each group it joined.
+    /// One bit for each group that the endpoint joined.
     pub groups: u64,
-    /// One bit for each group whose members it knows: it is told once that they changed.
+    /// One bit for each group whose members the endpoint asked for. A change is reported once.
     pub asked: u64,
     pub keys: Vec<Option<Key>>,
-    /// How many keys there are.
+    /// Number of keys in `keys`.
     pub keys_count: usize,
 }
 
@@ -116,8 +116,8 @@ impl Entry {
         (key.generation == generation).then_some(key)
     }
 
-    /// Puts a key in its slot, where the same key with other memory may have been. How many keys
-    /// more there are, or `None` when there is no such slot or it is another's.
+    /// Puts a key in its slot, or replaces the memory of the same key. Returns how many keys were
+    /// added; `None` when there is no such slot or another key has it.
     pub fn publish(&mut self, slot: u16, key: Key) -> Option<usize> {
         if slot >= KEYS_MAX {
             return None;

@@ -1,9 +1,9 @@
 //! Lanes that two processes keep between connections, so that the next one needs no daemon.
 //!
-//! A connection that ends leaves its lane mapped at both ends. End 0, the accepting process, says
-//! that it is done with it ([`ShmLane::rest`]); after that end 1 alone may write to it. When end 1
-//! has connected again it makes the lane as new and posts an *invitation*, which names the
-//! connection ([`ShmLane::invite`]). The process that accepted that very connection claims it.
+//! When a connection ends, its lane stays mapped at both ends. End 0 is the accepting process. It
+//! announces that it no longer uses the lane ([`ShmLane::rest`]); from then on only end 1 may write
+//! to the lane. When end 1 connects again, it resets the lane and posts an *invitation* that names
+//! the new connection ([`ShmLane::invite`]). The process that accepted that connection claims it.
 //!
 //! ```text
 //! end 0:  rest(round) ····················· claim ─ use ─ rest(round + 1)
@@ -11,13 +11,13 @@
 //! ```
 //!
 //! # Invariants
-//! - Between `rest` and `claim` end 0 reads the invitation and nothing else of the lane.
-//! - One word decides between claim and withdrawal, by compare and exchange.
-//! - With the invitation the attention of end 0 is armed: threads of it that sleep on TCP know
-//!   nothing of the lane yet, and end 1 may write as soon as it is claimed.
-//! - Each use has a round, so that an end 0 which claimed and did not say so yet is not taken for
-//!   one that rests.
-//! - The layer above keeps lanes between processes of one user alone: end 1 could forge an
+//! - Between `rest` and `claim`, end 0 reads the invitation and no other word of the lane.
+//! - A compare-and-exchange on one word decides between claim and withdrawal.
+//! - The invitation arms the attention word of end 0. Threads of end 0 that sleep on TCP do not
+//!   know the lane yet, and end 1 may write as soon as the lane is claimed.
+//! - Each use has a round number. So end 1 does not mistake an end 0 that claimed the lane, and
+//!   whose rest word still shows the last round, for one that rests.
+//! - The layer above keeps lanes only between processes of one user: end 1 could forge an
 //!   invitation to a connection that it does not hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,8 @@ use super::{Block, ShmLane};
 use crate::ring::RingMemory;
 use crate::ring::SlotMemory;
 
-/// Offset of the word of end 0: the round above the number of messages it sent; 0 before the first.
+/// Offset of the word of end 0: the round in the high half, its sent messages in the low half; 0
+/// before the first rest.
 const RESTS: usize = 64;
 /// Offset of the invitation, which end 1 posts and end 0 claims.
 const INVITATION: usize = 128;
@@ -36,35 +37,36 @@ const INVITATION: usize = 128;
 const ROUND_SHIFT: u32 = 48;
 const STATE_SHIFT: u32 = 62;
 const FINGERPRINT: u64 = (1 << ROUND_SHIFT) - 1;
-/// Rounds are counted from the first to this, and begin anew.
+/// Rounds count from [`FIRST_ROUND`] to this number and then start again.
 const ROUND_MAX: u32 = (1 << (STATE_SHIFT - ROUND_SHIFT)) - 1;
-/// The round of a lane that was never kept.
+/// The round of a new lane.
 pub const FIRST_ROUND: u32 = 1;
 
-/// States of an invitation; 0 is none.
+/// States of an invitation; 0 means that there is none.
 const INVITED: u64 = 1;
 const CLAIMED: u64 = 2;
 const ABANDONED: u64 = 3;
 
-/// End 1 offers the lane to whoever accepted one connection.
+/// End 1 offers the lane to the process that accepted a certain connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Invitation(u64);
 
 impl Invitation {
-    /// For the connection with this fingerprint, of which 48 bits count, in `round`.
+    /// An invitation to the connection with this fingerprint, of which 48 bits are used, in
+    /// `round`.
     #[must_use]
     pub fn new(round: u32, fingerprint: u64) -> Self {
         let round = u64::from(round & ROUND_MAX) << ROUND_SHIFT;
         Self(INVITED << STATE_SHIFT | round | fingerprint & FINGERPRINT)
     }
 
-    /// The round it begins.
+    /// The round that the invitation begins.
     #[must_use]
     pub fn round(self) -> u32 {
         u32::try_from(self.0 >> ROUND_SHIFT).unwrap_or(0) & ROUND_MAX
     }
 
-    /// Whether it is for the connection with this fingerprint.
+    /// Whether the invitation is to the connection with this fingerprint.
     #[must_use]
     pub fn is_for(self, fingerprint: u64) -> bool {
         self.0 & FINGERPRINT == fingerprint & FINGERPRINT
@@ -90,22 +92,22 @@ impl ShmLane {
         self.segment.word64(INVITATION)
     }
 
-    /// End 0 is done with the lane after `round`, in which it sent so many messages. It may claim
-    /// the next invitation.
+    /// End 0 no longer uses the lane after `round`, in which it sent `sent` messages. End 0 may
+    /// then claim the next invitation.
     pub fn rest(&self, round: u32, sent: u64) {
         let sent = sent.min(u32::MAX.into());
         self.rests_word().store(u64::from(round) << 32 | sent, Ordering::Release);
     }
 
-    /// For end 1: how many messages end 0 sent in `round`, when it is done with that.
+    /// For end 1: how many messages end 0 sent in `round`; `None` while end 0 still uses the lane.
     #[must_use]
     pub fn rests(&self, round: u32) -> Option<u64> {
         let word = self.rests_word().load(Ordering::Acquire);
         (word >> 32 == u64::from(round)).then_some(word & u64::from(u32::MAX))
     }
 
-    /// End 1, which alone may write to the lane now, makes it as new: `sent` and `received` are the
-    /// numbers of messages that went over it since it was new.
+    /// End 1 resets the lane, which only end 1 may write now. `sent` and `received` count the
+    /// messages that end 1 sent and received since the lane was last new.
     pub fn renew(&self, sent: u64, received: u64) {
         for (direction, messages) in [(&self.sends, sent), (&self.receives, received)] {
             for number in 0..messages.min(u64::from(self.layout.slots)) {
@@ -116,33 +118,33 @@ impl ShmLane {
         self.open_sleepers();
     }
 
-    /// End 1 offers the lane, which it made as new.
+    /// End 1 offers the lane after [`ShmLane::renew`].
     pub fn invite(&self, invitation: Invitation) {
         self.peer_attention(WaitFor::Data).store(Attention::Armed as u32, Ordering::Relaxed);
         self.invitation_word().store(invitation.0, Ordering::Release);
     }
 
-    /// End 1 takes the offer back; false when it is claimed already.
+    /// End 1 withdraws the offer. False when end 0 has already claimed the lane.
     #[must_use]
     pub fn withdraw(&self, invitation: Invitation) -> bool {
         self.exchange(invitation, 0)
     }
 
-    /// For end 1: whether end 0 took the lane for the connection.
+    /// For end 1: whether end 0 claimed this invitation.
     #[must_use]
     pub fn is_claimed(&self, invitation: Invitation) -> bool {
         self.invitation_word().load(Ordering::Acquire) == invitation.claimed()
     }
 
-    /// For end 0: what end 1 offers, if anything.
+    /// For end 0: the invitation that end 1 posted, if any.
     #[must_use]
     pub fn invitation(&self) -> Option<Invitation> {
         let word = self.invitation_word().load(Ordering::Relaxed);
         (word >> STATE_SHIFT == INVITED).then_some(Invitation(word))
     }
 
-    /// End 0 takes the lane for the connection that `invitation` is for; false when that was
-    /// withdrawn.
+    /// End 0 takes the lane for the connection that `invitation` names. False when end 1 withdrew
+    /// the invitation.
     #[must_use]
     pub fn claim(&self, invitation: Invitation) -> bool {
         let is_taken = self.exchange(invitation, invitation.claimed());
@@ -152,12 +154,12 @@ impl ShmLane {
         is_taken
     }
 
-    /// End 1 will not offer the lane again.
+    /// End 1 announces that it will not offer the lane again.
     pub fn abandon(&self) {
         self.invitation_word().store(ABANDONED << STATE_SHIFT, Ordering::Relaxed);
     }
 
-    /// For end 0: the lane will not be offered again.
+    /// For end 0: whether end 1 abandoned the lane.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         self.invitation_word().load(Ordering::Relaxed) >> STATE_SHIFT == ABANDONED
@@ -171,7 +173,7 @@ impl ShmLane {
 }
 
 impl Block {
-    /// As in fresh memory.
+    /// Resets all words to their state in fresh memory.
     fn renew(&self) {
         for word in [&self.taken, &self.sink_taken, &self.messages_read, &self.stream_bytes] {
             word.store(0, Ordering::Relaxed);
@@ -206,7 +208,7 @@ mod tests {
         (one, two)
     }
 
-    /// Every byte of the lane that is not the reserve's own, but for sinks.
+    /// All bytes of the lane except the sinks, with the words of the reserve set to 0.
     fn bytes(lane: &ShmLane) -> Vec<u8> {
         let mut found = vec![0; LAYOUT.sink_start(0)];
         lane.segment.read(0, &mut found);
@@ -236,7 +238,7 @@ mod tests {
             one.rest(FIRST_ROUND, sends[0].messages);
             prop_assert_eq!(two.rests(FIRST_ROUND), Some(sends[0].messages));
             two.renew(sends[1].messages, sends[0].messages);
-            // Payload of slots stays: without its number it is nothing.
+            // Slot payload is not cleared: without a valid status word it is never read.
             let (fresh, other) = pair();
             let mut found = bytes(&two);
             for slot in 0..32 {
@@ -249,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_is_claimed_or_withdrawn_and_never_both() {
+    fn an_invitation_is_either_claimed_or_withdrawn() {
         let (one, two) = pair();
         one.rest(FIRST_ROUND, 0);
         let invitation = Invitation::new(1, 0xabcd);
         assert_eq!(one.invitation(), None);
         two.invite(invitation);
-        let seen = one.invitation().expect("it was posted");
+        let seen = one.invitation().expect("end 1 posted an invitation");
         assert!(seen.is_for(0xabcd) && !seen.is_for(0xabce) && seen.round() == 1);
         assert!(two.withdraw(invitation) && !one.claim(seen) && !two.is_claimed(invitation));
         two.invite(invitation);

@@ -1,4 +1,4 @@
-//! One device: what its queues share.
+//! One device: the state that its queues share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::turns::now;
 use super::{DeviceSpec, Settings};
 use crate::status::DeviceStatus;
 
-/// A change of the rate that is not worth a call: one of so many.
+/// A change of the rate by less than one part in this many is not passed to the kernel.
 const RATE_STEP: u32 = 16;
 
-/// A device that is served.
+/// A device that the daemon serves.
 pub struct Device {
     node: NodeId,
     namespace: Option<String>,
@@ -24,16 +24,16 @@ pub struct Device {
     pacing: Mutex<Pacing>,
 }
 
-/// How fast packets come.
+/// The rate at which packets arrive from the device.
 struct Pacing {
     pace: Pace,
     limit: Option<RateLimit>,
-    /// The rate in force.
+    /// The rate in force, in packets per second.
     rate: u32,
 }
 
 impl Device {
-    /// The device of `spec`, the interface `interface`, whose packets a limit may hold back.
+    /// The device of `spec` with the interface `interface`. `limit` can delay its packets.
     pub fn new(
         spec: &DeviceSpec,
         interface: &str,
@@ -52,22 +52,22 @@ impl Device {
         }
     }
 
-    /// The node that it belongs to.
+    /// The node of the device.
     pub const fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The switch of that.
+    /// The switch that the queues of the device share.
     pub const fn switch(&self) -> &SharedSwitch {
         &self.switch
     }
 
     fn pacing(&self) -> MutexGuard<'_, Pacing> {
-        // Whatever a panic left there is a rate.
+        // A panic cannot leave an invalid rate behind.
         self.pacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A queue was read: all that came of it so far, and whether it was found empty.
+    /// Reports a read of a queue: the queue's counters, and whether the queue was found empty.
     pub fn was_read(&self, queue: u8, counters: &Counters, is_empty: bool, now: Duration) {
         let mut pacing = self.pacing();
         pacing.pace.read(queue, counters, is_empty);
@@ -76,12 +76,12 @@ impl Device {
         }
     }
 
-    /// The loop of a queue sleeps, since that is empty.
+    /// Reports that the loop of a queue sleeps because the queue is empty.
     pub fn rests(&self, queue: u8) {
         self.pacing().pace.rests(queue);
     }
 
-    /// What it is, without what its queues do.
+    /// The status of the device, without the counters of its queues.
     pub fn status(&self, now: Duration) -> DeviceStatus {
         let place = |place| match place {
             Place::Here => self.node.0,
@@ -107,7 +107,7 @@ impl Device {
 }
 
 impl Pacing {
-    /// Packets come at most at `rate` from now on.
+    /// Limits the rate of packets to `rate` from now on.
     fn hold_to(&mut self, rate: u32, node: NodeId) {
         let Some(limit) = &self.limit else { return };
         if rate.abs_diff(self.rate) <= self.rate / RATE_STEP {
@@ -115,7 +115,7 @@ impl Pacing {
         }
         match limit.set(rate) {
             Ok(()) => self.rate = rate,
-            // The next change is another try.
+            // The next change of the rate tries again.
             Err(error) => {
                 tracing::debug!(node = node.0, "{error}: packets may be dropped in the device");
             }

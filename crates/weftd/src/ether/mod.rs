@@ -1,8 +1,8 @@
-//! The node's Ethernet devices: TAP on one side, a port of the fabric on the other.
+//! The Ethernet devices of the node: each joins a TAP interface to a port of the fabric.
 //!
-//! A device has one queue or several (000 section 3.3), each with a port of its own. A thread
-//! serves its queues in one synchronous loop ([`turns`]), and a queue has one thread: several on
-//! one flow would let packets overtake each other. Source: 003 section 5.4.6 (EXN).
+//! A device has one or more queues (000 section 3.3), each with its own port. Each thread serves
+//! its queues in one synchronous loop ([`turns`]). A queue has one thread, because packets of one
+//! flow could overtake each other on two. Source: 003 section 5.4.6 (EXN).
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -38,63 +38,65 @@ mod turns;
 
 /// The name of the interface.
 pub const INTERFACE: &str = "weft0";
-/// Packets that may wait in a queue of the interface for this program.
+/// Packets that may wait for the daemon in a queue of the interface.
 const QUEUE_PACKETS: u32 = 10_000;
 
-/// The largest MTU: a TAP device takes one byte more; it is that of IPoIB's connected mode.
+/// The largest MTU: that of IPoIB's connected mode. A TAP device allows one byte more.
 pub const MTU_MAX: u32 = 65_520;
-/// The smallest that IPv4 works with (RFC 791).
+/// The smallest MTU with which IPv4 works (RFC 791).
 pub const MTU_MIN: u32 = 68;
-/// The highest number of a node, and of a port: ports of one host are endpoints of one broker.
+/// The highest node number, and the highest port number: the ports of a host are endpoints of one
+/// broker.
 const NODE_MAX: u16 = 255;
 
-/// How devices are served.
+/// How all devices of the daemon are served.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What may wait, and where.
+    /// Sizes of messages and of backlogs.
     pub limits: Limits,
     /// Queues of each device.
     pub queues: u8,
-    /// Which of them a packet goes to.
+    /// How a packet is assigned to a queue.
     pub steering: Steering,
-    /// Threads at most.
+    /// Largest number of threads.
     pub loops: usize,
-    /// Floods of datagrams are held back before they are dropped.
+    /// Whether floods of datagrams are delayed before packets are dropped.
     pub is_paced: bool,
-    /// How long a loaded loop leaves its queues alone.
+    /// How long a loop under load may leave its queues alone.
     pub coalesce: Duration,
-    /// How long a device that is new learns who wants which group.
+    /// How long a new device learns which node wants which multicast group.
     pub learns: Duration,
 }
 
-/// A device that is to be served.
+/// A device to serve.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
-    /// The node that it belongs to.
+    /// The node of the device.
     pub node: NodeId,
-    /// The network namespace that it is in; that of the daemon without one.
+    /// The network namespace of the device; `None` is that of the daemon.
     pub namespace: Option<String>,
-    /// Bytes of IP in a frame.
+    /// The MTU: bytes of IP in a frame.
     pub mtu: u32,
-    /// It stays when the daemon ends, so that connections survive its restart.
+    /// Whether the interface stays when the daemon ends, so that connections survive a restart.
     pub stays: bool,
-    /// The control socket of the daemon at which it meets the devices of other daemons; without
-    /// one it meets those of its own alone.
+    /// The control socket of the daemon whose broker connects this device to the devices of other
+    /// daemons. `None` connects it only to the devices of its own daemon.
     pub segment: Option<PathBuf>,
-    /// The nodes that its links lead to at first.
+    /// The nodes that the device can reach at first.
     pub reach: Reach,
 }
 
 impl FromStr for DeviceSpec {
     type Err = String;
 
-    /// Reads `NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET][,reach=NODE+NODE]`, as it is
-    /// printed.
+    /// Parses `NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET][,reach=NODE+NODE]`, the format
+    /// that `Display` prints.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.split(',');
         let node = parts.next().unwrap_or_default();
         let node = node.parse().ok().filter(|node| *node <= NODE_MAX);
-        let node = node.ok_or_else(|| format!("a device begins with a node, 0 to {NODE_MAX}"))?;
+        let node =
+            node.ok_or_else(|| format!("a device begins with a node number, 0 to {NODE_MAX}"))?;
         let mut spec = Self {
             node: NodeId(node),
             namespace: None,
@@ -109,7 +111,7 @@ impl FromStr for DeviceSpec {
                 Some(("netns", name)) => spec.namespace = Some(name.to_owned()),
                 Some(("mtu", mtu)) => {
                     let mtu = mtu.parse().ok().filter(|mtu| (MTU_MIN..=MTU_MAX).contains(mtu));
-                    spec.mtu = mtu.ok_or_else(|| format!("an MTU is {MTU_MIN} to {MTU_MAX}"))?;
+                    spec.mtu = mtu.ok_or_else(|| format!("mtu must be {MTU_MIN} to {MTU_MAX}"))?;
                 }
                 Some(("segment", socket)) if socket.starts_with('/') => {
                     spec.segment = Some(socket.into());
@@ -142,7 +144,7 @@ impl fmt::Display for DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// Makes the device, or attaches to the one that was left, and turns it on.
+    /// Creates the device, or attaches to an existing one, and brings it up.
     fn open(&self, how: &Settings) -> anyhow::Result<(Vec<Tap>, Option<RateLimit>, Site)> {
         let open = || -> anyhow::Result<_> {
             let taps = Tap::open(INTERFACE, how.queues)?;
@@ -155,7 +157,8 @@ impl DeviceSpec {
             interface.set_mtu(self.mtu)?;
             interface.set_queue(QUEUE_PACKETS)?;
             tap.set_persistent(self.stays)?;
-            // Before it is up: else the kernel makes room for 256 queues.
+            // The limit must be set before the interface is up: else the kernel makes room for 256
+            // queues.
             let limit = self.limit(&interface, how.is_paced);
             interface.set_up(true)?;
             tap.set_carrier(true)?;
@@ -176,13 +179,14 @@ impl DeviceSpec {
         .with_context(|| format!("the device {INTERFACE} of node {node}"))
     }
 
-    /// A kernel without the queueing discipline has a device that drops what is too much.
+    /// Sets up the rate limit. Without the queueing discipline in the kernel, the device drops
+    /// packets that do not fit.
     fn limit(&self, interface: &Interface, is_paced: bool) -> Option<RateLimit> {
         let limit = RateLimit::of(interface).and_then(|limit| {
             if is_paced {
                 limit.put(pace::RATE_MAX)?;
             } else {
-                // One that was left there is not to hold anything back; there may be none.
+                // A limit from an earlier daemon must not delay packets; there may be none.
                 let _ = limit.set(pace::RATE_MAX);
             }
             Ok(limit)
@@ -193,7 +197,7 @@ impl DeviceSpec {
     }
 }
 
-/// What the loop is asked.
+/// A request to a loop.
 enum Question {
     Status(Sender<Vec<(NodeId, DeviceStatus)>>),
     Reach(NodeId, Reach, Sender<bool>),
@@ -208,11 +212,11 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Makes the devices and serves them, with ports that meet at `broker`, or at the daemon of
-    /// their segment.
+    /// Creates the devices and serves them. Their ports meet at `broker`, or at the broker of the
+    /// daemon that `segment` names.
     ///
     /// # Errors
-    /// Names the device that cannot be made, and why.
+    /// Names the device that cannot be made, and the cause.
     pub fn start(
         specs: &[DeviceSpec],
         broker: &Arc<dyn Connector>,
@@ -228,8 +232,8 @@ impl Devices {
             let places = (NODE_MAX + 1) / u16::from(how.queues);
             if spec.node.0 >= places {
                 bail!(
-                    "with {} queues for each device a network has nodes 0 to {}, and not {}: set \
-                     ether.queues lower",
+                    "with {} queues for each device the node numbers are 0 to {}, and {} is not \
+                     possible: set ether.queues lower",
                     how.queues,
                     places - 1,
                     spec.node.0
@@ -244,12 +248,12 @@ impl Devices {
             for (queue, tap) in (0..).zip(taps) {
                 let meets = Arc::clone(&meets);
                 let mut served = Queue::new(&device, queue, tap, segment, meets, how.limits)?;
-                // Before the first packet: what was cut stays cut.
+                // Set before the first packet, so that cut links stay cut.
                 served.set_reach(spec.reach);
-                // Those of a number have one loop, and so have those who talk to each other.
+                // Queues of the same number talk to each other, so they share a loop.
                 shares[(number * queues + usize::from(queue)) % loops].push(served);
             }
-            // Each takes the descriptors of those it meets now, so that few are on their way.
+            // Each queue accepts the descriptors of its peers now, so that few are in transit.
             let now = turns::now();
             for queue in shares.iter_mut().flatten() {
                 queue.turn(now);
@@ -263,13 +267,13 @@ impl Devices {
         Ok(Self { network: Mutex::new(Network::new(sites)), devices, loops })
     }
 
-    /// A connection with the namespace of its other end, where that is at a device.
+    /// The connection `tuple` with the namespace of its other end, if that end is at a device.
     pub fn locate(&self, tuple: Tuple) -> Tuple {
-        // Whoever panicked in there changed nothing half.
+        // A panic inside the lock leaves no half-made change.
         self.network.lock().unwrap_or_else(PoisonError::into_inner).locate(tuple)
     }
 
-    /// What the devices are doing, by node.
+    /// The status of all devices, ordered by node.
     pub fn status(&self) -> Vec<DeviceStatus> {
         let queues: Vec<_> = self.ask(Question::Status).into_iter().flatten().collect();
         let of = |device: &Arc<Device>| {
@@ -282,27 +286,27 @@ impl Devices {
         self.devices.iter().map(of).collect()
     }
 
-    /// From now on the device of `node` reaches the nodes in `reach` alone.
+    /// Limits the device of `node` to the nodes in `reach`, from now on.
     ///
     /// # Errors
-    /// Says that there is no such device, or that it is so busy that nobody knows yet.
+    /// There is no such device, or the loops did not answer in time.
     pub fn set_reach(&self, node: NodeId, reach: Reach) -> Result<(), String> {
         let answers = self.ask(|sender| Question::Reach(node, reach, sender));
         if answers.contains(&true) && answers.len() == self.loops.len() {
             Ok(())
         } else if answers.len() == self.loops.len() {
-            Err(format!("it serves no device of node {}", node.0))
+            Err(format!("the daemon serves no device of node {}", node.0))
         } else {
             Err(format!(
-                "the devices are so busy that they did not answer within {} ms; the change waits \
-                 for them, repeat it to see whether it was made",
+                "the device loops did not answer within {} ms; the change is still pending, repeat \
+                 it to see whether it was made",
                 turns::ANSWER_WITHIN.as_millis()
             ))
         }
     }
 
-    /// What all loops answer; one that does not in time is left out, and does what it was asked
-    /// when it goes on.
+    /// The answers of all loops. A loop that does not answer in time is left out; it still does
+    /// what it was asked.
     fn ask<T>(&self, question: impl Fn(Sender<T>) -> Question) -> Vec<T> {
         let ask = |one: &Loop| {
             let (sender, receiver) = channel();
@@ -316,7 +320,7 @@ impl Devices {
         };
         let answers: Vec<T> = asked.iter().filter_map(answer).collect();
         if answers.len() < asked.len() {
-            tracing::warn!("a loop of the devices is so busy that it did not answer");
+            tracing::warn!("a device loop did not answer in time");
         }
         answers
     }
@@ -343,18 +347,18 @@ impl Loop {
     }
 
     fn ask(&self, question: Question) {
-        // A loop that is over neither answers nor goes on.
+        // The loop may have ended; then nothing answers.
         if self.questions.send(question).is_ok() {
             let _ = rustix::io::write(self.woken.as_fd(), &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// Answers what was asked; `false` to stop.
+/// Answers the requests; `false` to stop the loop.
 fn answer(turns: &mut turns::Turns, asked: &Receiver<Question>) -> bool {
     for question in asked.try_iter() {
         match question {
-            // Whoever asked may have gone.
+            // The asker may have gone.
             Question::Status(sender) => drop(sender.send(turns.status())),
             Question::Reach(node, reach, sender) => {
                 let _ = sender.send(turns.set_reach(node, reach));
@@ -369,7 +373,7 @@ impl Drop for Loop {
     fn drop(&mut self) {
         self.ask(Question::Stop);
         if let Some(thread) = self.thread.take() {
-            // A panic was printed when it happened.
+            // A panic was logged when it happened.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,7 @@
-//! Where connections over the devices end, by the addresses of their interfaces.
+//! Finds the device at which a connection ends, by the addresses of the interfaces.
 //!
-//! Programs on two nodes of one daemon are on one host, though each in a network namespace of its
-//! own. Their direct sockets find each other by the table of addresses, as 003 section 5.5.2.1 has
-//! it.
+//! Programs on two nodes of one daemon run on one host, each in its own network namespace. Their
+//! direct sockets find each other by the table of addresses, as in 003 section 5.5.2.1.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -12,15 +11,15 @@ use weft_netdev::addresses::Addresses;
 use weft_netdev::interface::Interface;
 use weft_socket::matchmaker::Tuple;
 
-/// Where one device is.
+/// The location of a device.
 pub struct Site {
-    /// Its network namespace.
+    /// The cookie of its network namespace.
     namespace: u64,
     addresses: Addresses,
 }
 
 impl Site {
-    /// Of `interface`, called in its network namespace.
+    /// The site of `interface`. Must be called in the network namespace of the interface.
     pub fn of(interface: &Interface) -> anyhow::Result<Self> {
         let addresses = Addresses::of(interface)?;
         let namespace =
@@ -29,19 +28,19 @@ impl Site {
     }
 }
 
-/// The network that the devices of a daemon make.
+/// All devices of a daemon.
 pub struct Network {
     sites: Vec<Site>,
 }
 
 impl Network {
-    /// Of devices at `sites`.
+    /// A network of the devices at `sites`.
     pub const fn new(sites: Vec<Site>) -> Self {
         Self { sites }
     }
 
-    /// `tuple`, with the namespace of its other end where that is at a device, too. An address that
-    /// several devices have is nobody's.
+    /// `tuple` with the namespace of its other end, if both ends are at a device. An address that
+    /// several devices have is not used.
     pub fn locate(&mut self, tuple: Tuple) -> Tuple {
         let here = self.holders(tuple.local.ip());
         let there = self.holders(tuple.remote.ip());

@@ -1,4 +1,4 @@
-//! One queue of a device: packets from its TAP to its port and back.
+//! One queue of a device: it moves packets from its TAP to its port and back.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::device::Device;
 use super::turns::now;
 use crate::status::{DeviceStatus, PeerStatus, QueueStatus};
 
-/// Packets that are read from one queue before others get their turn.
+/// Packets that are read from one queue before the next queue is served.
 const PACKETS_A_TURN: usize = 16;
-/// Events of the fabric that one queue handles before others get their turn (003 section 5.4.6.2).
+/// Fabric events that one queue handles before the next is served (003 section 5.4.6.2).
 const EVENTS_A_TURN: usize = 64;
-/// Slots of the mailbox of one peer.
+/// Slots of the ring from one peer.
 const MAILBOX_SLOTS: u32 = 256;
 
 /// A queue that is served.
@@ -32,30 +32,30 @@ pub struct Queue {
     is_gone: bool,
 }
 
-/// What became of packets for the device.
+/// Packets for the device that were not written.
 #[derive(Default)]
 struct Written {
-    /// The interface was off, or the ring that it lay in went with its sender.
+    /// The interface was down, or the ring that held the packet went with its sender.
     lost: u64,
-    /// The kernel did not believe their headers.
+    /// The kernel rejected the headers of the packet.
     refused: u64,
 }
 
-/// Where a queue sleeps.
+/// How a queue sleeps.
 pub enum Sleeps {
-    /// There is something to do already.
+    /// The queue has work to do.
     Not,
-    /// Its endpoint rings; the TAP need not be looked at while too much waits.
+    /// The endpoint rings when there is work. The TAP is not watched while too many packets wait.
     Until {
-        /// Look at the TAP, too.
+        /// Whether to watch the TAP, too.
         reads: bool,
-        /// At most so long.
+        /// The longest sleep.
         within: Option<Duration>,
     },
 }
 
 impl Queue {
-    /// Queue `number` of `device`, whose port meets others at `broker`.
+    /// Queue `number` of `device`. Its port meets other ports at `broker`.
     pub fn new(
         device: &Arc<Device>,
         number: u8,
@@ -69,7 +69,7 @@ impl Queue {
         let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
         let transport = ShmTransport::new(broker, parameters);
         let vpid = segment.vpid_of(seat).with_context(|| {
-            format!("a network has no place for queue {number} of node {}", node.0)
+            format!("there is no port number for queue {number} of node {}", node.0)
         })?;
         let endpoint = transport
             .open(&EndpointOptions { vpid, ..EndpointOptions::default() })
@@ -79,9 +79,9 @@ impl Queue {
         Ok(Self { device, number, tap, port, written: Written::default(), is_gone: false })
     }
 
-    /// One turn; returns how much was done.
+    /// Serves the queue once. Returns the number of events and packets handled.
     pub fn turn(&mut self, now: Duration) -> usize {
-        // First what others took of this one's packets: that is room for the next.
+        // Events come first: they report packets that peers took, which makes room for the next.
         let Self { tap, port, written, .. } = self;
         let mut done = port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, &packet));
         if let Some(complaint) = port.complaint() {
@@ -111,13 +111,12 @@ impl Queue {
         done
     }
 
-    /// The node that it belongs to.
+    /// The node of the device.
     pub fn node(&self) -> NodeId {
         self.device.node()
     }
 
-    /// Links were cut, or mended: only the nodes in `reach` are there, and without any the
-    /// interface has no link.
+    /// Sets which nodes can be reached. Without any the interface has no carrier.
     pub fn set_reach(&mut self, reach: Reach) {
         self.port.set_reach(reach, now());
         if let Err(error) = self.tap.set_carrier(reach.is_more_than(self.node())) {
@@ -125,19 +124,19 @@ impl Queue {
         }
     }
 
-    /// The interface is no more, with its network namespace, say.
+    /// Marks the queue as gone, for example because its network namespace was removed.
     fn is_lost(&mut self, why: &str) {
         let (node, queue, name) = (self.node().0, self.number, self.tap.name());
         tracing::warn!(node, queue, "the device {name} is lost: {why}; start the daemon again");
         self.is_gone = true;
     }
 
-    /// Nothing comes from it any more.
+    /// Whether the interface is gone, so that no more packets come from it.
     pub const fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// Does what is due by the clock.
+    /// Does the work that is due by the clock.
     pub fn tick(&mut self, now: Duration) {
         let Self { tap, port, written, .. } = self;
         port.tick(now, &mut |packet| write(tap, written, &packet));
@@ -151,7 +150,8 @@ impl Queue {
             Armed::PollWithin(within) => Some(within),
         };
         let reads = self.port.may_depart(now());
-        // After that the queue waits no longer for a peer that takes nothing.
+        // While the TAP is not read, the sleep ends after [`STALLS_AFTER`]: the queue then no
+        // longer waits for a peer that takes nothing.
         if reads {
             self.device.rests(self.number);
         }
@@ -160,23 +160,23 @@ impl Queue {
         Sleeps::Until { reads, within }
     }
 
-    /// The TAP.
+    /// The descriptor of the TAP.
     pub fn tap(&self) -> BorrowedFd<'_> {
         self.tap.as_fd()
     }
 
-    /// What to sleep on for the fabric.
+    /// The descriptor to sleep on for fabric events.
     pub fn line(&mut self) -> Option<BorrowedFd<'_>> {
         self.port.endpoint().descriptor()
     }
 
-    /// Bytes that came from the device, and bytes that went to it.
+    /// Bytes read from the device, and bytes written to it.
     pub const fn bytes(&self) -> (u64, u64) {
         let counters = self.port.counters();
         (counters.bytes_from_device, counters.bytes_to_device)
     }
 
-    /// What it is doing, without what is the device's.
+    /// The status of the queue, without the state that belongs to the device.
     pub fn status(&self) -> DeviceStatus {
         let counters = self.port.counters();
         let (sent, received) = (counters.packets_from_device, counters.packets_to_device);

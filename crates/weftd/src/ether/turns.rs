@@ -1,9 +1,10 @@
-//! The loop: every active queue in turn, then a look, then sleep.
+//! The loop: it serves every active queue once, checks the resting queues, and sleeps when all are
+//! idle.
 //!
-//! Where there are many queues only the active ones are polled, as the driver of 004 serves the
-//! participants that talk before the others (*angara_parts*, section 2): those that had nothing for
-//! a while rest, and ring when they have. So a turn costs as much as there is traffic, not as there
-//! are devices.
+//! Where there are many queues only the active ones are polled. The driver of 004 likewise serves
+//! the participants that talk before the others (*angara_parts*, section 2). A queue that had no
+//! work for a while rests; its endpoint rings when there is work. The cost of a turn therefore
+//! follows the traffic, not the number of devices.
 
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
@@ -21,34 +22,34 @@ use weft_sync::{Patience, Step};
 use super::queue::{Queue, Sleeps};
 use crate::status::DeviceStatus;
 
-/// How long an answer of the loop may take.
+/// How long a loop may take to answer a request.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// How often what is due by the clock is done.
+/// How often the work that is due by the clock is done.
 const TICK_EVERY: Duration = Duration::from_secs(1);
-/// Beside the numbers of queues: the loop is asked something.
+/// The epoll data of the eventfd that announces a request; queues have their index.
 const WOKEN: u64 = u64::MAX;
-/// Looks at all queues before the first yield, and yields before sleeping: some 50 us, which two
-/// programs that answer each other need at most, and which a load of packets never reaches.
+/// Spins before the first yield, and yields before sleeping: some 50 us. Two programs that answer
+/// each other need at most that; under a load of packets the limits are never reached.
 const LOOKS: u32 = 40;
 const YIELDS: u32 = 60;
-/// So many queues are always polled: that costs less than to ask whether they ring.
+/// Up to this number of queues, all are always polled: polling costs less than arming them.
 const ACTIVE_MIN: usize = 4;
-/// After so long without anything to do a queue rests, when there are more.
+/// A queue rests after this long without work, when there are more queues.
 const RESTS_AFTER: Duration = Duration::from_millis(1);
 
 /// A queue of the loop.
 struct Served {
     queue: Queue,
-    /// Whether its TAP is waited for; not at all once it is gone.
+    /// Whether epoll watches the TAP for reading; `None` once the TAP is gone and was removed.
     reads: Option<bool>,
     state: State,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    /// It is polled; there was something to do at `worked` last.
+    /// The queue is polled. It last had work at `worked`.
     Active { worked: Duration },
-    /// It rings when there is something to do; it is polled then, or at `until`.
+    /// The queue is polled when its endpoint rings, or at `until`.
     Rests { until: Option<Duration> },
 }
 
@@ -63,8 +64,8 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// A loop for `queues`, which `woken` interrupts, and which leaves them alone for up to
-    /// `coalesce` under load.
+    /// A loop for `queues`. Writing to `woken` interrupts its sleep. Under load the loop leaves its
+    /// queues alone for up to `coalesce`.
     pub fn new(
         queues: Vec<Queue>,
         woken: Arc<OwnedFd>,
@@ -84,9 +85,9 @@ impl Turns {
         Ok(Self { queues, epoll, woken, patience, throttle, tick_at: Duration::ZERO })
     }
 
-    /// Serves the queues until `goes_on` says `false`; it is asked in every turn.
+    /// Serves the queues until `goes_on`, which is called in every turn, returns `false`.
     pub fn run(&mut self, mut goes_on: impl FnMut(&mut Self) -> bool) {
-        // Else pauses take 50 us longer; where that is not allowed they do.
+        // Without this, pauses take 50 us longer; the call may not be permitted.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         loop {
             if !goes_on(self) {
@@ -121,7 +122,7 @@ impl Turns {
         }
     }
 
-    /// Every active queue once; returns how much was done.
+    /// Serves every active queue once. Returns the number of events and packets handled.
     fn turn(&mut self, now: Duration) -> usize {
         if self.queues.iter().any(|served| matches!(served.state, State::Rests { .. })) {
             self.look(Duration::ZERO);
@@ -146,7 +147,7 @@ impl Turns {
         all
     }
 
-    /// Polls a queue no longer; `false` when there is something to do for it.
+    /// Stops polling a queue. `false` when the queue has work, and stays active.
     fn rest(&mut self, number: usize, now: Duration) -> bool {
         match self.queues[number].queue.prepare() {
             Sleeps::Not => false,
@@ -159,14 +160,14 @@ impl Turns {
         }
     }
 
-    /// Polls every queue again.
+    /// Makes every queue active.
     fn rouse(&mut self, now: Duration) {
         for served in &mut self.queues {
             served.state = State::Active { worked: now };
         }
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until a queue has work or the next tick is due.
     fn sleep(&mut self, now: Duration) {
         let mut until = self.tick_at;
         for number in 0..self.queues.len() {
@@ -181,20 +182,20 @@ impl Turns {
         self.look(until.saturating_sub(now));
     }
 
-    /// Polls those that rang again; waits for one for so long.
+    /// Activates the queues that rang or whose TAP is readable. Waits at most `longest` for one.
     fn look(&mut self, longest: Duration) {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(longest.subsec_nanos()),
         };
         let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
-        // A signal is as good as an event.
+        // A signal also ends the wait.
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut space, Some(&timeout)) else { return };
         let now = now();
         for event in events.iter() {
             let number = event.data.u64();
             if number == WOKEN {
-                // Who rang asks in the next turn.
+                // The next turn answers the request.
                 let _ = rustix::io::read(self.woken.as_fd(), &mut [0; 8]);
                 self.rouse(now);
                 continue;
@@ -209,8 +210,8 @@ impl Turns {
         }
     }
 
-    /// A TAP that must not be read would wake the loop again and again, and so would one that is
-    /// gone, whatever it is waited for.
+    /// Changes whether epoll watches a TAP. A TAP that must not be read would wake the loop again
+    /// and again. A TAP that is gone would do so even with an empty event set.
     fn wait_for_tap(&mut self, number: usize, reads: bool) {
         let served = &mut self.queues[number];
         let tap = served.queue.tap();
@@ -225,7 +226,8 @@ impl Turns {
         }
     }
 
-    /// Links of `node` were cut, or mended; `false` when its device is served elsewhere.
+    /// Sets which nodes the device of `node` can reach; `false` when another loop serves that
+    /// device.
     pub fn set_reach(&mut self, node: NodeId, reach: Reach) -> bool {
         let queues = self.queues.iter_mut().map(|served| &mut served.queue);
         let mut of_node = queues.filter(|queue| queue.node() == node).peekable();
@@ -234,21 +236,21 @@ impl Turns {
         is_here
     }
 
-    /// What the queues are doing.
+    /// The status of each queue.
     pub fn status(&self) -> Vec<(NodeId, DeviceStatus)> {
         let of = |served: &Served| (served.queue.node(), served.queue.status());
         self.queues.iter().map(of).collect()
     }
 }
 
-/// Bytes that went through so far, once also where both ends are here.
+/// Bytes moved so far. Where both ends are in this loop, their bytes count once.
 fn total(queues: &[Served]) -> u64 {
     let each = queues.iter().map(|served| served.queue.bytes());
     let (sent, received) = each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     sent.max(received)
 }
 
-/// Time since the machine started: the clock of ports.
+/// Time since boot: the clock of the ports.
 pub fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);

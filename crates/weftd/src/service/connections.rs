@@ -1,8 +1,8 @@
 //! The connections service: finds the two ends of a TCP connection, and hands out lanes.
 //!
-//! The rules are those of [`Matchmaker`]; this module gives it what programs showed. Programs wait
-//! for each answer while they move a connection to the fabric, so it is handled in place: see
-//! 006-daemon-services for what a thread would cost.
+//! [`Matchmaker`] has the rules; this module gives it the examined descriptors. Programs wait for
+//! each answer while they move a connection to the fabric, so the service is handled in place.
+//! 006-daemon-services gives the cost of a thread.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -24,25 +24,25 @@ use crate::status::{ConnectionStatus, ListenerStatus};
 /// The service.
 pub struct Connections {
     matchmaker: Matchmaker<ProcessId, Arc<Kept>>,
-    /// Programs that asked, until they are gone.
+    /// Programs that have asked and are not gone.
     peers: HashMap<ProcessId, Peer>,
-    /// The sockets of offers that wait.
+    /// The sockets of waiting offers.
     sockets: HashMap<Offerer<ProcessId>, Holder>,
     offers: u64,
     refusals: u64,
 }
 
-/// An end of a connection that a program will serve.
+/// An end of a connection that a program offers to serve.
 struct OfferedEnd {
     end: End,
     tuple: Tuple,
     socket: Holder,
-    /// The memory of a lane, from an accepting end.
+    /// The memory of a lane, offered by an accepting end.
     lane: Option<Arc<Kept>>,
 }
 
 impl Connections {
-    /// None yet.
+    /// A service without connections.
     pub fn new(options: &Options) -> Self {
         let limits = TableLimits {
             connections_max: options.daemon_connections_max(),
@@ -59,7 +59,8 @@ impl Connections {
         }
     }
 
-    /// Handles a packet. `is_asked` when the kernel was asked about an offer that it would match.
+    /// Handles a packet. `is_asked` is set when the kernel has been asked about the offer that this
+    /// packet would match.
     fn handle(
         &mut self,
         request: Request,
@@ -127,7 +128,7 @@ impl Connections {
             (End::Accepted, Some(memory)) => Offer::Accepted(memory),
         };
         self.offers += 1;
-        // This offer takes the place of one of the same end.
+        // This offer replaces a waiting one of the same end.
         if let Some(replaced) = self.matchmaker.waiting_for(tuple.mirrored()) {
             self.sockets.remove(&replaced);
         }
@@ -151,7 +152,7 @@ impl Connections {
                     out.reply(offerer.process, &pending);
                 }
             }
-            // A lane that is offered has its answer in the lane.
+            // An end that offers a lane finds the answer in the lane.
             Outcome::Waiting { listening } => {
                 if !brings_lane {
                     let pending = Control::Pending { token: offerer.token, listening };
@@ -162,7 +163,7 @@ impl Connections {
                 self.refusals += 1;
                 self.sockets.remove(&offerer);
                 let reason = format!(
-                    "user {} has {maximum} connections, as many as one may \
+                    "user {} has {maximum} connections, the most that one user may have \
                      (daemon.connections_max, daemon.user_share)",
                     from.uid
                 );
@@ -186,7 +187,7 @@ impl Connections {
         }
     }
 
-    /// The number of `writer`'s process when `reader` may read its memory; else 0.
+    /// The process number of `writer` if `reader` may read its memory; else 0.
     fn readable(&self, reader: ProcessId, writer: ProcessId) -> u32 {
         let (Some(reader), Some(writer)) = (self.peers.get(&reader), self.peers.get(&writer))
         else {
@@ -196,17 +197,17 @@ impl Connections {
         if may { writer.pid } else { 0 }
     }
 
-    /// The socket of an offer that one of this connection would match. Its program may have closed
-    /// it without saying so.
+    /// The socket of the waiting offer that this packet would match. The offering program may have
+    /// closed the socket without telling the daemon.
     fn suspect(&self, shown: &[Shown]) -> Option<Holder> {
         let Some(Shown::Connection { tuple, .. }) = shown.first() else { return None };
         let offerer = self.matchmaker.waiting_for(*tuple)?;
         self.sockets.get(&offerer).copied()
     }
 
-    /// Forgets an offer that its program has no socket for any more.
+    /// Removes an offer whose program no longer has the socket.
     fn forget(&mut self, question: &Question) {
-        // It may be another by now.
+        // Another offer may have taken its place since.
         if self.suspect(&question.request.shown) == Some(question.holder)
             && let Some(Shown::Connection { tuple, .. }) = question.request.shown.first()
             && let Some(offerer) = self.matchmaker.waiting_for(*tuple)
@@ -234,7 +235,7 @@ impl Service for Connections {
             kinds: CONNECTION_KINDS,
             placement: Placement::InPlace,
             options: &["daemon.connections_max", "daemon.user_share"],
-            events: &[("matched", "Both ends of a connection are there.")],
+            events: &[("matched", "Both ends of a connection were offered.")],
         }
     }
 
@@ -289,27 +290,32 @@ impl Service for Connections {
         let lanes = self.matchmaker.pairs().count() as u64;
         vec![
             counter("offers", "offers", "Ends of connections that were offered.", self.offers),
-            counter("refusals", "offers", "Ends that stay on TCP.", self.refusals),
+            counter(
+                "refusals",
+                "offers",
+                "Offered ends that were refused and stay on TCP.",
+                self.refusals,
+            ),
             counter("lanes", "lanes", "Connections on the fabric now.", lanes),
         ]
     }
 }
 
-/// Adds what a lane says, which is a call of the kernel.
+/// Adds the byte counts of a lane, which are read by a system call.
 fn counted((mut connection, memory): (ConnectionStatus, Arc<Kept>)) -> ConnectionStatus {
-    // Direction 0 is what the accepting end sends: it made the lane.
+    // The accepting end made the lane, so it is end 0 and sends in direction 0.
     [connection.bytes_from_server, connection.bytes_from_client] =
         ShmLane::stream_bytes(memory.as_fd()).unwrap_or_default();
     connection
 }
 
-/// The connection that a program showed, and its socket.
+/// The connection that a program showed, and the inode of its socket.
 fn connection(shown: Option<Shown>) -> Result<(Tuple, u64), String> {
     match shown {
         Some(Shown::Connection { tuple, inode }) => Ok((tuple, inode)),
         Some(Shown::Unusable(reason)) => Err(reason),
         Some(_) => Err("the descriptor is not a connected TCP socket".to_owned()),
-        None => Err("no descriptor came with it".to_owned()),
+        None => Err("the message has no descriptor".to_owned()),
     }
 }
 
@@ -319,21 +325,21 @@ fn offered(end: End, number: u32, from: Peer, shown: Vec<Shown>) -> Result<Offer
     let (tuple, inode) = connection(shown.next())?;
     let due = if end == End::Accepted { 1..=2 } else { 1..=1 };
     if !due.contains(&given) {
-        return Err(format!("{given} descriptors where {} were due", due.end()));
+        return Err(format!("{given} descriptors in place of {}", due.end()));
     }
     let lane = shown.next().map(lane).transpose()?.map(Arc::new);
     Ok(OfferedEnd { end, tuple, socket: Holder { pid: from.pid, number, inode }, lane })
 }
 
-/// Memory that may be a lane: whoever gets it looks at more.
+/// Memory that may be a lane; the end that opens it checks the layout.
 fn lane(shown: Shown) -> Result<Kept, String> {
     match shown {
         Shown::Memory { length, .. } if length > LaneLayout::BYTES_MAX => {
-            Err(format!("a lane of {length} bytes is longer than any"))
+            Err(format!("a lane of {length} bytes is larger than {} bytes", LaneLayout::BYTES_MAX))
         }
         Shown::Memory { file, .. } => Ok(file),
         Shown::Unusable(reason) => Err(reason),
-        _ => Err("a lane is sealed memory".to_owned()),
+        _ => Err("the descriptor of the lane is not sealed memory".to_owned()),
     }
 }
 
@@ -351,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_of_the_same_end_again_and_again_are_one() {
+    fn repeated_offers_of_one_end_are_one_offer() {
         let nothing: [(&str, &str); 0] = [];
         let (options, _) = Options::from_environment(nothing);
         let mut connections = Connections::new(&options);

@@ -1,7 +1,7 @@
 //! The endpoints service: the broker of the node's endpoints.
 //!
-//! The rules are those of [`broker::State`]; this module gives it the programs as the daemon counts
-//! them and packs what comes out. A program's end is told to the peers of its endpoints at once.
+//! [`broker::State`] has the rules; this module passes requests to it and sends its messages. When
+//! a program ends, the peers of its endpoints are notified at once.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,32 +20,32 @@ use crate::evidence::Shown;
 use crate::quota::Lease;
 use crate::status::EndpointStatus;
 
-/// How long endpoints of before a restart have to announce themselves.
+/// How long endpoints from before a restart have to announce themselves.
 const ANNOUNCE_WITHIN: Duration = Duration::from_secs(1);
-/// How long after the start new endpoints wait, so that they do not take the VPIDs of those that
-/// come back.
+/// How long after the start new endpoints wait, so that they do not take the VPIDs of endpoints
+/// that come back.
 const HOLD_FOR: Duration = Duration::from_millis(250);
-/// Packets held at most, and how many percent of what others leave one user may have.
+/// Most held packets, and the percentage that one user may have of what the other users leave.
 const HELD_MAX: usize = 1024;
 const HELD_SHARE: u8 = 50;
 
 /// The service.
 pub struct Endpoints {
     state: State,
-    /// Programs that asked, until they are gone.
+    /// Programs that have asked and are not gone.
     peers: HashMap<ProcessId, Peer>,
-    /// Leases for the descriptors that the state keeps, by user.
+    /// The lease for the descriptors that the state keeps for each user.
     leases: HashMap<u32, Lease>,
-    /// When those that were announced by their peers alone are given up; once.
+    /// When endpoints that only their peers announced are given up. Happens once.
     settles_at: Option<Instant>,
-    /// Until when new endpoints wait, and their packets.
+    /// Until when new endpoints wait. `held` has their packets.
     holds_until: Option<Instant>,
     held: Vec<Request>,
     requests: u64,
 }
 
 impl Endpoints {
-    /// No endpoints yet.
+    /// A service without endpoints.
     pub fn new(options: &Options, now: Instant) -> Self {
         let limits = Limits {
             endpoints_max: u16::try_from(options.daemon_endpoints_max()).unwrap_or(u16::MAX),
@@ -98,14 +98,15 @@ impl Endpoints {
         self.peers.insert(from.process, from);
         let credentials = broker::Credentials { pid: from.pid, uid: from.uid };
         let id = broker::ProcessId(from.process.0);
-        let mut told = Vec::new();
-        self.state.handle(id, credentials, kind, body, files, &mut told)?;
+        let mut messages = Vec::new();
+        self.state.handle(id, credentials, kind, body, files, &mut messages)?;
         self.count(from.uid, leases.pop());
-        pack(told, out);
+        pack(messages, out);
         Ok(())
     }
 
-    /// Counts the descriptors that the state keeps of a user's; `lease` is one of the user's.
+    /// Updates the lease of a user to the descriptors that the state keeps. `lease` is a lease of
+    /// that user, in case there is none yet.
     fn count(&mut self, user: u32, lease: Option<Lease>) {
         let kept = self.state.descriptors(user);
         if let Some(lease) = lease {
@@ -117,7 +118,7 @@ impl Endpoints {
         }
     }
 
-    /// Whether one more packet of `user` may wait.
+    /// Whether one more packet of `user` may be held.
     fn may_hold(&self, user: u32) -> bool {
         let own = self.held.iter().filter(|request| request.from.uid == user).count();
         own < share::allowance(HELD_MAX, self.held.len() - own, HELD_SHARE)
@@ -126,10 +127,10 @@ impl Endpoints {
     fn gone(&mut self, peer: Peer, out: &mut Outbox) {
         self.held.retain(|request| request.from.process != peer.process);
         self.peers.remove(&peer.process);
-        let mut told = Vec::new();
-        self.state.process_gone(broker::ProcessId(peer.process.0), &mut told);
+        let mut messages = Vec::new();
+        self.state.process_gone(broker::ProcessId(peer.process.0), &mut messages);
         self.count(peer.uid, None);
-        pack(told, out);
+        pack(messages, out);
     }
 }
 
@@ -152,27 +153,28 @@ impl Service for Endpoints {
                     out.reject(from, error);
                 }
             }
-            // A process that it forked may go on with its channel, but endpoints are of the
+            // A process that it forked may go on with its channel, but endpoints belong to the
             // process that opened them.
             Event::Ended(peer) | Event::Gone(peer) => self.gone(peer, out),
             Event::Answer(..) => {}
         }
     }
 
-    /// Opens what waited, and gives up endpoints that did not announce themselves after a restart.
+    /// Opens the held endpoints, and gives up endpoints that did not announce themselves after a
+    /// restart.
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
         if self.holds_until.is_some_and(|at| at <= now) {
             self.holds_until = None;
             for request in std::mem::take(&mut self.held) {
-                // It parsed when it came.
+                // The request was parsed before it was held.
                 let _ = self.handle(request, out);
             }
         }
         if self.settles_at.is_some_and(|at| at <= now) {
             self.settles_at = None;
-            let mut told = Vec::new();
-            self.state.settle(&mut told);
-            pack(told, out);
+            let mut messages = Vec::new();
+            self.state.settle(&mut messages);
+            pack(messages, out);
         }
     }
 
@@ -193,7 +195,7 @@ impl Service for Endpoints {
 
     fn counters(&self) -> Vec<Counter> {
         let open = self.state.endpoints() as u64;
-        let help = "Packets of programs about their endpoints.";
+        let help = "Requests of programs about endpoints.";
         vec![
             Counter { name: "requests", unit: "packets", help, value: self.requests },
             Counter { name: "open", unit: "endpoints", help: "Endpoints now.", value: open },
@@ -201,8 +203,8 @@ impl Service for Endpoints {
     }
 }
 
-fn pack(told: Vec<broker::Outgoing>, out: &mut Outbox) {
-    for one in told {
+fn pack(messages: Vec<broker::Outgoing>, out: &mut Outbox) {
+    for one in messages {
         out.send(Outgoing {
             to: ProcessId(one.to.0),
             bytes: join(one.message.kind(), &one.message.emit()),

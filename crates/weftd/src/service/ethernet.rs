@@ -1,7 +1,7 @@
-//! The Ethernet service: commands about the devices of the node, and how they are.
+//! The Ethernet service: commands to the devices of the node, and their status.
 //!
-//! The packets of the devices are none of its business: loops with threads of their own serve them
-//! ([`crate::ether`]). Those may take their time to answer, which is why it has a thread.
+//! The service does not touch packets of the devices: loops with their own threads serve those
+//! ([`crate::ether`]). The loops may be slow to answer, so this service has a thread.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Of a node that serves `devices`.
+    /// The service of a node that serves `devices`.
     pub const fn new(devices: Option<Arc<Devices>>) -> Self {
         Self { devices }
     }
@@ -33,7 +33,7 @@ impl Ethernet {
             _ if !request.from.may_command => {
                 Err("only root and the daemon's own user may cut links".to_owned())
             }
-            None => Err("it serves no devices".to_owned()),
+            None => Err("the daemon serves no devices".to_owned()),
             Some(devices) => devices.set_reach(NodeId(node), Reach::of_bits(reach)),
         };
         let answer = match done {
@@ -53,7 +53,7 @@ impl Service for Ethernet {
         Manifest {
             name: "ethernet",
             kinds: DEVICE_KINDS,
-            // Without devices it says so at once.
+            // Without devices the answer is immediate.
             placement: match self.devices {
                 Some(_) => Placement::Thread,
                 None => Placement::InPlace,
@@ -70,7 +70,7 @@ impl Service for Ethernet {
                 "ether.pace",
                 "ether.coalesce",
             ],
-            events: &[("reach", "Links of a node were cut or mended.")],
+            events: &[("reach", "The nodes that a device can reach were changed.")],
         }
     }
 

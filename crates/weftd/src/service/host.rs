@@ -1,12 +1,12 @@
-//! Runs a service: its lock, its thread, its clock, and what becomes of its panics.
+//! Runs a service: its lock, its thread, its clock and its panics.
 //!
 //! # Invariants
-//! - A service is in one call at a time, and what that call wants sent is sent before the next, so
-//!   that answers keep their order.
-//! - Under the lock nothing waits: sending does not block, `/proc` and the log come after it.
-//! - A service that panics goes on with the tables that it left, each of which one call changes.
-//!   The log says so, the status counts it, and the program whose packet it was loses its channel.
-//!   Ending the daemon would let one program end the service of all.
+//! - A service is in one call at a time. Packets from that call are sent before the next call, so
+//!   answers keep their order.
+//! - Nothing waits under the lock: sending does not block, and `/proc` and the log come after it.
+//! - A service that panics keeps its tables and goes on; each call changes each table in one step.
+//!   The log reports the panic, the status counts it, and the program that sent the packet loses
+//!   its channel. Ending the daemon instead would let one program end the service for all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,27 +25,28 @@ use crate::programs::Programs;
 use crate::quota::{Lease, Quota};
 use crate::status::{CounterStatus, ServiceStatus};
 
-/// How long a service may take to tell how it is; one that takes longer is left out until it did.
+/// How long a service may take to report its status. A service that takes longer is left out until
+/// it has answered.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// A timer that panicked is left alone for so long, since it may be due still.
+/// How long a timer that panicked is left alone; it may still be due.
 const PANIC_PAUSE: Duration = Duration::from_secs(1);
 
-/// How a service is.
+/// The answer of a service about its status.
 pub struct Answer {
     report: Report,
     counters: Vec<Counter>,
 }
 
-/// A service that runs.
+/// A running service.
 pub struct Host {
     manifest: Manifest,
     service: Mutex<Box<dyn Service>>,
     programs: Arc<Programs>,
-    /// Of a service with a thread.
+    /// The queue of a service with a thread.
     queue: Option<Queue>,
-    /// An answer that is due since an earlier question.
+    /// The open answer to an earlier question.
     late: Mutex<Option<Receiver<Answer>>>,
-    /// How often each of its events happened.
+    /// How often each of the service's events happened.
     events: Vec<AtomicU64>,
     panics: AtomicU64,
 }
@@ -55,10 +56,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Host {
-    /// Starts a service, whose programs are `programs`.
+    /// Starts a service for the given programs.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// The thread of the service cannot be started.
     pub fn start(
         service: Box<dyn Service>,
         programs: Arc<Programs>,
@@ -86,15 +87,15 @@ impl Host {
         Ok(host)
     }
 
-    /// The service's description of itself.
+    /// The description of the service.
     pub const fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Gives the service a packet, on the thread of its user.
+    /// Passes a packet to the service. Runs on the thread of the packet's user.
     ///
     /// # Errors
-    /// Gives it back when it is to wait.
+    /// Returns the packet when it has to wait.
     pub fn handle(&self, request: Request) -> Result<(), Request> {
         match &self.queue {
             Some(queue) => queue.put(request),
@@ -105,7 +106,7 @@ impl Host {
         }
     }
 
-    /// Tells the service that a program ended or is gone; `place` is that of the program.
+    /// Reports the end of a process or of a program. `place` is the place of the program.
     pub fn end(&self, event: Event, place: &Arc<Lease>) {
         match &self.queue {
             Some(queue) => queue.put_end(event, place),
@@ -113,7 +114,7 @@ impl Host {
         }
     }
 
-    /// The service's thread. It ends with the process.
+    /// The loop of the service's thread. It ends with the process.
     fn run(&self) {
         let Some(queue) = &self.queue else { return };
         let mut not_before = Instant::now();
@@ -154,7 +155,8 @@ impl Host {
         }
     }
 
-    /// One call of the service for `from`, and what it wants done.
+    /// Makes one call of the service and carries out its results. `from` is the program that caused
+    /// the call.
     fn step(
         &self,
         from: Option<Peer>,
@@ -163,9 +165,9 @@ impl Host {
         let mut out = Outbox::default();
         let mut service = lock(&self.service);
         let called = catch_unwind(AssertUnwindSafe(|| call(service.as_mut(), &mut out)));
-        let deaf = self.programs.send(&out.packets);
+        let unresponsive = self.programs.send(&out.packets);
         drop(service);
-        for (peer, errno) in deaf {
+        for (peer, errno) in unresponsive {
             let what = "closing a program that does not take its replies";
             self.programs.complain(peer, what, &errno.to_string());
         }
@@ -173,7 +175,7 @@ impl Host {
             self.programs.reject(*peer, error);
         }
         for (peer, why) in &out.complaints {
-            self.programs.complain(*peer, "what a program offers is refused", why);
+            self.programs.complain(*peer, "refusing a request of a program", why);
         }
         out.happened.iter().for_each(|event| self.count(event));
         if called.is_err() {
@@ -194,7 +196,7 @@ impl Host {
         }
     }
 
-    /// The panic itself is in the log already, by its hook.
+    /// The panic hook has already logged the panic.
     fn panicked(&self, from: Option<Peer>) {
         let name = self.manifest.name;
         self.panics.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +206,7 @@ impl Host {
                 self.programs.complain(peer, what, name);
                 self.programs.hang_up(peer.process);
             }
-            None => tracing::error!(service = name, "a service panicked, and goes on"),
+            None => tracing::error!(service = name, "a service panicked and continues"),
         }
     }
 
@@ -216,7 +218,7 @@ impl Host {
         answer.map_err(|_| self.panicked(None)).ok()
     }
 
-    /// How the service is: its part of the status, and what is said about any.
+    /// The service's part of the status, and the status that every service has.
     pub fn status(&self) -> (Option<Report>, ServiceStatus) {
         let answer = match &self.queue {
             Some(queue) => self.ask(queue),
@@ -244,8 +246,8 @@ impl Host {
         (report, status)
     }
 
-    /// The answer of its thread. The first question that a busy service leaves open waits for it;
-    /// later ones do not, until it has answered.
+    /// The answer of the service's thread. The first question to a busy service waits until the
+    /// limit. Later questions do not wait, until the open one has been answered.
     fn ask(&self, queue: &Queue) -> Option<Answer> {
         let mut late = lock(&self.late);
         if let Some(receiver) = late.take()
@@ -259,7 +261,10 @@ impl Host {
         match receiver.recv_timeout(ANSWER_WITHIN) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) => {
-                tracing::warn!(service = self.manifest.name, "a service takes long to answer");
+                tracing::warn!(
+                    service = self.manifest.name,
+                    "a service did not report its status in time"
+                );
                 *late = Some(receiver);
                 None
             }
@@ -268,7 +273,7 @@ impl Host {
     }
 }
 
-/// The call panicked.
+/// A call of the service panicked.
 struct Panicked;
 
 impl From<Counter> for CounterStatus {

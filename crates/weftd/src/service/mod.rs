@@ -1,20 +1,21 @@
-//! Services: the parts of the daemon that programs talk to, each a module of its own.
+//! Services: the parts of the daemon that programs talk to, one module each.
 //!
-//! A service owns kinds of messages. The daemon receives a program's packets on the thread of its
-//! user, asks the kernel what the descriptors beside them are ([`crate::evidence`]), and hands each
-//! packet to the service of its kind. Answers leave in the order in which the service gave them. A
-//! service gets events and gives packets: threads, clocks, locks and sockets belong to [`host`].
+//! A service owns kinds of messages. The daemon receives a program's packets on the thread of the
+//! program's user, examines the descriptors of each packet ([`crate::evidence`]), and passes the
+//! packet to the service that owns its kind. Answers are sent in the order in which the service
+//! gave them. A service gets events and returns packets. Threads, clocks, locks and sockets belong
+//! to [`host`].
 //!
 //! # How to add one
-//! Implement [`Service`] in a module here, with kinds that nobody owns, and add a line to [`all`].
-//! The echo of [`tests`] is the smallest.
+//! Implement [`Service`] in a new module here, choose kinds that no service owns, and add a line to
+//! [`all`]. The smallest example is the echo service of [`tests`].
 //!
 //! # Invariants
 //! - No two services own the same kind.
-//! - A service gets the packets of a program in the order in which they were sent, then that the
-//!   program is gone. It hears nothing of programs that never asked it.
-//! - A service with a thread holds up no other, however long it takes. One that is handled in place
-//!   never waits for anything.
+//! - A service gets the packets of a program in the order in which they were sent, and then the
+//!   news that the program is gone. It gets no events of programs that never asked it.
+//! - A service with a thread delays no other service, however long it takes. A service that is
+//!   handled in place never waits.
 
 use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
@@ -40,7 +41,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-/// The services of a node that serves `devices`.
+/// The services of a node. `devices` are the Ethernet devices that the node serves.
 pub fn all(config: &Config, devices: Option<&Arc<Devices>>) -> Vec<Box<dyn Service>> {
     vec![
         Box::new(Connections::new(&config.options)),
@@ -51,121 +52,125 @@ pub fn all(config: &Config, devices: Option<&Arc<Devices>>) -> Vec<Box<dyn Servi
 
 /// A part of the daemon that programs talk to.
 ///
-/// It is told what happens and says what is to be done; it has no thread, clock or socket.
+/// A service is a state machine: it gets events and says what to do. It has no thread, clock or
+/// socket.
 pub trait Service: Send {
-    /// Its description. Always the same.
+    /// The description of the service; constant.
     fn manifest(&self) -> Manifest;
 
-    /// Something happened. Answers go to `out`.
+    /// Handles an event. Answers go to `out`.
     fn handle_event(&mut self, event: Event, now: Instant, out: &mut Outbox);
 
-    /// The time that [`Service::poll_timeout`] named has come.
+    /// Called when the time of [`Service::poll_timeout`] has come.
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
-    /// When [`Service::handle_timeout`] is due. May change after an event and after a timeout.
-    /// One that is handled in place has no timer.
+    /// When [`Service::handle_timeout`] is due. The time may change after an event and after a
+    /// timeout. A service that is handled in place has no timer.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Its part of the node's status. The function that comes back may take long: it runs on the
+    /// The service's part of the node's status. The returned function may take long: it runs on the
     /// thread of the user who asked.
     fn report(&self) -> Report {
         Box::new(|_| ())
     }
 
-    /// Its numbers beside the counts of events: totals since the daemon started, and present sizes.
+    /// Counters of the service besides the counts of its events: totals since the daemon started,
+    /// and present sizes.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }
 }
 
-/// Adds a part of the status.
+/// Adds a service's part to the status.
 pub type Report = Box<dyn FnOnce(&mut Status) + Send>;
 
 /// The description of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Manifest {
-    /// Its name, a word.
+    /// The name of the service, one word.
     pub name: &'static str,
-    /// The kinds of messages that it is asked with.
+    /// The kinds of messages that the service owns.
     pub kinds: &'static [RangeInclusive<u16>],
-    /// Where it is handled.
+    /// Where the service is handled.
     pub placement: Placement,
-    /// The options that it reads, by their names in `weft.toml`.
+    /// The options that the service reads, by their names in `weft.toml`.
     pub options: &'static [&'static str],
-    /// The events that it tells by [`Outbox::event`]: name and meaning. Each is counted.
+    /// The events that the service reports by [`Outbox::event`]: name and meaning. Each has a
+    /// counter.
     pub events: &'static [(&'static str, &'static str)],
 }
 
 /// Where a service is handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// On a thread of its own, behind a bounded queue.
+    /// On its own thread, behind a bounded queue.
     Thread,
-    /// On the thread of the user whose packet it is, under the service's own lock. For a service
-    /// that answers at once, and of which programs wait for each answer.
+    /// On the thread of the user who sent the packet, under the lock of the service. For a service
+    /// that answers at once and for whose answers programs wait.
     InPlace,
 }
 
-/// A number that a service tells.
+/// A counter of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter {
     /// Its name.
     pub name: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Its meaning, a sentence.
+    /// Its meaning, one sentence.
     pub help: &'static str,
-    /// How much.
+    /// Its value.
     pub value: u64,
 }
 
-/// Names a program for as long as its channel lives, and is never used again.
+/// Identifies a program while its channel lives. Numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProcessId(pub u64);
 
-/// A program, as the kernel says.
+/// The credentials of a program, as the kernel reports them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// Its channel.
+    /// The program's channel.
     pub process: ProcessId,
-    /// The number of its process.
+    /// The number of the program's process.
     pub pid: u32,
-    /// Its user.
+    /// The program's user.
     pub uid: u32,
-    /// Its process number means the same to every program of which this is true.
+    /// Whether `pid` is a number in the daemon's process namespace, so that all such programs agree
+    /// on it.
     pub is_numbered_here: bool,
-    /// Root and the daemon's own user may tell it what to do.
+    /// Whether the program may command the daemon: its user is root or the daemon's own user.
     pub may_command: bool,
 }
 
-/// A packet of a program.
+/// A packet from a program.
 #[derive(Debug)]
 pub struct Request {
     /// The program.
     pub from: Peer,
-    /// The message, from its magic on.
+    /// The message, magic number included.
     pub bytes: Vec<u8>,
-    /// The descriptors beside it.
+    /// The examined descriptors of the packet.
     pub shown: Vec<Shown>,
 }
 
-/// A thing that a service is told.
+/// An event that a service gets.
 #[derive(Debug)]
 pub enum Event {
-    /// A packet of one of its kinds.
+    /// A packet of a kind that the service owns.
     Packet(Request),
-    /// The process that connected ended; one that it forked may go on with its channel.
+    /// The process that connected ended. A process that it forked may still use its channel.
     Ended(Peer),
     /// A program is gone.
     Gone(Peer),
-    /// Whether the process has the socket still.
+    /// The answer to a question: whether the process still has the socket.
     Answer(Question, bool),
 }
 
 impl Event {
-    /// The program that it comes from.
+    /// The program that the event is about.
     pub const fn from(&self) -> Peer {
         match self {
             Self::Packet(request) => request.from,
@@ -175,35 +180,35 @@ impl Event {
     }
 }
 
-/// Asks the kernel whether a process has a socket still, before `request` is handled.
+/// Asks the kernel whether a process still has a socket, before `request` is handled.
 #[derive(Debug)]
 pub struct Question {
-    /// The socket.
+    /// The process and its socket.
     pub holder: Holder,
-    /// Comes back with the answer.
+    /// The request, which comes back with the answer.
     pub request: Request,
 }
 
 /// A process that has a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// The process.
+    /// The number of the process.
     pub pid: u32,
-    /// The number that the socket had in it.
+    /// The descriptor number under which the process had the socket.
     pub number: u32,
-    /// The socket.
+    /// The inode number of the socket.
     pub inode: u64,
 }
 
 /// A packet to send.
 pub struct Outgoing {
-    /// Its receiver.
+    /// The program that receives the packet.
     pub to: ProcessId,
     /// The message.
     pub bytes: Vec<u8>,
-    /// The descriptors beside it.
+    /// The descriptors to send with the message.
     pub descriptors: Vec<Arc<dyn AsFd + Send + Sync>>,
-    /// Rung after sending, so that an endpoint looks at its channel.
+    /// A bell to ring after sending, so that the endpoint reads its channel.
     pub bell: Option<Arc<Doorbell>>,
 }
 
@@ -214,7 +219,7 @@ impl Outgoing {
     }
 }
 
-/// The things that a service wants done.
+/// The results of one call of a service.
 #[derive(Default)]
 pub struct Outbox {
     packets: Vec<Outgoing>,
@@ -235,34 +240,34 @@ impl Outbox {
         self.send(Outgoing::plain(to, control.emit()));
     }
 
-    /// Closes the channel of a program that sent what no program of ours sends.
+    /// Closes the channel of a program that sent a message that is not valid.
     pub fn reject(&mut self, peer: Peer, error: InvalidMessage) {
         self.closed.push((peer, error));
     }
 
-    /// Says in the log what a program did wrong, unless enough was said about its user.
+    /// Logs a mistake of a program, unless there are enough lines about its user.
     pub fn complain(&mut self, peer: Peer, why: String) {
         self.complaints.push((peer, why));
     }
 
-    /// Has the kernel asked; [`Event::Answer`] follows before any other packet of the user's.
+    /// Asks the kernel. [`Event::Answer`] follows before any other packet of the same user.
     ///
     /// # Panics
-    /// When an event has a question already.
+    /// When the event already has a question.
     pub fn ask(&mut self, question: Question) {
         assert!(self.question.is_none(), "an event has one question");
         self.question = Some(question);
     }
 
-    /// Tells that something of [`Manifest::events`] happened to a program; `detail` is made for the
-    /// log of a developer alone.
+    /// Reports one of [`Manifest::events`]. `detail` is evaluated only when the debug log is
+    /// enabled.
     pub fn event(&mut self, name: &'static str, peer: Peer, detail: impl FnOnce() -> String) {
         let detail = tracing::enabled!(tracing::Level::DEBUG).then(detail);
         self.happened.push(Happened { name, peer, detail });
     }
 }
 
-/// Something that happened, for counters and the log.
+/// An event to count and log.
 struct Happened {
     name: &'static str,
     peer: Peer,

@@ -1,11 +1,13 @@
-//! The events that wait for a service with a thread, in turns of users.
+//! The queue of a service with a thread. Users take turns.
 //!
 //! # Invariants
-//! - At most [`PACKETS_MAX`] packets wait, and each user has a part of what the others leave.
-//! - Ends of programs wait beside them, at most two for each place of a program: a place is free
-//!   again when all services know of its program's end.
-//! - Events of one user leave in the order in which they came. Users take turns, one event each: a
-//!   user who fills a part of the queue makes others wait for one event of theirs, not for all.
+//! - At most [`PACKETS_MAX`] packets wait. Each user may have a share of what the other users
+//!   leave.
+//! - Ends of programs wait in the same queue and hold no places of packets. Each holds the place of
+//!   its program, and a program has at most two. The place is free again when all services have
+//!   handled the end of the program.
+//! - Events of one user leave in the order in which they came. Users take turns, one event each. A
+//!   user with many events therefore delays an event of another user by one event, not by all.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::Sender;
@@ -19,31 +21,31 @@ use crate::quota::{Lease, Pool, Quota};
 /// Packets that may wait for one service.
 pub const PACKETS_MAX: usize = 1024;
 
-/// The next thing for a service to do.
+/// What the service does next.
 pub enum Next {
-    /// To handle this.
+    /// Handle this event.
     Event(Event),
-    /// To tell how it is.
+    /// Report its status.
     Report(Sender<Answer>),
-    /// To do what is due.
+    /// Handle its timeout.
     Timeout,
 }
 
 struct Entry {
     event: Event,
-    /// It counts as this while it waits.
+    /// The lease that is held while the event waits.
     _held: Arc<Lease>,
 }
 
 #[derive(Default)]
 struct Waiting {
     by_user: HashMap<u32, VecDeque<Entry>>,
-    /// Users with events, in the order of their turns.
+    /// Users with waiting events, in the order of their turns.
     turns: VecDeque<u32>,
     asked: Option<Sender<Answer>>,
 }
 
-/// The queue.
+/// The queue of one service.
 pub struct Queue {
     places: Arc<Pool>,
     waiting: Mutex<Waiting>,
@@ -57,10 +59,10 @@ impl Queue {
         Self { places, waiting: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Puts a packet in.
+    /// Adds a packet.
     ///
     /// # Errors
-    /// Gives it back when its user has no place left.
+    /// Returns the packet when its user has no place left.
     pub fn put(&self, request: Request) -> Result<(), Request> {
         match self.places.lease(request.from.uid, 1) {
             Some(place) => {
@@ -71,7 +73,7 @@ impl Queue {
         }
     }
 
-    /// Puts in that a program ended or is gone; `place` is that of the program.
+    /// Adds the end of a process or of a program. `place` is the place of the program.
     pub fn put_end(&self, event: Event, place: &Arc<Lease>) {
         self.append(event, Arc::clone(place));
     }
@@ -88,13 +90,13 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Asks the service how it is. An earlier question that is still open gets no answer.
+    /// Asks the service for its status. A question that is still open is dropped without an answer.
     pub fn ask(&self, sender: Sender<Answer>) {
         self.lock().asked = Some(sender);
         self.changed.notify_one();
     }
 
-    /// Waits for something to do, until `due` at the longest.
+    /// Waits for the next thing to do, until `due` at the longest.
     pub fn next(&self, due: Option<Instant>) -> Next {
         let mut waiting = self.lock();
         loop {
@@ -118,13 +120,13 @@ impl Queue {
         }
     }
 
-    /// How many events wait.
+    /// Number of waiting events.
     pub fn len(&self) -> usize {
         self.lock().by_user.values().map(VecDeque::len).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing panics in there.
+        // No code panics while it holds the lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

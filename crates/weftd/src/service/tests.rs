@@ -1,5 +1,5 @@
-//! A daemon with one service more: an echo with a timer, and what its programs, other users and its
-//! panics do to the rest.
+//! A daemon with an additional echo service with a timer. The tests check that its programs, other
+//! users and its panics do not affect the other services.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -16,21 +16,21 @@ use crate::hub::Hub;
 use crate::intake::Intakes;
 use crate::quota::Quota;
 
-/// Far above what is given out.
+/// Kinds far above those in use.
 const ECHO: u16 = 0xff00;
 const LATER: u16 = 0xff01;
 const PANIC: u16 = 0xff02;
 const KINDS: &[RangeInclusive<u16>] = &[ECHO..=PANIC];
 const DELAY: Duration = Duration::from_millis(20);
-/// Nothing here takes longer.
+/// Longer than any step of these tests.
 const WATCHDOG_MS: u32 = 10_000;
 
-/// Sends back what it gets, at once or later, and panics when it is told to.
+/// Sends each packet back, at once or later. Panics on request.
 struct Echo {
     later: Vec<(Instant, ProcessId, Vec<u8>)>,
     known: HashMap<ProcessId, u64>,
     placement: Placement,
-    /// It waits for this before each packet.
+    /// The service waits for a message on this channel before it handles a packet.
     gate: Option<Receiver<()>>,
 }
 
@@ -39,7 +39,7 @@ impl Echo {
         Self { later: Vec::new(), known: HashMap::new(), placement, gate: None }
     }
 
-    /// One that is stuck until it is told to go on, for each packet.
+    /// A service that blocks on each packet until the sender allows one more.
     fn stuck() -> (Self, Sender<()>) {
         let (sender, gate) = channel();
         (Self { gate: Some(gate), ..Self::new(Placement::Thread) }, sender)
@@ -99,7 +99,7 @@ fn config() -> Config {
     Config { socket, node, options, foreground: false, devices: Vec::new() }
 }
 
-/// A daemon without a control socket: its programs are given to it.
+/// A daemon without a control socket; the tests pass programs to it.
 struct Daemon {
     intakes: Arc<Intakes>,
 }
@@ -114,7 +114,7 @@ impl Daemon {
         Self { intakes: Intakes::new(Arc::new(hub), stop) }
     }
 
-    /// A program of `user`.
+    /// Connects a program of `user`.
     fn program(&self, user: u32) -> Channel {
         let (one, other) = Channel::pair().expect("sockets");
         self.intakes.admit(other, Credentials { pid: std::process::id(), uid: user });
@@ -150,7 +150,7 @@ fn is_answered_elsewhere(program: &Channel) {
 }
 
 #[test]
-fn a_service_is_one_module_and_one_line() {
+fn an_added_service_answers_in_order_and_is_told_of_gone_programs() {
     for placement in [Placement::Thread, Placement::InPlace] {
         let daemon = Daemon::with(Echo::new(placement));
         let program = daemon.program(1000);
@@ -170,7 +170,7 @@ fn a_service_is_one_module_and_one_line() {
 }
 
 #[test]
-fn what_is_due_later_comes_later() {
+fn a_timer_fires_after_its_delay() {
     let daemon = Daemon::with(Echo::new(Placement::Thread));
     let program = daemon.program(1000);
     let start = Instant::now();
@@ -182,7 +182,7 @@ fn what_is_due_later_comes_later() {
 }
 
 #[test]
-fn services_own_kinds_of_their_own_and_read_options_that_there_are() {
+fn services_own_different_kinds_and_read_existing_options() {
     let daemon = Daemon::with(Echo::new(Placement::Thread));
     let services = daemon.services();
     assert_eq!(services.len(), 4);
@@ -219,7 +219,7 @@ fn a_service_that_is_stuck_holds_up_no_other() {
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    // The queue is bounded, and the rest waits in the kernel.
+    // The queue is bounded; further packets wait in the kernel.
     is_answered_elsewhere(&other);
     is_answered_elsewhere(&daemon.program(1001));
     let echo = &daemon.services()["echo"];
@@ -262,7 +262,7 @@ fn users_take_turns_and_none_fills_the_queue() {
         _ => panic!("only packets are there"),
     };
     assert_eq!([next(), next(), next(), next(), next()], [(1, 0), (2, 1), (1, 1), (2, 2), (1, 2)]);
-    assert!(queue.put(request(1, 0)).is_ok(), "what was taken makes room");
+    assert!(queue.put(request(1, 0)).is_ok(), "taken packets make room");
     assert_eq!(queue.len(), PACKETS_MAX / 2 - 2);
-    assert!(matches!(queue.next(Some(Instant::now())), Next::Timeout), "what is due comes first");
+    assert!(matches!(queue.next(Some(Instant::now())), Next::Timeout), "a due timeout comes first");
 }
