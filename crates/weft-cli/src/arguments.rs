@@ -416,15 +416,18 @@ impl Invocation {
     }
 }
 
-/// The whole command line, with a flag for every option of the table.
+/// The whole command line, with a flag for every option of the table and for its old names.
 pub fn command() -> clap::Command {
-    TABLE.iter().fold(Line::command(), |command, entry| command.arg(flag(entry)))
+    TABLE.iter().fold(Line::command(), |command, entry| {
+        let old = entry.old_names.iter().map(|name| flag(entry, name).hide(true));
+        command.arg(flag(entry, entry.name)).args(old)
+    })
 }
 
-fn flag(entry: &'static Entry) -> Arg {
+fn flag(entry: &'static Entry, name: &'static str) -> Arg {
     let unit = if entry.unit.is_empty() { "VALUE" } else { entry.unit };
-    Arg::new(entry.name)
-        .long(entry.flag())
+    Arg::new(name)
+        .long(weft_options::flag(name))
         .global(true)
         .value_name(unit.to_ascii_uppercase())
         .allow_hyphen_values(true)
@@ -441,14 +444,12 @@ fn flag(entry: &'static Entry) -> Arg {
         ))
 }
 
-/// The flags of the table that were given.
+/// The flags of the table that were given, by the names that were given.
 fn flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
     TABLE
         .iter()
-        .filter_map(|entry| {
-            let value = matches.get_one::<String>(entry.name)?;
-            Some((entry.name, value.clone()))
-        })
+        .flat_map(|entry| std::iter::once(entry.name).chain(entry.old_names.iter().copied()))
+        .filter_map(|name| Some((name, matches.get_one::<String>(name)?.clone())))
         .collect()
 }
 

@@ -1,6 +1,7 @@
 //! The configuration in force: file, environment, flags; and the control socket that follows.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 use weft_options::runtime_path::{ControlSocket, Surroundings, control_socket};
@@ -59,6 +60,15 @@ impl Configuration {
         };
         Ok(control_socket(&surroundings, &self.options, weftd::client::answers)?)
     }
+}
+
+/// Has a program see these options, and nothing of old names: what they said is said by the new
+/// ones, and this command told it already.
+pub fn hand_on(options: &Options, command: &mut Command) {
+    for old in weft_options::old_variables() {
+        command.env_remove(old);
+    }
+    command.envs(options.to_environment());
 }
 
 /// A variable that is set to something other than nothing and is UTF-8.

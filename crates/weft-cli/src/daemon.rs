@@ -22,7 +22,7 @@ use weft_options::runtime_path::{ControlSocket, Scope};
 use weftd::DeviceSpec;
 
 use crate::arguments::{DaemonArguments, NodeArguments, StatusArguments, Step};
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, hand_on};
 use crate::table::Table;
 
 /// How long a new daemon may take until it answers.
@@ -216,8 +216,9 @@ pub fn start(
     let log_before = std::fs::metadata(socket.log()).map_or(0, |metadata| metadata.len());
     // The daemon keeps the other end open as its standard output, so that its end is noticed.
     let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("no pipe")?;
-    let status = step(socket, "detach", devices)?
-        .envs(options.to_environment())
+    let mut detach = step(socket, "detach", devices)?;
+    hand_on(options, &mut detach);
+    let status = detach
         .stdout(alive)
         .stderr(open_log(socket)?)
         .status()

@@ -153,7 +153,7 @@ fn options(options: &Options) -> Value {
 
 fn as_table(options: &Options) -> String {
     let mut table = Table::new(["option", "value", "unit", "default", "from"]);
-    for entry in &TABLE {
+    for entry in TABLE {
         table.line([
             entry.name.to_owned(),
             options.text(entry.id),
@@ -170,7 +170,7 @@ fn as_file(options: &Options) -> String {
     use weft_options::Kind;
     let mut text = String::from("# weft.toml\n");
     let mut area_before = "";
-    for entry in &TABLE {
+    for entry in TABLE {
         let (area, name) = entry.name.split_once('.').unwrap_or(("", entry.name));
         if area != area_before {
             text.push_str(&format!("\n[{area}]\n"));
@@ -272,7 +272,7 @@ mod tests {
         reader.file("dump", &as_file(&options));
         let (again, problems) = reader.finish();
         assert_eq!(problems, []);
-        for entry in &TABLE {
+        for entry in TABLE {
             assert_eq!(again.text(entry.id), options.text(entry.id), "{}", entry.name);
         }
         assert!(as_file(&options).lines().all(|line| line.chars().count() <= 100));

@@ -98,7 +98,7 @@ fn environment() -> String {
     for other in OTHER_VARIABLES {
         entry(&mut text, other.name, other.text);
     }
-    for option in &TABLE {
+    for option in TABLE {
         let default = option.kind.default_text();
         let default = if default.is_empty() { "nothing" } else { &default };
         let unit = if option.unit.is_empty() { "" } else { " in " };
@@ -174,7 +174,7 @@ mod tests {
                 let found = rest.find(&line).or_else(|| rest.find(&quoted));
                 from += found.unwrap_or_else(|| panic!("{name}: {title}:\n{text}"));
             }
-            for option in &TABLE {
+            for option in TABLE {
                 assert!(text.contains(&escape(&option.variable())), "{name}");
             }
             pages += 1;

@@ -132,6 +132,28 @@ fn the_program_sees_the_library_the_socket_and_the_configuration() {
 }
 
 #[test]
+fn an_old_name_is_accepted_everywhere_and_told_once() {
+    let place = Place::new();
+    let file = place.directory.path().join("old.toml");
+    std::fs::write(&file, "[socket]\nrest_ms = 1\n").expect("written");
+    let ways: [(&[&str], (&str, &str), &str); 3] = [
+        (&["--socket-rest-ms", "1"], ("A", "B"), "--socket-idle-ms"),
+        (&[], ("WEFT_SOCKET_REST_MS", "1"), "WEFT_SOCKET_IDLE_MS"),
+        (&[], ("WEFT_CONFIG", &file.display().to_string()), "socket.idle_ms"),
+    ];
+    for (flags, (name, value), new) in ways {
+        let mut line = vec!["run", "--socket-enable", "off"];
+        line.extend(flags);
+        line.extend(["--", "env"]);
+        let output = place.weft(&line).env(name, value).output().expect("weft starts");
+        let (printed, told) = (text(&output.stdout), text(&output.stderr));
+        assert!(printed.lines().any(|line| line == "WEFT_SOCKET_IDLE_MS=1"), "{printed}");
+        assert!(!printed.contains("REST"), "{printed}");
+        assert_eq!(told.matches(&format!("write {new} in its place")).count(), 1, "{told}");
+    }
+}
+
+#[test]
 fn stats_are_told_where_to_go_and_printed_at_exit() {
     let place = Place::new();
     let output = place.run(&["--stats", "--", "sh", "-c", "head -c 8 $WEFT_STATS"]);

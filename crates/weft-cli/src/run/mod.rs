@@ -17,7 +17,7 @@ use anyhow::Context;
 use weft_options::runtime_path::ControlSocket;
 
 use crate::arguments::RunArguments;
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, hand_on};
 use crate::daemon;
 use statistics::Block;
 use weft_program::{self as program, Linkage, Lookup};
@@ -74,10 +74,8 @@ pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::R
 
 /// What the program's environment says about weft.
 fn prepare(command: &mut Command, socket: &ControlSocket, configuration: &Configuration) {
-    command
-        .env("WEFT_SOCKET", &socket.path)
-        .env("WEFT_NODE", &socket.node)
-        .envs(configuration.options.to_environment());
+    command.env("WEFT_SOCKET", &socket.path).env("WEFT_NODE", &socket.node);
+    hand_on(&configuration.options, command);
 }
 
 /// Runs the program as a child, then prints what went where.
