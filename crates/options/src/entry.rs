@@ -166,6 +166,13 @@ impl Entry {
         self.name.split_once('.').unwrap_or(("", self.name))
     }
 
+    /// What stands for its value in help: its unit, or VALUE.
+    #[must_use]
+    pub fn placeholder(&self) -> String {
+        let unit = if self.unit.is_empty() { "value" } else { self.unit };
+        unit.to_ascii_uppercase()
+    }
+
     /// A value of it with its unit, as a person would write it; `nothing` for no text.
     #[must_use]
     pub fn with_unit(&self, value: &str) -> String {

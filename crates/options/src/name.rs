@@ -78,16 +78,16 @@ pub fn find(spelling: Spelling, written: &str) -> Option<Found> {
     })
 }
 
-/// The option that is written so in any spelling, with or without the dashes of a flag.
+/// The option that is written so in any spelling.
 #[must_use]
 pub fn find_any(written: &str) -> Option<Found> {
     find(Spelling::File, written)
         .or_else(|| find(Spelling::Environment, written))
-        .or_else(|| find(Spelling::Flag, written.trim_start_matches('-')))
+        .or_else(|| find(Spelling::Flag, written))
 }
 
-/// The name, spelled so, of what was probably meant: one with a slip, or one without its area.
-/// An old name leads to the current one.
+/// The name, spelled so, of what was probably meant: one with a slip, one that was not
+/// written to its end, or one without its area. An old name leads to the current one.
 #[must_use]
 pub fn suggest(spelling: Spelling, written: &str) -> Option<String> {
     let all = || {
@@ -104,6 +104,10 @@ pub fn suggest(spelling: Spelling, written: &str) -> Option<String> {
     let of = |wanted: &str| known.iter().find(|(name, _)| name == wanted);
     let meant = nearest(written, known.iter().map(|(name, _)| name.as_str())).and_then(of);
     if let Some((_, current)) = meant {
+        return Some(current.clone());
+    }
+    let mut begun = known.iter().filter(|(name, _)| name.starts_with(written));
+    if let (Some((_, current)), None) = (begun.next(), begun.next()) {
         return Some(current.clone());
     }
     if spelling != Spelling::File {
@@ -131,7 +135,6 @@ mod tests {
             assert_eq!(find_any(old), Some(Found::Old(entry)));
             assert_eq!(find(spelling, "x"), None);
         }
-        assert!(find_any("--socket-idle-ms").is_some());
         assert!(find(Spelling::File, "socket-idle-ms").is_none());
         assert!(find(Spelling::Environment, "weft_socket_idle_ms").is_none());
         assert!(find(Spelling::Environment, "WEFT_SOCKET.IDLE_MS").is_none());
@@ -139,12 +142,15 @@ mod tests {
 
     #[test]
     fn a_slip_an_old_name_and_a_name_without_its_area_lead_to_the_current_name() {
-        for written in ["socket.idle_m", "socket.idle-ms", "socket.rest_mss", "idle_ms"] {
+        for written in
+            ["socket.idle_m", "socket.idle-ms", "socket.rest_mss", "idle_ms", "socket.idle"]
+        {
             assert_eq!(suggest(Spelling::File, written).as_deref(), Some("socket.idle_ms"));
         }
         let variable = suggest(Spelling::Environment, "WEFT_SOCKET_REST_MSS");
         assert_eq!(variable.as_deref(), Some("WEFT_SOCKET_IDLE_MS"));
         assert_eq!(suggest(Spelling::Environment, "WEFT_LOGS").as_deref(), Some("WEFT_LOG"));
         assert_eq!(suggest(Spelling::File, "colour.of_the_sea"), None);
+        assert_eq!(suggest(Spelling::File, "ether."), None, "several begin so");
     }
 }
