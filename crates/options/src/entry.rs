@@ -179,6 +179,8 @@ impl Entry {
         match (value, self.unit) {
             ("", _) => "nothing".to_owned(),
             (value, "") => value.to_owned(),
+            // `1 slot`, but `1 us`.
+            ("1", unit) if unit.len() > 2 => format!("1 {}", unit.trim_end_matches('s')),
             (value, unit) => format!("{value} {unit}"),
         }
     }

@@ -154,6 +154,11 @@ fn names_follow_from_the_table() {
     assert_eq!(entry.variable(), "WEFT_SOCKET_SWITCH_WAIT_US");
     assert_eq!(entry.flag(), "socket-switch-wait-us");
     assert_eq!(entry.file_key(), ("socket", "switch_wait_us"));
+    assert_eq!((entry.with_unit("1"), entry.placeholder()), ("1 us".into(), "US".into()));
+    assert_eq!(Id::EtherQueues.entry().with_unit("1"), "1 queue");
+    assert_eq!(Id::EtherQueues.entry().with_unit("2"), "2 queues");
+    assert_eq!(Id::DaemonSocket.entry().with_unit(""), "nothing");
+    assert_eq!(Id::DaemonSocket.entry().placeholder(), "VALUE");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 use weft_options::Options;
-use weft_options::runtime_path::{ControlSocket, Scope};
+use weft_options::runtime_path::{ControlSocket, NODE_DEFAULT, Scope};
 use weftd::DeviceSpec;
 
 use crate::arguments::{DaemonArguments, NodeArguments, Step};
@@ -85,7 +85,7 @@ pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow:
     let socket = configuration.control_socket(arguments.node.as_deref())?;
     match weftd::client::look(&socket.path) {
         Ok(()) => {}
-        Err(error) if error.is_distrust() => bail!("{}", absence(&socket.path)),
+        Err(error) if error.is_distrust() => bail!("{}", absence(&socket)),
         Err(_) => {
             eprintln!("weft: no node daemon runs at {}; nothing to stop", socket.path.display());
             return Ok(ExitCode::SUCCESS);
@@ -116,25 +116,29 @@ pub fn stop(socket: &ControlSocket) -> anyhow::Result<()> {
 }
 
 /// Why nobody answers at `socket`, and what to do.
-pub fn absence(socket: &Path) -> String {
-    let path = socket.display();
-    if let Err(error) = weftd::client::look(socket)
+pub fn absence(socket: &ControlSocket) -> String {
+    let path = socket.path.display();
+    if let Err(error) = weftd::client::look(&socket.path)
         && error.is_distrust()
     {
         return format!("the node daemon at {path} is not used: {error}");
     }
-    match socket.symlink_metadata() {
+    let node = match socket.node.as_str() {
+        NODE_DEFAULT => String::new(),
+        name => format!(" --node {name}"),
+    };
+    match socket.path.symlink_metadata() {
         Ok(_) => format!(
             "no node daemon answers at {path}: the socket is left over from one that died; \
-             `weft daemon` or the next `weft run` replaces it"
+             `weft daemon{node}` or the next `weft run{node}` replaces it"
         ),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => format!(
             "{path} cannot be reached: {error}; it belongs to another user's daemon, use another \
              --node"
         ),
         Err(_) => format!(
-            "no node daemon runs at {path}; start one with `weft daemon`, `weft run` does so by \
-             itself"
+            "no node daemon runs at {path}; start one with `weft daemon{node}`, `weft run{node} \
+             -- PROGRAM` does so by itself"
         ),
     }
 }
@@ -334,10 +338,12 @@ mod tests {
     #[test]
     fn a_left_over_socket_is_told_from_none() {
         let root = tempfile::tempdir().expect("a directory");
-        let path = root.path().join("n.sock");
-        assert!(absence(&path).contains("no node daemon runs"));
-        drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
-        assert!(absence(&path).contains("left over"));
+        let mut place = socket(root.path(), Scope::Explicit);
+        assert!(absence(&place).contains("start one with `weft daemon --node n`"));
+        drop(std::os::unix::net::UnixListener::bind(&place.path).expect("a socket"));
+        assert!(absence(&place).contains("left over"));
+        place.node = NODE_DEFAULT.into();
+        assert!(absence(&place).contains("`weft daemon` or"));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `weft info`: what this build is, what it and this machine can do, and which options were set.
 //! What all options are is for `weft config`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::PidfdFlags;
 use serde_json::{Value, json};
 use weft_fabric::Capabilities;
+use weft_options::runtime_path::ControlSocket;
 use weft_options::{Options, Origin, TABLE};
 
 use crate::arguments::StatusArguments;
@@ -25,7 +25,7 @@ pub fn show(
     let information = json!({
         "build": build(),
         "node": socket.node,
-        "daemon": daemon_state(&socket.path),
+        "daemon": daemon_state(&socket),
         "machine": machine(),
         "transports": transports(&configuration.options),
         "configuration_file": configuration.file,
@@ -49,9 +49,9 @@ fn build() -> Value {
     })
 }
 
-fn daemon_state(socket: &Path) -> Value {
-    let answers = weftd::client::answers(socket);
-    let mut state = json!({ "socket": socket, "answers": answers });
+fn daemon_state(socket: &ControlSocket) -> Value {
+    let answers = weftd::client::answers(&socket.path);
+    let mut state = json!({ "socket": socket.path, "answers": answers });
     if !answers {
         state["hint"] = json!(daemon::absence(socket));
     }
@@ -128,15 +128,12 @@ fn capabilities(of: &Capabilities) -> Value {
 fn text(information: &Value, configuration: &Configuration) -> String {
     let mut text = String::new();
     for part in ["build", "daemon", "machine"] {
-        text.push_str(&format!("{part}\n"));
-        if let Some(fields) = information[part].as_object() {
-            let width = fields.keys().map(String::len).max().unwrap_or(0);
-            for (name, value) in fields {
-                text.push_str(&format!("  {name:<width$}  {}\n", plain(value)));
-            }
+        let mut table = Table::plain();
+        for (name, value) in information[part].as_object().into_iter().flatten() {
+            table.line([words(name), plain(value)]);
         }
+        text.push_str(&table.section(part));
     }
-    text.push_str("\ntransports\n");
     text.push_str(&transports_table(&information["transports"]));
     text.push_str(&format!("\n{}", config::file_line(configuration)));
     text.push_str(&changed(&configuration.options));
@@ -160,17 +157,22 @@ fn changed(options: &Options) -> String {
 fn transports_table(transports: &Value) -> String {
     let list = transports.as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(first) = list.first().and_then(Value::as_object) else {
-        return "none in this build\n".to_owned();
+        return "transports: none in this build\n".to_owned();
     };
     let mut table = Table::new(
-        std::iter::once("transport".to_owned())
+        std::iter::once(String::new())
             .chain(list.iter().map(|transport| plain(&transport["transport"]))),
     );
     for name in first.keys().filter(|name| *name != "transport") {
         let cells = list.iter().map(|transport| plain(&transport[name]));
-        table.line(std::iter::once(name.clone()).chain(cells));
+        table.line(std::iter::once(words(name)).chain(cells));
     }
-    table.render()
+    table.section("transports")
+}
+
+/// The name of a field as people write it.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
 }
 
 fn plain(value: &Value) -> String {

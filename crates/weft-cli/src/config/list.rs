@@ -25,10 +25,11 @@ fn table(options: &Options) -> Table {
     for entry in TABLE {
         if part_before != Some(entry.category) {
             table.line([]);
-            table.line([format!("[{}]", entry.category.title())]);
+            table.line([entry.category.title().to_owned()]);
             part_before = Some(entry.category);
         }
-        table.line(line(entry, options));
+        let [name, value, from, default] = line(entry, options);
+        table.line([format!("  {name}"), value, from, default]);
     }
     table
 }
@@ -50,7 +51,7 @@ mod tests {
             let named = lines.iter().filter(|words| words.first() == Some(&entry.name)).count();
             assert_eq!(named, 1, "{}: {text}", entry.name);
         }
-        assert!(lines.contains(&vec!["[shared", "memory]"]), "{text}");
+        assert!(lines.contains(&vec!["shared", "memory"]), "{text}");
         let changed = vec!["shm.yields", "7", "times", "file", "100", "times"];
         assert!(lines.contains(&changed), "{text}");
         assert!(lines.contains(&vec!["socket.idle_ms", "9", "ms", "flag", "250", "ms"]), "{text}");

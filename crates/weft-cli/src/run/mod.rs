@@ -140,7 +140,7 @@ fn ensure_daemon(socket: &ControlSocket, configuration: &Configuration) {
     let ready = match weftd::client::look(&socket.path) {
         Ok(()) => Ok(()),
         // Starting one there would serve nobody, or be somebody else's trap.
-        Err(error) if error.is_distrust() => Err(anyhow::anyhow!(daemon::absence(&socket.path))),
+        Err(error) if error.is_distrust() => Err(anyhow::anyhow!(daemon::absence(socket))),
         Err(_) => daemon::start(socket, &configuration.options, &[]),
     };
     if let Err(error) = ready {

@@ -20,7 +20,7 @@ pub fn status(
 ) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(arguments.node.node.as_deref())?;
     if !weftd::client::answers(&socket.path) {
-        bail!("{}", absence(&socket.path));
+        bail!("{}", absence(&socket));
     }
     let status = weftd::client::status(&socket.path)?;
     if arguments.json {

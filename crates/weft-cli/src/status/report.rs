@@ -147,7 +147,7 @@ impl Report<'_> {
         if table.len() == 0 {
             return String::new();
         }
-        format!("\n{}", table.section("Counters since the daemon started"))
+        format!("\n{}", table.section("Counters of the services"))
     }
 
     /// What to do next, where there is something.
@@ -218,9 +218,9 @@ fn copies(word: &str) -> String {
 fn blocks(measured: Option<[u64; 2]>) -> String {
     match measured {
         None => "not measured yet".to_owned(),
-        Some([0, 0]) => "always copied twice: a single copy was not faster here".to_owned(),
+        Some([0, 0]) => "copied twice, as all: one copy was not faster here".to_owned(),
         Some([least, most]) => format!(
-            "of {} to {} are copied once between programs on one processor",
+            "copied once from {} to {}, for programs on one processor",
             binary_bytes(least),
             binary_bytes(most)
         ),
@@ -290,7 +290,7 @@ mod tests {
         assert!(told.starts_with("Node default\n  daemon "), "{told}");
         assert!(told.contains("0 programs, 0 connections on the fabric"), "{told}");
         assert!(told.contains("past the cache"), "{told}");
-        assert!(told.contains("of 128 KiB to 4 MiB are copied once"), "{told}");
+        assert!(told.contains("copied once from 128 KiB to 4 MiB"), "{told}");
         assert!(told.contains("`weft run -- PROGRAM` starts one"), "{told}");
         assert!(!told.contains("Connections on") && !told.contains("Endpoints"), "{told}");
         assert!(told.contains("3  Ends of connections that were offered\n"), "{told}");
