@@ -2,8 +2,10 @@
 //!
 //! [`TABLE`] names each option once: type, unit, default, range, category, text, old names. The
 //! environment variables (`WEFT_<AREA>_<NAME>`), the file `weft.toml`, the command line's flags,
-//! the manual page, `weft config` and the accessors of [`Options`] are all made from it. This crate opens no file and reads
-//! no environment: texts and pairs arrive as arguments. It may depend on nothing of weft's.
+//! the manual page, `weft config` and the accessors of [`Options`] are all made from it.
+//!
+//! This crate opens no file and reads no environment: texts and pairs arrive as arguments. It may
+//! depend on nothing of weft's.
 //!
 //! What is always true: an [`Options`] holds a value inside its range for every entry of the
 //! table, and an [`Origin`] for each. Flags beat the environment, the environment beats the file,

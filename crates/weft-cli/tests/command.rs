@@ -1,65 +1,18 @@
-//! The `weft` command from outside: exit statuses, messages, the daemon's life.
+//! The `weft` command from outside: exit statuses, messages, the daemon's life. What it prints
+//! about options and status is in `people.rs`.
 //!
 //! The preload library is an empty file here, which the dynamic linker passes over with a word on
 //! standard error: these tests are about the command, not about sockets.
 
+mod place;
+
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-/// A directory with an empty library, and a control socket of its own.
-struct Place {
-    directory: TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        std::fs::write(directory.path().join("libempty.so"), "").expect("written");
-        Self { directory }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("n.sock")
-    }
-
-    /// A call of `weft` that sees nothing of the machine's own configuration.
-    fn weft(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-        command
-            .args(arguments)
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("XDG_CONFIG_HOME", self.directory.path())
-            .env("WEFT_DAEMON_SOCKET", self.socket())
-            .env("WEFT_PRELOAD", self.directory.path().join("libempty.so"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    /// The same without a daemon.
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut line = vec!["run", "--socket-enable", "off"];
-        line.extend(arguments);
-        self.weft(&line).output().expect("weft starts")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // The daemon of a test that failed in the middle.
-        let _ = self.weft(&["down"]).stderr(Stdio::null()).status();
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use place::{Place, text};
 
 #[test]
 fn run_ends_as_the_program_did() {
