@@ -4,7 +4,7 @@
 //! What is always true: no cell brings a control character to the terminal, since some hold what a
 //! program of another user calls itself.
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 
 use crate::terminal;
 
@@ -61,8 +61,13 @@ impl Table {
             let missing = columns - line.len();
             table.add_row(line.iter().cloned().chain(vec![String::new(); missing]));
         }
+        let widths = table.column_max_content_widths();
         for (place, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, if place + 1 == columns { 0 } else { 2 }));
+            // The names of things stay whole; what is said about them takes several lines.
+            if place == 0 && columns > 1 && widths[place] <= width / 2 {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
             if self.is_numbers(place) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -129,10 +134,11 @@ mod tests {
     fn a_table_that_is_too_wide_takes_more_lines_and_loses_nothing() {
         let mut table = Table::new(["option", "value", "from"]);
         let path = "/a/very/long/path/that/no/terminal/has/room/for/in/a/single/line/n.sock";
-        table.line(["daemon.socket".into(), path.into(), "environment".into()]);
+        table.line(["  daemon.socket".into(), path.into(), "environment".into()]);
         let text = table.within(50);
         assert!(text.lines().all(|line| line.chars().count() <= 50), "{text}");
         assert!(text.contains("environment"), "{text}");
+        assert!(text.contains("\n  daemon.socket  /a/"), "{text}");
         let shown = text.matches('/').count();
         assert_eq!(shown, path.matches('/').count(), "{text}");
     }
