@@ -13,7 +13,7 @@ use crate::table::TABLE;
 /// Longest path of a Unix socket, bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// What is wrong with a configuration.
+/// A fault of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -22,7 +22,7 @@ pub enum Problem {
     Unknown {
         /// The name given, with its file where it came from one.
         name: String,
-        /// What was probably meant.
+        /// The name that was probably meant.
         nearest: Option<String>,
     },
     /// The name is one that the option had in an earlier release. The value counts, unless the
@@ -31,7 +31,7 @@ pub enum Problem {
     OldName {
         /// The name given, with its file where it came from one.
         name: String,
-        /// What it is called now.
+        /// Its name now.
         current: String,
     },
     /// The value is malformed or out of range.
@@ -83,7 +83,7 @@ pub struct Builder {
     problems: Vec<Problem>,
 }
 
-/// What beats what: first by origin, then a current name beats an old one.
+/// The order of values: first by origin, then a current name beats an old one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Rank {
     origin: u8,

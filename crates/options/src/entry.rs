@@ -1,4 +1,4 @@
-//! What an entry of the table says about an option, and how the option is spelled where.
+//! An entry of the table: all that is said about an option, and its spellings.
 
 use std::fmt;
 
@@ -141,7 +141,7 @@ pub struct Entry {
     pub category: Category,
     /// From when on a new value is in force.
     pub effect: Effect,
-    /// What it does, with the memory it can cost at worst.
+    /// Its effect, with the memory it can cost at worst.
     pub text: &'static str,
     /// Names that it had in earlier releases: they are accepted wherever the name is.
     pub old_names: &'static [&'static str],
@@ -166,7 +166,7 @@ impl Entry {
         self.name.split_once('.').unwrap_or(("", self.name))
     }
 
-    /// What stands for its value in help: its unit, or VALUE.
+    /// The word for its value in help: its unit, or VALUE.
     #[must_use]
     pub fn placeholder(&self) -> String {
         let unit = if self.unit.is_empty() { "value" } else { self.unit };
@@ -208,7 +208,7 @@ pub fn old_variables() -> impl Iterator<Item = String> {
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its meaning.
     pub text: &'static str,
 }
 
@@ -216,7 +216,7 @@ pub struct Variable {
 pub const OTHER_VARIABLES: &[Variable] = &[
     Variable {
         name: "WEFT_LOG",
-        text: "What to log, as `warn`, `debug` or `weftd=debug,info`; default `warn`.",
+        text: "The messages to log, as `warn`, `debug` or `weftd=debug,info`; default `warn`.",
     },
     Variable {
         name: "WEFT_CONFIG",

@@ -7,7 +7,7 @@
 //! This crate opens no file and reads no environment: texts and pairs arrive as arguments. It may
 //! depend on nothing of weft's.
 //!
-//! What is always true: an [`Options`] holds a value inside its range for every entry of the
+//! Always true: an [`Options`] holds a value inside its range for every entry of the
 //! table, and an [`Origin`] for each. Flags beat the environment, the environment beats the file,
 //! the file beats the default, in whatever order they were given to the [`Builder`].
 //!

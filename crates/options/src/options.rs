@@ -77,7 +77,7 @@ fn default_of(entry: &Entry) -> Setting {
 }
 
 impl Options {
-    /// The defaults, changed by the `WEFT_*` variables among `pairs`. What is wrong with a
+    /// The defaults, changed by the `WEFT_*` variables among `pairs`. A fault of a
     /// variable is told, and its option keeps the default: for programs that must go on.
     pub fn from_environment<N, V>(pairs: impl IntoIterator<Item = (N, V)>) -> (Self, Vec<Problem>)
     where

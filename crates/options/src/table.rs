@@ -19,7 +19,7 @@ use crate::value::{CopyMethod, QueueChoice, Value};
 ///     unit: "bytes",
 ///     category: Sockets,
 ///     effect: Programs,
-///     text: "What it does. What memory it costs at worst.",
+///     text: "Its effect. The memory that it costs at worst.",
 ///     old_names: ["area.former_name"],             only when it was called otherwise
 /// }
 /// ```

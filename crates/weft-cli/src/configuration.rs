@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use weft_options::runtime_path::{ControlSocket, Surroundings, control_socket};
 use weft_options::{Builder, Options};
 
-/// What `weft.toml`, environment and flags came to.
+/// The sum of `weft.toml`, environment and flags.
 #[derive(Debug)]
 pub struct Configuration {
     /// The options.
@@ -45,7 +45,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// What there is, and the mistakes in it; warnings are told here.
+    /// Everything that is given, and the mistakes in it; warnings are told here.
     fn read(flags: Flags) -> anyhow::Result<(Self, Vec<String>)> {
         let mut builder = Builder::new();
         let file = find_file()?;

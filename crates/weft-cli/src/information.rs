@@ -1,5 +1,5 @@
 //! `weft info`: what this build is, what it and this machine can do, and which options were set.
-//! What all options are is for `weft config`.
+//! All options are for `weft config`.
 
 use std::process::ExitCode;
 
@@ -98,7 +98,7 @@ fn descriptors_max() -> Value {
     json!(rustix::process::getrlimit(rustix::process::Resource::Nofile).current)
 }
 
-/// What each transport of this build can do.
+/// The capabilities of each transport of this build.
 fn transports(options: &Options) -> Value {
     let all: Vec<Value> = crate::transports::all(options).iter().map(capabilities).collect();
     json!(all)

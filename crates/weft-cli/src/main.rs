@@ -4,7 +4,7 @@
 //! the node daemon, `weft info` and `weft config` tell what is in force, `weft perf` measures and
 //! `weft demo` shows. Everything that scripts may rely on is in [`arguments`].
 //!
-//! May depend on every lower layer. What is always true: standard output carries what was asked
+//! May depend on every lower layer. Always true: standard output carries what was asked
 //! for and nothing else; messages go to standard error, in lower case, and say what to do next.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]

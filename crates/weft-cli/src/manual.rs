@@ -87,7 +87,7 @@ fn without_table(command: clap::Command) -> clap::Command {
     })
 }
 
-/// What a command does not do.
+/// The limits of a command.
 fn limits(name: &str) -> &'static str {
     match name {
         "weft" | "weft-run" => {

@@ -1,7 +1,7 @@
 //! Text tables for people: columns as wide as their widest cell, numbers to the right, and cells
 //! that take several lines where the terminal is too narrow.
 //!
-//! What is always true: no cell brings a control character to the terminal, since some hold what a
+//! Always true: no cell brings a control character to the terminal, since some hold what a
 //! program of another user calls itself.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};

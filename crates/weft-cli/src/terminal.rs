@@ -2,7 +2,7 @@
 
 use crate::configuration::variable;
 
-/// What a terminal has by tradition, and what a file or a pipe gets.
+/// The width of a terminal by tradition; a file or a pipe gets it, too.
 const COLUMNS_DEFAULT: u16 = 80;
 /// Less than this leaves a table no room for its cells.
 const COLUMNS_MIN: u16 = 40;

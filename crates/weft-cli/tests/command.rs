@@ -1,5 +1,5 @@
-//! The `weft` command from outside: exit statuses, messages, the daemon's life. What it prints
-//! about options and status is in `people.rs`.
+//! The `weft` command from outside: exit statuses, messages, the daemon's life. The
+//! tests of its output about options and status are in `people.rs`.
 //!
 //! The preload library is an empty file here, which the dynamic linker passes over with a word on
 //! standard error: these tests are about the command, not about sockets.

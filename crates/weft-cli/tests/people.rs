@@ -1,4 +1,4 @@
-//! What the `weft` command prints for people and for scripts: status, options, helps, manual.
+//! The output of the `weft` command for people and for scripts: status, options, helps, manual.
 
 mod place;
 
@@ -15,14 +15,14 @@ const COLUMNS: usize = 80;
 /// How often it is looked whether something is there, 20 ms apart.
 const LOOKS_MAX: usize = 1_000;
 
-/// What a call prints that succeeds.
+/// The output of a call that succeeds.
 fn printed(command: &mut Command) -> String {
     let output = command.output().expect("weft starts");
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
 
-/// What a call says that fails.
+/// The message of a call that fails.
 fn refused(command: &mut Command) -> String {
     let output = command.output().expect("weft starts");
     assert!(!output.status.success(), "{command:?}: {}", text(&output.stdout));

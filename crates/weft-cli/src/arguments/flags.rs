@@ -8,7 +8,7 @@ use weft_options::{Entry, TABLE};
 
 use super::{Command, Line};
 
-/// What every help ends with.
+/// The line that every help ends with.
 pub const HINT: &str =
     "Options of the configuration are flags, too; `weft config --help` shows them.";
 
@@ -18,7 +18,7 @@ const SHOWING: &str = "config";
 /// A parsed command line.
 #[derive(Debug)]
 pub struct Invocation {
-    /// What to do.
+    /// The command.
     pub command: Command,
     /// Options of the table that were given as flags: name and value.
     pub flags: Vec<(&'static str, String)>,

@@ -104,7 +104,7 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "weft", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub struct Line {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -265,7 +265,7 @@ pub struct LabLinkArguments {
     /// The other end
     #[arg(value_name = "B", requires = "state")]
     pub b: Option<String>,
-    /// What it is to be
+    /// The state that it is to have
     #[arg(value_name = "STATE")]
     pub state: Option<LinkState>,
     /// Prints JSON
@@ -273,7 +273,7 @@ pub struct LabLinkArguments {
     pub json: bool,
 }
 
-/// What a link can be.
+/// The states of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum LinkState {
     /// Nothing goes over it
@@ -306,7 +306,7 @@ pub struct StatusArguments {
 /// Arguments of `weft perf`.
 #[derive(Clone, Debug, Args)]
 pub struct PerfArguments {
-    /// What to measure
+    /// The measurement
     #[arg(value_enum)]
     pub test: PerfTest,
     /// Over which transport
@@ -352,7 +352,7 @@ pub enum EchoPart {
     Client,
 }
 
-/// What `weft perf` measures.
+/// The measurements of `weft perf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum PerfTest {
     /// One-way latency of messages
@@ -365,7 +365,7 @@ pub enum PerfTest {
     Get,
     /// Fetch-adds a second, and the time of one
     Atomic,
-    /// What the machine can do: two threads and two cache lines
+    /// The bounds of the machine: two threads and two cache lines
     #[value(hide = true)]
     Cacheline,
 }

@@ -1,6 +1,6 @@
 //! `weft config`: the options in force, what each means, and a file that says them.
 //!
-//! What is always true: `list` and `dump` refuse a configuration with a mistake, as every other
+//! Always true: `list` and `dump` refuse a configuration with a mistake, as every other
 //! command does; `explain` tells the mistake and goes on, since it is what helps to mend it.
 
 mod dump;
@@ -22,7 +22,7 @@ pub fn config(command: &ConfigCommand, flags: Flags) -> anyhow::Result<ExitCode>
         ConfigCommand::Explain(arguments) => {
             explain::explain(arguments, &Configuration::load_with_mistakes(flags)?)?;
         }
-        // What `list` prints now was asked for so before there was one.
+        // The list was asked for so before `list` was there.
         ConfigCommand::Dump(arguments) if arguments.json => {
             list::list(true, &Configuration::load(flags)?)?;
         }

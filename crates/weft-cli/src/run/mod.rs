@@ -1,6 +1,6 @@
 //! `weft run`: finds program, preload library and daemon, then becomes the program.
 //!
-//! What is always true: a program that can run without weft runs under it. Whatever is missing on
+//! Always true: a program that can run without weft runs under it. A thing that is missing on
 //! weft's side costs speed, not the program; only what the user asked for by name and cannot be
 //! had (the program, the library, a value of an option) is an error.
 
@@ -72,7 +72,7 @@ pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::R
     Ok(refused(&path, &error))
 }
 
-/// What the program's environment says about weft.
+/// The variables of the program that are about weft.
 fn prepare(command: &mut Command, socket: &ControlSocket, configuration: &Configuration) {
     command.env("WEFT_SOCKET", &socket.path).env("WEFT_NODE", &socket.node);
     hand_on(&configuration.options, command);
@@ -96,7 +96,7 @@ fn supervised(mut command: Command, path: &Path, rest: &[OsString], block: &Bloc
     }
 }
 
-/// What a shell does with a file that the kernel does not know: reads it itself.
+/// A file that the kernel does not know is read by a shell, as shells do.
 fn as_shell_script(command: &Command, path: &Path, rest: &[OsString]) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.arg(path).args(rest);

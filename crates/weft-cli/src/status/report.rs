@@ -14,12 +14,12 @@ use crate::terminal::paragraph;
 /// Lines of a section at most; `--json` has them all.
 const LINES_MAX: usize = 20;
 
-/// What the text is made of.
+/// The sources of the text.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
-    /// What the daemon says.
+    /// The answer of the daemon.
     pub status: &'a Status,
-    /// Where it says it.
+    /// Its socket.
     pub socket: &'a ControlSocket,
     /// Names of users.
     pub users: &'a Users,
@@ -150,7 +150,7 @@ impl Report<'_> {
         format!("\n{}", table.section("Counters of the services"))
     }
 
-    /// What to do next, where there is something.
+    /// The next step, where there is one.
     fn advice(&self) -> String {
         let services = &self.status.services;
         let mut advice = Vec::new();

@@ -54,7 +54,7 @@ impl Drop for Place {
     }
 }
 
-/// What a program printed.
+/// The output of a program as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
