@@ -77,12 +77,14 @@ impl Table {
 
     fn is_numbers(&self, column: usize) -> bool {
         let mut cells = self.lines.iter().map(|line| line.get(column).map_or("", String::as_str));
-        !self.lines.is_empty() && cells.all(starts_as_number)
+        !self.lines.is_empty() && cells.all(is_number)
     }
 }
 
-fn starts_as_number(text: &str) -> bool {
-    text.is_empty() || text.starts_with(|first: char| first.is_ascii_digit() || first == '-')
+/// True for a number, with or without its unit; false for an address.
+fn is_number(text: &str) -> bool {
+    let begins = text.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    text.is_empty() || (begins && !text.contains(':') && text.matches('.').count() <= 1)
 }
 
 /// A text without control characters: a terminal would obey them.
@@ -128,6 +130,17 @@ mod tests {
         table.line(["a".into(), "5".into()]);
         table.line(["long".into(), "12345".into()]);
         assert_eq!(table.within(80), "name  count\na         5\nlong  12345\n");
+    }
+
+    #[test]
+    fn addresses_are_no_numbers() {
+        let mut table = Table::new(["address", "bytes", "ratio"]);
+        table.line(["10.77.0.1:80".into(), "5 B".into(), "1.5 x".into()]);
+        table.line(["1.1.1.1".into(), "12 B".into(), "-".into()]);
+        let wanted = "address       bytes  ratio\n\
+                      10.77.0.1:80    5 B  1.5 x\n\
+                      1.1.1.1        12 B      -\n";
+        assert_eq!(table.within(80), wanted);
     }
 
     #[test]
