@@ -31,7 +31,7 @@ fn lending(under_weft: bool) -> Outcome {
         as_usual(&mut command);
         // From one lane on, so that at times no lane is free.
         let most = 1 + seed % 4;
-        command.env("WEFT_SOCKET_LANES_MAX", most.to_string()).env("WEFT_SOCKET_REST_MS", "0");
+        command.env("WEFT_SOCKET_LANES_MAX", most.to_string()).env("WEFT_SOCKET_IDLE_MS", "0");
         command.args([&seed.to_string(), CONNECTIONS, "1000"]);
         let ended = node.start(command).wait(LIMIT).success();
         assert_eq!(ended.stdout, "5000 requests on 20 connections\n", "{}", ended.report());

@@ -5,14 +5,15 @@
 
 use thiserror::Error;
 
-use crate::nearest::nearest;
+use crate::entry::{Entry, Kind, OTHER_VARIABLES};
+use crate::name::{Found, Spelling, find, suggest};
 use crate::options::{Options, Origin, Setting};
-use crate::table::{Entry, Kind, OTHER_VARIABLES, TABLE};
+use crate::table::TABLE;
 
 /// Longest path of a Unix socket, bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// What is wrong with a configuration.
+/// A fault of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum Problem {
@@ -21,11 +22,23 @@ pub enum Problem {
     Unknown {
         /// The name given, with its file where it came from one.
         name: String,
-        /// What was probably meant.
+        /// The name that was probably meant.
         nearest: Option<String>,
     },
+    /// The name is one that the option had in an earlier release. The value counts, unless the
+    /// new name is there, too.
+    #[error("{name} is an old name and will go; write {current} in its place")]
+    OldName {
+        /// The name given, with its file where it came from one.
+        name: String,
+        /// Its name now.
+        current: String,
+    },
     /// The value is malformed or out of range.
-    #[error("{name}={value:?} is not valid; allowed is {allowed}")]
+    #[error(
+        "{name}={value:?} is not valid; allowed is {allowed} (`weft config explain {option}` says \
+         more)"
+    )]
     InvalidValue {
         /// The variable, flag or file entry.
         name: String,
@@ -33,6 +46,8 @@ pub enum Problem {
         value: String,
         /// The allowed range.
         allowed: String,
+        /// The option's name.
+        option: &'static str,
     },
     /// The file is not TOML, or has something else than values in tables.
     #[error("{path} cannot be read: {reason}")]
@@ -48,22 +63,47 @@ impl Problem {
     /// True for what is told and passed over, false for what a careful caller refuses.
     #[must_use]
     pub const fn is_warning(&self) -> bool {
-        matches!(self, Self::Unknown { .. })
+        matches!(self, Self::Unknown { .. } | Self::OldName { .. })
     }
 }
 
 fn suggestion(nearest: &Option<String>) -> String {
     match nearest {
         Some(name) => format!("; did you mean {name}?"),
-        None => "; `weft config dump` lists all options".to_owned(),
+        None => "; `weft config list` lists all options".to_owned(),
     }
 }
 
 /// Collects values from files, environment and flags, in any order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Builder {
     options: Options,
+    /// For each option, what the value that it has outranks.
+    ranks: [Rank; TABLE.len()],
     problems: Vec<Problem>,
+}
+
+/// The order of values: first by origin, then a current name beats an old one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Rank {
+    origin: u8,
+    is_current_name: bool,
+}
+
+/// A name as it was given.
+struct Given {
+    found: Found,
+    /// As it is told in problems: `WEFT_X`, `--x`, `weft.toml: x`.
+    name: String,
+    /// How its current name is told.
+    current: String,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let rank = Rank { origin: Origin::Default.rank(), is_current_name: false };
+        Self { options: Options::default(), ranks: [rank; TABLE.len()], problems: Vec::new() }
+    }
 }
 
 impl Builder {
@@ -84,10 +124,12 @@ impl Builder {
             if !name.starts_with("WEFT_") {
                 continue;
             }
-            if let Some(entry) = TABLE.iter().find(|entry| entry.is_variable(name)) {
-                self.set(entry, name, value.as_ref(), Origin::Environment);
+            if let Some(found) = find(Spelling::Environment, name) {
+                let current = found.entry().variable();
+                let given = Given { found, name: name.to_owned(), current };
+                self.set(given, value.as_ref(), Origin::Environment);
             } else if !OTHER_VARIABLES.iter().any(|other| other.name == name) {
-                self.unknown_variable(name);
+                self.unknown(name.to_owned(), suggest(Spelling::Environment, name));
             }
         }
         self
@@ -105,7 +147,7 @@ impl Builder {
         };
         for (area, values) in &table {
             let Some(values) = values.as_table() else {
-                self.unknown_name(path, area);
+                self.unknown(format!("{path}: {area}"), suggest(Spelling::File, area));
                 continue;
             };
             for (name, value) in values {
@@ -115,11 +157,16 @@ impl Builder {
         self
     }
 
-    /// Takes the flag of one option, named as in the table (`shm.spin_us`).
+    /// Takes the flag of one option, named as in the table (`shm.spin_us`), by its old name where
+    /// that was given.
     pub fn flag(&mut self, name: &str, value: &str) -> &mut Self {
-        match TABLE.iter().find(|entry| entry.name == name) {
-            Some(entry) => self.set(entry, &format!("--{}", entry.flag()), value, Origin::Flag),
-            None => self.unknown_name("--", name),
+        match find(Spelling::File, name) {
+            Some(found) => {
+                let name = format!("--{}", crate::entry::flag(name));
+                let current = format!("--{}", found.entry().flag());
+                self.set(Given { found, name, current }, value, Origin::Flag);
+            }
+            None => self.unknown(format!("--: {name}"), suggest(Spelling::File, name)),
         }
         self
     }
@@ -131,8 +178,8 @@ impl Builder {
     }
 
     fn file_value(&mut self, path: &str, name: &str, value: &toml::Value) {
-        let Some(entry) = TABLE.iter().find(|entry| entry.name == name) else {
-            self.unknown_name(path, name);
+        let Some(found) = find(Spelling::File, name) else {
+            self.unknown(format!("{path}: {name}"), suggest(Spelling::File, name));
             return;
         };
         let text = match value {
@@ -140,34 +187,36 @@ impl Builder {
             other => other.to_string(),
         };
         let origin = Origin::File { path: path.to_owned() };
-        self.set(entry, &format!("{path}: {name}"), &text, origin);
+        let current = found.entry().name.to_owned();
+        self.set(Given { found, name: format!("{path}: {name}"), current }, &text, origin);
     }
 
-    fn set(&mut self, entry: &Entry, name: &str, value: &str, origin: Origin) {
+    fn set(&mut self, given: Given, value: &str, origin: Origin) {
+        let entry: &Entry = given.found.entry();
+        let is_current_name = matches!(given.found, Found::Current(_));
+        if !is_current_name {
+            let Given { name, current, .. } = &given;
+            self.problems.push(Problem::OldName { name: name.clone(), current: current.clone() });
+        }
         let Some((number, text)) = parse(&entry.kind, value) else {
             self.problems.push(Problem::InvalidValue {
-                name: name.to_owned(),
+                name: given.name,
                 value: value.to_owned(),
                 allowed: entry.kind.to_string(),
+                option: entry.name,
             });
             return;
         };
-        let setting = &mut self.options.settings[entry.id as usize];
-        if origin.rank() >= setting.origin.rank() {
-            *setting = Setting { number, text, origin };
+        let rank = Rank { origin: origin.rank(), is_current_name };
+        let place = entry.id as usize;
+        if rank >= self.ranks[place] {
+            self.ranks[place] = rank;
+            self.options.settings[place] = Setting { number, text, origin };
         }
     }
 
-    fn unknown_variable(&mut self, name: &str) {
-        let mut known: Vec<String> = TABLE.iter().map(Entry::variable).collect();
-        known.extend(OTHER_VARIABLES.iter().map(|other| other.name.to_owned()));
-        let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
-        self.problems.push(Problem::Unknown { name: name.to_owned(), nearest });
-    }
-
-    fn unknown_name(&mut self, place: &str, name: &str) {
-        let nearest = nearest(name, TABLE.iter().map(|entry| entry.name)).map(str::to_owned);
-        self.problems.push(Problem::Unknown { name: format!("{place}: {name}"), nearest });
+    fn unknown(&mut self, name: String, nearest: Option<String>) {
+        self.problems.push(Problem::Unknown { name, nearest });
     }
 }
 

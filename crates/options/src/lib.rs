@@ -1,11 +1,13 @@
 //! Layer 0: every option of weft in one table, and the values in force.
 //!
-//! [`TABLE`] names each option once: type, unit, default, range, category and text. The
+//! [`TABLE`] names each option once: type, unit, default, range, category, text, old names. The
 //! environment variables (`WEFT_<AREA>_<NAME>`), the file `weft.toml`, the command line's flags,
-//! the manual page and `weft config dump` are all read off it. This crate opens no file and reads
-//! no environment: texts and pairs arrive as arguments. It may depend on nothing of weft's.
+//! the manual page, `weft config` and the accessors of [`Options`] are all made from it.
 //!
-//! What is always true: an [`Options`] holds a value inside its range for every entry of the
+//! This crate opens no file and reads no environment: texts and pairs arrive as arguments. It may
+//! depend on nothing of weft's.
+//!
+//! Always true: an [`Options`] holds a value inside its range for every entry of the
 //! table, and an [`Origin`] for each. Flags beat the environment, the environment beats the file,
 //! the file beats the default, in whatever order they were given to the [`Builder`].
 //!
@@ -24,16 +26,24 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod entry;
+mod name;
 mod nearest;
 mod options;
 pub mod runtime_path;
 pub mod share;
 mod table;
+mod value;
 
 pub use build::{Builder, Problem};
+pub use entry::{
+    Category, Effect, Entry, Kind, OTHER_VARIABLES, Variable, flag, old_variables, variable,
+};
+pub use name::{Found, Spelling, find, find_any, suggest};
 pub use nearest::nearest;
-pub use options::{CopyMethod, Options, Origin, QueueChoice};
-pub use table::{Category, Entry, Id, Kind, OTHER_VARIABLES, TABLE, Variable};
+pub use options::{Options, Origin};
+pub use table::{Id, TABLE};
+pub use value::{CopyMethod, QueueChoice};
 
 #[cfg(test)]
 mod tests;

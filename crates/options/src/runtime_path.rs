@@ -28,7 +28,7 @@ pub struct InvalidNodeName {
     pub name: String,
 }
 
-/// What decides where the socket is.
+/// Everything that decides where the socket is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Surroundings<'a> {
     /// The effective user.

@@ -1,4 +1,4 @@
-//! What one user may hold of a table of the daemon: a part of what others leave
+//! The share of one user in a table of the daemon: a part of what others leave
 //! (`daemon.user_share`).
 //!
 //! A fixed quota for each user would let a few of them take all. This one shrinks as others take

@@ -1,8 +1,11 @@
 //! Tests of the table and of building values from it.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::table::ACCESSORS;
 
 fn from_environment(name: &str, value: &str) -> (Options, Vec<Problem>) {
     Options::from_environment([(name, value)])
@@ -31,7 +34,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.socket_chunk_bytes(), 16_384);
     assert_eq!((options.socket_switch_calls(), options.socket_switch_bytes()), (4, 32_768));
     assert_eq!(options.socket_switch_wait_us(), 1_000);
-    assert_eq!((options.socket_lanes_max(), options.socket_rest_ms()), (1_536, 250));
+    assert_eq!((options.socket_lanes_max(), options.socket_idle_ms()), (1_536, 250));
     assert_eq!((options.socket_lanes_kept(), options.socket_block_bytes()), (8, 0));
     assert_eq!(options.daemon_endpoints_max(), 256);
     assert_eq!(options.daemon_connections_max(), 16_384);
@@ -39,13 +42,123 @@ fn accessors_return_the_defaults_of_the_table() {
 }
 
 #[test]
+fn ids_and_accessors_are_called_as_their_options() {
+    for entry in TABLE {
+        let camel: String = entry.name.split(['.', '_']).map(capital).collect();
+        assert_eq!(format!("{:?}", entry.id), camel);
+    }
+    for (name, accessor) in ACCESSORS {
+        assert_eq!(name.replace('.', "_"), *accessor);
+    }
+    assert!(ACCESSORS.len() + 1 >= TABLE.len(), "an option without an accessor");
+}
+
+fn capital(word: &str) -> String {
+    let (first, rest) = word.split_at(1);
+    first.to_ascii_uppercase() + rest
+}
+
+#[test]
+fn no_two_options_share_a_name_old_or_new() {
+    let names = TABLE.iter().flat_map(|entry| {
+        std::iter::once(entry.name).chain(entry.old_names.iter().copied()).map(variable)
+    });
+    let mut names: Vec<String> = names.collect();
+    names.extend(OTHER_VARIABLES.iter().map(|other| other.name.to_owned()));
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "{names:?}");
+}
+
+#[test]
+fn durations_have_a_unit_of_time() {
+    let options = Options::default();
+    assert_eq!(options.ether_coalesce(), Duration::from_micros(50));
+    assert_eq!(options.ether_learn_ms(), Duration::from_secs(12));
+}
+
+#[test]
+fn an_old_name_counts_and_is_told_with_the_new_one() {
+    let (options, problems) = from_environment("WEFT_SOCKET_REST_MS", "7");
+    assert_eq!(options.socket_idle_ms(), 7);
+    assert!(problems[0].is_warning());
+    assert_eq!(
+        problems[0].to_string(),
+        "WEFT_SOCKET_REST_MS is an old name and will go; write WEFT_SOCKET_IDLE_MS in its place"
+    );
+    let mut builder = Builder::new();
+    builder.file("a.toml", "[socket]\nrest_ms = 8\n");
+    let (options, problems) = builder.clone().finish();
+    assert_eq!(options.socket_idle_ms(), 8);
+    assert_eq!(
+        problems[0].to_string(),
+        "a.toml: socket.rest_ms is an old name and will go; write socket.idle_ms in its place"
+    );
+    let (options, problems) = builder.flag("socket.rest_ms", "9").clone().finish();
+    assert_eq!(options.socket_idle_ms(), 9);
+    assert_eq!(
+        problems[1].to_string(),
+        "--socket-rest-ms is an old name and will go; write --socket-idle-ms in its place"
+    );
+    let given: Vec<_> = options.to_environment().collect();
+    assert_eq!(given, [("WEFT_SOCKET_IDLE_MS".to_owned(), "9".to_owned())]);
+    assert_eq!(old_variables().collect::<Vec<_>>(), ["WEFT_SOCKET_REST_MS"]);
+}
+
+#[test]
+fn an_old_name_is_beaten_by_the_new_one_from_the_same_place_and_beats_lesser_places() {
+    let (old, new) = (("WEFT_SOCKET_REST_MS", "1"), ("WEFT_SOCKET_IDLE_MS", "2"));
+    for pairs in [[old, new], [new, old]] {
+        assert_eq!(Options::from_environment(pairs).0.socket_idle_ms(), 2);
+    }
+    let mut builder = Builder::new();
+    builder.file("a.toml", "[socket]\nidle_ms = 3\n").environment([old]);
+    assert_eq!(builder.finish().0.socket_idle_ms(), 1);
+}
+
+#[test]
+fn a_wrong_value_under_an_old_name_is_refused_by_that_name() {
+    let (options, problems) = from_environment("WEFT_SOCKET_REST_MS", "soon");
+    assert_eq!(options.socket_idle_ms(), 250);
+    assert!(problems.iter().any(|problem| !problem.is_warning()
+        && problem.to_string().starts_with("WEFT_SOCKET_REST_MS=\"soon\" is not valid")));
+}
+
+#[test]
+fn a_value_for_a_file_reads_back_whatever_it_holds() {
+    for path in ["", "/a b/c.sock", "/quote\"/back\\slash", "/\u{7f}\t\u{1b}"] {
+        let mut builder = Builder::new();
+        builder.flag("daemon.socket", path).flag("shm.copy", "plain");
+        let (options, problems) = builder.finish();
+        assert_eq!(problems, [], "{path:?}");
+        let mut reader = Builder::new();
+        reader.file(
+            "f",
+            &format!(
+                "[daemon]\nsocket = {}\n[shm]\ncopy = {}\n",
+                options.file_value(Id::DaemonSocket),
+                options.file_value(Id::ShmCopy)
+            ),
+        );
+        let (again, problems) = reader.finish();
+        assert_eq!(problems, [], "{path:?}");
+        assert_eq!(again.text(Id::DaemonSocket), path);
+        assert_eq!(again.shm_copy(), CopyMethod::Plain);
+    }
+}
+
+#[test]
 fn names_follow_from_the_table() {
     let entry = Id::SocketSwitchWaitUs.entry();
     assert_eq!(entry.variable(), "WEFT_SOCKET_SWITCH_WAIT_US");
     assert_eq!(entry.flag(), "socket-switch-wait-us");
-    assert!(entry.is_variable("WEFT_SOCKET_SWITCH_WAIT_US"));
-    assert!(!entry.is_variable("WEFT_SOCKET.SWITCH_WAIT_US"));
-    assert!(!entry.is_variable("weft_socket_switch_wait_us"));
+    assert_eq!(entry.file_key(), ("socket", "switch_wait_us"));
+    assert_eq!((entry.with_unit("1"), entry.placeholder()), ("1 us".into(), "US".into()));
+    assert_eq!(Id::EtherQueues.entry().with_unit("1"), "1 queue");
+    assert_eq!(Id::EtherQueues.entry().with_unit("2"), "2 queues");
+    assert_eq!(Id::DaemonSocket.entry().with_unit(""), "nothing");
+    assert_eq!(Id::DaemonSocket.entry().placeholder(), "VALUE");
 }
 
 #[test]
@@ -83,7 +196,8 @@ fn a_value_out_of_range_is_an_error_that_names_the_range() {
     assert!(!problems[0].is_warning());
     assert_eq!(
         problems[0].to_string(),
-        "WEFT_SHM_RING_SLOTS=\"100\" is not valid; allowed is a power of two from 16 to 65536"
+        "WEFT_SHM_RING_SLOTS=\"100\" is not valid; allowed is a power of two from 16 to 65536 \
+         (`weft config explain shm.ring_slots` says more)"
     );
     for (name, value) in [
         ("WEFT_SHM_SPIN_US", "1001"),
@@ -151,7 +265,7 @@ proptest! {
         builder.environment([(TABLE[place].variable(), value.clone())]);
         builder.file("f", &file).flag(TABLE[place].name, &value);
         let (options, _) = builder.finish();
-        for entry in &TABLE {
+        for entry in TABLE {
             let (_, problems) = Options::from_environment([
                 (entry.variable(), options.text(entry.id)),
             ]);
@@ -161,7 +275,7 @@ proptest! {
 
     #[test]
     fn every_number_is_accepted_exactly_in_its_range(number in 0_u64..2_000_000) {
-        for entry in &TABLE {
+        for entry in TABLE {
             let Kind::Integer { minimum, maximum, power_of_two, .. } = entry.kind else {
                 continue;
             };

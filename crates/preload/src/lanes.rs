@@ -2,7 +2,7 @@
 //!
 //! A lane is memory: some pages when it is idle, two sinks when it was full. A process has as many
 //! as `socket.lanes_max`; when another connection wants one, those that moved nothing for
-//! `socket.rest_ms` give theirs back. Such a connection leaves its lane, its peer follows, and when
+//! `socket.idle_ms` give theirs back. Such a connection leaves its lane, its peer follows, and when
 //! all of both directions is on TCP each end forgets the lane by itself and is as it was before it
 //! had one: in use again, it asks for another.
 

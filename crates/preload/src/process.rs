@@ -120,7 +120,7 @@ impl Settings {
         let switch_bytes = options.socket_switch_bytes();
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
-        let rest_ns = options.socket_rest_ms() * 1_000_000;
+        let rest_ns = options.socket_idle_ms() * 1_000_000;
         let block_bytes = options.socket_block_bytes();
         Self {
             options,

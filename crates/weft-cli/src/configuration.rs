@@ -1,12 +1,13 @@
 //! The configuration in force: file, environment, flags; and the control socket that follows.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 use weft_options::runtime_path::{ControlSocket, Surroundings, control_socket};
 use weft_options::{Builder, Options};
 
-/// What `weft.toml`, environment and flags came to.
+/// The sum of `weft.toml`, environment and flags.
 #[derive(Debug)]
 pub struct Configuration {
     /// The options.
@@ -15,13 +16,37 @@ pub struct Configuration {
     pub file: Option<PathBuf>,
 }
 
+/// Options that were given as flags: name and value.
+pub type Flags = Vec<(&'static str, String)>;
+
 impl Configuration {
     /// Reads file and environment and adds the flags. Warnings go to standard error.
     ///
     /// # Errors
-    /// The first value that is malformed or out of range; a file that was asked for and cannot be
-    /// read.
-    pub fn load(flags: Vec<(&'static str, String)>) -> anyhow::Result<Self> {
+    /// Values that are malformed or out of range, all of them; a file that was asked for and
+    /// cannot be read.
+    pub fn load(flags: Flags) -> anyhow::Result<Self> {
+        let (configuration, errors) = Self::read(flags)?;
+        if !errors.is_empty() {
+            bail!("{}", errors.join("\nweft: "));
+        }
+        Ok(configuration)
+    }
+
+    /// The same, where a mistake is told and its option keeps the value that it had.
+    ///
+    /// # Errors
+    /// A file that was asked for and cannot be read.
+    pub fn load_with_mistakes(flags: Flags) -> anyhow::Result<Self> {
+        let (configuration, errors) = Self::read(flags)?;
+        for error in errors {
+            eprintln!("weft: warning: {error}");
+        }
+        Ok(configuration)
+    }
+
+    /// Everything that is given, and the mistakes in it; warnings are told here.
+    fn read(flags: Flags) -> anyhow::Result<(Self, Vec<String>)> {
         let mut builder = Builder::new();
         let file = find_file()?;
         if let Some((path, text)) = &file {
@@ -37,10 +62,8 @@ impl Configuration {
         for warning in warnings {
             eprintln!("weft: warning: {warning}");
         }
-        if let Some(error) = errors.first() {
-            bail!("{error}");
-        }
-        Ok(Self { options, file: file.map(|(path, _)| path) })
+        let errors = errors.into_iter().map(ToString::to_string).collect();
+        Ok((Self { options, file: file.map(|(path, _)| path) }, errors))
     }
 
     /// The control socket of the node that `flag`, environment or default name.
@@ -59,6 +82,15 @@ impl Configuration {
         };
         Ok(control_socket(&surroundings, &self.options, weftd::client::answers)?)
     }
+}
+
+/// Has a program see these options, and nothing of old names: what they said is said by the new
+/// ones, and this command told it already.
+pub fn hand_on(options: &Options, command: &mut Command) {
+    for old in weft_options::old_variables() {
+        command.env_remove(old);
+    }
+    command.envs(options.to_environment());
 }
 
 /// A variable that is set to something other than nothing and is UTF-8.

@@ -1,4 +1,4 @@
-//! `weft daemon`, `weft down`, `weft status`, and starting a daemon in the background.
+//! `weft daemon`, `weft down`, and starting a daemon in the background.
 //!
 //! Going into the background takes two steps, each this program again: `detach` leaves session,
 //! terminal and inherited descriptors behind, starts `serve` and ends, so that the daemon is
@@ -16,14 +16,12 @@ use anyhow::{Context, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
-use serde_json::Value;
 use weft_options::Options;
-use weft_options::runtime_path::{ControlSocket, Scope};
+use weft_options::runtime_path::{ControlSocket, NODE_DEFAULT, Scope};
 use weftd::DeviceSpec;
 
-use crate::arguments::{DaemonArguments, NodeArguments, StatusArguments, Step};
-use crate::configuration::Configuration;
-use crate::table::Table;
+use crate::arguments::{DaemonArguments, NodeArguments, Step};
+use crate::configuration::{Configuration, hand_on};
 
 /// How long a new daemon may take until it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -87,7 +85,7 @@ pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow:
     let socket = configuration.control_socket(arguments.node.as_deref())?;
     match weftd::client::look(&socket.path) {
         Ok(()) => {}
-        Err(error) if error.is_distrust() => bail!("{}", absence(&socket.path)),
+        Err(error) if error.is_distrust() => bail!("{}", absence(&socket)),
         Err(_) => {
             eprintln!("weft: no node daemon runs at {}; nothing to stop", socket.path.display());
             return Ok(ExitCode::SUCCESS);
@@ -117,88 +115,31 @@ pub fn stop(socket: &ControlSocket) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `weft status`.
-pub fn status(
-    arguments: &StatusArguments,
-    configuration: &Configuration,
-) -> anyhow::Result<ExitCode> {
-    let socket = configuration.control_socket(arguments.node.node.as_deref())?;
-    if !weftd::client::answers(&socket.path) {
-        bail!("{}", absence(&socket.path));
-    }
-    let status = serde_json::to_value(weftd::client::status(&socket.path)?)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
-    } else {
-        print!("{}", render(&status));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// Why nobody answers at `socket`, and what to do.
-pub fn absence(socket: &Path) -> String {
-    let path = socket.display();
-    if let Err(error) = weftd::client::look(socket)
+pub fn absence(socket: &ControlSocket) -> String {
+    let path = socket.path.display();
+    if let Err(error) = weftd::client::look(&socket.path)
         && error.is_distrust()
     {
         return format!("the node daemon at {path} is not used: {error}");
     }
-    match socket.symlink_metadata() {
+    let node = match socket.node.as_str() {
+        NODE_DEFAULT => String::new(),
+        name => format!(" --node {name}"),
+    };
+    match socket.path.symlink_metadata() {
         Ok(_) => format!(
             "no node daemon answers at {path}: the socket is left over from one that died; \
-             `weft daemon` or the next `weft run` replaces it"
+             `weft daemon{node}` or the next `weft run{node}` replaces it"
         ),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => format!(
             "{path} cannot be reached: {error}; it belongs to another user's daemon, use another \
              --node"
         ),
         Err(_) => format!(
-            "no node daemon runs at {path}; start one with `weft daemon`, `weft run` does so by \
-             itself"
+            "no node daemon runs at {path}; start one with `weft daemon{node}`, `weft run{node} \
+             -- PROGRAM` does so by itself"
         ),
-    }
-}
-
-/// What a daemon says, for people: single values first, then a table for each list.
-fn render(status: &Value) -> String {
-    let Value::Object(fields) = status else { return format!("{status}\n") };
-    let width = fields.keys().map(String::len).max().unwrap_or(0);
-    let mut text = String::new();
-    for (name, value) in fields.iter().filter(|(_, value)| !value.is_array()) {
-        text.push_str(&format!("{name:<width$}  {}\n", plain(value)));
-    }
-    for (name, value) in fields {
-        let Value::Array(items) = value else { continue };
-        text.push_str(&format!("\n{name}: {}\n", items.len()));
-        text.push_str(&render_list(items));
-    }
-    text
-}
-
-fn render_list(items: &[Value]) -> String {
-    let Some(Value::Object(first)) = items.first() else {
-        return items.iter().map(|item| format!("{}\n", plain(item))).collect();
-    };
-    let names: Vec<&String> = first.keys().collect();
-    let mut table = Table::new(names.iter().map(|name| name.as_str()));
-    for item in items {
-        table.line(names.iter().map(|name| plain(item.get(name.as_str()).unwrap_or(&Value::Null))));
-    }
-    table.render()
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".to_owned(),
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(name, value)| format!("{name} {}", plain(value)))
-            .collect::<Vec<_>>()
-            .join(", "),
-        // How many; `--json` has them all.
-        Value::Array(items) => items.len().to_string(),
-        other => other.to_string(),
     }
 }
 
@@ -216,8 +157,9 @@ pub fn start(
     let log_before = std::fs::metadata(socket.log()).map_or(0, |metadata| metadata.len());
     // The daemon keeps the other end open as its standard output, so that its end is noticed.
     let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("no pipe")?;
-    let status = step(socket, "detach", devices)?
-        .envs(options.to_environment())
+    let mut detach = step(socket, "detach", devices)?;
+    hand_on(options, &mut detach);
+    let status = detach
         .stdout(alive)
         .stderr(open_log(socket)?)
         .status()
@@ -365,8 +307,6 @@ fn last_line(log: &Path, from: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn socket(directory: &Path, scope: Scope) -> ControlSocket {
@@ -398,21 +338,12 @@ mod tests {
     #[test]
     fn a_left_over_socket_is_told_from_none() {
         let root = tempfile::tempdir().expect("a directory");
-        let path = root.path().join("n.sock");
-        assert!(absence(&path).contains("no node daemon runs"));
-        drop(std::os::unix::net::UnixListener::bind(&path).expect("a socket"));
-        assert!(absence(&path).contains("left over"));
-    }
-
-    #[test]
-    fn a_status_shows_values_then_tables() {
-        let status = json!({
-            "node": "a", "peers": [{"pid": 7, "user": "x"}], "bytes": {"in": 1, "out": 2},
-        });
-        assert_eq!(
-            render(&status),
-            "bytes  in 1, out 2\nnode   a\n\npeers: 1\npid  user\n  7  x\n"
-        );
+        let mut place = socket(root.path(), Scope::Explicit);
+        assert!(absence(&place).contains("start one with `weft daemon --node n`"));
+        drop(std::os::unix::net::UnixListener::bind(&place.path).expect("a socket"));
+        assert!(absence(&place).contains("left over"));
+        place.node = NODE_DEFAULT.into();
+        assert!(absence(&place).contains("`weft daemon` or"));
     }
 
     #[test]

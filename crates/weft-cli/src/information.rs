@@ -1,15 +1,17 @@
-//! `weft info` and `weft config dump`: what this build is, can do, and is told to do.
+//! `weft info`: what this build is, what it and this machine can do, and which options were set.
+//! All options are for `weft config`.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::PidfdFlags;
 use serde_json::{Value, json};
 use weft_fabric::Capabilities;
-use weft_options::{Entry, Options, TABLE};
+use weft_options::runtime_path::ControlSocket;
+use weft_options::{Options, Origin, TABLE};
 
-use crate::arguments::{DumpArguments, StatusArguments};
+use crate::arguments::StatusArguments;
+use crate::config;
 use crate::configuration::Configuration;
 use crate::daemon;
 use crate::table::Table;
@@ -23,28 +25,16 @@ pub fn show(
     let information = json!({
         "build": build(),
         "node": socket.node,
-        "daemon": daemon_state(&socket.path),
+        "daemon": daemon_state(&socket),
         "machine": machine(),
         "transports": transports(&configuration.options),
         "configuration_file": configuration.file,
-        "configuration": options(&configuration.options),
+        "configuration": config::json(&configuration.options),
     });
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&information)?);
     } else {
         print!("{}", text(&information, configuration));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// `weft config dump`.
-pub fn dump(arguments: &DumpArguments, configuration: &Configuration) -> anyhow::Result<ExitCode> {
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&options(&configuration.options))?);
-    } else if arguments.toml {
-        print!("{}", as_file(&configuration.options));
-    } else {
-        print!("{}", as_table(&configuration.options));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -59,9 +49,9 @@ fn build() -> Value {
     })
 }
 
-fn daemon_state(socket: &Path) -> Value {
-    let answers = weftd::client::answers(socket);
-    let mut state = json!({ "socket": socket, "answers": answers });
+fn daemon_state(socket: &ControlSocket) -> Value {
+    let answers = weftd::client::answers(&socket.path);
+    let mut state = json!({ "socket": socket.path, "answers": answers });
     if !answers {
         state["hint"] = json!(daemon::absence(socket));
     }
@@ -108,7 +98,7 @@ fn descriptors_max() -> Value {
     json!(rustix::process::getrlimit(rustix::process::Resource::Nofile).current)
 }
 
-/// What each transport of this build can do.
+/// The capabilities of each transport of this build.
 fn transports(options: &Options) -> Value {
     let all: Vec<Value> = crate::transports::all(options).iter().map(capabilities).collect();
     json!(all)
@@ -134,118 +124,55 @@ fn capabilities(of: &Capabilities) -> Value {
     })
 }
 
-fn options(options: &Options) -> Value {
-    let list: Vec<Value> = TABLE
-        .iter()
-        .map(|entry| {
-            json!({
-                "name": entry.name,
-                "value": options.text(entry.id),
-                "default": entry.kind.default_text(),
-                "unit": entry.unit,
-                "category": entry.category.title(),
-                "origin": options.origin(entry.id).to_string(),
-            })
-        })
-        .collect();
-    json!(list)
-}
-
-fn as_table(options: &Options) -> String {
-    let mut table = Table::new(["option", "value", "unit", "default", "from"]);
-    for entry in &TABLE {
-        table.line([
-            entry.name.to_owned(),
-            options.text(entry.id),
-            entry.unit.to_owned(),
-            entry.kind.default_text(),
-            options.origin(entry.id).to_string(),
-        ]);
-    }
-    table.render()
-}
-
-/// A `weft.toml` that says what is in force, each option under its text.
-fn as_file(options: &Options) -> String {
-    use weft_options::Kind;
-    let mut text = String::from("# weft.toml\n");
-    let mut area_before = "";
-    for entry in &TABLE {
-        let (area, name) = entry.name.split_once('.').unwrap_or(("", entry.name));
-        if area != area_before {
-            text.push_str(&format!("\n[{area}]\n"));
-            area_before = area;
-        }
-        for line in wrap(&describe(entry), 98) {
-            text.push_str(&format!("# {line}\n"));
-        }
-        let value = options.text(entry.id);
-        let value = match entry.kind {
-            Kind::Integer { .. } | Kind::Boolean { .. } => value,
-            Kind::Choice { .. } | Kind::Path => format!("{value:?}"),
-        };
-        text.push_str(&format!("{name} = {value}\n"));
-    }
-    text
-}
-
-fn describe(entry: &Entry) -> String {
-    let unit = if entry.unit.is_empty() { String::new() } else { format!(" ({})", entry.unit) };
-    format!("{} Allowed: {}{unit}.", entry.text, entry.kind)
-}
-
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is always a line");
-        if !line.is_empty() && line.len() + 1 + word.len() > width {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
-}
-
 /// All of it for people.
 fn text(information: &Value, configuration: &Configuration) -> String {
     let mut text = String::new();
     for part in ["build", "daemon", "machine"] {
-        text.push_str(&format!("{part}\n"));
-        if let Some(fields) = information[part].as_object() {
-            let width = fields.keys().map(String::len).max().unwrap_or(0);
-            for (name, value) in fields {
-                text.push_str(&format!("  {name:<width$}  {}\n", plain(value)));
-            }
+        let mut table = Table::plain();
+        for (name, value) in information[part].as_object().into_iter().flatten() {
+            table.line([words(name), plain(value)]);
         }
+        text.push_str(&table.section(part));
     }
-    text.push_str("\ntransports\n");
     text.push_str(&transports_table(&information["transports"]));
-    let file =
-        configuration.file.as_ref().map_or("none".to_owned(), |path| path.display().to_string());
-    text.push_str(&format!("\nconfiguration (file: {file})\n"));
-    text.push_str(&as_table(&configuration.options));
+    text.push_str(&format!("\n{}", config::file_line(configuration)));
+    text.push_str(&changed(&configuration.options));
+    text.push_str("`weft config list` lists all options.\n");
     text
+}
+
+/// The options that are not as delivered.
+fn changed(options: &Options) -> String {
+    let mut table = Table::new(config::HEADINGS);
+    for entry in TABLE.iter().filter(|entry| *options.origin(entry.id) != Origin::Default) {
+        table.line(config::line(entry, options));
+    }
+    if table.len() == 0 {
+        return "All options have their defaults.\n".to_owned();
+    }
+    table.section("options that were set")
 }
 
 /// One column for each transport.
 fn transports_table(transports: &Value) -> String {
     let list = transports.as_array().map(Vec::as_slice).unwrap_or_default();
     let Some(first) = list.first().and_then(Value::as_object) else {
-        return "none in this build\n".to_owned();
+        return "transports: none in this build\n".to_owned();
     };
     let mut table = Table::new(
-        std::iter::once("transport".to_owned())
+        std::iter::once(String::new())
             .chain(list.iter().map(|transport| plain(&transport["transport"]))),
     );
     for name in first.keys().filter(|name| *name != "transport") {
         let cells = list.iter().map(|transport| plain(&transport[name]));
-        table.line(std::iter::once(name.clone()).chain(cells));
+        table.line(std::iter::once(words(name)).chain(cells));
     }
-    table.render()
+    table.section("transports")
+}
+
+/// The name of a field as people write it.
+fn words(name: &str) -> String {
+    name.replace('_', " ")
 }
 
 fn plain(value: &Value) -> String {
@@ -263,19 +190,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dumped_file_reads_back_as_what_was_in_force() {
+    fn only_options_that_were_set_are_shown() {
         let mut builder = weft_options::Builder::new();
-        builder.flag("shm.copy", "plain").flag("daemon.socket", "/a/b.sock");
-        builder.flag("socket.sink_bytes", "65536");
-        let (options, _) = builder.finish();
-        let mut reader = weft_options::Builder::new();
-        reader.file("dump", &as_file(&options));
-        let (again, problems) = reader.finish();
-        assert_eq!(problems, []);
-        for entry in &TABLE {
-            assert_eq!(again.text(entry.id), options.text(entry.id), "{}", entry.name);
-        }
-        assert!(as_file(&options).lines().all(|line| line.chars().count() <= 100));
+        assert!(changed(&builder.clone().finish().0).contains("have their defaults"));
+        builder.flag("shm.copy", "plain").environment([("WEFT_SHM_YIELDS", "100")]);
+        let text = changed(&builder.finish().0);
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(text.contains("shm.copy") && text.contains("flag"), "{text}");
+        assert!(text.contains("shm.yields") && text.contains("environment"), "{text}");
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Layer 4: the `weft` command.
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft daemon`, `down` and `status` manage
-//! the node daemon, `weft info` and `config dump` tell what is in force, `weft perf` measures and
+//! the node daemon, `weft info` and `weft config` tell what is in force, `weft perf` measures and
 //! `weft demo` shows. Everything that scripts may rely on is in [`arguments`].
 //!
-//! May depend on every lower layer. What is always true: standard output carries what was asked
+//! May depend on every lower layer. Always true: standard output carries what was asked
 //! for and nothing else; messages go to standard error, in lower case, and say what to do next.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a surface owns its clock, threads and sockets")]
 
 mod arguments;
+mod config;
 mod configuration;
 mod daemon;
 mod demo;
@@ -18,12 +19,14 @@ mod lab;
 mod manual;
 mod perf;
 mod run;
+mod status;
 mod table;
+mod terminal;
 mod transports;
 
 use std::process::ExitCode;
 
-use arguments::{Command, ConfigCommand, Invocation};
+use arguments::{Command, Invocation};
 use configuration::Configuration;
 
 /// Exit status of `weft run` when weft itself failed, as `env` and `nohup` have it.
@@ -48,14 +51,12 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Run(arguments) => run::run(arguments, &configuration()?),
         Command::Daemon(arguments) => daemon::daemon(arguments, &configuration()?),
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
-        Command::Status(arguments) => daemon::status(arguments, &configuration()?),
+        Command::Status(arguments) => status::status(arguments, &configuration()?),
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         Command::Demo(arguments) => demo::demo(arguments),
-        Command::Config(ConfigCommand::Dump(arguments)) => {
-            information::dump(arguments, &configuration()?)
-        }
+        Command::Config(command) => config::config(command, invocation.flags.clone()),
         Command::Man { directory } => manual::pages(directory),
         Command::Completions { shell } => {
             manual::completions(*shell);

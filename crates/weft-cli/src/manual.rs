@@ -11,7 +11,10 @@ use anyhow::Context;
 use clap_mangen::Man;
 use weft_options::{OTHER_VARIABLES, TABLE};
 
-use crate::arguments::command;
+use crate::arguments::{HINT, command, command_of_today};
+
+/// The page that has the options of the configuration.
+const OPTIONS_PAGE: &str = "weft-config";
 
 /// Writes one page for the command and one for each of its subcommands.
 pub fn pages(directory: &Path) -> anyhow::Result<ExitCode> {
@@ -33,7 +36,7 @@ pub fn pages(directory: &Path) -> anyhow::Result<ExitCode> {
 
 /// Prints the completions for a shell.
 pub fn completions(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut command(), "weft", &mut std::io::stdout());
+    clap_complete::generate(shell, &mut command_of_today(), "weft", &mut std::io::stdout());
 }
 
 fn visit(
@@ -56,25 +59,35 @@ fn page(name: &str, command: &clap::Command) -> anyhow::Result<Vec<u8>> {
         .display_name(name.to_owned())
         .bin_name(line.clone())
         .mut_args(|argument| argument.hide_short_help(false));
-    let man = Man::new(named).title(name.to_uppercase()).section("1").manual("weft");
+    let man = Man::new(named.clone()).title(name.to_uppercase()).section("1").manual("weft");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    Man::new(without_table(named)).render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     page.extend(section("LIMITS", limits(name)).into_bytes());
     man.render_options_section(&mut page)?;
     if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
-    page.extend(environment().into_bytes());
+    page.extend(environment(name).into_bytes());
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    page.extend(examples_section(&examples).into_bytes());
+    page.extend(examples_section(examples.trim_end_matches(HINT)).into_bytes());
     page.extend(see_also(name).into_bytes());
     Ok(page)
 }
 
-/// What a command does not do.
+/// A synopsis names what a command has itself, and not every option of the configuration.
+fn without_table(command: clap::Command) -> clap::Command {
+    let is_option =
+        |argument: &clap::Arg| TABLE.iter().any(|entry| entry.name == argument.get_id().as_str());
+    command.mut_args(|argument| {
+        let hide = is_option(&argument) || argument.is_hide_set();
+        argument.hide(hide)
+    })
+}
+
+/// The limits of a command.
 fn limits(name: &str) -> &'static str {
     match name {
         "weft" | "weft-run" => {
@@ -93,19 +106,21 @@ fn limits(name: &str) -> &'static str {
     }
 }
 
-fn environment() -> String {
+/// Variables that are no options, and those of the options where these are explained.
+fn environment(name: &str) -> String {
     let mut text = String::from(".SH ENVIRONMENT\n");
     for other in OTHER_VARIABLES {
         entry(&mut text, other.name, other.text);
     }
-    for option in &TABLE {
-        let default = option.kind.default_text();
-        let default = if default.is_empty() { "nothing" } else { &default };
-        let unit = if option.unit.is_empty() { "" } else { " in " };
-        let body = format!(
-            "Option {}{unit}{}: {}; default {default}. {}",
-            option.name, option.unit, option.kind, option.text
+    if name != OPTIONS_PAGE {
+        text.push_str(
+            ".PP\nOptions of the configuration are flags and variables, too: see\n\
+             .BR weft\\-config (1).\n",
         );
+        return text;
+    }
+    for option in TABLE {
+        let body = format!("Option {}, as --{} above.", option.name, option.flag());
         entry(&mut text, &option.variable(), &body);
     }
     text
@@ -127,7 +142,8 @@ fn examples_section(text: &str) -> String {
 }
 
 fn see_also(name: &str) -> String {
-    let others = ["weft", "weft-run", "weft-daemon", "weft-status", "weft-info", "weft-perf"];
+    let others =
+        ["weft", "weft-run", "weft-daemon", "weft-status", "weft-config", "weft-info", "weft-perf"];
     let list: Vec<String> = others
         .iter()
         .filter(|other| **other != name)
@@ -174,14 +190,42 @@ mod tests {
                 let found = rest.find(&line).or_else(|| rest.find(&quoted));
                 from += found.unwrap_or_else(|| panic!("{name}: {title}:\n{text}"));
             }
-            for option in &TABLE {
-                assert!(text.contains(&escape(&option.variable())), "{name}");
+            assert_eq!(
+                text.matches("weft\\-config (1)").count(),
+                usize::from(name != OPTIONS_PAGE)
+            );
+            assert!(!text.contains(&escape(HINT)), "{name}: the hint is for helps");
+            let synopsis = &text[..text.find("DESCRIPTION").expect("it was found above")];
+            for option in TABLE {
+                for spelled in [option.variable(), option.flag()] {
+                    let spelled = escape(&spelled);
+                    let is_there = text.contains(&format!("{spelled}\\fR"));
+                    assert_eq!(is_there, name == OPTIONS_PAGE, "{name}: {spelled}");
+                    assert!(!synopsis.contains(&spelled), "{name}: {spelled}");
+                }
             }
+            let old = weft_options::old_variables().find(|old| text.contains(&escape(old)));
+            assert_eq!(old, None, "{name}");
             pages += 1;
             Ok(())
         })
         .expect("pages");
         assert!(pages >= 8, "{pages}");
+    }
+
+    #[test]
+    fn completions_have_the_options_and_no_old_names() {
+        use clap_complete::Shell;
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command_of_today(), "weft", &mut text);
+            let text = String::from_utf8(text).expect("a script is text");
+            for option in TABLE {
+                assert!(text.contains(&option.flag()), "{shell}: {}", option.name);
+            }
+            assert!(text.contains("explain"), "{shell}");
+            assert!(!text.contains("socket-rest-ms"), "{shell}");
+        }
     }
 
     #[test]

@@ -1,61 +1,95 @@
-//! Text tables for people: columns as wide as their widest cell, numbers to the right.
+//! Text tables for people: columns as wide as their widest cell, numbers to the right, and cells
+//! that take several lines where the terminal is too narrow.
+//!
+//! Always true: no cell brings a control character to the terminal, since some hold what a
+//! program of another user calls itself.
 
-use std::fmt::Write as _;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
+
+use crate::terminal;
 
 /// Lines of cells under a heading.
 #[derive(Clone, Debug)]
 pub struct Table {
+    heading: Vec<String>,
     lines: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these headings.
     pub fn new<T: Into<String>>(headings: impl IntoIterator<Item = T>) -> Self {
-        Self { lines: vec![headings.into_iter().map(Into::into).collect()] }
+        Self { heading: headings.into_iter().map(Into::into).collect(), lines: Vec::new() }
+    }
+
+    /// A table without headings: names and what there is to say about each.
+    pub fn plain() -> Self {
+        Self { heading: Vec::new(), lines: Vec::new() }
     }
 
     /// Adds a line; missing cells are empty.
     pub fn line(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.lines.push(cells.into_iter().collect());
+        self.lines.push(cells.into_iter().map(|cell| harmless(&cell)).collect());
     }
 
-    /// The table as text, each line ended.
+    /// How many lines there are under the heading.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The table as text, each line ended, as wide as the terminal at most.
     pub fn render(&self) -> String {
-        let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
-        let cell =
-            |line: &Vec<String>, column: usize| line.get(column).cloned().unwrap_or_default();
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                self.lines.iter().map(|line| cell(line, column).chars().count()).max().unwrap_or(0)
-            })
-            .collect();
-        let is_number: Vec<bool> = (0..columns)
-            .map(|column| {
-                self.lines.len() > 1
-                    && self.lines[1..].iter().all(|line| starts_as_number(&cell(line, column)))
-            })
-            .collect();
-        let mut text = String::new();
-        for line in &self.lines {
-            let mut row = String::new();
-            for column in 0..columns {
-                let (content, width) = (cell(line, column), widths[column]);
-                // Writing into a String cannot fail.
-                let _ = if is_number[column] {
-                    write!(row, "{content:>width$}  ")
-                } else {
-                    write!(row, "{content:<width$}  ")
-                };
-            }
-            text.push_str(row.trim_end());
-            text.push('\n');
+        self.within(terminal::width())
+    }
+
+    /// The same under a title, two columns further to the right.
+    pub fn section(&self, title: &str) -> String {
+        let lines = self.within(terminal::width().saturating_sub(2));
+        let lines = lines.lines().map(|line| format!("  {line}\n")).collect::<String>();
+        format!("{title}\n{lines}")
+    }
+
+    /// The table as text that is at most so wide.
+    fn within(&self, width: u16) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).set_width(width);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        if !self.heading.is_empty() {
+            table.set_header(&self.heading);
         }
-        text
+        let columns = self.lines.iter().chain([&self.heading]).map(Vec::len).max().unwrap_or(0);
+        for line in &self.lines {
+            let missing = columns - line.len();
+            table.add_row(line.iter().cloned().chain(vec![String::new(); missing]));
+        }
+        let widths = table.column_max_content_widths();
+        for (place, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, if place + 1 == columns { 0 } else { 2 }));
+            // The names of things stay whole; what is said about them takes several lines.
+            if place == 0 && columns > 1 && widths[place] <= width / 2 {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+            if self.is_numbers(place) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    fn is_numbers(&self, column: usize) -> bool {
+        let mut cells = self.lines.iter().map(|line| line.get(column).map_or("", String::as_str));
+        !self.lines.is_empty() && cells.all(is_number)
     }
 }
 
-fn starts_as_number(text: &str) -> bool {
-    text.is_empty() || text.starts_with(|first: char| first.is_ascii_digit() || first == '-')
+/// True for a number, with or without its unit; false for an address.
+fn is_number(text: &str) -> bool {
+    let begins = text.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    text.is_empty() || (begins && !text.contains(':') && text.matches('.').count() <= 1)
+}
+
+/// A text without control characters: a terminal would obey them.
+pub fn harmless(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
 /// A number of bytes as people read it, in powers of 1000.
@@ -69,6 +103,23 @@ pub fn bytes(count: u64) -> String {
     format!("{scaled} {}", UNITS[unit])
 }
 
+/// A number of bytes that is a round one in powers of 1024, as blocks and buffers are.
+pub fn binary_bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
+    let (mut scaled, mut unit) = (count, 0);
+    while scaled >= 1_024 && scaled.is_multiple_of(1_024) && unit + 1 < UNITS.len() {
+        scaled /= 1_024;
+        unit += 1;
+    }
+    format!("{scaled} {}", UNITS[unit])
+}
+
+/// `1 program`, `2 programs`.
+pub fn counted(count: usize, one: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {one}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,7 +129,45 @@ mod tests {
         let mut table = Table::new(["name", "count"]);
         table.line(["a".into(), "5".into()]);
         table.line(["long".into(), "12345".into()]);
-        assert_eq!(table.render(), "name  count\na         5\nlong  12345\n");
+        assert_eq!(table.within(80), "name  count\na         5\nlong  12345\n");
+    }
+
+    #[test]
+    fn addresses_are_no_numbers() {
+        let mut table = Table::new(["address", "bytes", "ratio"]);
+        table.line(["10.77.0.1:80".into(), "5 B".into(), "1.5 x".into()]);
+        table.line(["1.1.1.1".into(), "12 B".into(), "-".into()]);
+        let wanted = "address       bytes  ratio\n\
+                      10.77.0.1:80    5 B  1.5 x\n\
+                      1.1.1.1        12 B      -\n";
+        assert_eq!(table.within(80), wanted);
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_takes_more_lines_and_loses_nothing() {
+        let mut table = Table::new(["option", "value", "from"]);
+        let path = "/a/very/long/path/that/no/terminal/has/room/for/in/a/single/line/n.sock";
+        table.line(["  daemon.socket".into(), path.into(), "environment".into()]);
+        let text = table.within(50);
+        assert!(text.lines().all(|line| line.chars().count() <= 50), "{text}");
+        assert!(text.contains("environment"), "{text}");
+        assert!(text.contains("\n  daemon.socket  /a/"), "{text}");
+        let shown = text.matches('/').count();
+        assert_eq!(shown, path.matches('/').count(), "{text}");
+    }
+
+    #[test]
+    fn what_a_program_calls_itself_does_not_command_the_terminal() {
+        let mut table = Table::new(["name"]);
+        table.line(["\u{1b}[2Jx\n\u{9b}31m".into()]);
+        assert_eq!(table.within(80), "name\n?[2Jx??31m\n");
+    }
+
+    #[test]
+    fn wide_letters_keep_the_columns_aligned() {
+        let mut table = Table::new(["name", "state"]);
+        table.line(["\u{7e54}\u{6a5f}".into(), "works".into()]);
+        assert_eq!(table.within(80), "name  state\n\u{7e54}\u{6a5f}  works\n");
     }
 
     #[test]
@@ -88,5 +177,8 @@ mod tests {
         assert_eq!(bytes(10_000), "10 kB");
         assert_eq!(bytes(1_234_567_890), "1234 MB");
         assert_eq!(bytes(u64::MAX), "18446 PB");
+        assert_eq!(binary_bytes(131_072), "128 KiB");
+        assert_eq!(binary_bytes(1_025), "1025 B");
+        assert_eq!(binary_bytes(0), "0 B");
     }
 }

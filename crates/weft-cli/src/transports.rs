@@ -5,13 +5,13 @@ use weft_memory::CopyMode;
 use weft_options::{CopyMethod, Options};
 use weft_transport_shm::Parameters;
 
-/// What each of them can do.
+/// The capabilities of each of them.
 pub fn all(options: &Options) -> Vec<Capabilities> {
     let sim = weft_transport_sim::Settings::default().capabilities();
     vec![shm_parameters(options).capabilities(), sim]
 }
 
-/// What the option table says about endpoints over shared memory.
+/// The settings of the option table for endpoints over shared memory.
 pub fn shm_parameters(options: &Options) -> Parameters {
     let default = Parameters::default();
     let limited = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);

@@ -1,65 +1,18 @@
-//! The `weft` command from outside: exit statuses, messages, the daemon's life.
+//! The `weft` command from outside: exit statuses, messages, the daemon's life. The
+//! tests of its output about options and status are in `people.rs`.
 //!
 //! The preload library is an empty file here, which the dynamic linker passes over with a word on
 //! standard error: these tests are about the command, not about sockets.
 
+mod place;
+
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-/// A directory with an empty library, and a control socket of its own.
-struct Place {
-    directory: TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        std::fs::write(directory.path().join("libempty.so"), "").expect("written");
-        Self { directory }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("n.sock")
-    }
-
-    /// A call of `weft` that sees nothing of the machine's own configuration.
-    fn weft(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
-        command
-            .args(arguments)
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("XDG_CONFIG_HOME", self.directory.path())
-            .env("WEFT_DAEMON_SOCKET", self.socket())
-            .env("WEFT_PRELOAD", self.directory.path().join("libempty.so"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    /// The same without a daemon.
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut line = vec!["run", "--socket-enable", "off"];
-        line.extend(arguments);
-        self.weft(&line).output().expect("weft starts")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // The daemon of a test that failed in the middle.
-        let _ = self.weft(&["down"]).stderr(Stdio::null()).status();
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use place::{Place, text};
 
 #[test]
 fn run_ends_as_the_program_did() {
@@ -129,6 +82,28 @@ fn the_program_sees_the_library_the_socket_and_the_configuration() {
         assert!(printed.lines().any(|found| found == line), "{line} is missing in\n{printed}");
     }
     assert!(!printed.contains("WEFT_STATS="), "{printed}");
+}
+
+#[test]
+fn an_old_name_is_accepted_everywhere_and_told_once() {
+    let place = Place::new();
+    let file = place.directory.path().join("old.toml");
+    std::fs::write(&file, "[socket]\nrest_ms = 1\n").expect("written");
+    let ways: [(&[&str], (&str, &str), &str); 3] = [
+        (&["--socket-rest-ms", "1"], ("A", "B"), "--socket-idle-ms"),
+        (&[], ("WEFT_SOCKET_REST_MS", "1"), "WEFT_SOCKET_IDLE_MS"),
+        (&[], ("WEFT_CONFIG", &file.display().to_string()), "socket.idle_ms"),
+    ];
+    for (flags, (name, value), new) in ways {
+        let mut line = vec!["run", "--socket-enable", "off"];
+        line.extend(flags);
+        line.extend(["--", "env"]);
+        let output = place.weft(&line).env(name, value).output().expect("weft starts");
+        let (printed, told) = (text(&output.stdout), text(&output.stderr));
+        assert!(printed.lines().any(|line| line == "WEFT_SOCKET_IDLE_MS=1"), "{printed}");
+        assert!(!printed.contains("REST"), "{printed}");
+        assert_eq!(told.matches(&format!("write {new} in its place")).count(), 1, "{told}");
+    }
 }
 
 #[test]

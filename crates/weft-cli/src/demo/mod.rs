@@ -20,7 +20,7 @@ use crate::run::statistics::Block;
 use crate::table::{Table, bytes};
 use scenarios::{Better, Measure, SCENARIOS, Scenario};
 
-/// What people install to see more.
+/// The packages that people install to see more.
 const ADVICE: &str = "apt install python3 curl redis iperf3 sockperf";
 
 /// How the programs of a run are connected.
@@ -65,7 +65,7 @@ impl Stage {
     }
 }
 
-/// What came of one scenario.
+/// The outcome of one scenario.
 type Pair = (Vec<Measure>, Vec<Measure>, Stats);
 
 /// `weft demo`.

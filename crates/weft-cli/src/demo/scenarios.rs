@@ -27,7 +27,7 @@ pub enum Better {
 /// One figure of a program.
 #[derive(Clone, Debug)]
 pub struct Measure {
-    /// What it is.
+    /// Its meaning.
     pub what: &'static str,
     /// The figure.
     pub value: f64,
@@ -40,7 +40,7 @@ pub struct Measure {
 /// A server and a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// What people call them.
+    /// The name that people know them by.
     pub name: &'static str,
     /// Programs that must be installed.
     pub needs: &'static [&'static str],

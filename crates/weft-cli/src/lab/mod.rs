@@ -1,7 +1,7 @@
 //! `weft lab`: a cluster on one machine.
 //!
 //! Every node is a network namespace `weft-nI` with a device `weft0` of one daemon, which carries
-//! frames between them as it would between machines. What was made is written down before it is
+//! frames between them as it would between machines. Everything is written down before it is
 //! made, so that a crash at any moment leaves nothing that `weft lab down` does not know; what was
 //! made by others is not touched.
 
@@ -43,7 +43,7 @@ const EXIT_EXEC_FAILED: u8 = 125;
 pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(Some(NODE))?;
     if socket.directory().exists() {
-        // What the lab wrote down there is believed.
+        // The record of the lab there is believed.
         weft_channel::open_directory(socket.directory())?;
     }
     let _guard = match command {

@@ -1,4 +1,4 @@
-//! What a lab has made, in a file beside the socket of its daemon.
+//! The record of all that a lab has made, in a file beside the socket of its daemon.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use weft_topology::{Link, Shape, Topology};
 
 use super::{address_of, address6_of};
 
-/// What is known of one node.
+/// The knowledge about one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Made {
@@ -84,7 +84,8 @@ impl State {
         socket.path.with_extension("json")
     }
 
-    /// Whoever changes a lab holds this meanwhile, and others wait; nobody where no lab ever was.
+    /// A command that changes a lab holds this meanwhile, and others wait; nobody where no lab ever
+    /// was.
     pub fn guard(socket: &ControlSocket) -> anyhow::Result<Option<fs::File>> {
         let file = socket.path.with_extension("guard");
         let failed = || format!("{} cannot be locked", file.display());

@@ -1,4 +1,4 @@
-//! What the machine itself can do: two threads pass a number to and fro through two cache lines.
+//! The bounds of the machine itself: two threads pass a number to and fro through two cache lines.
 //!
 //! No transport is faster. `bench/compare.py` holds the latency of shm against it.
 

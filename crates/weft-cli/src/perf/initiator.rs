@@ -25,7 +25,7 @@ const CALIBRATION_ITERATIONS: u64 = 64;
 const BYTES_PER_STAMP: u64 = 65_536;
 const OPERATIONS_PER_STAMP: u64 = 256;
 
-/// What one run does.
+/// The plan of one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     /// Bytes of a message or operation.
@@ -34,7 +34,7 @@ pub struct Plan {
     pub iterations: u64,
 }
 
-/// What one run measured.
+/// The figures of one run.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Mean time of one operation or message while they were streamed, nanoseconds; of one way
@@ -46,7 +46,7 @@ pub struct Sample {
     pub single: Option<(f64, f64)>,
 }
 
-/// What came in.
+/// Everything that came in.
 #[derive(Debug, Default)]
 struct Inbox {
     key: Option<RemoteKey>,

@@ -3,7 +3,7 @@
 //! The logic ([`initiator`], [`responder`]) is generic over `weft_fabric::Transport` and knows
 //! neither processes nor clocks: a [`Surroundings`] tells it the time and lets the other end
 //! proceed. Over shm the other end is a second process on another core; over sim it is stepped in
-//! virtual time. What is measured is checked: messages are counted at the far end, atomics add up.
+//! virtual time. Each measurement is checked: messages are counted at the far end, atomics add up.
 
 mod cacheline;
 mod initiator;
@@ -48,7 +48,7 @@ trait Surroundings {
 /// Bounds of one run.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
-    /// What a run is to take, nanoseconds of [`Surroundings::now_ns`].
+    /// The time that a run is to take, nanoseconds of [`Surroundings::now_ns`].
     run_ns: u64,
     /// Iterations of a run at most.
     iterations_max: u64,

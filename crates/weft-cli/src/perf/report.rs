@@ -1,4 +1,4 @@
-//! What a measurement came to: for scripts as JSON, for people as a line or two.
+//! The outcome of a measurement: for scripts as JSON, for people as a line or two.
 
 use serde_json::{Value, json};
 

@@ -38,7 +38,7 @@ const EVENTS_PER_STEP: usize = 64;
 /// Longest message kept.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// What a step came to.
+/// The outcome of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// Nothing happened.
@@ -49,7 +49,7 @@ pub enum Progress {
     Over,
 }
 
-/// What came in since the last step, besides pings.
+/// Everything that came in since the last step, besides pings.
 #[derive(Debug, Default)]
 struct Inbox {
     /// Messages to be sent, by tag.

@@ -21,7 +21,7 @@ use super::report::Report;
 use super::responder::{Progress, Responder};
 use super::{Budget, Surroundings, check_size, gather, region_bytes};
 use crate::arguments::PerfArguments;
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, hand_on};
 use crate::{daemon, transports};
 
 /// Real time of a run.
@@ -141,9 +141,9 @@ impl Far {
             .args(["perf", arguments.test.name(), "--transport", "shm"])
             .args(["--size", &size.to_string(), "--respond", &address.to_string()])
             .env("WEFT_SOCKET", &socket.path)
-            .envs(options.to_environment())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
+        hand_on(options, &mut command);
         if arguments.unpinned {
             command.arg("--unpinned");
         }

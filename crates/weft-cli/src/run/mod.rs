@@ -1,6 +1,6 @@
 //! `weft run`: finds program, preload library and daemon, then becomes the program.
 //!
-//! What is always true: a program that can run without weft runs under it. Whatever is missing on
+//! Always true: a program that can run without weft runs under it. A thing that is missing on
 //! weft's side costs speed, not the program; only what the user asked for by name and cannot be
 //! had (the program, the library, a value of an option) is an error.
 
@@ -17,7 +17,7 @@ use anyhow::Context;
 use weft_options::runtime_path::ControlSocket;
 
 use crate::arguments::RunArguments;
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, hand_on};
 use crate::daemon;
 use statistics::Block;
 use weft_program::{self as program, Linkage, Lookup};
@@ -72,12 +72,10 @@ pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::R
     Ok(refused(&path, &error))
 }
 
-/// What the program's environment says about weft.
+/// The variables of the program that are about weft.
 fn prepare(command: &mut Command, socket: &ControlSocket, configuration: &Configuration) {
-    command
-        .env("WEFT_SOCKET", &socket.path)
-        .env("WEFT_NODE", &socket.node)
-        .envs(configuration.options.to_environment());
+    command.env("WEFT_SOCKET", &socket.path).env("WEFT_NODE", &socket.node);
+    hand_on(&configuration.options, command);
 }
 
 /// Runs the program as a child, then prints what went where.
@@ -98,7 +96,7 @@ fn supervised(mut command: Command, path: &Path, rest: &[OsString], block: &Bloc
     }
 }
 
-/// What a shell does with a file that the kernel does not know: reads it itself.
+/// A file that the kernel does not know is read by a shell, as shells do.
 fn as_shell_script(command: &Command, path: &Path, rest: &[OsString]) -> Command {
     let mut shell = Command::new("/bin/sh");
     shell.arg(path).args(rest);
@@ -142,7 +140,7 @@ fn ensure_daemon(socket: &ControlSocket, configuration: &Configuration) {
     let ready = match weftd::client::look(&socket.path) {
         Ok(()) => Ok(()),
         // Starting one there would serve nobody, or be somebody else's trap.
-        Err(error) if error.is_distrust() => Err(anyhow::anyhow!(daemon::absence(&socket.path))),
+        Err(error) if error.is_distrust() => Err(anyhow::anyhow!(daemon::absence(socket))),
         Err(_) => daemon::start(socket, &configuration.options, &[]),
     };
     if let Err(error) = ready {

@@ -38,7 +38,7 @@ impl Block {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// What the counters say now.
+    /// The counters as they are now.
     pub fn read(&self) -> anyhow::Result<Stats> {
         let mut block = vec![0; stats::BYTES];
         self.file.read_exact_at(&mut block, 0)?;

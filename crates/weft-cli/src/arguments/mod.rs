@@ -1,14 +1,14 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
-//!
-//! The options of the table are flags of every command; they are added from the table when the
-//! line is parsed, so that no option can be forgotten here.
+
+mod flags;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::RangedI64ValueParser;
-use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use weft_options::{Entry, TABLE};
+use clap::{Args, Parser, Subcommand};
+
+pub use flags::{HINT, Invocation, command, command_of_today};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,11 +74,37 @@ Examples:
   weft perf put --size 1048576 --json    bandwidth and latency of puts, for scripts
   weft perf rate --transport sim         the same logic in the simulator's virtual time";
 
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  weft config list                         what is in force, and where it came from
+  weft config explain socket.idle_ms       what an option means
+  weft config dump > weft.toml             a file to begin with
+
+A flag beats the environment (WEFT_*), which beats the file (weft.toml), which beats the default.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  weft config list
+  weft config list --socket-idle-ms 500    what a flag would change
+  weft config list --json | jq '.[] | select(.origin != \"default\")'";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  weft config explain socket.idle_ms
+  weft config explain WEFT_SOCKET_IDLE_MS
+  weft config explain --json socket.idle_ms | jq .maximum";
+
+const DUMP_EXAMPLES: &str = "\
+Examples:
+  weft config dump > ~/.config/weft/weft.toml
+  weft config dump --socket-idle-ms 500 > weft.toml
+  WEFT_CONFIG=weft.toml weft config list   reads it back";
+
 /// Unmodified TCP programs over an RDMA-like fabric.
 #[derive(Debug, Parser)]
 #[command(name = "weft", version, about, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub struct Line {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -101,7 +127,7 @@ pub enum Command {
     /// Makes a cluster of network namespaces on this machine, each with a device of the fabric
     #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(LabCommand),
-    /// Shows build, transports, configuration, daemon and what the kernel offers
+    /// Shows build, daemon, what machine and transports offer, and the options that were set
     #[command(after_help = "Examples:\n  weft info\n  weft info --json | jq .transports")]
     Info(StatusArguments),
     /// Measures a transport between two ends
@@ -110,8 +136,8 @@ pub enum Command {
     /// Compares weft with kernel TCP, with programs that nobody changed
     #[command(after_help = "Examples:\n  weft demo\n\nIt takes less than a minute.")]
     Demo(DemoArguments),
-    /// Shows the configuration
-    #[command(subcommand)]
+    /// Shows the options of the configuration, what each means, and a file that says them
+    #[command(subcommand, after_help = CONFIG_EXAMPLES)]
     Config(ConfigCommand),
     /// Writes the manual pages into a directory
     #[command(hide = true)]
@@ -239,7 +265,7 @@ pub struct LabLinkArguments {
     /// The other end
     #[arg(value_name = "B", requires = "state")]
     pub b: Option<String>,
-    /// What it is to be
+    /// The state that it is to have
     #[arg(value_name = "STATE")]
     pub state: Option<LinkState>,
     /// Prints JSON
@@ -247,7 +273,7 @@ pub struct LabLinkArguments {
     pub json: bool,
 }
 
-/// What a link can be.
+/// The states of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum LinkState {
     /// Nothing goes over it
@@ -280,7 +306,7 @@ pub struct StatusArguments {
 /// Arguments of `weft perf`.
 #[derive(Clone, Debug, Args)]
 pub struct PerfArguments {
-    /// What to measure
+    /// The measurement
     #[arg(value_enum)]
     pub test: PerfTest,
     /// Over which transport
@@ -326,7 +352,7 @@ pub enum EchoPart {
     Client,
 }
 
-/// What `weft perf` measures.
+/// The measurements of `weft perf`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum PerfTest {
     /// One-way latency of messages
@@ -339,7 +365,7 @@ pub enum PerfTest {
     Get,
     /// Fetch-adds a second, and the time of one
     Atomic,
-    /// What the machine can do: two threads and two cache lines
+    /// The bounds of the machine: two threads and two cache lines
     #[value(hide = true)]
     Cacheline,
 }
@@ -380,129 +406,43 @@ impl TransportName {
 /// Commands of `weft config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Prints every option, its value, its default and where the value came from
-    #[command(after_help = "Examples:\n  weft config dump\n  weft config dump --toml > weft.toml")]
+    /// Lists all options: what is in force, where it came from, and the default
+    #[command(after_help = LIST_EXAMPLES)]
+    List(ListArguments),
+    /// Explains one option: meaning, unit, default, bounds, and how it is set
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArguments),
+    /// Prints a configuration file that says what is in force
+    #[command(after_help = DUMP_EXAMPLES)]
     Dump(DumpArguments),
 }
 
-/// Arguments of `weft config dump`.
+/// Arguments of `weft config list`.
+#[derive(Debug, Args)]
+pub struct ListArguments {
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `weft config explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    /// The option: `socket.idle_ms`, or its variable, or its flag without the dashes
+    #[arg(value_name = "OPTION")]
+    pub option: String,
+    /// Prints JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `weft config dump`. Its flags are of the time before `list`.
 #[derive(Debug, Args)]
 pub struct DumpArguments {
-    /// Prints JSON
-    #[arg(long, conflicts_with = "toml")]
+    /// Prints what `weft config list --json` does
+    #[arg(long, hide = true, conflicts_with = "toml")]
     pub json: bool,
-    /// Prints a `weft.toml` with what is in force
-    #[arg(long)]
+    /// Prints the file, as without it
+    #[arg(long, hide = true)]
     pub toml: bool,
-}
-
-/// A parsed command line.
-#[derive(Debug)]
-pub struct Invocation {
-    /// What to do.
-    pub command: Command,
-    /// Options of the table that were given as flags: name and value.
-    pub flags: Vec<(&'static str, String)>,
-}
-
-impl Invocation {
-    /// Parses the arguments of the process; prints help and errors, and exits, as clap does.
-    pub fn parse() -> Self {
-        let matches = command().get_matches();
-        match Line::from_arg_matches(&matches) {
-            Ok(line) => Self { command: line.command, flags: flags(&matches) },
-            Err(error) => error.exit(),
-        }
-    }
-}
-
-/// The whole command line, with a flag for every option of the table.
-pub fn command() -> clap::Command {
-    TABLE.iter().fold(Line::command(), |command, entry| command.arg(flag(entry)))
-}
-
-fn flag(entry: &'static Entry) -> Arg {
-    let unit = if entry.unit.is_empty() { "VALUE" } else { entry.unit };
-    Arg::new(entry.name)
-        .long(entry.flag())
-        .global(true)
-        .value_name(unit.to_ascii_uppercase())
-        .allow_hyphen_values(true)
-        .hide_short_help(true)
-        .help_heading("Options of the configuration (also in weft.toml and as WEFT_* variables)")
-        .help(format!(
-            "{}; default {}. {}",
-            entry.kind,
-            match entry.kind.default_text() {
-                text if text.is_empty() => "nothing".to_owned(),
-                text => text,
-            },
-            entry.text
-        ))
-}
-
-/// The flags of the table that were given.
-fn flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
-    TABLE
-        .iter()
-        .filter_map(|entry| {
-            let value = matches.get_one::<String>(entry.name)?;
-            Some((entry.name, value.clone()))
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    type Parsed = (Line, Vec<(&'static str, String)>);
-
-    fn parse(line: &[&str]) -> Result<Parsed, clap::Error> {
-        let matches = command().try_get_matches_from(line)?;
-        Ok((Line::from_arg_matches(&matches)?, flags(&matches)))
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        command().debug_assert();
-    }
-
-    #[test]
-    fn everything_after_the_dashes_belongs_to_the_program() {
-        let (line, _) = parse(&["weft", "run", "--node", "a", "--", "x", "--stats", "--", "y"])
-            .expect("a valid line");
-        let Command::Run(run) = line.command else { panic!("not run") };
-        assert_eq!(run.command, ["x", "--stats", "--", "y"]);
-        assert!(!run.stats);
-        assert_eq!(run.node.node.as_deref(), Some("a"));
-        assert!(parse(&["weft", "run", "x"]).is_err());
-        assert!(parse(&["weft", "run", "--"]).is_err());
-    }
-
-    #[test]
-    fn options_of_the_table_are_flags_of_every_command() {
-        let line = ["weft", "run", "--shm-spin-us", "7", "--", "x"];
-        assert_eq!(parse(&line).expect("a valid line").1, [("shm.spin_us", "7".to_owned())]);
-        let line = ["weft", "--socket-enable", "off", "status"];
-        assert_eq!(parse(&line).expect("a valid line").1, [("socket.enable", "off".to_owned())]);
-    }
-
-    #[test]
-    fn an_unknown_option_is_refused_with_the_nearest() {
-        let error = parse(&["weft", "status", "--jsn"]).expect_err("an unknown option");
-        assert!(error.to_string().contains("--json"), "{error}");
-    }
-
-    #[test]
-    fn every_visible_command_has_examples() {
-        for command in command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            let groups: Vec<_> = command.get_subcommands().collect();
-            let leaves = if groups.is_empty() { vec![command] } else { groups };
-            for leaf in leaves {
-                let help = leaf.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.contains("Examples:"), "{}", leaf.get_name());
-            }
-        }
-    }
 }

@@ -1,0 +1,96 @@
+//! The types that options are read as.
+
+use std::time::Duration;
+
+use crate::entry::{Entry, Kind};
+use crate::options::Setting;
+
+/// Which queue of a device a packet goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueChoice {
+    /// One for each flow.
+    Flow,
+    /// One for each processor that sends.
+    Processor,
+    /// One after the other.
+    RoundRobin,
+}
+
+/// How long copies are done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyMethod {
+    /// By length.
+    Auto,
+    /// Ordinary stores.
+    Plain,
+    /// Stores that go past the cache.
+    NonTemporal,
+}
+
+/// A type that the setting of an option can be read as.
+pub(crate) trait Value<'a> {
+    /// The value; a number that does not fit, which no range of the table permits, is the largest
+    /// that does.
+    fn read(setting: &'a Setting, entry: &Entry) -> Self;
+}
+
+macro_rules! numbers {
+    ($($type:ty),+) => {$(
+        impl Value<'_> for $type {
+            fn read(setting: &Setting, _: &Entry) -> Self {
+                Self::try_from(setting.number).unwrap_or(Self::MAX)
+            }
+        }
+    )+};
+}
+
+numbers!(u8, u32, u64, usize);
+
+impl Value<'_> for bool {
+    fn read(setting: &Setting, _: &Entry) -> Self {
+        setting.number != 0
+    }
+}
+
+impl Value<'_> for Duration {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match entry.unit {
+            "us" => Self::from_micros(setting.number),
+            "ms" => Self::from_millis(setting.number),
+            unit => unreachable!("{} is a duration with unit {unit:?}", entry.name),
+        }
+    }
+}
+
+impl Value<'_> for CopyMethod {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "plain" => Self::Plain,
+            "nontemporal" => Self::NonTemporal,
+            _ => Self::Auto,
+        }
+    }
+}
+
+impl Value<'_> for QueueChoice {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "processor" => Self::Processor,
+            "round-robin" => Self::RoundRobin,
+            _ => Self::Flow,
+        }
+    }
+}
+
+/// A path; nothing when it is empty.
+impl<'a> Value<'a> for Option<&'a str> {
+    fn read(setting: &'a Setting, _: &Entry) -> Self {
+        (!setting.text.is_empty()).then_some(setting.text.as_str())
+    }
+}
+
+/// The word of a choice.
+pub(crate) fn word(setting: &Setting, entry: &Entry) -> &'static str {
+    let Kind::Choice { choices } = entry.kind else { return "" };
+    usize::try_from(setting.number).ok().and_then(|place| choices.get(place)).copied().unwrap_or("")
+}
