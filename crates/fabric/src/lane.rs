@@ -89,7 +89,7 @@ pub trait Lane {
     /// Payload of a message, bytes: that of a VELO slot.
     const MESSAGE_BYTES: usize = 120;
     /// Control words an end has.
-    const WORDS: usize = 16;
+    const WORDS: usize = 12;
 
     /// Messages the peer's mailbox holds.
     fn mailbox_depth(&self) -> u64;

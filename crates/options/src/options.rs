@@ -227,12 +227,6 @@ impl Options {
         self.place(Id::SocketLanesKept)
     }
 
-    /// Bytes of a write from which on a reader takes it from the writer's memory; 0: as measured.
-    #[must_use]
-    pub fn socket_block_bytes(&self) -> u64 {
-        self.setting(Id::SocketBlockBytes).number
-    }
-
     /// Longest packet that goes to a node in messages.
     #[must_use]
     pub fn ether_eager_bytes(&self) -> usize {

@@ -33,8 +33,6 @@ pub enum Id {
     SocketRestMs,
     /// `socket.lanes_kept`.
     SocketLanesKept,
-    /// `socket.block_bytes`.
-    SocketBlockBytes,
     /// `ether.eager_bytes`.
     EtherEagerBytes,
     /// `ether.eager_group_bytes`.
@@ -247,7 +245,7 @@ const fn power_of_two(default: u64, minimum: u64, maximum: u64) -> Kind {
 }
 
 /// Every option of weft.
-pub const TABLE: [Entry; 31] = [
+pub const TABLE: [Entry; 30] = [
     Entry {
         id: Id::ShmRingSlots,
         name: "shm.ring_slots",
@@ -381,17 +379,6 @@ pub const TABLE: [Entry; 31] = [
                same processes, which then move to the fabric without the daemon; so many of those \
                that it accepted, and of those that it began. 0: none. Memory: 16 KiB each, twice \
                `socket.sink_bytes` once it was full.",
-    },
-    Entry {
-        id: Id::SocketBlockBytes,
-        name: "socket.block_bytes",
-        kind: integer(0, 0, 1 << 40),
-        unit: "bytes",
-        category: Category::Sockets,
-        text: "A blocking write that finds no room, with so many bytes left or more, is read \
-               straight from the writer's memory, with one copy; both ends have to want it. 0: \
-               where the daemon measured that this is faster, which is between two programs that \
-               may run on one and the same processor alone; the largest value: never. No memory.",
     },
     Entry {
         id: Id::EtherEagerBytes,

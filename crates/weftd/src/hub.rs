@@ -49,7 +49,7 @@ pub struct Parked {
 pub struct Hub {
     node: String,
     started: Instant,
-    advice: Mutex<Option<Advice>>,
+    advice: Mutex<Advice>,
     programs: Arc<Programs>,
     services: Vec<Arc<Host>>,
     /// The number of a service by the kind of a message.
@@ -86,7 +86,7 @@ impl Hub {
         Ok(Self {
             node: config.node.clone(),
             started: Instant::now(),
-            advice: Mutex::new(None),
+            advice: Mutex::new(Advice::NONE),
             routes: routes(&services),
             services,
             programs,
@@ -102,7 +102,7 @@ impl Hub {
 
     /// From now on programs are told this.
     pub fn set_advice(&self, advice: Advice) {
-        *lock(&self.advice) = Some(advice);
+        *lock(&self.advice) = advice;
     }
 
     /// Handles a packet that came on `line`, on the thread of its user.
@@ -179,8 +179,7 @@ impl Hub {
         let peer = line.peer();
         tracing::debug!(pid = peer.pid, uid = peer.uid, name, "hello");
         self.programs.set_name(peer.process, name);
-        let measured = lock(&self.advice).unwrap_or_default();
-        let advice = Advice { networks: self.devices.is_some(), ..measured };
+        let advice = Advice { networks: self.devices.is_some(), ..*lock(&self.advice) };
         self.reply(line, &Control::Welcome { pid: std::process::id(), advice });
     }
 
@@ -236,18 +235,16 @@ impl Hub {
 
     /// The state as the hub and all services tell it.
     fn collected(&self) -> Status {
-        let measured = *lock(&self.advice);
         let mut status = Status {
             node: self.node.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.started.elapsed().as_secs(),
-            copy: match measured.unwrap_or_default().copy {
+            copy: match lock(&self.advice).copy {
                 CopyAdvice::Plain => "plain",
                 CopyAdvice::NonTemporal => "nontemporal",
             }
             .to_owned(),
-            block_bytes: measured.map(|advice| [advice.block_bytes_min, advice.block_bytes_max]),
             processes: self.programs.status(),
             ..Status::default()
         };

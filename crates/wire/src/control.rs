@@ -20,7 +20,7 @@ use thiserror::Error;
 /// What every message begins with.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The version both sides must speak.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Longest message, bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -85,29 +85,13 @@ pub enum CopyAdvice {
 pub struct Advice {
     /// How to copy into a lane.
     pub copy: CopyAdvice,
-    /// Shortest block, bytes, that a reader on the writer's processor rather takes straight from
-    /// the writer's memory.
-    pub block_bytes_min: u64,
-    /// Longest such block, bytes; 0 when there is none.
-    pub block_bytes_max: u64,
     /// The daemon serves devices: a connection to another address may end on this host, too.
     pub networks: bool,
 }
 
 impl Advice {
     /// As long as nothing was measured, and nothing is served.
-    pub const NONE: Self = Self {
-        copy: CopyAdvice::NonTemporal,
-        block_bytes_min: 0,
-        block_bytes_max: 0,
-        networks: false,
-    };
-}
-
-impl Default for Advice {
-    fn default() -> Self {
-        Self::NONE
-    }
+    pub const NONE: Self = Self { copy: CopyAdvice::NonTemporal, networks: false };
 }
 
 /// Messages of kinds 1 to 31. `token` numbers are the program's own and mean nothing to others.
@@ -149,8 +133,8 @@ pub enum Control {
     Matched {
         /// The offer.
         token: u64,
-        /// The other end's process, when this one may read its memory (same user, same process
-        /// namespace as the daemon); else 0.
+        /// The other end's process, when it is of the same user and both count processes as the
+        /// daemon does; else 0.
         process: u32,
     },
     /// The other end is there, and waits for the lane that this one is to make.
@@ -284,11 +268,8 @@ impl Control {
                     1 => CopyAdvice::NonTemporal,
                     _ => return None,
                 };
-                let block_bytes_min = reader.u64()?;
-                let block_bytes_max = reader.u64()?;
                 let networks = reader.bool()?;
-                let advice = Advice { copy, block_bytes_min, block_bytes_max, networks };
-                Some(Self::Welcome { pid, advice })
+                Some(Self::Welcome { pid, advice: Advice { copy, networks } })
             })(),
             kind::REFUSED => (|| {
                 let token = reader.u64()?;
@@ -338,8 +319,6 @@ impl Control {
             Self::Welcome { pid, advice } => {
                 body.extend_from_slice(&pid.to_le_bytes());
                 body.push(advice.copy as u8);
-                body.extend_from_slice(&advice.block_bytes_min.to_le_bytes());
-                body.extend_from_slice(&advice.block_bytes_max.to_le_bytes());
                 body.push(u8::from(advice.networks));
                 kind::WELCOME
             }
@@ -489,16 +468,10 @@ mod tests {
     fn any_control() -> impl Strategy<Value = Control> {
         prop_oneof![
             (any::<u32>(), "[a-z é]{0,20}").prop_map(|(pid, name)| Control::Hello { pid, name }),
-            (any::<u32>(), any::<[bool; 2]>(), any::<[u64; 2]>()).prop_map(
-                |(pid, [streaming, networks], blocks)| {
-                    let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
-                    let [block_bytes_min, block_bytes_max] = blocks;
-                    Control::Welcome {
-                        pid,
-                        advice: Advice { copy, block_bytes_min, block_bytes_max, networks },
-                    }
-                }
-            ),
+            any::<(u32, [bool; 2])>().prop_map(|(pid, [streaming, networks])| {
+                let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
+                Control::Welcome { pid, advice: Advice { copy, networks } }
+            }),
             (any::<u64>(), ".{0,80}")
                 .prop_map(|(token, reason)| Control::Refused { token, reason }),
             (any::<u64>(), any::<bool>(), any::<u32>()).prop_map(
@@ -551,6 +524,6 @@ mod tests {
 
     #[test]
     fn a_status_request_is_these_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x04\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x05\x00\x09\x00");
     }
 }

@@ -53,10 +53,8 @@ pub const PROCESSES: usize = 8;
 pub const REASONS: usize = 9;
 /// Places kept for reasons; those without a name stay zero.
 pub const REASON_PLACES: usize = 32;
-/// Bytes received over the fabric that came straight from the writer's memory.
-pub const BYTES_PULLED: usize = REASONS + REASON_PLACES;
 /// Counters in use, from 0.
-pub const COUNTERS: usize = BYTES_PULLED + 1;
+pub const COUNTERS: usize = REASONS + REASON_PLACES;
 
 /// Why a connection stayed on TCP. The number is its place after [`REASONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -302,7 +300,7 @@ mod tests {
     fn reasons_sit_where_their_number_says_and_fit() {
         for (place, reason) in TcpReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), REASONS + place, "{}", reason.name());
-            assert!(reason.index() < BYTES_PULLED && !reason.text().is_empty());
+            assert!(reason.index() < COUNTERS && !reason.text().is_empty());
         }
         const { assert!(COUNTERS * 8 <= BYTES) };
     }
