@@ -269,36 +269,6 @@ def pgbench(way: Way, clients: int) -> float:
 # --- bars ----------------------------------------------------------------------------------------
 
 
-# --- large blocks --------------------------------------------------------------------------------
-
-BLOCK = 1 << 20
-BLOCKS_BYTES = 4_000_000_000
-# Of the cache, and of memory.
-SPANS = (("cached", BLOCK), ("of memory", 256 * BLOCK))
-
-
-def blocks(way: str, under: Callable[[list], list], span: int, cores: str) -> float:
-    sizes = [str(number) for number in (BLOCK, span, BLOCKS_BYTES)]
-    program = [sys.executable, str(Path(__file__).parent / "blocks.py"), way, *sizes]
-    return float(client(["taskset", "-c", cores, *under(program)]))
-
-
-def copies(weft: Weft) -> list:
-    """Two copies through the lane beside one of the kernel's from program to program."""
-    return [
-        Bar(
-            f"1 MiB blocks {name}{where} / one copy",
-            "GB/s",
-            partial(blocks, "stream", weft.under, span, cores),
-            partial(blocks, "copy", plain, span, cores),
-            1.0,
-            False,
-        )
-        for where, cores in (("", "0,1"), (", 1 core", "0"))
-        for name, span in SPANS
-    ]
-
-
 def bars(weft: Weft) -> list:
     both = Way(weft.under, weft.under)
     near, far = Way(plain, weft.under), Way(weft.under, plain)
@@ -341,5 +311,4 @@ def bars(weft: Weft) -> list:
         rate("pgbench -S -c 8 / UNIX", partial(pgbench, clients=8), 1.0, peer=UNIX),
         rate("memcached get / kernel", memcached, 1.5),
         rate("memcached get / UNIX", memcached, 1.0, peer=UNIX),
-        *copies(weft),
     ]

@@ -3,7 +3,8 @@
  * orderly end. Prints FAILED with the reason, or the number of clients.
  *
  * The server is one process with a thread for each connection. Clients run one after the other,
- * each with several connections, and end in one of three ways. */
+ * each with several connections, and end in one of four ways. One of them is to become another
+ * program, which inherits the connections and whatever lock of theirs a thread held then. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -117,14 +118,21 @@ static void client(int number)
     for (int i = 0; i < CONNECTIONS; i++)
         if (send(ends[i], farewell, sizeof farewell, 0) != sizeof farewell)
             fail("a farewell", i);
-    if (number % 3 == 0)
+    if (number % 4 == 0)
         _exit(0);
-    if (number % 3 == 1)
+    if (number % 4 == 1)
         exit(0);
+    if (number % 4 == 2) {
+        execl("/proc/self/exe", "exiting", "at once", NULL);
+        fail("exec", number);
+    }
 }
 
-int main(void)
+int main(int count, char **words)
 {
+    (void)words;
+    if (count > 1)
+        return 0;
     socklen_t length = sizeof address;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int listener = socket(AF_INET, SOCK_STREAM, 0);

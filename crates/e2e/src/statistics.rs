@@ -10,8 +10,6 @@ pub struct Statistics {
     pub fabric: Traffic,
     /// Traffic over TCP.
     pub tcp: Traffic,
-    /// Bytes received over the fabric straight from the writer's memory.
-    pub pulled: u64,
     /// Numbers of connections on TCP, each with the reason.
     pub reasons: Vec<(u64, String)>,
 }
@@ -49,9 +47,6 @@ impl Statistics {
                     } else {
                         found.tcp = traffic;
                     }
-                }
-                ["received", "with", "one", "copy:", number, unit] => {
-                    found.pulled = bytes(number, unit)?;
                 }
                 ["on", "tcp:", count, "because", reason @ ..] => {
                     found.reasons.push((count.parse().ok()?, reason.join(" ")));
@@ -125,12 +120,10 @@ mod tests {
         let text = "warning: x\nweft    connections     sent  received\n\
                     fabric            2  1500 kB       0 B\n\
                     tcp               1      0 B       7 B\n\
-                    received with one copy: 17 kB\n\
                     on tcp: 1 because the other end does not run under weft\n";
         let found = Statistics::parse(text).expect("a table");
         assert_eq!(found.fabric, Traffic { connections: 2, sent: 1_500_000, received: 0 });
         assert_eq!(found.tcp, Traffic { connections: 1, sent: 0, received: 7 });
-        assert_eq!(found.pulled, 17_000);
         assert_eq!(found.reasons, [(1, "the other end does not run under weft".to_owned())]);
         assert_eq!((rounding(12_000), rounding(9_999), rounding(17_000_000)), (1000, 0, 1_000_000));
         assert_eq!(Statistics::parse("fabric 1 1 B 1 B"), None);

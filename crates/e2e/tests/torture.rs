@@ -1,6 +1,5 @@
 //! Random calls from seeds, checked byte by byte. They run on plain TCP, which validates the
-//! checks, and under weft: as users have it, on the fabric from the first call on, and with blocks
-//! that readers take from the writer's memory.
+//! checks, and under weft: as users have it and on the fabric from the first call on.
 //!
 //! `WEFT_E2E_TORTURE_SEEDS=from..to` sets the seeds, `WEFT_E2E_TORTURE_KB` the sizes.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
@@ -8,22 +7,14 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use weft_e2e::{Case, Node, Outcome, as_usual, program, suite, three_ways};
+use weft_e2e::{Node, Outcome, program, suite, three_ways};
 
 const PAIRS: &str = "4";
 /// The program itself detects a standstill.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
-    let mut cases = three_ways(torture);
-    cases.push(Case::new("with_blocks", || {
-        torture(true, |command| {
-            as_usual(command);
-            // Each write that finds no room, however short.
-            command.env("WEFT_SOCKET_BLOCK_BYTES", "1");
-        })
-    }));
-    suite::main(cases)
+    suite::main(three_ways(torture))
 }
 
 fn torture(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {

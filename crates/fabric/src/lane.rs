@@ -89,7 +89,7 @@ pub trait Lane {
     /// Payload of a message in bytes, as of a VELO slot.
     const MESSAGE_BYTES: usize = 120;
     /// Number of control words of an end.
-    const WORDS: usize = 16;
+    const WORDS: usize = 12;
 
     /// Capacity of the peer's mailbox in messages.
     fn mailbox_depth(&self) -> u64;

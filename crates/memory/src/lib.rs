@@ -8,12 +8,10 @@
 mod blocks;
 mod copy;
 mod descriptor;
-mod foreign;
 mod segment;
 mod view;
 
 pub use blocks::{Block, Blocks};
 pub use copy::CopyMode;
-pub use foreign::read_process;
 pub use segment::{Segment, SegmentError};
 pub use view::View;

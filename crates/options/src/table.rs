@@ -207,16 +207,6 @@ options! {
                that it accepted, and of those that it began. 0: none. Memory: 16 KiB each, twice \
                `socket.sink_bytes` once it was full.",
     }
-    "socket.block_bytes" => SocketBlockBytes, socket_block_bytes -> u64 {
-        kind: integer(0, 0, 1 << 40),
-        unit: "bytes",
-        category: Sockets,
-        effect: Programs,
-        text: "A blocking write that finds no room, with so many bytes left or more, is read \
-               straight from the writer's memory, with one copy; both ends have to want it. 0: \
-               where the daemon measured that this is faster, which is between two programs that \
-               may run on one and the same processor alone; the largest value: never. No memory.",
-    }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),
         unit: "bytes",

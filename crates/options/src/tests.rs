@@ -35,7 +35,7 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!((options.socket_switch_calls(), options.socket_switch_bytes()), (4, 32_768));
     assert_eq!(options.socket_switch_wait_us(), 1_000);
     assert_eq!((options.socket_lanes_max(), options.socket_idle_ms()), (1_536, 250));
-    assert_eq!((options.socket_lanes_kept(), options.socket_block_bytes()), (8, 0));
+    assert_eq!(options.socket_lanes_kept(), 8);
     assert_eq!(options.daemon_endpoints_max(), 256);
     assert_eq!(options.daemon_connections_max(), 16_384);
     assert_eq!(options.daemon_socket(), None);

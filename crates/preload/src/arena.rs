@@ -149,17 +149,12 @@ pub struct Local {
     pub full_taken: AtomicU64,
     /// Bytes that it had moved over lanes, in both directions, when that was last looked at.
     pub moved_before: AtomicU64,
-    /// The process that came to the lane, above the one at its other end, which is 0 where this one
-    /// may not read that one's memory.
-    pub processes: AtomicU64,
     /// The round in which it uses its lane, or [`crate::reserve::NOT_KEPT`].
     pub round: AtomicU32,
     /// The process at the other end of a lane that may be kept.
     pub peer: AtomicU32,
     /// How often the process had forked when the connection came to its lane.
     pub forks: AtomicU32,
-    /// Blocks that are not offered, after one that the peer did not want.
-    pub blocks_withheld: AtomicU32,
 }
 
 const PLACES: usize = 1 << 16;
@@ -291,9 +286,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);
-    connection.local.processes.store(0, Ordering::Relaxed);
     connection.local.round.store(reserve::NOT_KEPT, Ordering::Relaxed);
-    connection.local.blocks_withheld.store(0, Ordering::Relaxed);
     shared.phase.store(phase::FRESH, Ordering::Release);
     Some(connection)
 }

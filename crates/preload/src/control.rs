@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// The memory of a lane, and the process at its other end if this one may read that one's, else 0.
+/// The memory of a lane, and the process at its other end if it is of this user, else 0.
 pub struct Memory {
     pub lane: OwnedFd,
     pub process: u32,
@@ -123,15 +123,11 @@ static CHANNEL_FD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::
 
 /// How to copy into lanes, as the daemon measured.
 pub fn copy_mode() -> CopyMode {
-    match advice().copy {
+    let advice = STATE.lock().map_or(Advice::NONE, |state| state.advice);
+    match advice.copy {
         CopyAdvice::Plain => CopyMode::Plain,
         CopyAdvice::NonTemporal => CopyMode::NonTemporal,
     }
-}
-
-/// What the daemon measured.
-pub fn advice() -> Advice {
-    STATE.lock().map_or_else(Advice::default, |state| state.advice)
 }
 
 /// Offers the accepting end of a connection with its lane; no answer comes.

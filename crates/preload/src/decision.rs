@@ -402,7 +402,7 @@ impl Connection {
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
     }
 
-    /// `peer` is the process at the other end, if this one may read its memory, else 0.
+    /// `peer` is the process at the other end as in [`control::Memory`].
     fn make_lane(&self, fd: RawFd, peer: u32) -> Result<u32, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
@@ -415,7 +415,6 @@ impl Connection {
         })?;
         // Before the peer can know of it: threads may sleep on TCP already.
         lane.arm(WaitFor::Data);
-        self.pulls_from(&lane, peer);
         // Under the lock of readers: one that found no lane takes whatever comes over TCP, and has
         // to be done with that before the peer can go to the lane, and back.
         let Some(guard) = self.receiving() else { return Ok(phase::FRESH) };
@@ -528,7 +527,6 @@ impl Connection {
                 log::debug!("the lane cannot be used: {error}");
                 TcpReason::OutOfMemory
             })?;
-        self.pulls_from(&lane, memory.process);
         // Under the lock of readers: threads asleep on TCP count themselves before they look for a
         // lane, and the end says that it has it only when its word is armed for them.
         let guard = self.receiving().ok_or(TcpReason::Other)?;

@@ -228,9 +228,6 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
             continue;
         }
         if is_kept {
-            if itself {
-                connection.revoke_block();
-            }
             keeps.push(Inherited { fd, source: fd, inode, place });
         } else if itself {
             closes.push(place);
@@ -360,7 +357,6 @@ pub fn take_over(text: &str) {
         }
         connection.local.fds.fetch_add(1, Ordering::Relaxed);
         table::set(fd, Entry::Connection(place));
-        connection.forget_block();
         if !connection.is_standard_stream() {
             connection.is_seen_again();
         } else if !characters::keep_the_streams() {

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use libc::c_char;
-use rustix::thread::{CpuSet, sched_getaffinity};
 use weft_options::Options;
 use weft_socket::Limits;
 
@@ -20,7 +19,6 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// `__libc_single_threaded`, since 2.32.
 static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
-static ONLY_PROCESSOR: OnceLock<u32> = OnceLock::new();
 
 /// The options that the data path uses.
 pub struct Settings {
@@ -42,9 +40,6 @@ pub struct Settings {
     pub lanes_kept: usize,
     /// How long a connection moves nothing before it may lose its lane to another.
     pub rest_ns: u64,
-    /// Bytes of a write from which on its reader takes it from this process's memory; 0: as the
-    /// daemon measured.
-    pub block_bytes: u64,
 }
 
 /// This process, without a system call.
@@ -59,22 +54,6 @@ pub fn is_single_threaded() -> bool {
     let place = SINGLE_THREADED.load(Ordering::Relaxed);
     // SAFETY: null or the C library's variable, which lives as long as the process.
     !place.is_null() && unsafe { place.read_volatile() } != 0
-}
-
-/// The processor that this process was given, if that is one. Asked when the library is loaded:
-/// programs that lock themselves in do so later.
-pub fn only_processor() -> Option<u32> {
-    ONLY_PROCESSOR.get().copied()
-}
-
-fn note_processor() {
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let mut numbers = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
-    if let (Some(number), None) = (numbers.next(), numbers.next())
-        && let Ok(number) = u32::try_from(number)
-    {
-        let _ = ONLY_PROCESSOR.set(number);
-    }
 }
 
 /// True when no other thread runs: one that does may use connections until the last instruction.
@@ -121,7 +100,6 @@ impl Settings {
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
         let rest_ns = options.socket_idle_ms() * 1_000_000;
-        let block_bytes = options.socket_block_bytes();
         Self {
             options,
             limits,
@@ -132,7 +110,6 @@ impl Settings {
             lanes_max,
             lanes_kept,
             rest_ns,
-            block_bytes,
         }
     }
 }
@@ -170,7 +147,6 @@ extern "C" fn start() {
     }
     let Some(socket) = socket else { return };
     control::set_path(socket);
-    note_processor();
     weft_sync::fence::register();
     // SAFETY: the three functions live as long as the library, which is never unloaded.
     let registered =

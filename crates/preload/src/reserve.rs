@@ -199,7 +199,6 @@ impl Connection {
     /// Goes to a lane that was kept, under the lock under which nobody else came to hold it. False,
     /// with the lane unused, in a handler that interrupted the connection's user.
     fn goes_to(&self, lane: Box<ShmLane>) -> bool {
-        self.pulls_from_nobody();
         // Under the lock of readers, as where the daemon brought it.
         let Some(guard) = self.receiving() else { return false };
         if self.side() == Side::Connected {
@@ -436,7 +435,6 @@ impl Connection {
         let Some((place, round)) = claimed else { return false };
         let Kept { lane, peer, .. } = accepting.remove(place);
         KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
-        self.pulls_from_nobody();
         self.set_lane(lane);
         drop(receiving);
         drop(accepting);

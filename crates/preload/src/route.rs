@@ -91,11 +91,9 @@ impl Connection {
     }
 
     /// Ends the connection for both ends: what follows would not be what belongs there.
-    pub fn abort(&self, fd: RawFd, sending: &mut SendSide, lane: Option<&ShmLane>) {
+    fn abort(&self, fd: RawFd, sending: &mut SendSide, lane: &ShmLane) {
         log::warn_user!("a connection is reset: its other end does not go on");
-        if let Some(lane) = lane {
-            sending.close(lane, closed::RESET);
-        }
+        sending.close(lane, closed::RESET);
         // What the kernel calls a disconnect sends a reset, and fails what is tried from here on.
         let _ = rustix::net::connect_unspec(sys::borrow(fd));
         self.heard(sys::Bell::Failed(Errno::CONNRESET));
@@ -117,7 +115,7 @@ impl Connection {
                 Err(Errno::AGAIN) if sys::now_ns() - start < UNREAD_NS => {
                     let _ = sys::poll_one(fd, PollFlags::OUT, 10);
                 }
-                Err(_) => return self.abort(fd, sending, Some(lane)),
+                Err(_) => return self.abort(fd, sending, lane),
             }
         }
         stats::add(BYTES_TCP_SENT, unread.len() as u64);
@@ -165,8 +163,6 @@ impl Connection {
         if let Some(sending) = self.sending()
             && let Some(lane) = sending.lane
             && let Some(how) = sending.state.called_back(lane)
-            // Who has a block out follows by itself, with what is left of it.
-            && !sending.state.is_block_out()
         {
             self.leave(fd, sending.state, lane, how);
         }

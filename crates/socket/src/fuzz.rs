@@ -10,7 +10,7 @@ use weft_fabric::{
     Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
 };
 
-use crate::{Block, Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side};
+use crate::{Leave, Limits, Origin, ReceiveSide, SendSide, Side};
 
 const DEPTH: u64 = 16;
 const SINK_BYTES: u64 = 4096;
@@ -203,17 +203,8 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
                 assert!(send.go_back(lane).len() as u64 <= most, "more than a lane holds");
             }
         }
-        5 if size & 1 == 0 => {
-            send.rings_for_room(lane, side);
-        }
         5 => {
-            let block = Block { process: 1, address: 4096, bytes: size as u64 };
-            if send.offer_block(lane, block).is_some() {
-                send.is_block_over(lane);
-                let pulled = send.withdraw_block(lane).unwrap_or_else(|| send.forget_block());
-                send.settle_block(lane);
-                assert!(pulled <= size as u64, "more than was offered");
-            }
+            send.rings_for_room(lane, side);
         }
         _ if send.switch(lane, side) => {
             let limits = Limits { eager_bytes: 480, chunk_bytes: 1 + size };
@@ -237,8 +228,8 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
             assert!(arrived <= receive.arrived(&Script::new(&[]), 0) + depth + 1, "too many");
         }
         1 => {
-            // Blocks are as long as the peer says.
-            receive.available(lane);
+            let most = SINK_BYTES + DEPTH * Script::MESSAGE_BYTES as u64;
+            assert!(receive.available(lane) <= most, "more than a lane holds");
         }
         2 => {
             receive.readable(lane);
@@ -250,13 +241,9 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
         _ => match receive.origin(lane) {
             Origin::Lane => {
                 let mut target = vec![0; size];
-                match receive.read(lane, &mut target, choice == 3) {
-                    Ok(reading) => {
-                        assert!(reading.bytes <= size, "more was read than fits");
-                        assert!(reading.bytes > 0 || size == 0, "nothing is an error");
-                    }
-                    Err(ReadError::Block) => drive_block(receive, lane, size as u64),
-                    Err(_) => {}
+                if let Ok(reading) = receive.read(lane, &mut target, choice == 3) {
+                    assert!(reading.bytes <= size, "more was read than fits");
+                    assert!(reading.bytes > 0 || size == 0, "nothing is an error");
                 }
             }
             Origin::Tcp { at_most } => {
@@ -275,18 +262,5 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
             }
             Origin::Back => receive.come_back(lane),
         },
-    }
-}
-
-fn drive_block(receive: &mut ReceiveSide, lane: &Script<'_>, size: u64) {
-    let Some(block) = receive.block(lane) else {
-        receive.is_block_settling(lane);
-        return receive.skip_block(lane);
-    };
-    assert!(block.bytes > 0 && block.address.checked_add(block.bytes).is_some(), "no such memory");
-    if size == 0 {
-        receive.refuse_block(lane);
-    } else {
-        receive.pulled(lane, block, size.min(block.bytes));
     }
 }

@@ -11,7 +11,6 @@
 //! `weft-options`; knows no socket, thread, clock or memory.
 #![forbid(unsafe_code)]
 
-pub mod block;
 pub mod fuzz;
 pub mod history;
 pub mod matchmaker;
@@ -20,7 +19,6 @@ pub mod route;
 pub mod send;
 pub mod stream;
 
-pub use block::{Block, PullsFrom};
 pub use receive::ReceiveSide;
 pub use route::{Leave, Origin};
 pub use send::SendSide;

@@ -2,43 +2,31 @@
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
 
-use crate::block::{self, Block};
 use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
 
 /// Where the reader stands.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Position {
-    pub cursor: ReceiveCursor,
+struct Position {
+    cursor: ReceiveCursor,
     /// Bytes of the message at the head that were read.
     slot_offset: usize,
     /// Announced bytes of the sink that were not read.
-    pub chunk_left: u64,
-    /// Blocks that are behind.
-    pub blocks: u64,
-    /// Bytes that were pulled from the one at the head.
-    pub pulled: u64,
-}
-
-impl Position {
-    /// Where the next message is, once its cursor is advanced past a block.
-    pub const fn behind_block(self) -> Self {
-        Self { blocks: self.blocks + 1, pulled: 0, ..self }
-    }
+    chunk_left: u64,
 }
 
 /// The receiving direction of an end.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct ReceiveSide {
-    pub(crate) position: Position,
+    position: Position,
     route: Inward,
     tcp_bytes: u64,
-    pub(crate) lane_bytes: u64,
+    lane_bytes: u64,
     /// Given back since the peer was last considered for a bell.
     unrung_bytes: u64,
-    pub(crate) unrung_messages: u64,
+    unrung_messages: u64,
     broken: bool,
     recalls: bool,
 }
@@ -62,7 +50,7 @@ impl ReceiveSide {
         if self.broken || self.recalls || self.route.on_lane() && self.route.has_boundary(lane) {
             return;
         }
-        let Position { cursor, slot_offset, chunk_left, .. } = self.position;
+        let Position { cursor, slot_offset, chunk_left } = self.position;
         let (messages, bytes) = (cursor.messages, cursor.bytes);
         Recall { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
         self.recalls = true;
@@ -239,8 +227,7 @@ impl ReceiveSide {
         target: &mut [u8],
         peek: bool,
     ) -> Result<usize, ReadError> {
-        // A message may bring no bytes, but a peer of ours cannot send more of them meanwhile.
-        for _ in 0..=lane.mailbox_depth() {
+        loop {
             if walk.position.chunk_left > 0 {
                 return Ok(self.step_chunk(lane, walk, target, peek));
             }
@@ -274,25 +261,9 @@ impl ReceiveSide {
                     walk.position.chunk_left = chunk;
                     self.pass(lane, walk, peek);
                 }
-                tag::BLOCK if length == Block::MESSAGE_BYTES => {
-                    let Position { cursor, pulled, blocks, .. } = walk.position;
-                    if Block::read(lane, &cursor, pulled).is_none() {
-                        return Err(self.break_off());
-                    }
-                    if block::is_due(lane, blocks + 1) {
-                        return Err(ReadError::Block);
-                    }
-                    // At the head also by a look: else there would seem to be something to read.
-                    let at_head = walk.skip == 0
-                        && self.position.chunk_left == 0
-                        && cursor.messages == self.position.cursor.messages;
-                    walk.position = walk.position.behind_block();
-                    self.pass(lane, walk, peek && !at_head);
-                }
                 _ => return Err(self.break_off()),
             }
         }
-        Ok(0)
     }
 
     fn step_chunk<L: Lane>(
@@ -444,8 +415,8 @@ impl ReceiveSide {
         if self.is_recalling(lane) {
             return 0;
         }
-        let Position { mut cursor, mut blocks, mut pulled, .. } = self.position;
-        let mut messages = 0_u64;
+        let mut cursor = self.position.cursor;
+        let mut messages = 0;
         let mut chunks = self.position.chunk_left;
         let mut offset = self.position.slot_offset as u64;
         for _ in 0..lane.mailbox_depth() {
@@ -454,20 +425,13 @@ impl ReceiveSide {
                 let mut bytes = [0; 4];
                 lane.read(&cursor, 0, &mut bytes);
                 chunks = chunks.saturating_add(u64::from(u32::from_le_bytes(bytes)));
-            } else if slot.tag == tag::BLOCK {
-                let block = Block::read(lane, &cursor, pulled)
-                    .filter(|_| block::is_offered(lane, blocks + 1));
-                messages = block.map_or(messages, |block| messages.saturating_add(block.bytes));
-                blocks += 1;
-                pulled = 0;
             } else {
-                let left = u64::from(slot.length).saturating_sub(offset);
-                messages = messages.saturating_add(left);
+                messages += u64::from(slot.length).saturating_sub(offset);
             }
             offset = 0;
             cursor.messages = cursor.messages.wrapping_add(1);
         }
-        messages.saturating_add(chunks.min(lane.sink_bytes()))
+        messages + chunks.min(lane.sink_bytes())
     }
 
     /// Messages received over the lane.

@@ -38,14 +38,6 @@ pub(crate) mod word {
     pub const RECALL: usize = 10;
     /// 1 when this end, as a writer, does so, behind the boundary to TCP that it posts next.
     pub const RECALLED: usize = 11;
-    /// `number << 2 | state` of the last block that this end, as a writer, offered.
-    pub const BLOCK: usize = 12;
-    /// `number << 2 | state` of the block that this end, as a reader, was last at,
-    pub const PULLED_OF: usize = 13;
-    /// and how much of it it pulled.
-    pub const PULLED: usize = 14;
-    /// From whom this end pulls blocks ([`crate::PullsFrom`]).
-    pub const PULLS_FROM: usize = 15;
 }
 
 /// Where a reader stopped for good, so that what is behind is sent again over TCP.

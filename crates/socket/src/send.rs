@@ -2,7 +2,6 @@
 
 use weft_fabric::{Lane, SendCursor, WaitFor};
 
-use crate::block::Offering;
 use crate::route::{Leave, Outward, PeerRoute, Recall, presence, word};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
@@ -10,16 +9,15 @@ use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, 
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct SendSide {
-    pub(crate) cursor: SendCursor,
+    cursor: SendCursor,
     route: Outward,
     tcp_bytes: u64,
-    pub(crate) lane_bytes: u64,
+    lane_bytes: u64,
     /// Bytes that the send buffer holds, 0 when the program did not fix that.
     send_buffer: u64,
     shut: bool,
     /// What the peer had not read was sent again over TCP.
     recalled: bool,
-    pub(crate) offering: Offering,
 }
 
 impl SendSide {
@@ -88,7 +86,6 @@ impl SendSide {
     pub const fn has_given_back(&self) -> bool {
         !self.on_lane()
             && !self.shut
-            && !self.offering.is_out()
             && self.route.is_for_good()
             && !self.route.leaves(Leave::ForGood)
     }
@@ -100,7 +97,6 @@ impl SendSide {
         assert!(self.has_given_back(), "the lane is still in use");
         self.cursor = SendCursor::default();
         self.recalled = false;
-        self.offering = Offering::default();
         self.route.begin_again();
     }
 
@@ -163,7 +159,7 @@ impl SendSide {
     pub fn leave<L: Lane>(&mut self, lane: &L, side: Side, how: Leave) -> Option<bool> {
         // Bells ring from the lane alone.
         self.switch(lane, side);
-        if !self.offering.withdraw_now(lane) || !self.route.begin_leaving(lane, how) {
+        if !self.route.begin_leaving(lane, how) {
             return None;
         }
         lane.settle();
@@ -222,8 +218,6 @@ impl SendSide {
                 tag::RMA_INFO => {
                     put(&mut found, u64::from(u32::from_le_bytes(payload.try_into().ok()?)))?
                 }
-                // Withdrawn: whoever offered it sends what was not pulled.
-                tag::BLOCK => {}
                 _ => found.extend_from_slice(payload),
             }
         }

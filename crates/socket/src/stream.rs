@@ -1,11 +1,10 @@
-//! One end of a TCP connection over a lane: the BCopy and ZCopy modes of 003 section 5.5.3.
+//! One end of a TCP connection over a lane: the BCopy mode of 003 section 5.5.3.2.
 //!
 //! The kernel's connection stays as it is (the shadow socket); a direction moves to the lane at a
 //! byte boundary, and back at another. Bytes travel as the messages of Table 5.3:
 //!
 //! - `VELO`, `VELO_LAST`: messages with payload, for writes up to [`Limits::eager_bytes`].
 //! - `RMA_INFO`: a message that announces bytes put into the sink.
-//! - `BLOCK`: a message that offers bytes of the writer's own memory ([`crate::block`]).
 //! - `RMA_AVAIL`: the sink's credit, an immediate put instead of a message: a message would queue
 //!   behind data that the program does not read, and the two ends could wait for each other.
 //! - `SHUTDOWN`: a control word with the number of the last message, for the same reason: close
@@ -69,7 +68,6 @@ pub(crate) mod tag {
     pub const VELO: u8 = 1;
     pub const VELO_LAST: u8 = 2;
     pub const RMA_INFO: u8 = 3;
-    pub const BLOCK: u8 = 4;
 }
 
 /// How a direction ended.
@@ -123,6 +121,4 @@ pub enum ReadError {
     Reset,
     /// It goes on over TCP: ask [`crate::ReceiveSide::origin`] again.
     Back,
-    /// A block is to be pulled: ask [`crate::ReceiveSide::block`].
-    Block,
 }

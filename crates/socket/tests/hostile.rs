@@ -13,7 +13,7 @@ use weft_fabric::{
     Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
 };
 use weft_memory::{CopyMode, Segment};
-use weft_socket::{Block, Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side, closed};
+use weft_socket::{Leave, Limits, Origin, ReceiveSide, SendSide, Side, closed};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 
@@ -137,27 +137,6 @@ impl Victim {
         self.send.leave(lane, self.side, Leave::ForNow).is_some()
     }
 
-    fn offer<L: Lane>(&mut self, lane: &L, bytes: u64) {
-        let block = Block { process: 1, address: 4096, bytes };
-        if self.send.offer_block(lane, block).is_some() {
-            self.send.is_block_over(lane);
-            let pulled = self.send.withdraw_block(lane);
-            assert!(pulled.unwrap_or_else(|| self.send.forget_block()) <= bytes);
-            self.send.settle_block(lane);
-        }
-    }
-
-    fn pull<L: Lane>(&mut self, lane: &L, most: u64) {
-        match self.receive.block(lane) {
-            Some(block) if most > 0 => {
-                assert!(block.bytes > 0 && block.address.checked_add(block.bytes).is_some());
-                let _ = self.receive.pulled(lane, block, most.min(block.bytes));
-            }
-            Some(_) => drop(self.receive.refuse_block(lane)),
-            None => self.receive.skip_block(lane),
-        }
-    }
-
     /// One call; returns how many operations on the lane it may take.
     fn act<L: Lane>(&mut self, lane: &L, choice: u32, size: usize) -> u64 {
         let depth = lane.mailbox_depth();
@@ -177,14 +156,11 @@ impl Victim {
             3..=6 => match self.receive.origin(lane) {
                 Origin::Lane => {
                     let mut target = vec![0; size];
-                    match self.receive.read(lane, &mut target, choice == 3) {
-                        Ok(reading) => {
-                            assert!(reading.bytes <= size && (reading.bytes > 0 || size == 0));
-                        }
-                        Err(ReadError::Block) => self.pull(lane, size as u64),
-                        Err(_) => {}
+                    let read = self.receive.read(lane, &mut target, choice == 3);
+                    if let Ok(reading) = read {
+                        assert!(reading.bytes <= size && (reading.bytes > 0 || size == 0));
                     }
-                    return 48 + 8 * depth + 8 * size as u64;
+                    return 24 + 8 * size as u64;
                 }
                 Origin::Tcp { at_most } => {
                     let limit =
@@ -211,9 +187,9 @@ impl Victim {
                 return 2 * depth + 16;
             }
             10 => {
-                // Blocks are as long as the peer says.
-                self.receive.available(lane);
-                return 4 * depth + 16;
+                let most = lane.sink_bytes() + depth * 120;
+                assert!(self.receive.available(lane) <= most);
+                return 3 * depth + 16;
             }
             11 => drop((self.receive.ended(lane), ReceiveSide::peer_closed(lane))),
             12 => drop(self.send.unread_by_peer(lane)),
@@ -229,7 +205,6 @@ impl Victim {
             14 if size % 64 == 2 => self.receive.recall(lane),
             14 if size.is_multiple_of(64) => drop(self.send.close(lane, size as u64 / 64 % 3)),
             15 if size.is_multiple_of(64) => drop(self.send.shut(lane, self.side)),
-            15 => self.offer(lane, size as u64),
             _ => {}
         }
         32
@@ -248,7 +223,7 @@ fn value(random: &mut ChaCha8Rng) -> u64 {
         _ => {
             (small + 1)
                 | (random.random_range(0..130_u64) << 32)
-                | (random.random_range(0..6_u64) << 40)
+                | (random.random_range(0..5_u64) << 40)
         }
     }
 }

@@ -85,7 +85,7 @@ pub enum LaneError {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"weftlane");
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
@@ -109,7 +109,8 @@ struct Block {
     sender_pad: [AtomicU64; 7],
     // Written by the sender, rarely.
     words: [AtomicU64; WORDS],
-    // Written by the sender, read by the node daemon from time to time.
+    words_pad: [AtomicU64; 4],
+    // Written by the sender at each write, read by the node daemon from time to time.
     stream_bytes: AtomicU64,
 }
 

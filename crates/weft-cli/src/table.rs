@@ -103,17 +103,6 @@ pub fn bytes(count: u64) -> String {
     format!("{scaled} {}", UNITS[unit])
 }
 
-/// A number of bytes that is a round one in powers of 1024, as blocks and buffers are.
-pub fn binary_bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["B", "KiB", "MiB", "GiB"];
-    let (mut scaled, mut unit) = (count, 0);
-    while scaled >= 1_024 && scaled.is_multiple_of(1_024) && unit + 1 < UNITS.len() {
-        scaled /= 1_024;
-        unit += 1;
-    }
-    format!("{scaled} {}", UNITS[unit])
-}
-
 /// `1 program`, `2 programs`.
 pub fn counted(count: usize, one: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
@@ -177,8 +166,5 @@ mod tests {
         assert_eq!(bytes(10_000), "10 kB");
         assert_eq!(bytes(1_234_567_890), "1234 MB");
         assert_eq!(bytes(u64::MAX), "18446 PB");
-        assert_eq!(binary_bytes(131_072), "128 KiB");
-        assert_eq!(binary_bytes(1_025), "1025 B");
-        assert_eq!(binary_bytes(0), "0 B");
     }
 }

@@ -74,13 +74,13 @@ fn the_status_is_sections_with_words_and_its_json_stays() {
     assert!(told.contains(&format!("weft perf {} ", pair.0.id())), "{told}");
     let works = |line: &str| line.split_whitespace().take(2).eq(["endpoints", "works"]);
     assert!(told.lines().any(works), "{told}");
-    for raw in ["uptime_s", "block_bytes", "vpid", "true", "null"] {
+    for raw in ["uptime_s", "vpid", "true", "null"] {
         assert!(!told.contains(raw), "{raw} is for scripts:\n{told}");
     }
     let status = json(&mut place.weft(&["status", "--json"]));
     let fields: Vec<&str> = status.as_object().expect("an object").keys().map(|k| &**k).collect();
-    let known = "block_bytes connections copy devices endpoints listeners node pid processes \
-                 services uptime_s version waiting";
+    let known = "connections copy devices endpoints listeners node pid processes services \
+                 uptime_s version waiting";
     assert_eq!(fields.join(" "), known);
     let endpoint = status["endpoints"][0].as_object().expect("an object");
     assert_eq!(endpoint.keys().map(|k| &**k).collect::<Vec<_>>(), ["peers", "pid", "vpid"]);
@@ -103,7 +103,7 @@ fn the_list_has_every_option_with_its_value_and_where_it_came_from() {
     let file = place.directory.path().join("a.toml");
     std::fs::write(&file, "[shm]\nyields = 7\n[socket]\nidle_ms = 8\n").expect("written");
     let weft = |last: &[&str]| {
-        let mut line = vec!["config", "list", "--socket-block-bytes", "9"];
+        let mut line = vec!["config", "list", "--socket-lanes-kept", "9"];
         line.extend(last);
         let mut command = place.weft(&line);
         command.env("WEFT_CONFIG", &file).env("WEFT_SOCKET_IDLE_MS", "10").env("COLUMNS", "80");
@@ -118,7 +118,7 @@ fn the_list_has_every_option_with_its_value_and_where_it_came_from() {
     let from_file = format!("file {}", file.display());
     assert_eq!(of("shm.yields"), ("7", &*from_file));
     assert_eq!(of("socket.idle_ms"), ("10", "environment"));
-    assert_eq!(of("socket.block_bytes"), ("9", "flag"));
+    assert_eq!(of("socket.lanes_kept"), ("9", "flag"));
     assert_eq!(of("shm.spin_us"), ("2", "default"));
     let told = printed(&mut weft(&[]));
     assert_fits(&told);

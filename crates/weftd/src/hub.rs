@@ -50,7 +50,7 @@ pub struct Parked {
 pub struct Hub {
     node: String,
     started: Instant,
-    advice: Mutex<Option<Advice>>,
+    advice: Mutex<Advice>,
     programs: Arc<Programs>,
     services: Vec<Arc<Host>>,
     /// The number of the service that owns each kind of message.
@@ -87,7 +87,7 @@ impl Hub {
         Ok(Self {
             node: config.node.clone(),
             started: Instant::now(),
-            advice: Mutex::new(None),
+            advice: Mutex::new(Advice::NONE),
             routes: routes(&services),
             services,
             programs,
@@ -103,7 +103,7 @@ impl Hub {
 
     /// Sets the advice that programs get from now on.
     pub fn set_advice(&self, advice: Advice) {
-        *lock(&self.advice) = Some(advice);
+        *lock(&self.advice) = advice;
     }
 
     /// Handles a packet that arrived on `line`. Runs on the thread of the program's user.
@@ -180,8 +180,7 @@ impl Hub {
         let peer = line.peer();
         tracing::debug!(pid = peer.pid, uid = peer.uid, name, "hello");
         self.programs.set_name(peer.process, name);
-        let measured = lock(&self.advice).unwrap_or_default();
-        let advice = Advice { networks: self.devices.is_some(), ..measured };
+        let advice = Advice { networks: self.devices.is_some(), ..*lock(&self.advice) };
         self.reply(line, &Control::Welcome { pid: std::process::id(), advice });
     }
 
@@ -237,18 +236,16 @@ impl Hub {
 
     /// The status, collected from the hub and all services.
     fn collected(&self) -> Status {
-        let measured = *lock(&self.advice);
         let mut status = Status {
             node: self.node.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.started.elapsed().as_secs(),
-            copy: match measured.unwrap_or_default().copy {
+            copy: match lock(&self.advice).copy {
                 CopyAdvice::Plain => "plain",
                 CopyAdvice::NonTemporal => "nontemporal",
             }
             .to_owned(),
-            block_bytes: measured.map(|advice| [advice.block_bytes_min, advice.block_bytes_max]),
             processes: self.programs.status(),
             ..Status::default()
         };

@@ -136,8 +136,7 @@ fn calibrate(config: &Config, hub: &Arc<Hub>) {
     let hub = Arc::clone(hub);
     std::thread::spawn(move || {
         let copy = fixed.unwrap_or_else(|| calibration::measure(layout, limits));
-        let (block_bytes_min, block_bytes_max) = calibration::blocks::measure(layout, limits, copy);
-        let advice = Advice { copy, block_bytes_min, block_bytes_max, ..Advice::NONE };
+        let advice = Advice { copy, ..Advice::NONE };
         tracing::info!(?advice, "calibrated");
         hub.set_advice(advice);
     });

@@ -15,9 +15,6 @@ pub struct Status {
     pub uptime_s: u64,
     /// How bytes are copied into memory that another processor reads next; measured by the daemon.
     pub copy: String,
-    /// The shortest and the longest block, bytes, that readers on the writer's processor take from
-    /// its memory, zeros for none; nothing until that was measured.
-    pub block_bytes: Option<[u64; 2]>,
     /// Programs that are connected to the daemon.
     pub processes: Vec<ProcessStatus>,
     /// Listening sockets of programs under weft.

@@ -20,7 +20,7 @@ use thiserror::Error;
 /// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The protocol version that both sides must speak.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -86,23 +86,13 @@ pub enum CopyAdvice {
 pub struct Advice {
     /// How to copy bytes into a lane.
     pub copy: CopyAdvice,
-    /// Shortest block, bytes, that a reader on the writer's processor rather takes straight from
-    /// the writer's memory.
-    pub block_bytes_min: u64,
-    /// Longest such block, bytes; 0 when there is none.
-    pub block_bytes_max: u64,
     /// The daemon serves devices: a connection to another address may also end on this host.
     pub networks: bool,
 }
 
 impl Advice {
     /// The advice before anything is measured, of a daemon without devices.
-    pub const NONE: Self = Self {
-        copy: CopyAdvice::NonTemporal,
-        block_bytes_min: 0,
-        block_bytes_max: 0,
-        networks: false,
-    };
+    pub const NONE: Self = Self { copy: CopyAdvice::NonTemporal, networks: false };
 }
 
 impl Default for Advice {
@@ -151,8 +141,8 @@ pub enum Control {
     Matched {
         /// The token of the offer.
         token: u64,
-        /// The process number of the other end, if this program may read its memory (same user, and
-        /// both in the process namespace of the daemon); else 0.
+        /// The process number of the other end, if both ends are of one user and number processes
+        /// as the daemon does; else 0.
         process: u32,
     },
     /// The other end was offered too, and waits for the lane that this end must make.
@@ -288,11 +278,8 @@ impl Control {
                     1 => CopyAdvice::NonTemporal,
                     _ => return None,
                 };
-                let block_bytes_min = reader.u64()?;
-                let block_bytes_max = reader.u64()?;
                 let networks = reader.bool()?;
-                let advice = Advice { copy, block_bytes_min, block_bytes_max, networks };
-                Some(Self::Welcome { pid, advice })
+                Some(Self::Welcome { pid, advice: Advice { copy, networks } })
             })(),
             kind::REFUSED => (|| {
                 let token = reader.u64()?;
@@ -342,8 +329,6 @@ impl Control {
             Self::Welcome { pid, advice } => {
                 body.extend_from_slice(&pid.to_le_bytes());
                 body.push(advice.copy as u8);
-                body.extend_from_slice(&advice.block_bytes_min.to_le_bytes());
-                body.extend_from_slice(&advice.block_bytes_max.to_le_bytes());
                 body.push(u8::from(advice.networks));
                 kind::WELCOME
             }
@@ -493,16 +478,10 @@ mod tests {
     fn any_control() -> impl Strategy<Value = Control> {
         prop_oneof![
             (any::<u32>(), "[a-z é]{0,20}").prop_map(|(pid, name)| Control::Hello { pid, name }),
-            (any::<u32>(), any::<[bool; 2]>(), any::<[u64; 2]>()).prop_map(
-                |(pid, [streaming, networks], blocks)| {
-                    let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
-                    let [block_bytes_min, block_bytes_max] = blocks;
-                    Control::Welcome {
-                        pid,
-                        advice: Advice { copy, block_bytes_min, block_bytes_max, networks },
-                    }
-                }
-            ),
+            any::<(u32, [bool; 2])>().prop_map(|(pid, [streaming, networks])| {
+                let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
+                Control::Welcome { pid, advice: Advice { copy, networks } }
+            }),
             (any::<u64>(), ".{0,80}")
                 .prop_map(|(token, reason)| Control::Refused { token, reason }),
             (any::<u64>(), any::<bool>(), any::<u32>()).prop_map(
@@ -555,6 +534,6 @@ mod tests {
 
     #[test]
     fn a_status_request_has_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x04\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x05\x00\x09\x00");
     }
 }

@@ -55,10 +55,8 @@ pub const PROCESSES: usize = 8;
 pub const REASONS: usize = 9;
 /// Counters reserved for reasons; unused ones stay zero.
 pub const REASON_PLACES: usize = 32;
-/// Bytes received over the fabric that came straight from the writer's memory.
-pub const BYTES_PULLED: usize = REASONS + REASON_PLACES;
 /// Number of counters in use, from index 0.
-pub const COUNTERS: usize = BYTES_PULLED + 1;
+pub const COUNTERS: usize = REASONS + REASON_PLACES;
 
 /// Why a connection stayed on TCP. The number is the offset of its counter from [`REASONS`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -304,7 +302,7 @@ mod tests {
     fn counters_of_reasons_are_in_order_and_inside_the_block() {
         for (place, reason) in TcpReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), REASONS + place, "{}", reason.name());
-            assert!(reason.index() < BYTES_PULLED && !reason.text().is_empty());
+            assert!(reason.index() < COUNTERS && !reason.text().is_empty());
         }
         const { assert!(COUNTERS * 8 <= BYTES) };
     }

@@ -1,6 +1,5 @@
 //! Reading and writing a tracked connection, blocking or not.
 
-mod block;
 mod receive;
 mod send;
 mod tcp;

@@ -267,9 +267,6 @@ impl Connection {
                         short = reading.bytes < wanted;
                     }
                     Err(_) if total > 0 => short = true,
-                    Err(ReadError::Block) => {
-                        return self.pull(fd, state, lane, targets, skip, how, room);
-                    }
                     Err(error) => return self.lane_is_empty(fd, state, lane, error),
                 }
                 if short {
@@ -317,10 +314,6 @@ impl Connection {
                 }
                 Attempt::Moved(reading.bytes)
             }
-            Err(ReadError::Block) => {
-                let how = How { peek: true, ..How::default() };
-                self.pull(fd, state, lane, targets, 0, how, &mut false)
-            }
             Err(error) => self.lane_is_empty(fd, state, lane, error),
         }
     }
@@ -340,7 +333,7 @@ impl Connection {
         match error {
             ReadError::Ended => Attempt::End,
             ReadError::Reset => self.report_reset(),
-            ReadError::Back | ReadError::Block => Attempt::Again,
+            ReadError::Back => Attempt::Again,
             ReadError::Empty => match self.peer() {
                 peer::ALIVE => Attempt::WouldBlock,
                 // What the peer sent before it ended may have come after we looked.

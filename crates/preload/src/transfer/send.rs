@@ -68,22 +68,6 @@ impl Connection {
             if watch.saw_interruption() {
                 return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
             }
-            if !on_tcp && let Some(lent) = self.lend(fd, wanted, left, watch, &mut deadline) {
-                total += lent.bytes;
-                match lent.error {
-                    Some(Errno::CANCELED) => return Err(Errno::CANCELED),
-                    Some(errno) if total == 0 => return Err(errno),
-                    Some(_) => return Ok(total),
-                    None if total >= wanted => return Ok(total),
-                    None => {}
-                }
-                rest = behind(parts, total);
-                left = &rest;
-                if lent.bytes > 0 {
-                    patience.restart();
-                    continue;
-                }
-            }
             waited = !on_tcp;
             // On TCP alone the kernel waits, as without weft.
             match if on_tcp { Step::Sleep } else { patience.step() } {
@@ -178,7 +162,7 @@ impl Connection {
     }
 
     /// Writes to TCP, with the sending direction locked.
-    pub(super) fn write_tcp(&self, fd: RawFd, sending: &mut SendSide, parts: &[&[u8]]) -> Attempt {
+    fn write_tcp(&self, fd: RawFd, sending: &mut SendSide, parts: &[&[u8]]) -> Attempt {
         sending.begin_tcp();
         let attempt = self.told_once(send_tcp(fd, parts), Attempt::Failed(Errno::PIPE));
         let bytes = if let Attempt::Moved(bytes) = attempt { bytes } else { 0 };
@@ -287,12 +271,7 @@ impl Connection {
     }
 
     /// Waits for a bell, at most a slice; those that were owed at arming are taken first.
-    pub(super) fn sleep_until_bell(
-        &self,
-        fd: RawFd,
-        owed: Owed,
-        limit_ms: Option<i64>,
-    ) -> Result<(), Errno> {
+    fn sleep_until_bell(&self, fd: RawFd, owed: Owed, limit_ms: Option<i64>) -> Result<(), Errno> {
         let slice = limit_ms.map_or(LOOK_AGAIN_MS, |limit| limit.min(LOOK_AGAIN_MS));
         let data_waits = self.receiving().is_some_and(|receiving| {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
@@ -351,14 +330,14 @@ fn broken_pipe(how: How) -> Errno {
 }
 
 /// What is left of `limit`, which begins to run at the first call.
-pub(super) fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
+fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
     let now = sys::now_ns();
     let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;
     let end = *deadline.get_or_insert(now + limit_ns);
     i64::try_from(end.saturating_sub(now).div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-pub(super) fn send_timeout_ms(fd: RawFd) -> Option<i64> {
+fn send_timeout_ms(fd: RawFd) -> Option<i64> {
     use rustix::net::sockopt::{Timeout, socket_timeout};
     let time = socket_timeout(sys::borrow(fd), Timeout::Send).ok()??;
     i64::try_from(time.as_millis()).ok()

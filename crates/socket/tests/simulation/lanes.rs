@@ -1,7 +1,7 @@
 //! How an end comes to a lane, leaves it, and gives it back.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{Leave, Origin, PullsFrom, ReceiveSide, SendSide, Side};
+use weft_socket::{Leave, Origin, ReceiveSide, SendSide, Side};
 
 use crate::world::{Peer, World};
 
@@ -27,9 +27,6 @@ impl World {
         let lane = self.lane(number);
         // Armed for threads that sleep without knowing of the lane; see below.
         lane.arm(WaitFor::Data);
-        if self.plan.offers[1 - number].is_some() {
-            ReceiveSide::pull_from(&lane, PullsFrom::Anybody);
-        }
         if host.side == Side::Connected {
             SendSide::attach(&lane);
         }

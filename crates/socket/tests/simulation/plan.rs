@@ -25,7 +25,6 @@ pub struct Faults {
     pub close_before_bells: bool,
     pub send_nothing_again: bool,
     pub forget_too_early: bool,
-    pub reuse_before_withdrawal: bool,
 }
 
 /// One run.
@@ -51,8 +50,6 @@ pub struct Plan {
     pub leaves_at: [Option<u64>; 2],
     /// How often a host that has nothing on its way gives the lane back, once in so many calls.
     pub gives_back_every: [Option<u64>; 2],
-    /// Writers that find no room offer blocks, and whether they look after them now and then.
-    pub offers: [Option<bool>; 2],
     /// (step, host, how).
     pub ending: Option<(u64, usize, Ending)>,
     pub interleave_every: u64,
@@ -87,7 +84,6 @@ impl Plan {
             leaves_every,
             leaves_at,
             gives_back_every: [None; 2],
-            offers: [None; 2],
             seed,
             mailbox_depth: [16, 16, 32, 256][random.random_range(0..4)],
             sink_bytes: [4096, 4096, 16_384, 1 << 16][random.random_range(0..4)],
@@ -108,7 +104,6 @@ impl Plan {
         };
         plan.gives_back_every =
             [0, 1].map(|_| random.random_bool(0.4).then(|| random.random_range(1..24)));
-        plan.offers = [0, 1].map(|_| random.random_bool(0.4).then(|| random.random_bool(0.5)));
         plan
     }
 }

@@ -21,8 +21,6 @@ enum State {
 /// What a try came to.
 enum Attempt {
     Moved(usize, bool),
-    /// Nothing, and a bell is to be rung.
-    Refused,
     Again,
     WouldBlock,
     End,
@@ -130,7 +128,6 @@ impl Reader {
         }
         self.state = match attempt {
             None | Some(Attempt::Again) => State::Try,
-            Some(Attempt::Refused) => State::Ring,
             Some(Attempt::Moved(bytes, ring)) => {
                 self.check(world, bytes);
                 if ring { State::Ring } else { State::Choose }
@@ -183,49 +180,12 @@ impl Reader {
             ReadError::Reset => Attempt::Reset,
             ReadError::Empty if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
             ReadError::Back => Attempt::Again,
-            ReadError::Block => self.pull(world, &mut receive),
             ReadError::Empty if receive.readable(&lane) => Attempt::Again,
             ReadError::Empty => {
                 let unread = host.send.try_borrow_mut().ok()?.unread_by_peer(&lane);
                 if unread { Attempt::Reset } else { Attempt::End }
             }
         })
-    }
-
-    fn is_peer_gone(&self, world: &World) -> bool {
-        world.hosts[self.host].peer.get() != Peer::Alive
-    }
-
-    /// Copies out of the other host's memory.
-    fn pull(&mut self, world: &World, receive: &mut weft_socket::ReceiveSide) -> Attempt {
-        let lane = world.lane(self.host);
-        let Some(block) = receive.block(&lane) else {
-            if !receive.is_block_settling(&lane) || world.chance(64) || self.is_peer_gone(world) {
-                receive.skip_block(&lane);
-            }
-            return Attempt::Again;
-        };
-        if world.chance(16) && !self.peek {
-            return if receive.refuse_block(&lane) { Attempt::Refused } else { Attempt::Again };
-        }
-        assert_eq!(block.process as usize, 1 - self.host, "of a process that is not there");
-        let length = self.target.len().min(usize::try_from(block.bytes).expect("it fits"));
-        for (index, byte) in self.target[..length].iter_mut().enumerate() {
-            if index % 1024 == 0 {
-                world.meanwhile();
-            }
-            let at = block.address + index as u64;
-            let is_there = world.hosts[1 - self.host].memory.borrow().contains(&at);
-            *byte = if is_there { pattern(1 - self.host, at) } else { 0 };
-        }
-        if self.peek {
-            let counts = receive.offers_block(&lane);
-            return if counts { Attempt::Moved(length, false) } else { Attempt::Again };
-        }
-        match receive.pulled(&lane, block, length as u64) {
-            Some(ring) => Attempt::Moved(length, ring),
-            None => Attempt::Again,
-        }
     }
 
     /// Takes data and leaves bells to whoever waits for them: looks first, then takes so much.

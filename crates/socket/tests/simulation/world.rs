@@ -65,10 +65,6 @@ pub struct Host {
     pub accepted: Cell<u64>,
     pub offered: Cell<u64>,
     pub got: Cell<u64>,
-    /// Bytes of its stream that its memory holds where the other host may pull them, and those of
-    /// a block that is out.
-    pub memory: RefCell<std::ops::Range<u64>>,
-    pub is_block_out: Cell<bool>,
 }
 
 impl Host {
@@ -90,8 +86,6 @@ impl Host {
             accepted: Cell::new(0),
             offered: Cell::new(0),
             got: Cell::new(0),
-            memory: RefCell::default(),
-            is_block_out: Cell::new(false),
         }
     }
 
@@ -274,9 +268,6 @@ impl World {
         let lane = self.lane(number);
         // The last descriptor: no other thread writes meanwhile.
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
-        if host.is_block_out.get() {
-            return;
-        }
         let waits = !abort && host.has_lane.get() && !send.on_lane();
         if waits && self.awaits_bells(number, &mut receive) {
             return;

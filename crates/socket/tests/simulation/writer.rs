@@ -1,7 +1,7 @@
 //! The thread that writes, as the driver of the preload library does it.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{Block, Leave, Origin, PullsFrom, ReceiveSide, SendSide, WriteError};
+use weft_socket::{Leave, Origin, ReceiveSide, SendSide, WriteError};
 
 use crate::world::{Peer, Ready, World, pattern};
 
@@ -22,7 +22,6 @@ enum State {
 
 enum Attempt {
     Moved(usize),
-    Offered,
     Again,
     WouldBlock,
     Broken,
@@ -37,13 +36,11 @@ pub struct Writer {
     rest: usize,
     /// Bells that were owed when it armed.
     owed: u32,
-    /// What is left of the call is a block that the peer may pull.
-    is_out: bool,
 }
 
 impl Writer {
     pub fn new(host: usize, total: u64) -> Self {
-        Self { host, state: State::Choose, total, rest: 0, owed: 0, is_out: false }
+        Self { host, state: State::Choose, total, rest: 0, owed: 0 }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
@@ -56,9 +53,6 @@ impl Writer {
             // It sleeps in slices: another thread may have taken its direction back, or taken
             // the bell that said that no others come.
             State::Asleep if world.is_back(self.host) || world.is_left(self.host) => Ready::Now,
-            State::Asleep if self.is_out && world.plan.offers[self.host] == Some(true) => {
-                Ready::Soon
-            }
             State::Asleep if !wakes => Ready::No,
             State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
             _ => Ready::Now,
@@ -76,7 +70,6 @@ impl Writer {
                 self.rest = world.size().min(usize::try_from(left).expect("it fits"));
                 self.state = if left == 0 { State::Shut } else { State::Try };
             }
-            State::Try if self.is_out => self.end_block(world),
             State::Try => self.attempt(world),
             State::Arm => self.arm(world),
             State::Look => self.look(world),
@@ -118,7 +111,7 @@ impl Writer {
                 world.moved();
                 self.next()
             }
-            Some(Attempt::Offered | Attempt::WouldBlock) => State::Arm,
+            Some(Attempt::WouldBlock) => State::Arm,
             Some(Attempt::Broken) => {
                 world.check_reset(self.host, false);
                 State::Over
@@ -168,77 +161,9 @@ impl Writer {
                 world.leave(self.host, &mut send, Leave::ForNow);
                 Attempt::Again
             }
-            Err(WriteError::Full) if host.peer.get() == Peer::Alive => {
-                if self.offer(world, &mut send) { Attempt::Offered } else { Attempt::WouldBlock }
-            }
+            Err(WriteError::Full) if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
             Err(_) => Attempt::Broken,
         })
-    }
-
-    /// Offers what is left of the call.
-    fn offer(&mut self, world: &World, send: &mut SendSide) -> bool {
-        let (host, lane) = (&world.hosts[self.host], world.lane(self.host));
-        let start = host.accepted.get();
-        let wants = world.plan.offers[self.host].is_some() && !world.chance(4);
-        if !wants || SendSide::peer_pulls(&lane) != PullsFrom::Anybody {
-            return false;
-        }
-        let process = u32::try_from(self.host).expect("two hosts");
-        host.memory.replace(start..start + self.rest as u64);
-        let block = Block { process, address: start, bytes: self.rest as u64 };
-        let Some(ring) = send.offer_block(&lane, block) else { return false };
-        if ring {
-            world.bell(self.host, send);
-        }
-        host.is_block_out.set(true);
-        self.is_out = true;
-        true
-    }
-
-    /// Withdraws the block if it is over, and now and then else, as a signal would.
-    fn end_block(&mut self, world: &World) {
-        let host = &world.hosts[self.host];
-        let Ok(mut send) = host.send.try_borrow_mut() else { return };
-        let lane = world.lane(self.host);
-        let dead = world.chance(8) && self.looks_dead(world);
-        if !dead && !send.is_block_over(&lane) && SendSide::is_answered(&lane) && !world.chance(4) {
-            self.state = State::Arm;
-            return;
-        }
-        if world.plan.faults.reuse_before_withdrawal {
-            host.memory.replace(0..0);
-            world.meanwhile();
-        }
-        let pulled = send.withdraw_block(&lane);
-        if host.is_gone() || pulled.is_none() && !dead {
-            return;
-        }
-        if pulled.is_none() {
-            send.forget_block();
-        }
-        host.memory.replace(0..0);
-        host.is_block_out.set(false);
-        self.is_out = false;
-        let pulled = pulled.unwrap_or(0);
-        let mut start = host.accepted.get() + pulled;
-        self.rest -= usize::try_from(pulled).expect("no more than was offered");
-        // What could be read stays so.
-        if self.rest > 0 && !dead && send.on_lane() {
-            let bytes: Vec<u8> = (start..start + self.rest.min(120) as u64)
-                .map(|index| pattern(self.host, index))
-                .collect();
-            if let Ok(written) = send.write(&lane, &[&bytes], world.plan.limits) {
-                if written.ring {
-                    world.bell(self.host, &mut send);
-                }
-                start += written.bytes as u64;
-                self.rest -= written.bytes;
-            }
-        }
-        send.settle_block(&lane);
-        host.accepted.set(start);
-        world.moved();
-        self.state = self.next();
     }
 
     /// Goes back to TCP when the plan or the peer wants it.
@@ -284,8 +209,7 @@ impl Writer {
         }
         let lane = world.lane(self.host);
         lane.settle();
-        let goes_on = if self.is_out { send.is_block_over(&lane) } else { send.writable(&lane) };
-        if goes_on || !SendSide::is_answered(&lane) {
+        if send.writable(&lane) || !SendSide::is_answered(&lane) {
             drop(send);
             return self.wake(world);
         }

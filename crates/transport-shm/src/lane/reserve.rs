@@ -230,7 +230,7 @@ mod tests {
                 to.settle();
                 from.put(&mut sends[side], &vec![7; *length]);
                 from.send(&mut sends[side], 1, &[b"x"]).expect("room");
-                from.post(number % 16, 9);
+                from.post(number % ShmLane::WORDS, 9);
                 let _ = from.must_ring(WaitFor::Data);
                 to.advance(&mut receives[side], true);
                 to.release(&mut receives[side], *length as u64);

@@ -66,10 +66,6 @@ pub fn render(stats: &Stats) -> String {
         ]);
     }
     let mut text = table.render();
-    let pulled = stats.counter(stats::BYTES_PULLED);
-    if pulled > 0 {
-        text.push_str(&format!("received with one copy: {}\n", bytes(pulled)));
-    }
     if stats.counter(stats::PROCESSES) == 0 {
         text.push_str(
             "no process loaded the preload library: the program is static, privileged, or made \
@@ -105,14 +101,12 @@ mod tests {
         set(stats::CONNECTIONS_FABRIC, 2);
         set(stats::BYTES_FABRIC_SENT, 1_500_000);
         set(stats::CONNECTIONS_TCP, 1);
-        set(stats::BYTES_PULLED, 17);
         set(TcpReason::PeerNotWeft.index(), 1);
         assert_eq!(
             render(&block.read().expect("readable")),
             "weft    connections     sent  received\n\
              fabric            2  1500 kB       0 B\n\
              tcp               1      0 B       0 B\n\
-             received with one copy: 17 B\n\
              on tcp: 1 because the other end does not run under weft\n"
         );
         assert!(other.set_len(0).is_err(), "the block is sealed");

@@ -8,7 +8,7 @@ use weftd::{ConnectionStatus, ServiceStatus, Status};
 
 use super::devices;
 use super::users::Users;
-use crate::table::{Table, binary_bytes, bytes, counted};
+use crate::table::{Table, bytes, counted};
 use crate::terminal::paragraph;
 
 /// Lines of a section at most; `--json` has them all.
@@ -61,7 +61,6 @@ impl Report<'_> {
             line("waiting", format!("{count} whose other end has not come yet"));
         }
         line("copies", copies(&self.status.copy));
-        line("large blocks", blocks(self.status.block_bytes));
         table.section(&format!("Node {}", self.status.node))
     }
 
@@ -214,19 +213,6 @@ fn copies(word: &str) -> String {
     format!("{how} (option shm.copy)")
 }
 
-/// Which blocks are read from the writer's memory.
-fn blocks(measured: Option<[u64; 2]>) -> String {
-    match measured {
-        None => "not measured yet".to_owned(),
-        Some([0, 0]) => "copied twice, as all: one copy was not faster here".to_owned(),
-        Some([least, most]) => format!(
-            "copied once from {} to {}, for programs on one processor",
-            binary_bytes(least),
-            binary_bytes(most)
-        ),
-    }
-}
-
 /// The two largest units of a time.
 fn duration(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
@@ -276,12 +262,7 @@ mod tests {
     }
 
     fn status() -> Status {
-        Status {
-            node: "default".into(),
-            copy: "nontemporal".into(),
-            block_bytes: Some([131_072, 4_194_304]),
-            ..Status::default()
-        }
+        Status { node: "default".into(), copy: "nontemporal".into(), ..Status::default() }
     }
 
     #[test]
@@ -345,8 +326,6 @@ mod tests {
 
     #[test]
     fn what_was_measured_is_told_in_words() {
-        assert_eq!(blocks(None), "not measured yet");
-        assert!(blocks(Some([0, 0])).contains("not faster"));
         assert!(copies("plain").starts_with("stay in the cache"));
     }
 

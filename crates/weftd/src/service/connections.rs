@@ -138,13 +138,13 @@ impl Connections {
                 out.event("matched", from, || format!("{tuple:?}"));
                 self.sockets.remove(&connected);
                 self.sockets.remove(&accepted);
-                let process = self.readable(connected.process, accepted.process);
+                let process = self.number_of(accepted.process, connected.process);
                 let bytes = Control::Matched { token: connected.token, process }.emit();
                 let descriptors = vec![memory as _];
                 out.send(Outgoing { to: connected.process, bytes, descriptors, bell: None });
             }
             Outcome::Wanted { connected, accepted } => {
-                let process = self.readable(accepted.process, connected.process);
+                let process = self.number_of(connected.process, accepted.process);
                 let wanted = Control::Wanted { token: accepted.token, process };
                 out.reply(accepted.process, &wanted);
                 if end == End::Connected {
@@ -187,14 +187,14 @@ impl Connections {
         }
     }
 
-    /// The process number of `writer` if `reader` may read its memory; else 0.
-    fn readable(&self, reader: ProcessId, writer: ProcessId) -> u32 {
-        let (Some(reader), Some(writer)) = (self.peers.get(&reader), self.peers.get(&writer))
-        else {
+    /// The number of `process` for `other`, when both are of one user and number processes as the
+    /// daemon does; else 0.
+    fn number_of(&self, process: ProcessId, other: ProcessId) -> u32 {
+        let (Some(one), Some(other)) = (self.peers.get(&process), self.peers.get(&other)) else {
             return 0;
         };
-        let may = reader.uid == writer.uid && reader.is_numbered_here && writer.is_numbered_here;
-        if may { writer.pid } else { 0 }
+        let is_told = one.uid == other.uid && one.is_numbered_here && other.is_numbered_here;
+        if is_told { one.pid } else { 0 }
     }
 
     /// The socket of the waiting offer that this packet would match. The offering program may have

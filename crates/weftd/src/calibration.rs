@@ -1,7 +1,5 @@
 //! Which copy is faster into memory that the other processor reads next: measured, not guessed.
 
-pub mod blocks;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -97,17 +95,9 @@ fn receive_all(lane: &ShmLane, start: Instant) -> usize {
 /// The first and the last core that this process may use, if these are two: on one, the reader
 /// finds everything in its cache, which says nothing about programs that run on two.
 fn two_cores() -> Option<(usize, usize)> {
-    let cores = cores();
-    Some((*cores.first()?, *cores.get(1..)?.last()?))
-}
-
-fn one_core() -> Option<usize> {
-    cores().first().copied()
-}
-
-fn cores() -> Vec<usize> {
-    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
-    (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect()
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    Some((cores.next()?, cores.next_back()?))
 }
 
 /// Keeps this thread on one core; where the system refuses, it measures what it gets.
