@@ -356,7 +356,7 @@ class writing_to_a_peer_that_was_killed:
 
 @case
 class killed_after_it_had_read_everything:
-    """The peer slept until its last bytes came: its bell must not look like an unread byte."""
+    """The peer slept until its last bytes came: its wakeup must not look like an unread byte."""
 
     def server(t):
         listener = t.listen()

@@ -5,7 +5,7 @@ usage: hostile.py MANNER SOCKET [USER]
 fuse        passes files whose file system never answers (begins as root, becomes USER)
 linger      passes connections whose close waits
 refused     passes such connections in channels beyond the user's allowance
-bells       opens endpoints whose bells contain such connections, and ends them
+wakeups       opens endpoints whose wakeups contain such connections, and ends them
 noise       sends 30,000 invalid packets, each on its own channel
 programs    opens channels until they are refused
 offers      offers ends of connections with lanes until they are refused
@@ -85,13 +85,13 @@ def open_body(ticket=1, flags=0, partition=0):
 
 
 def opened(line, **how):
-    """Opens one more endpoint; returns its status, its VPID and the other end of its bell."""
-    bell, mine = socket.socketpair()
-    files = [memory(4096 + 4 * 4096), memory(65_536), bell.fileno()]
+    """Opens one more endpoint; returns its status, its VPID and the other end of its wakeup."""
+    wakeup, mine = socket.socketpair()
+    files = [memory(4096 + 4 * 4096), memory(65_536), wakeup.fileno()]
     send(line, message(OPEN, open_body(**how)), files)
     for file in files[:2]:
         os.close(file)
-    bell.close()
+    wakeup.close()
     status, first = reply(line)
     return status, first & 0xFFFF, mine
 
@@ -217,16 +217,16 @@ def refused(where):
     return "refused"
 
 
-def bells(where):
+def wakeups(where):
     one, other, listener = lingering()
-    bell, mine = socket.socketpair()
+    wakeup, mine = socket.socketpair()
     send(mine, b"x", [one.fileno()])
     os.close(one.detach())
     line, _ = greeted(where)
-    files = [memory(4096 + 4 * 4096), memory(65_536), bell.fileno()]
+    files = [memory(4096 + 4 * 4096), memory(65_536), wakeup.fileno()]
     send(line, message(OPEN, open_body()), files)
     # The daemon holds the last copy, and closes it when the program of the endpoint ends.
-    bell.close()
+    wakeup.close()
     time.sleep(0.5)
     line.close()
     time.sleep(0.5)
@@ -285,11 +285,11 @@ def endpoints(where):
     count = 0
     line, _ = greeted(where)
     while True:
-        status, _, bell = opened(line)
+        status, _, wakeup = opened(line)
         if status != DONE:
             assert status == EXHAUSTED, status
             break
-        KEPT.append(bell)
+        KEPT.append(wakeup)
         count += 1
     KEPT.append(line)
     return f"{count} endpoints"
@@ -314,7 +314,7 @@ def flood(where, packet, lines):
 def spy(where):
     """Tries to reach another user's endpoints. Every attempt must fail."""
     line, _ = greeted(where)
-    status, own, bell = opened(line)
+    status, own, wakeup = opened(line)
     assert status == DONE, status
     seen = set()
     for vpid in range(256):
@@ -344,7 +344,7 @@ def spy(where):
     one, other, listener = connection()
     send(line, message(JOIN, struct.pack("<Q", 9)), [one.fileno()])
     seen.add(("join", kind_of(line.recv(4096))))
-    KEPT.extend([line, bell])
+    KEPT.extend([line, wakeup])
     return " ".join(f"{what}:{number}" for what, number in sorted(seen))
 
 
@@ -378,7 +378,7 @@ KEPT = []
 MANNERS = {
     "linger": linger,
     "refused": refused,
-    "bells": bells,
+    "wakeups": wakeups,
     "noise": noise,
     "programs": programs,
     "offers": offers,

@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         postgresql_of_its_own_user_is_reached_over_the_fabric,
         files_that_never_answer_hold_up_nobody,
         connections_that_linger_hold_up_nobody,
-        bells_hold_up_nobody,
+        wakeups_hold_up_nobody,
         channels_that_are_refused_hold_up_nobody,
         senseless_packets_do_not_fill_the_log,
         programs_leave_room_for_others,
@@ -285,8 +285,8 @@ fn channels_that_are_refused_hold_up_nobody() -> Outcome {
     Ok(())
 }
 
-fn bells_hold_up_nobody() -> Outcome {
-    let attacked = Attacked::new("bells")?;
+fn wakeups_hold_up_nobody() -> Outcome {
+    let attacked = Attacked::new("wakeups")?;
     assert_eq!(attacked.result, "handed over");
     attacked.others_go_on(OTHER);
     attacked.ends();

@@ -1,4 +1,4 @@
-//! Nagle's algorithm and a cork never delay bells, while programs read back the options that they
+//! Nagle's algorithm and a cork never delay wakeups, while programs read back the options that they
 //! set.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::forwarding::Place;
 use crate::mac::MacAddress;
-use crate::membership::{Heard, Said};
+use crate::membership::{Report, Reports};
 
 /// How often hosts are queried (RFC 3376 section 8.2).
 pub const QUERY_EVERY: Duration = Duration::from_secs(125);
@@ -83,16 +83,16 @@ impl Groups {
     }
 
     /// Records the statements of a frame from `place` in `vlan`.
-    pub fn heard(&mut self, place: Place, vlan: u16, heard: &Heard, now: Duration) {
-        for said in &heard.said {
-            match *said {
-                Said::Join(group) => self.join(place, vlan, group, now),
-                Said::Leave(group) => self.leave(place, vlan, group, now),
-                Said::Query => {
+    pub fn heard(&mut self, place: Place, vlan: u16, heard: &Reports, now: Duration) {
+        for report in &heard.reports {
+            match *report {
+                Report::Join(group) => self.join(place, vlan, group, now),
+                Report::Leave(group) => self.leave(place, vlan, group, now),
+                Report::Query => {
                     self.asked.insert(vlan, now + ROUTER_FOR);
                     self.routers.insert((vlan, place), now + ROUTER_FOR);
                 }
-                Said::Router => {
+                Report::Router => {
                     self.routers.insert((vlan, place), now + ROUTER_FOR);
                 }
             }
@@ -250,14 +250,14 @@ mod tests {
     const TWO: Place = Place::Node(NodeId(2));
     const START: Duration = Duration::from_secs(1_000);
 
-    fn says(said: Said) -> Heard {
-        Heard { said: vec![said], for_routers: false }
+    fn says(report: Report) -> Reports {
+        Reports { reports: vec![report], for_routers: false }
     }
 
     /// A table that has learned, with a router at [`TWO`].
     fn asked() -> Groups {
         let mut groups = Groups::new(START - LEARN_FOR);
-        groups.heard(TWO, 0, &says(Said::Query), START);
+        groups.heard(TWO, 0, &says(Report::Query), START);
         groups
     }
 
@@ -268,8 +268,8 @@ mod tests {
     #[test]
     fn groups_are_flooded_until_memberships_are_learned() {
         let mut groups = Groups::new(START);
-        groups.heard(ONE, 0, &says(Said::Join(GROUP)), START);
-        groups.heard(ONE, 5, &says(Said::Join(GROUP)), START);
+        groups.heard(ONE, 0, &says(Report::Join(GROUP)), START);
+        groups.heard(ONE, 5, &says(Report::Join(GROUP)), START);
         let soon = START + LEARN_FOR - Duration::from_nanos(1);
         assert_eq!(groups.audience(GROUP, 0, soon), Audience::All);
         let learned = START + LEARN_FOR;
@@ -279,7 +279,7 @@ mod tests {
             Audience::All,
             "no router queries that VLAN"
         );
-        groups.heard(TWO, 5, &says(Said::Query), learned);
+        groups.heard(TWO, 5, &says(Report::Query), learned);
         assert_eq!(groups.audience(GROUP, 5, learned), only(&[ONE, TWO]));
         let longer = learned + LEARN_FOR;
         groups.learn_until(longer);
@@ -295,12 +295,12 @@ mod tests {
         assert!(groups.asks(START));
         assert!(!groups.asks(START));
         assert_eq!(groups.asks_at(), START + QUERY_EVERY);
-        groups.heard(ONE, 0, &says(Said::Query), START + QUERY_EVERY);
+        groups.heard(ONE, 0, &says(Report::Query), START + QUERY_EVERY);
         assert!(!groups.asks(START + QUERY_EVERY));
         assert!(!groups.asks(groups.asks_at()));
         assert!(groups.asks(groups.asks_at() + Duration::from_nanos(1)), "it is gone");
         let later = START + QUERY_EVERY * 5;
-        groups.heard(ONE, 0, &says(Said::Query), later);
+        groups.heard(ONE, 0, &says(Report::Query), later);
         groups.appeared(later);
         assert!(groups.asks(later), "for the node that appeared");
     }
@@ -309,18 +309,18 @@ mod tests {
     fn memberships_start_end_and_expire() {
         let mut groups = asked();
         assert_eq!(groups.audience(GROUP, 0, START), only(&[TWO]), "routers get all");
-        groups.heard(Place::Here, 0, &says(Said::Join(GROUP)), START);
-        groups.heard(ONE, 0, &says(Said::Join(GROUP)), START);
+        groups.heard(Place::Here, 0, &says(Report::Join(GROUP)), START);
+        groups.heard(ONE, 0, &says(Report::Join(GROUP)), START);
         assert_eq!(groups.audience(GROUP, 0, START), only(&[Place::Here, ONE, TWO]));
-        groups.heard(ONE, 0, &says(Said::Leave(GROUP)), START);
+        groups.heard(ONE, 0, &says(Report::Leave(GROUP)), START);
         let soon = START + LEAVE_AFTER;
         assert_eq!(groups.audience(GROUP, 0, soon), only(&[Place::Here, ONE, TWO]));
         let later = soon + Duration::from_nanos(1);
         assert_eq!(groups.audience(GROUP, 0, later), only(&[Place::Here, TWO]));
-        groups.heard(ONE, 0, &says(Said::Leave(GROUP)), START);
-        groups.heard(ONE, 0, &says(Said::Join(GROUP)), START);
+        groups.heard(ONE, 0, &says(Report::Leave(GROUP)), START);
+        groups.heard(ONE, 0, &says(Report::Join(GROUP)), START);
         assert_eq!(groups.audience(GROUP, 0, later), only(&[Place::Here, ONE, TWO]), "another");
-        groups.heard(TWO, 0, &says(Said::Query), START + MEMBER_FOR);
+        groups.heard(TWO, 0, &says(Report::Query), START + MEMBER_FOR);
         let old = START + MEMBER_FOR + Duration::from_nanos(1);
         assert_eq!(groups.audience(GROUP, 0, old), only(&[TWO]));
         groups.age(old);
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(asked().routers(0, START), only(&[TWO]));
         assert_eq!(asked().routers(7, START), Audience::All);
         let mut groups = asked();
-        groups.heard(ONE, 0, &says(Said::Router), START);
+        groups.heard(ONE, 0, &says(Report::Router), START);
         assert_eq!(groups.routers(0, START), only(&[ONE, TWO]));
         groups.lost(TWO);
         assert_eq!(groups.routers(0, START), only(&[ONE]));
@@ -361,12 +361,12 @@ mod tests {
             MacAddress([1, 0, 0x5e, 0x40 | b, c, d])
         };
         for number in 0..=GROUPS_OF_NODE_MAX {
-            groups.heard(ONE, 0, &says(Said::Join(group(number))), START);
+            groups.heard(ONE, 0, &says(Report::Join(group(number))), START);
         }
         assert_eq!(groups.list(START).len(), 1_024);
         let unknown = group(GROUPS_OF_NODE_MAX + 9);
         assert_eq!(groups.audience(unknown, 0, START), only(&[ONE, TWO]));
-        groups.heard(Place::Here, 0, &says(Said::Join(unknown)), START);
+        groups.heard(Place::Here, 0, &says(Report::Join(unknown)), START);
         assert_eq!(groups.audience(unknown, 0, START), only(&[Place::Here, ONE, TWO]));
         groups.lost(ONE);
         assert_eq!(groups.list(START), [(unknown, 0, BTreeSet::from([Place::Here]))]);

@@ -12,7 +12,7 @@ use crate::mac::MacAddress;
 
 /// One statement about a group or a router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Said {
+pub enum Report {
     /// A host behind the sender's node wants the group.
     Join(MacAddress),
     /// A host behind the sender's node no longer wants the group. Other hosts there may.
@@ -26,9 +26,9 @@ pub enum Said {
 
 /// The statements of one frame.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Heard {
+pub struct Reports {
     /// The statements, in order.
-    pub said: Vec<Said>,
+    pub reports: Vec<Report>,
     /// The frame is a report, which only routers may get: a host that hears the report of another
     /// host suppresses its own (RFC 4541 section 2.1.1).
     pub for_routers: bool,
@@ -45,9 +45,9 @@ const RECORDS_MAX: u16 = 1_124;
 
 /// Reads the statements about groups in `frame`. Almost every frame has none.
 #[must_use]
-pub fn heard(frame: &Frame<'_>) -> Heard {
+pub fn heard(frame: &Frame<'_>) -> Reports {
     if !frame.destination().is_group() {
-        return Heard::default();
+        return Reports::default();
     }
     match frame.ether_type() {
         ether_type::IPV4 => of_v4(frame.payload()),
@@ -57,7 +57,7 @@ pub fn heard(frame: &Frame<'_>) -> Heard {
     .unwrap_or_default()
 }
 
-fn of_v4(packet: &[u8]) -> Option<Heard> {
+fn of_v4(packet: &[u8]) -> Option<Reports> {
     let header_bytes = usize::from(packet.first()? & 0x0f) * 4;
     let is_v4 = packet[0] >> 4 == 4 && header_bytes >= 20;
     let length = usize::from(number(packet, 2)?);
@@ -73,7 +73,7 @@ fn of_v4(packet: &[u8]) -> Option<Heard> {
     }
 }
 
-fn of_v6(packet: &[u8]) -> Option<Heard> {
+fn of_v6(packet: &[u8]) -> Option<Reports> {
     let is_v6 = *packet.first()? >> 4 == 6;
     let length = 40 + usize::from(number(packet, 4)?);
     let packet = packet.get(..length)?;
@@ -97,50 +97,50 @@ fn of_v6(packet: &[u8]) -> Option<Heard> {
     }
 }
 
-fn pim(body: &[u8]) -> Option<Heard> {
+fn pim(body: &[u8]) -> Option<Reports> {
     (*body.first()? == PIM_VERSION_AND_HELLO)
-        .then(|| Heard { said: vec![Said::Router], for_routers: false })
+        .then(|| Reports { reports: vec![Report::Router], for_routers: false })
 }
 
-fn igmp(body: &[u8]) -> Option<Heard> {
+fn igmp(body: &[u8]) -> Option<Reports> {
     if body.len() < 8 || !Sum::default().add(body).is_right() {
         return None;
     }
     let group = v4_group(body.get(4..8)?);
     Some(match body[0] {
         0x11 => query(),
-        0x12 | 0x16 => report(group.map(Said::Join)),
-        0x17 => report(group.map(Said::Leave)),
+        0x12 | 0x16 => report(group.map(Report::Join)),
+        0x17 => report(group.map(Report::Leave)),
         0x22 => records(body, 4, v4_group)?,
         _ => return None,
     })
 }
 
-fn mld(body: &[u8], pseudo: Sum) -> Option<Heard> {
+fn mld(body: &[u8], pseudo: Sum) -> Option<Reports> {
     if body.len() < 8 || !pseudo.add(body).is_right() {
         return None;
     }
     let group = |body: &[u8]| v6_group(body.get(8..24)?);
     Some(match body[0] {
         130 => query(),
-        131 => report(group(body).map(Said::Join)),
-        132 => report(group(body).map(Said::Leave)),
+        131 => report(group(body).map(Report::Join)),
+        132 => report(group(body).map(Report::Leave)),
         143 => records(body, 16, v6_group)?,
         _ => return None,
     })
 }
 
-fn query() -> Heard {
-    Heard { said: vec![Said::Query], for_routers: false }
+fn query() -> Reports {
+    Reports { reports: vec![Report::Query], for_routers: false }
 }
 
-fn report(said: Option<Said>) -> Heard {
-    Heard { said: said.into_iter().collect(), for_routers: true }
+fn report(report: Option<Report>) -> Reports {
+    Reports { reports: report.into_iter().collect(), for_routers: true }
 }
 
 /// Reads the records of a report of IGMPv3 or MLDv2, whose addresses have `width` bytes. A record
 /// that is cut off ends the list.
-fn records(body: &[u8], width: usize, group: fn(&[u8]) -> Option<MacAddress>) -> Option<Heard> {
+fn records(body: &[u8], width: usize, group: fn(&[u8]) -> Option<MacAddress>) -> Option<Reports> {
     let count = number(body, 6)?.min(RECORDS_MAX);
     let mut heard = report(None);
     let mut rest = &body[8..];
@@ -154,8 +154,8 @@ fn records(body: &[u8], width: usize, group: fn(&[u8]) -> Option<MacAddress>) ->
         // 1 and 2: the group's filter includes or excludes the sources. 3 and 4: it changes to
         // that. 5 and 6: it adds or blocks sources. An include filter without sources is a leave.
         match (head[0], sources) {
-            (1 | 3, 0) => heard.said.push(Said::Leave(address)),
-            (1..=5, _) => heard.said.push(Said::Join(address)),
+            (1 | 3, 0) => heard.reports.push(Report::Leave(address)),
+            (1..=5, _) => heard.reports.push(Report::Join(address)),
             _ => {}
         }
     }
@@ -228,28 +228,28 @@ mod tests {
         frame(ether_type::IPV6, &packet)
     }
 
-    fn of(bytes: &[u8]) -> Heard {
+    fn of(bytes: &[u8]) -> Reports {
         heard(&Frame::new(bytes).expect("the input is complete"))
     }
 
-    fn says(said: &[Said], for_routers: bool) -> Heard {
-        Heard { said: said.to_vec(), for_routers }
+    fn says(reports: &[Report], for_routers: bool) -> Reports {
+        Reports { reports: reports.to_vec(), for_routers }
     }
 
     #[test]
     fn reports_of_all_versions_are_read() {
         let igmp = |kind: u8| igmp_frame([&[kind, 0, 0, 0][..], &V4_GROUP].concat());
-        assert_eq!(of(&igmp(0x12)), says(&[Said::Join(V4)], true), "32 groups share an address");
-        assert_eq!(of(&igmp(0x16)), says(&[Said::Join(V4)], true));
-        assert_eq!(of(&igmp(0x17)), says(&[Said::Leave(V4)], true));
-        assert_eq!(of(&igmp(0x11)), says(&[Said::Query], false));
-        assert_eq!(of(&igmp(0x99)), Heard::default());
+        assert_eq!(of(&igmp(0x12)), says(&[Report::Join(V4)], true), "32 groups share an address");
+        assert_eq!(of(&igmp(0x16)), says(&[Report::Join(V4)], true));
+        assert_eq!(of(&igmp(0x17)), says(&[Report::Leave(V4)], true));
+        assert_eq!(of(&igmp(0x11)), says(&[Report::Query], false));
+        assert_eq!(of(&igmp(0x99)), Reports::default());
         let mld = |kind: u8| mld_frame([&[kind, 0, 0, 0, 0, 0, 0, 0][..], &V6_GROUP].concat());
-        assert_eq!(of(&mld(131)), says(&[Said::Join(V6)], true));
-        assert_eq!(of(&mld(132)), says(&[Said::Leave(V6)], true));
-        assert_eq!(of(&mld(130)), says(&[Said::Query], false));
-        assert_eq!(of(&mld(135)), Heard::default(), "neighbour discovery");
-        assert_eq!(of(&v4(PIM, &[0x20, 0, 0, 0])), says(&[Said::Router], false));
+        assert_eq!(of(&mld(131)), says(&[Report::Join(V6)], true));
+        assert_eq!(of(&mld(132)), says(&[Report::Leave(V6)], true));
+        assert_eq!(of(&mld(130)), says(&[Report::Query], false));
+        assert_eq!(of(&mld(135)), Reports::default(), "neighbour discovery");
+        assert_eq!(of(&v4(PIM, &[0x20, 0, 0, 0])), says(&[Report::Router], false));
     }
 
     #[test]
@@ -259,44 +259,44 @@ mod tests {
             [&[kind, 0, 0, sources][..], &V4_GROUP, &sources_of].concat()
         };
         for (kind, sources, said) in [
-            (1, 0, Some(Said::Leave(V4))),
-            (1, 2, Some(Said::Join(V4))),
-            (2, 0, Some(Said::Join(V4))),
-            (3, 0, Some(Said::Leave(V4))),
-            (4, 0, Some(Said::Join(V4))),
-            (5, 1, Some(Said::Join(V4))),
+            (1, 0, Some(Report::Leave(V4))),
+            (1, 2, Some(Report::Join(V4))),
+            (2, 0, Some(Report::Join(V4))),
+            (3, 0, Some(Report::Leave(V4))),
+            (4, 0, Some(Report::Join(V4))),
+            (5, 1, Some(Report::Join(V4))),
             (6, 1, None),
             (7, 0, None),
         ] {
             let body = [&[0x22, 0, 0, 0, 0, 0, 0, 1][..], &record(kind, sources)].concat();
-            let said: Vec<Said> = said.into_iter().collect();
-            assert_eq!(of(&igmp_frame(body)), says(&said, true), "record {kind}");
+            let reports: Vec<Report> = said.into_iter().collect();
+            assert_eq!(of(&igmp_frame(body)), says(&reports, true), "record {kind}");
         }
         let records = [record(4, 1), record(3, 0)].concat();
         let body = [&[0x22, 0, 0, 0, 0, 0, 0, 3][..], &records].concat();
-        let both = [Said::Join(V4), Said::Leave(V4)];
+        let both = [Report::Join(V4), Report::Leave(V4)];
         assert_eq!(of(&igmp_frame(body)), says(&both, true), "the third is cut off");
         let body = [&[143, 0, 0, 0, 0, 0, 0, 1, 4, 0, 0, 0][..], &V6_GROUP].concat();
-        assert_eq!(of(&mld_frame(body)), says(&[Said::Join(V6)], true));
+        assert_eq!(of(&mld_frame(body)), says(&[Report::Join(V6)], true));
     }
 
     #[test]
     fn malformed_reports_are_ignored() {
         let body = [&[0x16, 0, 0, 0][..], &V4_GROUP].concat();
         let good = igmp_frame(body);
-        assert_ne!(of(&good), Heard::default());
+        assert_ne!(of(&good), Reports::default());
         // The version, header length, packet length, fragment flags, fragment offset, and group.
         for (at, value) in [(14, 0x56), (14, 0x4f), (17, 200), (20, 0x20), (21, 1), (40, 9)] {
             let mut bad = good.clone();
             bad[at] = value;
-            assert_eq!(of(&bad), Heard::default(), "byte {at}");
+            assert_eq!(of(&bad), Reports::default(), "byte {at}");
         }
         for length in HEADER..good.len() - 9 {
-            assert_eq!(of(&good[..length]), Heard::default());
+            assert_eq!(of(&good[..length]), Reports::default());
         }
         let mut to_one = good;
         to_one[0] = 2;
-        assert_eq!(of(&to_one), Heard::default(), "not to a group");
+        assert_eq!(of(&to_one), Reports::default(), "not to a group");
     }
 
     const HEADER: usize = crate::frame::HEADER_BYTES;

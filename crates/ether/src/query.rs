@@ -71,7 +71,7 @@ fn mld(source: MacAddress) -> ([u8; 6], u16, Vec<u8>) {
 mod tests {
     use super::*;
     use crate::frame::Frame;
-    use crate::membership::{Heard, Said, heard};
+    use crate::membership::{Report, Reports, heard};
 
     #[test]
     fn both_queries_are_parsed_as_queries() {
@@ -80,7 +80,7 @@ mod tests {
             assert_eq!(offload.check(frame.len()), Ok(()));
             let frame = Frame::new(frame).expect("the input is complete");
             assert_eq!(frame.source(), MacAddress::of_node(NodeId(0x102)));
-            let query = Heard { said: vec![Said::Query], for_routers: false };
+            let query = Reports { reports: vec![Report::Query], for_routers: false };
             assert_eq!(heard(&frame), query, "{packet:x?}");
         }
     }

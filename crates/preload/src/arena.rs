@@ -50,7 +50,7 @@ pub mod flag {
     pub const SENT_TO_NOBODY: u32 = 32;
     /// SO_RCVLOWAT is above 1: reads that may wait do so in the kernel, which knows for how much.
     pub const LOW_WATER: u32 = 64;
-    /// The program set TCP_NODELAY, whatever the kernel's socket has while bells ring on it.
+    /// The program set TCP_NODELAY, whatever the kernel's socket has while wakeups ring on it.
     pub const NO_DELAY: u32 = 128;
     /// The same of TCP_CORK.
     pub const CORKED: u32 = 256;
@@ -106,9 +106,10 @@ pub struct Shared {
     pub room_sleepers: AtomicU32,
     /// The socket's inode, which finds it again behind another number.
     pub inode: AtomicU64,
-    /// Bells that came, or will, and that nobody waits for any more ([`crate::bells::Owed`]), and
-    /// how many of them were taken out of the kernel's socket.
-    pub owed: AtomicU64,
+    /// Wakeups that came, or will, and that nobody waits for any more
+    /// ([`crate::wakeups::StaleWakeups`]), and how many of them were taken out of the kernel's
+    /// socket.
+    pub stale: AtomicU64,
     pub drained: AtomicU32,
     /// A process that uses it where the library does not see that, 0 for none: in the C library's
     /// own streams, behind a filter of system calls, or in a program that is about to start.
@@ -139,7 +140,7 @@ pub struct Local {
     pub learned: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
     pub finds_left: AtomicU32,
-    /// A wait in the kernel ended with bytes: bells, or not.
+    /// A wait in the kernel ended with bytes: wakeups, or not.
     pub woken_by_bytes: AtomicBool,
     /// When the kernel's socket was last looked at by a writer, ticks.
     pub checked: AtomicU64,
@@ -268,7 +269,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.writes.store(0, Ordering::Relaxed);
     shared.address.store(address, Ordering::Relaxed);
     shared.moved.store(0, Ordering::Relaxed);
-    shared.owed.store(0, Ordering::Relaxed);
+    shared.stale.store(0, Ordering::Relaxed);
     shared.drained.store(0, Ordering::Relaxed);
     shared.unseen_user.store(0, Ordering::Relaxed);
     shared.token.store(new_token(), Ordering::Relaxed);

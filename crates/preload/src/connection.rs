@@ -137,14 +137,14 @@ impl Connection {
     }
 
     /// Remembers what the kernel's socket said of the peer.
-    pub fn heard(&self, bell: sys::Bell) {
-        match bell {
-            sys::Bell::End => self.shared.peer.store(peer::ENDED, Ordering::Release),
-            sys::Bell::Failed(_) => self.shared.peer.store(peer::RESET, Ordering::Release),
-            sys::Bell::Bytes
-            | sys::Bell::Nothing
-            | sys::Bell::Interrupted
-            | sys::Bell::Cancelled => {}
+    pub fn heard(&self, wakeup: sys::Wakeup) {
+        match wakeup {
+            sys::Wakeup::End => self.shared.peer.store(peer::ENDED, Ordering::Release),
+            sys::Wakeup::Failed(_) => self.shared.peer.store(peer::RESET, Ordering::Release),
+            sys::Wakeup::Bytes
+            | sys::Wakeup::Nothing
+            | sys::Wakeup::Interrupted
+            | sys::Wakeup::Cancelled => {}
         }
     }
 
@@ -157,9 +157,9 @@ impl Connection {
             seen & (PollFlags::HUP | PollFlags::RDHUP)
         };
         if seen.contains(PollFlags::ERR) || ends.contains(PollFlags::HUP) {
-            self.heard(sys::Bell::Failed(Errno::CONNRESET));
+            self.heard(sys::Wakeup::Failed(Errno::CONNRESET));
         } else if !ends.is_empty() {
-            self.heard(sys::Bell::End);
+            self.heard(sys::Wakeup::End);
         }
     }
 

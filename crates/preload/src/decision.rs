@@ -12,6 +12,7 @@ use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, Connection, flag, phase};
+use crate::deferral::Held;
 use crate::table::{self, Entry};
 use crate::{control, epoll, lanes, log, other_end, process, stats, sys};
 
@@ -228,21 +229,29 @@ impl Connection {
         true
     }
 
+    /// True when this thread decides from here on. No signal handler runs in between: it would wait
+    /// for a decider that it does not take for its own thread.
+    fn claims_decision(&self, from: u32) -> bool {
+        let _held = Held::new();
+        let phase = &self.shared.phase;
+        let claimed = phase
+            .compare_exchange(from, phase::DECIDING, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        if claimed {
+            self.shared.decider.store(sys::task(), Ordering::Relaxed);
+        }
+        claimed
+    }
+
     #[cold]
     fn decide_slowly(&self, fd: RawFd, pending: usize) -> u32 {
         let from = self.phase();
         if from == phase::DECIDING {
             return self.wait_for_decision(DECISION_NS);
         }
-        let claimed = self
-            .shared
-            .phase
-            .compare_exchange(from, phase::DECIDING, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
-        if !claimed {
+        if !self.claims_decision(from) {
             return self.wait_for_decision(DECISION_NS);
         }
-        self.shared.decider.store(sys::task(), Ordering::Relaxed);
         let decided = match from {
             // Asked again, since somebody may have begun in between.
             stays @ (phase::FRESH | phase::PENDING) if !(self.is_seen() && self.is_counted(fd)) => {
@@ -269,7 +278,7 @@ impl Connection {
                 Ordering::Acquire,
             );
             if stored.is_err() {
-                // Others lost patience and went on over TCP: the lane must not be used.
+                // Others lost adaptive wait and went on over TCP: the lane must not be used.
                 control::withdraw(self.token());
                 if decided == phase::LANED {
                     self.rings_no_more(fd);
@@ -302,8 +311,8 @@ impl Connection {
     }
 
     /// The kernel says that there is something to read. While another thread is bringing the
-    /// connection to a lane that may be a bell, which is not for the program: waits for the end of
-    /// that, longer than any answer takes.
+    /// connection to a lane that may be a wakeup, which is not for the program: waits for the end
+    /// of that, longer than any answer takes.
     pub fn wait_until_decided(&self) {
         if self.phase() == phase::DECIDING {
             self.wait_for_decision(1_000_000_000);
@@ -566,7 +575,7 @@ impl Connection {
     }
 
     /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
-    /// direction, say, its bells could not ring.
+    /// direction, say, its wakeups could not ring.
     pub fn stay_unless_moved(&self, reason: TcpReason) {
         if self.stays_in_phase(|_| reason) == Some(phase::PENDING) {
             self.withdraws();

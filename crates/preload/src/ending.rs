@@ -165,7 +165,7 @@ impl Connection {
     }
 
     /// The process ends, and the kernel closes the socket when its last thread is gone. A reset
-    /// because of a bell that lies there unread is to mean nothing to the peer; one because of
+    /// because of a wakeup that lies there unread is to mean nothing to the peer; one because of
     /// data, or of SO_LINGER, does.
     fn announce_end(&self, fd: RawFd) {
         if lingers_not(fd) {

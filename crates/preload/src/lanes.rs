@@ -68,7 +68,7 @@ pub fn is_one_free() -> bool {
     }
     let now = sys::now_ns();
     let at = LOOK_AT_NS.load(Ordering::Relaxed);
-    let next = now + process::settings().rest_ns;
+    let next = now + process::settings().idle_ns;
     let mine = now >= at
         && LOOK_AT_NS.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     if !mine {
@@ -79,7 +79,7 @@ pub fn is_one_free() -> bool {
     for (fd, entry) in table::walk(0, u32::MAX) {
         let Entry::Connection(place) = entry else { continue };
         let Some(connection) = arena::at(place) else { continue };
-        if wanted > 0 && connection.rests() && connection.leaves_its_lane(fd) {
+        if wanted > 0 && connection.is_idle() && connection.leaves_its_lane(fd) {
             wanted -= 1;
         }
     }
@@ -139,7 +139,7 @@ pub fn forked() {
 
 impl Connection {
     /// True when it has a lane of its own and moved nothing there since it was last asked.
-    fn rests(&self) -> bool {
+    fn is_idle(&self) -> bool {
         if self.phase() != phase::LANED || self.has(flag::GIVING_BACK) {
             return false;
         }
@@ -159,7 +159,7 @@ impl Connection {
         let is_quiet = match self.origin(fd, receiving.state, lane) {
             Origin::Lane => !receiving.state.has_data(lane),
             Origin::Tcp { at_most } => at_most.is_none(),
-            Origin::Bells(_) | Origin::Back => false,
+            Origin::Wakeups(_) | Origin::Back => false,
         };
         let stays =
             ReceiveSide::peer_closed(lane).is_some() || !SendSide::peer_attached(lane, self.side());
@@ -202,7 +202,7 @@ impl Connection {
         sending.state.begin_again();
         receiving.state.begin_again();
         self.set(flag::GIVING_BACK, false);
-        self.forget_bells();
+        self.forget_wakeups();
         let lane = self.take_lane();
         drop((receiving, sending));
         drop(lane);

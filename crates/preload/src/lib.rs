@@ -10,7 +10,7 @@
 //! | `table` | what each descriptor number stands for |
 //! | `arena` | connections, in memory that forked processes share |
 //! | `connection`, `ending` | how a connection begins, moves to a lane, ends |
-//! | `route`, `bells` | directions that move between TCP and the lane; who is woken, and how |
+//! | `route`, `wakeups` | directions that move between TCP and the lane; who is woken, and how |
 //! | `transfer` | reading and writing, blocking or not |
 //! | `standing` | what a connection is ready for, how it ended, who waits for it |
 //! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
@@ -32,7 +32,6 @@
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
 mod arena;
-mod bells;
 mod cancel;
 mod characters;
 mod connection;
@@ -50,15 +49,16 @@ mod log;
 mod other_end;
 mod poll;
 mod process;
+mod readiness;
 mod real;
 mod reserve;
 mod route;
 mod sandbox;
 mod settling;
 mod signals;
-mod standing;
 mod stats;
 mod stdio;
 mod sys;
 mod table;
 mod transfer;
+mod wakeups;

@@ -9,14 +9,14 @@ use libc::{
 use libc::{c_int, c_short, pollfd};
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_sync::{Learned, Patience, Step};
+use weft_sync::{AdaptiveWait, Learned, Step};
 
 use crate::arena::{Connection, phase};
-use crate::bells::Owed;
 use crate::route::LOOK_AGAIN_MS;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
+use crate::wakeups::StaleWakeups;
 use crate::{connection, epoll, lanes, process, sys};
 
 /// Looks that find nothing before the kernel gets its turn.
@@ -60,7 +60,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
-    let mut patience = Patience::new(settings.spins, settings.yields).with(LEARNED.get());
+    let mut adaptive_wait = AdaptiveWait::new(settings.spins, settings.yields).with(LEARNED.get());
     let watch = Watch::new();
     loop {
         let (found, unsure) = look(fds);
@@ -75,22 +75,22 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
             match ask_kernel(fds, 0, kernel) {
                 0 if timeout == 0 => return 0,
                 0 => {}
-                count => return found_awake(patience, count),
+                count => return found_awake(adaptive_wait, count),
             }
         } else if found > 0 {
-            return found_awake(patience, found);
+            return found_awake(adaptive_wait, found);
         }
         if watch.saw_any() {
             sys::set_errno(libc::EINTR);
             return -1;
         }
-        match if on_fabric { patience.step() } else { Step::Sleep } {
+        match if on_fabric { adaptive_wait.step() } else { Step::Sleep } {
             Step::Spin => std::hint::spin_loop(),
-            Step::Yield => patience.give_way(),
+            Step::Yield => adaptive_wait.give_way(),
             Step::Sleep => {
                 if on_fabric {
-                    patience.miss();
-                    LEARNED.set(patience.learned());
+                    adaptive_wait.miss();
+                    LEARNED.set(adaptive_wait.learned());
                 }
                 let armed = Armed::new(fds);
                 let mut result = 0;
@@ -114,10 +114,10 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
 }
 
 /// A look found `count` descriptors ready; after the first look that is to the waits' credit.
-fn found_awake(mut patience: Patience, count: c_int) -> c_int {
-    if !patience.is_fresh() {
-        patience.hit();
-        LEARNED.set(patience.learned());
+fn found_awake(mut adaptive_wait: AdaptiveWait, count: c_int) -> c_int {
+    if !adaptive_wait.is_fresh() {
+        adaptive_wait.hit();
+        LEARNED.set(adaptive_wait.learned());
     }
     count
 }
@@ -213,9 +213,9 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
         }
         if let Some(connection) = laned(entry.fd) {
             copy.events = compute(entry, connection).1;
-            // Remembered: what is asked beside is about bells.
+            // Remembered: what is asked beside is about wakeups.
             entry.revents = copy.events | MAY_MOVE | IS_LANED;
-            // Bells wake as bytes; what is undrained and belongs to nobody must not.
+            // Wakeups wake as bytes; what is undrained and belongs to nobody must not.
             if timeout != 0 {
                 copy.events |= POLLIN | POLLRDHUP;
             }
@@ -246,7 +246,7 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
                 }
                 merge(entry, *copy, connection);
             }
-            // It left the fabric meanwhile: what the kernel saw may have been bells.
+            // It left the fabric meanwhile: what the kernel saw may have been wakeups.
             None if copy.revents != 0
                 && entry.revents & MAY_MOVE != 0
                 && (entry.revents & IS_LANED != 0 || connection::find(entry.fd).is_none()) =>
@@ -288,7 +288,7 @@ struct ArmedOne {
     connection: Connection,
     fd: RawFd,
     writes: bool,
-    owed: Owed,
+    stale: StaleWakeups,
 }
 
 impl Armed {
@@ -299,14 +299,14 @@ impl Armed {
             let Some(connection) = connection::find(entry.fd) else { continue };
             let writes = entry.events & WRITES != 0;
             connection.begin_sleep(WaitFor::Data);
-            let mut owed = connection.arm(WaitFor::Data);
+            let mut stale = connection.arm(WaitFor::Data);
             settling.add(connection, WaitFor::Data);
             if writes {
                 connection.begin_sleep(WaitFor::Room);
-                owed = connection.arm(WaitFor::Room);
+                stale = connection.arm(WaitFor::Room);
                 settling.add(connection, WaitFor::Room);
             }
-            connections.push(ArmedOne { connection, fd: entry.fd, writes, owed });
+            connections.push(ArmedOne { connection, fd: entry.fd, writes, stale });
         }
         settling.settle();
         Self { connections }
@@ -317,12 +317,12 @@ impl Armed {
         self.connections.iter().any(|armed| armed.writes)
     }
 
-    /// Nothing was found after arming: bells that were owed must not wake. False when there is
+    /// Nothing was found after arming: stale wakeups must not wake. False when there is
     /// something after all.
     fn drain(&self) -> bool {
         let mut nothing = true;
         for armed in &self.connections {
-            nothing &= armed.connection.drain(armed.fd, armed.owed);
+            nothing &= armed.connection.drain(armed.fd, armed.stale);
         }
         nothing
     }

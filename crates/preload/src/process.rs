@@ -39,7 +39,7 @@ pub struct Settings {
     /// `socket.lanes_kept`.
     pub lanes_kept: usize,
     /// How long a connection moves nothing before it may lose its lane to another.
-    pub rest_ns: u64,
+    pub idle_ns: u64,
 }
 
 /// This process, without a system call.
@@ -99,7 +99,7 @@ impl Settings {
         let switch_bytes = options.socket_switch_bytes();
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
-        let rest_ns = options.socket_idle_ms() * 1_000_000;
+        let idle_ns = options.socket_idle_ms() * 1_000_000;
         Self {
             options,
             limits,
@@ -109,7 +109,7 @@ impl Settings {
             switch_bytes,
             lanes_max,
             lanes_kept,
-            rest_ns,
+            idle_ns,
         }
     }
 }

@@ -35,7 +35,7 @@ impl Connection {
             state.recall_is_void(lane);
         }
         match state.origin(lane) {
-            Origin::Back | Origin::Bells(_) => self.come_back(fd, state, lane),
+            Origin::Back | Origin::Wakeups(_) => self.come_back(fd, state, lane),
             origin => origin,
         }
     }
@@ -48,15 +48,15 @@ impl Connection {
         for _ in 0..MOVES_MAX {
             match origin {
                 Origin::Back => {
-                    self.forget_bells();
+                    self.forget_wakeups();
                     state.come_back(lane);
-                    // The bells that are taken next are those that asked this end to follow. They
+                    // The wakeups that are taken next are those that asked this end to follow. They
                     // may be for a thread that sleeps, while this one only looks by the way.
                     self.follow(fd, lane);
                 }
-                Origin::Bells(left) => {
+                Origin::Wakeups(left) => {
                     let left = usize::try_from(left).unwrap_or(usize::MAX);
-                    if self.take_bells(fd, state, lane, left) == 0 {
+                    if self.take_wakeups(fd, state, lane, left) == 0 {
                         return origin;
                     }
                 }
@@ -96,7 +96,7 @@ impl Connection {
         sending.close(lane, closed::RESET);
         // What the kernel calls a disconnect sends a reset, and fails what is tried from here on.
         let _ = rustix::net::connect_unspec(sys::borrow(fd));
-        self.heard(sys::Bell::Failed(Errno::CONNRESET));
+        self.heard(sys::Wakeup::Failed(Errno::CONNRESET));
     }
 
     /// Sends over TCP what the peer did not read on the lane. Its kernel holds more than a lane
@@ -218,10 +218,10 @@ impl Connection {
         }
     }
 
-    /// True when nothing lies on the lane for this end, nor a bell in the kernel's socket, and none
-    /// will: what the peer writes to the lane yet it sends again when it finds the recall.
+    /// True when nothing lies on the lane for this end, nor a wakeup in the kernel's socket, and
+    /// none will: what the peer writes to the lane yet it sends again when it finds the recall.
     fn has_no_use_for_lane(&self, fd: RawFd) -> bool {
-        // First, so that no bell follows what the look below does not see.
+        // First, so that no wakeup follows what the look below does not see.
         self.drain_all(fd)
             && self.receiving().is_some_and(|receiving| {
                 receiving.lane.is_some_and(|lane| {
@@ -262,7 +262,7 @@ impl Connection {
             // follows may end its direction on the way. Both show in one more look.
             let seen = sys::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
             if !seen.is_empty() && !self.has(flag::READING_SHUT) {
-                self.heard(sys::Bell::End);
+                self.heard(sys::Wakeup::End);
             }
             looked_at_end = !seen.is_empty();
             let waited = sys::now_ns() - start;

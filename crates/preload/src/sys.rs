@@ -129,14 +129,14 @@ pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// The byte that a bell is.
-pub const BELL: u8 = 0;
+/// The byte that a wakeup is.
+pub const WAKEUP: u8 = 0;
 
 /// Sends one byte that wakes whoever sleeps on the other end's kernel socket.
 pub fn ring(fd: RawFd) -> bool {
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-    // A peer that is gone needs no bell, and the kernel's buffer never holds more than two.
-    rustix::net::send(borrow(fd), &[BELL], flags).is_ok()
+    // A peer that is gone needs no wakeup, and the kernel's buffer never holds more than two.
+    rustix::net::send(borrow(fd), &[WAKEUP], flags).is_ok()
 }
 
 /// The calling thread's number in the kernel.
@@ -208,8 +208,8 @@ pub fn is_nonblocking(fd: RawFd) -> bool {
 
 /// What the kernel's socket says to somebody who waits on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bell {
-    /// Bytes are there: bells, or data of a direction that is still on TCP.
+pub enum Wakeup {
+    /// Bytes are there: wakeups, or data of a direction that is still on TCP.
     Bytes,
     /// The peer's end of file.
     End,
@@ -225,18 +225,18 @@ pub enum Bell {
 
 /// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout and
 /// its restart after signals.
-pub fn wait_for_bell(fd: RawFd) -> Bell {
+pub fn wait_for_wakeup(fd: RawFd) -> Wakeup {
     let mut byte = [0u8; 1];
     loop {
         let woken = cancel::sleeping(|| rustix::net::recv(borrow(fd), &mut byte, RecvFlags::PEEK));
         return match woken {
             None => continue,
-            Some(Ok((0, _))) => Bell::End,
-            Some(Ok(_)) => Bell::Bytes,
-            Some(Err(Errno::AGAIN)) => Bell::Nothing,
-            Some(Err(Errno::INTR)) => Bell::Interrupted,
-            Some(Err(Errno::CANCELED)) => Bell::Cancelled,
-            Some(Err(errno)) => Bell::Failed(errno),
+            Some(Ok((0, _))) => Wakeup::End,
+            Some(Ok(_)) => Wakeup::Bytes,
+            Some(Err(Errno::AGAIN)) => Wakeup::Nothing,
+            Some(Err(Errno::INTR)) => Wakeup::Interrupted,
+            Some(Err(Errno::CANCELED)) => Wakeup::Cancelled,
+            Some(Err(errno)) => Wakeup::Failed(errno),
         };
     }
 }
@@ -260,20 +260,20 @@ pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// Bells looked at and taken by one call at most.
-pub const BELLS_MAX: usize = 16;
+/// Wakeups looked at and taken by one call at most.
+pub const WAKEUPS_MAX: usize = 16;
 
 /// Copies what lies in the kernel's socket to the front of `bytes` and returns how many there were.
-pub fn look_for_bells(fd: RawFd, bytes: &mut [u8]) -> usize {
+pub fn look_for_wakeups(fd: RawFd, bytes: &mut [u8]) -> usize {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
     rustix::net::recv(borrow(fd), bytes, flags).map_or(0, |(seen, _)| seen)
 }
 
-/// Takes up to `count` bells out of the kernel's socket and returns how many there were.
+/// Takes up to `count` wakeups out of the kernel's socket and returns how many there were.
 pub fn drain(fd: RawFd, count: usize) -> usize {
-    let mut bells = [0; BELLS_MAX];
-    let wanted = count.min(bells.len());
-    rustix::net::recv(borrow(fd), &mut bells[..wanted], RecvFlags::DONTWAIT)
+    let mut wakeups = [0; WAKEUPS_MAX];
+    let wanted = count.min(wakeups.len());
+    rustix::net::recv(borrow(fd), &mut wakeups[..wanted], RecvFlags::DONTWAIT)
         .map_or(0, |(taken, _)| taken)
 }
 

@@ -250,15 +250,15 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
                 let limit = at_most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
                 let bytes = size.min(limit);
                 let data = receive.data_of(lane, bytes);
-                assert!(data <= bytes, "bells became data");
+                assert!(data <= bytes, "wakeups became data");
                 receive.begin_tcp();
                 receive.took_tcp(data);
             }
-            Origin::Bells(left) => {
-                let bells = receive.bells_of(lane, size);
-                assert!(bells as u64 <= left, "data became bells");
+            Origin::Wakeups(left) => {
+                let wakeups = receive.wakeups_of(lane, size);
+                assert!(wakeups as u64 <= left, "data became wakeups");
                 receive.begin_tcp();
-                receive.took_bells(bells);
+                receive.took_wakeups(wakeups);
             }
             Origin::Back => receive.come_back(lane),
         },

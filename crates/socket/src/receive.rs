@@ -24,7 +24,7 @@ pub struct ReceiveSide {
     route: Inward,
     tcp_bytes: u64,
     lane_bytes: u64,
-    /// Given back since the peer was last considered for a bell.
+    /// Given back since the peer was last considered for a wakeup.
     unrung_bytes: u64,
     unrung_messages: u64,
     broken: bool,
@@ -62,9 +62,9 @@ impl ReceiveSide {
     }
 
     /// For a reader on TCP that has not taken the bytes in front of the peer's last stay on the
-    /// lane: whether all that the peer sent, and will send, lies on TCP without a bell in between,
-    /// because the peer sent again what it had on the lane. `None` until the peer is back on TCP
-    /// for good.
+    /// lane: whether all that the peer sent, and will send, lies on TCP without a wakeup in
+    /// between, because the peer sent again what it had on the lane. `None` until the peer is back
+    /// on TCP for good.
     pub fn is_all_on_tcp<L: Lane>(&self, lane: &L) -> Option<bool> {
         // Asked first: the boundaries of a peer that says so are posted.
         let peer = PeerRoute::of(lane);
@@ -101,8 +101,8 @@ impl ReceiveSide {
             && self.route.is_at_return(lane, self.position.cursor.messages)
     }
 
-    /// Goes on over TCP, when [`ReceiveSide::origin`] said so. All bells of before lie in front of
-    /// the data there, so the caller forgets first which of them are owed.
+    /// Goes on over TCP, when [`ReceiveSide::origin`] said so. All wakeups of before lie in front
+    /// of the data there, so the caller forgets first which of them are stale.
     pub fn come_back<L: Lane>(&mut self, lane: &L) {
         // Rung is done with. Before the peer learns that it may come again, and ring again.
         lane.rearm(WaitFor::Data);
@@ -139,21 +139,21 @@ impl ReceiveSide {
     }
 
     /// A call that takes bytes from TCP begins; [`ReceiveSide::took_tcp`] or
-    /// [`ReceiveSide::took_bells`] ends it.
+    /// [`ReceiveSide::took_wakeups`] ends it.
     pub fn begin_tcp(&mut self) {
         // Who died in between may have taken bytes uncounted: no boundary can be found any more.
         self.broken |= !self.route.begin_counting();
     }
 
     /// `bytes` lie on TCP while [`ReceiveSide::origin`] said so. Returns how many of them are data;
-    /// the rest are bells that came behind a switch.
+    /// the rest are wakeups that came behind a switch.
     pub fn data_of<L: Lane>(&self, lane: &L, bytes: usize) -> usize {
         self.route.data_of(lane, bytes)
     }
 
     /// `bytes` of data were taken from TCP.
     pub fn took_tcp(&mut self, bytes: usize) {
-        assert!(!self.on_lane() || bytes == 0, "after the switch only bells come from TCP");
+        assert!(!self.on_lane() || bytes == 0, "after the switch only wakeups come from TCP");
         self.route.count(bytes as u64);
         self.tcp_bytes += bytes as u64;
     }
@@ -165,14 +165,14 @@ impl ReceiveSide {
         self.route.set_taken(bytes);
     }
 
-    /// Of `seen` bytes that lie on TCP, those that are bells. Look at TCP first, then ask.
-    pub fn bells_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
-        self.route.bells_of(lane, seen)
+    /// Of `seen` bytes that lie on TCP, those that are wakeups. Look at TCP first, then ask.
+    pub fn wakeups_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+        self.route.wakeups_of(lane, seen)
     }
 
-    /// So many bells were taken from TCP.
-    pub fn took_bells(&mut self, bells: usize) {
-        self.route.count(bells as u64);
+    /// So many wakeups were taken from TCP.
+    pub fn took_wakeups(&mut self, wakeups: usize) {
+        self.route.count(wakeups as u64);
     }
 
     /// True when this direction is on the lane.
@@ -373,7 +373,7 @@ impl ReceiveSide {
 
     /// Tells the peer that this process ends, and how much of what lay on TCP was taken until now.
     /// Threads of it may still use both directions. The kernel is about to close the socket, with a
-    /// reset if a bell lies there unread ([`crate::SendSide::rings_alone`]).
+    /// reset if a wakeup lies there unread ([`crate::SendSide::rings_alone`]).
     pub fn end_with_process<L: Lane>(&self, lane: &L, side: Side) {
         let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
         lane.post(word::PRESENCE, attached | presence::ending(self.route.taken()));

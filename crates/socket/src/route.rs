@@ -1,7 +1,7 @@
 //! Which way a direction goes, over TCP or over the lane, and the byte boundaries between the two.
 //!
 //! A direction begins on TCP and crosses as often as it likes: to the lane at a number of bytes
-//! that went over TCP (data and bells), back to TCP at a number of messages that went over the
+//! that went over TCP (data and wakeups), back to TCP at a number of messages that went over the
 //! lane. The writer posts a boundary and goes on behind it at once; the reader crosses when it has
 //! taken everything before, and says so. Boundaries of one kind share a word, so the writer goes to
 //! the lane again only when the reader has come back from it.
@@ -26,7 +26,7 @@ pub(crate) mod word {
     pub const TO_LANE: usize = 4;
     /// Messages on the lane before TCP goes on.
     pub const TO_TCP_MESSAGES: usize = 5;
-    /// Bytes on TCP, the last of them bells, before its data go on.
+    /// Bytes on TCP, the last of them wakeups, before its data go on.
     pub const TO_TCP_POSITION: usize = 6;
     /// Crossings of the other direction that this end, its reader, has made.
     pub const PASSED: usize = 7;
@@ -114,13 +114,13 @@ pub enum Leave {
 /// Where the next bytes of the receiving direction come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// From TCP, at most so many: behind them come bells.
+    /// From TCP, at most so many: behind them come wakeups.
     Tcp {
         /// `None` while the peer has not switched.
         at_most: Option<u64>,
     },
-    /// From TCP, behind so many bells.
-    Bells(u64),
+    /// From TCP, behind so many wakeups.
+    Wakeups(u64),
     /// From the lane.
     Lane,
     /// From TCP again: [`crate::ReceiveSide::come_back`] is due.
@@ -144,7 +144,7 @@ impl PeerRoute {
         self.crossings().is_multiple_of(2)
     }
 
-    /// It ended its direction on TCP, so that it can send no bells.
+    /// It ended its direction on TCP, so that it can send no wakeups.
     pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
         lane.posted(word::CLOSED) != 0 && Self::of(lane).is_on_tcp()
     }
@@ -172,7 +172,7 @@ pub(crate) struct Outward {
     crossings: u64,
     /// 0, or one more than a [`Leave`].
     leaving: u64,
-    /// Bytes that went over TCP, data and bells.
+    /// Bytes that went over TCP, data and wakeups.
     position: u64,
     /// The same when it last went to the lane.
     left_tcp_at: u64,
@@ -278,9 +278,9 @@ impl Outward {
 #[repr(C)]
 pub(crate) struct Inward {
     crossings: u64,
-    /// Bytes taken from TCP, data and bells.
+    /// Bytes taken from TCP, data and wakeups.
     taken: u64,
-    /// Up to here all that is left on TCP are bells.
+    /// Up to here all that is left on TCP are wakeups.
     skip_to: u64,
     /// Between a call of the kernel and its count.
     counting: bool,
@@ -292,7 +292,7 @@ impl Inward {
         self.crossings & 1 == 1
     }
 
-    /// Bytes taken from TCP, data and bells.
+    /// Bytes taken from TCP, data and wakeups.
     pub const fn taken(&self) -> u64 {
         self.taken
     }
@@ -328,7 +328,7 @@ impl Inward {
         self.on_lane() && self.has_boundary(lane) && lane.posted(word::TO_TCP_MESSAGES) <= messages
     }
 
-    /// True when the writer went to the lane and came back, without a bell, and this side did
+    /// True when the writer went to the lane and came back, without a wakeup, and this side did
     /// neither yet.
     pub fn is_round_trip<L: Lane>(&self, lane: &L, peer: PeerRoute) -> bool {
         !self.on_lane()
@@ -349,7 +349,7 @@ impl Inward {
     /// before it was taken.
     pub fn on_tcp<L: Lane>(&mut self, lane: &L) -> Origin {
         if self.taken < self.skip_to {
-            return Origin::Bells(self.skip_to - self.taken);
+            return Origin::Wakeups(self.skip_to - self.taken);
         }
         if !self.has_boundary(lane) {
             return Origin::Tcp { at_most: None };
@@ -373,8 +373,8 @@ impl Inward {
         seen.min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
-    /// Of `seen` bytes that lie on TCP, those that are bells.
-    pub fn bells_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+    /// Of `seen` bytes that lie on TCP, those that are wakeups.
+    pub fn wakeups_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
         let end = match self.on_lane() {
             true if !self.has_boundary(lane) => return seen,
             true => lane.posted(word::TO_TCP_POSITION),

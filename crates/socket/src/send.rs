@@ -39,7 +39,7 @@ impl SendSide {
         side == Side::Connected || lane.posted(word::PRESENCE) & presence::ATTACHED != 0
     }
 
-    /// Whether nothing but bells of this direction can lie unread in the socket of a peer that is
+    /// Whether nothing but wakeups of this direction can lie unread in the socket of a peer that is
     /// gone: a reset by its kernel then means nothing. True when the peer crossed to the lane where
     /// this direction is, or said that it ends ([`crate::ReceiveSide::end_with_process`]) and had
     /// taken all data that went over TCP.
@@ -55,7 +55,7 @@ impl SendSide {
     }
 
     fn cross<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
-        // A peer that ended on TCP sends no bells, and one that left for good reads no lane.
+        // A peer that ended on TCP sends no wakeups, and one that left for good reads no lane.
         let may = !self.shut
             && Self::peer_attached(lane, side)
             && !PeerRoute::ended_on_tcp(lane)
@@ -100,7 +100,7 @@ impl SendSide {
         self.route.begin_again();
     }
 
-    /// A call that sends data or a bell over TCP begins; [`SendSide::wrote_tcp`] or
+    /// A call that sends data or a wakeup over TCP begins; [`SendSide::wrote_tcp`] or
     /// [`SendSide::rang`] ends it.
     pub fn begin_tcp(&mut self) {
         self.route.begin_counting();
@@ -108,7 +108,7 @@ impl SendSide {
 
     /// Bytes of data went to TCP.
     pub fn wrote_tcp(&mut self, bytes: usize) {
-        assert!(!self.on_lane() || bytes == 0, "nothing but bells goes to TCP beside the lane");
+        assert!(!self.on_lane() || bytes == 0, "nothing but wakeups goes to TCP beside the lane");
         self.route.count(bytes as u64);
         self.tcp_bytes += bytes as u64;
     }
@@ -120,12 +120,12 @@ impl SendSide {
         self.route.set_position(bytes);
     }
 
-    /// So many bells went to TCP, 0 or 1.
-    pub fn rang(&mut self, bells: u64) {
-        self.route.count(bells);
+    /// So many wakeups went to TCP, 0 or 1.
+    pub fn rang(&mut self, wakeups: u64) {
+        self.route.count(wakeups);
     }
 
-    /// True when the peer's bells can come, so that waiting for room on the lane has an end.
+    /// True when the peer's wakeups can come, so that waiting for room on the lane has an end.
     pub fn is_answered<L: Lane>(lane: &L) -> bool {
         PeerRoute::of(lane).can_ring() && !PeerRoute::ended_on_tcp(lane)
     }
@@ -154,16 +154,16 @@ impl SendSide {
     }
 
     /// Announces that this end will leave the lane, from when on nobody begins to wait for its
-    /// bells. `None` when it cannot; else whether the caller must ring those who wait already,
+    /// wakeups. `None` when it cannot; else whether the caller must ring those who wait already,
     /// before [`SendSide::go_back`].
     pub fn leave<L: Lane>(&mut self, lane: &L, side: Side, how: Leave) -> Option<bool> {
-        // Bells ring from the lane alone.
+        // Wakeups ring from the lane alone.
         self.switch(lane, side);
         if !self.route.begin_leaving(lane, how) {
             return None;
         }
         lane.settle();
-        // One bell wakes for both; a second word claimed would be counted as a second one.
+        // One wakeup wakes for both; a second word claimed would be counted as a second one.
         Some(self.on_lane() && (lane.must_ring(WaitFor::Room) || lane.must_ring(WaitFor::Data)))
     }
 
@@ -370,7 +370,8 @@ impl SendSide {
     }
 
     /// Ends this direction (see [`closed`]) and returns whether the caller must ring. A direction
-    /// that is still on TCP ends by the kernel's own shutdown or close, which wakes as a bell does.
+    /// that is still on TCP ends by the kernel's own shutdown or close, which wakes as a wakeup
+    /// does.
     pub fn close<L: Lane>(&mut self, lane: &L, how: u64) -> bool {
         assert!(how <= closed::RESET, "{how} is not a way to close");
         self.shut = true;
@@ -380,21 +381,21 @@ impl SendSide {
         }
         let data = lane.must_ring(WaitFor::Data);
         // A half close is nothing to a writer that waits for room; and a word claimed beyond the
-        // one bell that is rung would be counted as a second bell.
+        // one wakeup that is rung would be counted as a second wakeup.
         data | (how != closed::WRITING && lane.must_ring(WaitFor::Room))
     }
 
     /// Ends this direction and leaves the other alone. On the lane that is `Some`, with whether the
     /// caller must ring; `None` asks for the kernel's own half close.
     ///
-    /// A peer that attaches later, or right now, learns that no bells will come and stays on TCP.
+    /// A peer that attaches later, or right now, learns that no wakeups will come and stays on TCP.
     pub fn shut<L: Lane>(&mut self, lane: &L, side: Side) -> Option<bool> {
         if self.switch(lane, side) {
             return Some(self.close(lane, closed::WRITING));
         }
         lane.post(word::CLOSED, (self.cursor.messages + 1) << 2 | closed::WRITING);
         lane.settle();
-        // Attached meanwhile: it may have moved already, and needs bells from here.
+        // Attached meanwhile: it may have moved already, and needs wakeups from here.
         let rings = self.switch(lane, side).then(|| self.close(lane, closed::WRITING));
         self.shut = true;
         rings

@@ -13,8 +13,8 @@
 //! # The switch
 //! Each end says once that it has the lane ([`crate::SendSide::attach`]); an end that knows the
 //! other has it may move its sending direction at a boundary of bytes ([`crate::route`]). What
-//! arrives on TCP behind the boundary are bells: single bytes without meaning that wake whoever
-//! sleeps on the kernel's socket. A bell in front of it would be taken for data, so an end that
+//! arrives on TCP behind the boundary are wakeups: single bytes without meaning that wake whoever
+//! sleeps on the kernel's socket. A wakeup in front of it would be taken for data, so an end that
 //! must ring moves its own sending direction first ([`crate::SendSide::switch`], which succeeds for
 //! whoever has a peer that can wait).
 //!

@@ -5,7 +5,7 @@
 //! as `membarrier` does, the sender's light fence none. Who slept before asks the sender for full
 //! fences, each of which empties the sender's buffer, and pays for its own alone once that is
 //! agreed (`weft_transport_shm::sleeper`); it may take that back whenever it is awake. All states
-//! that can be reached are visited; one in which a waiter sleeps with a message there and no bell
+//! that can be reached are visited; one in which a waiter sleeps with a message there and no wakeup
 //! coming is a lost wake-up.
 
 use std::collections::{HashSet, VecDeque};
@@ -62,7 +62,7 @@ struct Rules {
     without_look: bool,
     /// The one who wakes disarms whoever else waits.
     disarm_for_all: bool,
-    /// Bells that are owed are taken before the look instead of after it.
+    /// Wakeups that are stale are taken before the look instead of after it.
     drain_before_look: bool,
     /// The sender reads who pays before it publishes.
     reads_pays_first: bool,
@@ -85,12 +85,12 @@ struct State {
     sent: u8,
     taken: u8,
     taken_by: Vec<u8>,
-    bells: u8,
-    /// Bells that nobody waits for any more, in all, and how many were taken.
-    owed: u8,
+    wakeups: u8,
+    /// Wakeups that nobody waits for any more, in all, and how many were taken.
+    stale: u8,
     drained: u8,
-    /// What was owed in all when each waiter armed.
-    owed_before: Vec<u8>,
+    /// What was stale in all when each waiter armed.
+    stale_before: Vec<u8>,
     sleepers: u8,
     /// What each thread read or wrote of who pays.
     pays: Vec<u8>,
@@ -108,10 +108,10 @@ impl State {
             sent: 0,
             taken: 0,
             taken_by: vec![0; rules.waiters + 1],
-            bells: 0,
-            owed: 0,
+            wakeups: 0,
+            stale: 0,
             drained: 0,
-            owed_before: vec![0; rules.waiters + 1],
+            stale_before: vec![0; rules.waiters + 1],
             sleepers: 0,
             pays: vec![CHEAP; rules.waiters + 1],
             take_backs: rules.take_backs,
@@ -154,23 +154,23 @@ impl State {
 
     fn disarm(&mut self, thread: usize) {
         self.flush(thread);
-        self.owed += u8::from(std::mem::replace(&mut self.memory[WORD], WATCHING) == RUNG);
+        self.stale += u8::from(std::mem::replace(&mut self.memory[WORD], WATCHING) == RUNG);
     }
 
     /// Never by way of `WATCHING`: another waiter may rely on the word being armed.
     fn arm(&mut self, thread: usize) {
         match self.load(thread, WORD) {
             WATCHING => self.store(thread, WORD, ARMED),
-            RUNG => self.owed += u8::from(self.exchange(thread, RUNG, ARMED)),
+            RUNG => self.stale += u8::from(self.exchange(thread, RUNG, ARMED)),
             _ => {}
         }
     }
 
     fn drain(&mut self, thread: usize) {
-        let owed = self.owed_before[thread].saturating_sub(self.drained);
-        let drained = owed.min(self.bells);
+        let stale = self.stale_before[thread].saturating_sub(self.drained);
+        let drained = stale.min(self.wakeups);
         self.drained += drained;
-        self.bells -= drained;
+        self.wakeups -= drained;
     }
 
     fn send(&mut self, rules: Rules) {
@@ -206,7 +206,7 @@ impl State {
             At::ReadWord if self.load(0, WORD) == ARMED => At::Claim,
             At::Claim if self.exchange(0, ARMED, RUNG) => At::Ring,
             At::Ring => {
-                self.bells += 1;
+                self.wakeups += 1;
                 self.next_message(rules)
             }
             _ => self.next_message(rules),
@@ -241,7 +241,7 @@ impl State {
             }
             At::Arm => {
                 self.arm(thread);
-                self.owed_before[thread] = self.owed;
+                self.stale_before[thread] = self.stale;
                 if rules.drain_before_look {
                     self.drain(thread);
                 }
@@ -294,7 +294,7 @@ impl State {
             At::StopWaiting => {
                 self.sleepers -= 1;
                 if self.sleepers > 0 && !rules.disarm_for_all {
-                    self.owed += u8::from(self.exchange(thread, RUNG, ARMED));
+                    self.stale += u8::from(self.exchange(thread, RUNG, ARMED));
                 } else {
                     self.disarm(thread);
                 }
@@ -312,7 +312,7 @@ impl State {
     fn can_step(&self, thread: usize) -> bool {
         match self.at[thread] {
             At::Over => false,
-            At::Sleep => self.bells > 0,
+            At::Sleep => self.wakeups > 0,
             _ => true,
         }
     }
@@ -392,7 +392,7 @@ fn what_is_left_out_is_missed() {
     let one = Rules { waiters: 1, messages: 2, ..Rules::default() };
     assert!(explore(Rules { without_settle: true, ..one }).1.is_some());
     assert!(explore(Rules { without_look: true, ..one }).1.is_some());
-    // Two, the first of whom takes the bell away from the second.
+    // Two, the first of whom takes the wakeup away from the second.
     let two = Rules { waiters: 2, messages: 2, leave_after: 1, ..Rules::default() };
     assert!(explore(Rules { disarm_for_all: true, ..two }).1.is_some());
 }
@@ -430,7 +430,8 @@ fn what_is_agreed_too_early_is_missed() {
     assert!(explore(Rules { agree_at_once: true, ..two }).1.is_some());
 }
 
-/// A waiter that takes some of what is there and leaves has not taken the bell that wakes another.
+/// A waiter that takes some of what is there and leaves has not taken the wakeup that wakes
+/// another.
 #[test]
 fn what_a_waiter_leaves_behind_wakes_another() {
     for (waiters, leave_after, messages) in [(2, 1, 2), (2, 1, 3), (2, 2, 3), (2, 2, 4), (3, 1, 2)]

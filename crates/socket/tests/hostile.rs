@@ -171,11 +171,11 @@ impl Victim {
                     self.receive.begin_tcp();
                     self.receive.took_tcp(data);
                 }
-                Origin::Bells(left) => {
-                    let bells = self.receive.bells_of(lane, size);
-                    assert!(bells as u64 <= left);
+                Origin::Wakeups(left) => {
+                    let wakeups = self.receive.wakeups_of(lane, size);
+                    assert!(wakeups as u64 <= left);
                     self.receive.begin_tcp();
-                    self.receive.took_bells(bells);
+                    self.receive.took_wakeups(wakeups);
                 }
                 Origin::Back => self.receive.come_back(lane),
             },
@@ -388,7 +388,7 @@ fn an_end_that_closes_before_its_switch_rings_nobody() {
     let world = SimWorld::new(Settings::seeded(1));
     let (left, right) = world.lane(LaneSettings { latency_ns: 0, ..LaneSettings::default() });
     let mut send = SendSide::default();
-    assert!(!send.close(&left, closed::ORDERLY), "no bell before the switch");
+    assert!(!send.close(&left, closed::ORDERLY), "no wakeup before the switch");
     world.run(10);
     assert_eq!(ReceiveSide::peer_closed(&right), Some(closed::ORDERLY));
 }

@@ -31,16 +31,16 @@ fn an_end_that_is_shut_after_the_other_attached_is_shut_on_the_lane() {
     assert_eq!(from_server.shut(&server, Side::Accepted), Some(true));
     let mut receive = ReceiveSide::default();
     assert_eq!(receive.origin(&client), Origin::Tcp { at_most: Some(3) });
-    assert_eq!(receive.data_of(&client, 4), 3, "the last is a bell");
+    assert_eq!(receive.data_of(&client, 4), 3, "the last is a wakeup");
     receive.begin_tcp();
     receive.took_tcp(3);
     assert_eq!(receive.origin(&client), Origin::Lane);
     assert!(receive.ended(&client).is_some());
-    assert!(from_client.switch(&client, Side::Connected), "bells can come");
+    assert!(from_client.switch(&client, Side::Connected), "wakeups can come");
 }
 
 #[test]
-fn a_half_close_claims_one_bell_for_one_byte() {
+fn a_half_close_claims_one_wakeup_for_one_byte() {
     let (server, client) = pair();
     let mut from_client = SendSide::default();
     assert!(from_client.switch(&client, Side::Connected));
@@ -48,7 +48,7 @@ fn a_half_close_claims_one_bell_for_one_byte() {
     server.arm(WaitFor::Room);
     assert_eq!(from_client.shut(&client, Side::Connected), Some(true));
     assert!(server.disarm(WaitFor::Data));
-    assert!(!server.disarm(WaitFor::Room), "a writer does not care, and would count a bell");
+    assert!(!server.disarm(WaitFor::Room), "a writer does not care, and would count a wakeup");
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
         receive.begin_tcp();
         receive.took_tcp(5);
         assert_eq!(receive.origin(&server), Origin::Lane);
-        assert_eq!(receive.bells_of(&server, 8), 1, "behind it are data");
+        assert_eq!(receive.wakeups_of(&server, 8), 1, "behind it are data");
         read_all(&mut receive, &server, 300);
         assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Back));
         assert_eq!(receive.origin(&server), Origin::Back);
         receive.come_back(&server);
-        assert_eq!(receive.origin(&server), Origin::Bells(1));
+        assert_eq!(receive.origin(&server), Origin::Wakeups(1));
         receive.begin_tcp();
-        receive.took_bells(1);
+        receive.took_wakeups(1);
         assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
         receive.begin_tcp();
         receive.took_tcp(7);
@@ -111,7 +111,7 @@ fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
     server.arm(WaitFor::Room);
     assert!(SendSide::is_answered(&server));
     assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(true));
-    assert!(!SendSide::is_answered(&server), "bells end here");
+    assert!(!SendSide::is_answered(&server), "wakeups end here");
     send.begin_tcp();
     send.rang(1);
     assert_eq!(send.go_back(&client), []);
@@ -255,9 +255,9 @@ fn what_was_not_read_on_the_lane_is_sent_again_over_tcp() {
     }
 }
 
-/// A reader that is on TCP leaves for good while its peer, which rings `bells` bells, goes to the
-/// lane.
-fn recalled_ahead(bells: u64) {
+/// A reader that is on TCP leaves for good while its peer, which rings `wakeups` wakeups, goes to
+/// the lane.
+fn recalled_ahead(wakeups: u64) {
     let (server, client) = pair();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     send.begin_tcp();
@@ -267,7 +267,7 @@ fn recalled_ahead(bells: u64) {
     assert!(send.switch(&client, Side::Connected));
     assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
     send.begin_tcp();
-    send.rang(bells);
+    send.rang(wakeups);
     let mut back = SendSide::default();
     assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
     assert_eq!(receive.origin(&server), Origin::Tcp { at_most: Some(50) });
@@ -275,8 +275,8 @@ fn recalled_ahead(bells: u64) {
     assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
     assert_eq!(receive.is_all_on_tcp(&server), None, "it only said that it leaves");
     assert_eq!(send.go_back(&client), [7; 300]);
-    let all = Some(bells == 0);
-    assert_eq!(receive.is_all_on_tcp(&server), all, "a bell lies behind the 50 bytes");
+    let all = Some(wakeups == 0);
+    assert_eq!(receive.is_all_on_tcp(&server), all, "a wakeup lies behind the 50 bytes");
     // A reader that goes on all the same finds each byte once.
     receive.begin_tcp();
     receive.took_tcp(50);
@@ -284,10 +284,10 @@ fn recalled_ahead(bells: u64) {
     assert!(!receive.has_data(&server));
     assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Back));
     receive.come_back(&server);
-    if bells > 0 {
-        assert_eq!(receive.origin(&server), Origin::Bells(bells));
+    if wakeups > 0 {
+        assert_eq!(receive.origin(&server), Origin::Wakeups(wakeups));
         receive.begin_tcp();
-        receive.took_bells(1);
+        receive.took_wakeups(1);
     }
     assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
 }
@@ -331,7 +331,7 @@ fn places_that_make_no_sense_are_not_sent_from() {
 }
 
 #[test]
-fn a_reset_by_bells_alone_is_told_from_one_by_data() {
+fn a_reset_by_wakeups_alone_is_told_from_one_by_data() {
     let (server, client) = pair();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     send.begin_tcp();
@@ -346,14 +346,14 @@ fn a_reset_by_bells_alone_is_told_from_one_by_data() {
     receive.begin_tcp();
     receive.took_tcp(5);
     receive.end_with_process(&server, Side::Accepted);
-    assert!(send.rings_alone(&client), "the bell came behind all that is unread");
+    assert!(send.rings_alone(&client), "the wakeup came behind all that is unread");
     assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
     assert_eq!(send.go_back(&client), []);
-    assert!(!send.rings_alone(&client), "what follows the bell are data");
+    assert!(!send.rings_alone(&client), "what follows the wakeup are data");
 }
 
 #[test]
-fn a_reset_of_a_reader_that_is_on_the_lane_is_by_bells_alone() {
+fn a_reset_of_a_reader_that_is_on_the_lane_is_by_wakeups_alone() {
     let (server, client) = pair();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(!send.rings_alone(&client), "on TCP it never rings");

@@ -4,8 +4,9 @@
 //! checker can replace the machine (`--cfg loom`). May depend on the operating system's fence and
 //! futex calls, and on nothing of weft's.
 
+mod adaptive_wait;
 pub mod atomic;
-pub mod crowd;
+pub mod contention;
 #[cfg(not(loom))]
 pub mod fence;
 #[cfg(loom)]
@@ -15,7 +16,6 @@ pub mod fence;
 pub mod futex;
 #[cfg(not(loom))]
 pub mod lock;
-mod patience;
 mod sys;
 
-pub use patience::{Learned, Patience, Step};
+pub use adaptive_wait::{AdaptiveWait, Learned, Step};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::{Patience, Step, futex, sys};
+use crate::{AdaptiveWait, Step, futex, sys};
 
 const CONTENDED: u64 = 1 << 31;
 const CHECK_HOLDER_EVERY: Duration = Duration::from_millis(10);
@@ -96,7 +96,7 @@ impl SharedLock {
 
     #[cold]
     fn lock_slowly(&self, holder: Holder) -> Result<SharedGuard<'_>, Reentered> {
-        let mut patience = Patience::new(64, 50);
+        let mut adaptive_wait = AdaptiveWait::new(64, 50);
         let mut slept = 0;
         loop {
             let seen = self.word.load(Ordering::Relaxed);
@@ -111,9 +111,9 @@ impl SharedLock {
                 }
                 continue;
             }
-            match patience.step() {
+            match adaptive_wait.step() {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => patience.give_way(),
+                Step::Yield => adaptive_wait.give_way(),
                 Step::Sleep => {
                     slept = CONTENDED;
                     if self.sleep(seen) && self.exchange(seen | CONTENDED, holder.0 | CONTENDED) {

@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use weft_fabric::{EndpointAddress, NodeId, Peer, ReceiveCursor, SendCursor, Vpid};
 
-use crate::bell::VPIDS;
 use crate::doorbell::Doorbell;
 use crate::memory::Mapped;
 use crate::pair::Pair;
 use crate::registers::Registers;
+use crate::wakeup::VPIDS;
 
 /// The state of a living peer.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use weft_sync::fence;
 
 /// The owner polls the ring.
 const WATCHING: u32 = 0;
-/// The owner does not poll: the other end claims the word and rings the owner's bell.
+/// The owner does not poll: the other end claims the word and rings the owner's wakeup.
 const ARMED: u32 = 1;
 /// The other end claimed the word and rings.
 const RUNG: u32 = 2;
@@ -37,7 +37,7 @@ pub fn watch(word: &AtomicU32) {
 }
 
 /// Called after publishing. True when the owner of `word` does not poll, and the caller must ring
-/// the owner's bell. `full` is as for [`fence::light`].
+/// the owner's wakeup. `full` is as for [`fence::light`].
 #[inline]
 pub fn claim(word: &AtomicU32, full: bool) -> bool {
     fence::light(full);

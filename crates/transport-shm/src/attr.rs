@@ -3,8 +3,8 @@
 use weft_fabric::{Capabilities, Progress};
 use weft_memory::CopyMode;
 
-use crate::bell::VPIDS;
 use crate::doorbell::LOCKS;
+use crate::wakeup::VPIDS;
 
 /// Regions that an endpoint may have registered at a time.
 pub const REGIONS_MAX: usize = 1024;

@@ -9,7 +9,7 @@ use weft_fabric::{
     Vpid,
 };
 use weft_memory::SegmentError;
-use weft_sync::{Patience, fence};
+use weft_sync::{AdaptiveWait, fence};
 use weft_wire::endpoint_control::{Close, EndpointControl, Open, flags, status};
 
 use crate::address_vector::AddressVector;
@@ -56,9 +56,9 @@ impl Transport for ShmTransport {
 
     fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
         let mut client = self.broker.client().map_err(no_broker)?;
-        let (bell, woken) = sys::bell_socket()
+        let (wakeup, woken) = sys::wakeup_socket()
             .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;
-        let (doorbell, doorbell_file) = Doorbell::create(bell).map_err(no_memory)?;
+        let (doorbell, doorbell_file) = Doorbell::create(wakeup).map_err(no_memory)?;
         let (registers, registers_file) = Registers::create().map_err(no_memory)?;
         let full_fences = !fence::register();
         let birth = sys::random();
@@ -70,9 +70,9 @@ impl Transport for ShmTransport {
             open.flags |= flags::PARTITION;
             open.partition = partition.0;
         }
-        let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.bell()];
+        let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.wakeup()];
         let (address, partition) = ask_open(client.as_mut(), open, &files)?;
-        let bell_and_line = match client.line() {
+        let wakeup_and_line = match client.line() {
             Some(line) => Some(sys::watch(&[woken.as_fd(), line]).map_err(|errno| {
                 OpenError::Os { call: "epoll_create", errno: errno.raw_os_error() }
             })?),
@@ -93,12 +93,12 @@ impl Transport for ShmTransport {
             registers: Arc::new(registers),
             registers_file,
             woken,
-            bell_and_line,
+            wakeup_and_line,
             unannounced: false,
-            bell_broken: false,
+            wakeup_broken: false,
             peers: AddressVector::new(address.node),
             recent: None,
-            active: Vec::with_capacity(usize::from(crate::bell::VPIDS)),
+            active: Vec::with_capacity(usize::from(crate::wakeup::VPIDS)),
             turn: 0,
             waits_for_room: Vec::new(),
             leaving: Vec::new(),
@@ -109,7 +109,7 @@ impl Transport for ShmTransport {
             members: (0..Group::COUNT).map(|_| None).collect(),
             client,
             ticket: 1,
-            patience: Patience::new(spins, parameters.yields),
+            adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,
             polls: 0,
             #[cfg(any(test, feature = "test-doors"))]
@@ -143,7 +143,7 @@ fn ask_open(
             let [v0, v1, n0, n1, ..] = reply.first.to_le_bytes();
             let vpid = Vpid(u16::from_le_bytes([v0, v1]));
             let node = NodeId(u16::from_le_bytes([n0, n1]));
-            if vpid.0 >= crate::bell::VPIDS {
+            if vpid.0 >= crate::wakeup::VPIDS {
                 return Err(no_broker(BrokerError::InvalidAnswer));
             }
             Ok((EndpointAddress::new(node, vpid), reply.second))
@@ -152,7 +152,7 @@ fn ask_open(
             Err(OpenError::AddressInUse(EndpointAddress::new(NodeId::LOCAL, Vpid(open.vpid))))
         }
         status::EXHAUSTED => Err(OpenError::Exhausted {
-            maximum: u16::try_from(reply.first).unwrap_or(crate::bell::VPIDS),
+            maximum: u16::try_from(reply.first).unwrap_or(crate::wakeup::VPIDS),
         }),
         status::FORBIDDEN => Err(OpenError::Forbidden { partition: open.partition }),
         _ => Err(no_broker(BrokerError::InvalidAnswer)),

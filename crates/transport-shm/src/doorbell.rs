@@ -1,7 +1,7 @@
 //! The doorbell segment: the memory of an endpoint that all its peers may write.
 //!
 //! ```text
-//! 0      bell words (see `bell`)
+//! 0      wakeup words (see `wakeup`)
 //! 4096   lock table: LOCKS words of 32 bits
 //! ```
 //!
@@ -17,8 +17,8 @@ use weft_fabric::LockRequest;
 use weft_memory::{Segment, SegmentError, View};
 use weft_sync::futex;
 
-use crate::bell::{BellWords, Sleeper};
 use crate::sys;
+use crate::wakeup::{Sleeper, WakeupWords};
 
 /// Locks that an endpoint has.
 pub const LOCKS: u32 = 4096;
@@ -26,11 +26,11 @@ const LOCKS_START: usize = 4096;
 /// Bytes of the segment.
 pub const BYTES: usize = LOCKS_START + LOCKS as usize * 4;
 
-/// A mapped doorbell segment, and the end of the bell socket that peers write to.
+/// A mapped doorbell segment, and the end of the wakeup socket that peers write to.
 #[derive(Debug)]
 pub struct Doorbell {
-    words: View<BellWords>,
-    bell: OwnedFd,
+    words: View<WakeupWords>,
+    wakeup: OwnedFd,
 }
 
 impl Doorbell {
@@ -38,35 +38,35 @@ impl Doorbell {
     ///
     /// # Errors
     /// [`SegmentError`].
-    pub fn create(bell: OwnedFd) -> Result<(Self, OwnedFd), SegmentError> {
+    pub fn create(wakeup: OwnedFd) -> Result<(Self, OwnedFd), SegmentError> {
         let (segment, file) = Segment::create("weft-doorbell", BYTES)?;
-        Ok((Self::with_segment(segment, bell), file))
+        Ok((Self::with_segment(segment, wakeup), file))
     }
 
     /// Maps the doorbell of a peer.
     ///
     /// # Errors
     /// [`SegmentError`] when the memory is not of the right kind and size.
-    pub fn open(file: BorrowedFd<'_>, bell: OwnedFd) -> Result<Self, SegmentError> {
-        Ok(Self::with_segment(Segment::open(file, BYTES, true)?, bell))
+    pub fn open(file: BorrowedFd<'_>, wakeup: OwnedFd) -> Result<Self, SegmentError> {
+        Ok(Self::with_segment(Segment::open(file, BYTES, true)?, wakeup))
     }
 
-    fn with_segment(segment: Segment, bell: OwnedFd) -> Self {
-        // SAFETY: BellWords consists of atomics, for which every bit pattern is valid.
-        Self { words: unsafe { View::new(&Arc::new(segment), 0) }, bell }
+    fn with_segment(segment: Segment, wakeup: OwnedFd) -> Self {
+        // SAFETY: WakeupWords consists of atomics, for which every bit pattern is valid.
+        Self { words: unsafe { View::new(&Arc::new(segment), 0) }, wakeup }
     }
 
-    /// The bell words.
+    /// The wakeup words.
     #[inline]
     #[must_use]
-    pub fn words(&self) -> &BellWords {
+    pub fn words(&self) -> &WakeupWords {
         &self.words
     }
 
-    /// The end of the bell socket that peers write to.
+    /// The end of the wakeup socket that peers write to.
     #[must_use]
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub fn wakeup(&self) -> BorrowedFd<'_> {
+        self.wakeup.as_fd()
     }
 
     /// Tells the owner to look at the ring of `vpid`, and wakes the owner if it sleeps.
@@ -84,7 +84,7 @@ impl Doorbell {
         match sleeper {
             Sleeper::Awake => {}
             Sleeper::OnWord => futex::wake(self.words().state(), 1),
-            Sleeper::OnDescriptor => sys::ring(self.bell.as_fd()),
+            Sleeper::OnDescriptor => sys::ring(self.wakeup.as_fd()),
         }
     }
 
@@ -132,10 +132,10 @@ const LOCK_TRIES_MAX: u32 = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bell;
+    use crate::wakeup;
 
     fn doorbell() -> (Doorbell, OwnedFd, OwnedFd) {
-        let (ring, woken) = sys::bell_socket().expect("sockets");
+        let (ring, woken) = sys::wakeup_socket().expect("sockets");
         let (doorbell, file) = Doorbell::create(ring).expect("memory");
         (doorbell, file, woken)
     }
@@ -151,27 +151,27 @@ mod tests {
         let rung = doorbell.words().take();
         assert_eq!(rung.peers, [1 | 1 << 63, 1, 0, 1 << 63]);
         assert!(rung.broker && !doorbell.words().is_rung());
-        assert_eq!(doorbell.words().take(), bell::Rung::default());
+        assert_eq!(doorbell.words().take(), wakeup::Rung::default());
     }
 
     #[test]
-    fn a_bell_socket_is_written_only_while_its_owner_sleeps_on_it() {
+    fn a_wakeup_socket_is_written_only_while_its_owner_sleeps_on_it() {
         let (doorbell, file, woken) = doorbell();
-        let other = Doorbell::open(file.as_fd(), doorbell.bell.try_clone().expect("descriptor"));
+        let other = Doorbell::open(file.as_fd(), doorbell.wakeup.try_clone().expect("descriptor"));
         let other = other.expect("memory");
         other.ring(1);
         assert!(sys::drain(woken.as_fd()));
-        assert!(!doorbell.words().prepare(bell::ON_DESCRIPTOR), "a peer rang before");
+        assert!(!doorbell.words().prepare(wakeup::ON_DESCRIPTOR), "a peer rang before");
         doorbell.words().take();
-        assert!(doorbell.words().prepare(bell::ON_DESCRIPTOR));
+        assert!(doorbell.words().prepare(wakeup::ON_DESCRIPTOR));
         other.ring(1);
         let mut byte = [0; 2];
         assert_eq!(rustix::io::read(&woken, &mut byte), Ok(1));
     }
 
     #[test]
-    fn a_full_bell_does_not_block_and_a_broken_bell_is_reported() {
-        let (ring, woken) = sys::bell_socket().expect("sockets");
+    fn a_full_wakeup_does_not_block_and_a_broken_wakeup_is_reported() {
+        let (ring, woken) = sys::wakeup_socket().expect("sockets");
         rustix::fs::fcntl_setfl(&ring, rustix::fs::OFlags::empty()).expect("a socket");
         for _ in 0..100_000 {
             sys::ring(ring.as_fd());

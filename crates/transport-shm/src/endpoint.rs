@@ -24,7 +24,7 @@ use weft_fabric::{
     Peer, Register, RegisterError, RemoteKey, SendError, Source, Target, Waited, WindowError,
 };
 use weft_memory::{Segment, SegmentError};
-use weft_sync::Patience;
+use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
 use crate::atomic::Recent;
@@ -57,14 +57,14 @@ pub struct ShmEndpoint {
     pub(crate) doorbell_file: OwnedFd,
     pub(crate) registers: Arc<Registers>,
     pub(crate) registers_file: OwnedFd,
-    /// The end of the bell socket that becomes readable.
+    /// The end of the wakeup socket that becomes readable.
     pub(crate) woken: OwnedFd,
-    /// An epoll descriptor of the bell and the broker's connection, where the broker can go away.
-    pub(crate) bell_and_line: Option<OwnedFd>,
+    /// An epoll descriptor of the wakeup and the broker's connection, where the broker can go away.
+    pub(crate) wakeup_and_line: Option<OwnedFd>,
     /// The broker was restarted and does not know this endpoint yet.
     pub(crate) unannounced: bool,
-    /// A peer broke the bell socket: the endpoint can no longer sleep on the descriptor.
-    pub(crate) bell_broken: bool,
+    /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
+    pub(crate) wakeup_broken: bool,
     pub(crate) peers: AddressVector,
     pub(crate) recent: Option<Recent>,
     /// VPIDs of the peers whose rings are polled.
@@ -83,7 +83,7 @@ pub struct ShmEndpoint {
     pub(crate) members: Vec<Option<Vec<u16>>>,
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
-    pub(crate) patience: Patience,
+    pub(crate) adaptive_wait: AdaptiveWait,
     /// [`Endpoint::arm`] announced a sleep on the descriptor.
     pub(crate) armed: bool,
     /// Number of polls so far. The low bits decide when to look for idle and for armed rings.
@@ -350,6 +350,6 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.bell_and_line.as_ref().unwrap_or(&self.woken).as_fd())
+        Some(self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd())
     }
 }

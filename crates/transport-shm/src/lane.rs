@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_is_claimed_once_and_only_when_armed() {
+    fn a_wakeup_is_claimed_once_and_only_when_armed() {
         let (one, two) = pair();
         assert!(!one.must_ring(WaitFor::Data));
         two.arm(WaitFor::Data);

@@ -36,7 +36,6 @@ mod atomic;
 pub mod attention;
 #[cfg(not(loom))]
 mod attr;
-pub mod bell;
 #[cfg(not(loom))]
 pub mod broker;
 #[cfg(not(loom))]
@@ -78,6 +77,7 @@ pub mod sleeper;
 mod slot;
 #[cfg(not(loom))]
 mod sys;
+pub mod wakeup;
 #[cfg(not(loom))]
 mod window;
 

@@ -35,7 +35,7 @@ struct Introduction {
     address: EndpointAddress,
     flags: u64,
     birth: u64,
-    /// The peer's doorbell segment, register segment and bell socket.
+    /// The peer's doorbell segment, register segment and wakeup socket.
     files: Vec<OwnedFd>,
 }
 
@@ -88,10 +88,11 @@ impl ShmEndpoint {
             }
             if self.client.reconnected() {
                 self.unannounced = true;
-                if let (Some(bell_and_line), Some(line)) = (&self.bell_and_line, self.client.line())
+                if let (Some(wakeup_and_line), Some(line)) =
+                    (&self.wakeup_and_line, self.client.line())
                 {
                     // This fails when no descriptors are left; waits still look once per slice.
-                    let _ = sys::watch_also(bell_and_line.as_fd(), line);
+                    let _ = sys::watch_also(wakeup_and_line.as_fd(), line);
                 }
             }
             if !self.unannounced || self.client.is_lost() || !self.announce() {
@@ -151,11 +152,11 @@ impl ShmEndpoint {
                 errno: error.raw_os_error().unwrap_or(0),
             }
         };
-        let bell = self.doorbell.bell().try_clone_to_owned().map_err(os("dup"))?;
+        let wakeup = self.doorbell.wakeup().try_clone_to_owned().map_err(os("dup"))?;
         let files = vec![
             self.doorbell_file.try_clone().map_err(os("dup"))?,
             self.registers_file.try_clone().map_err(os("dup"))?,
-            bell,
+            wakeup,
         ];
         let (address, birth) = (self.address, self.birth);
         let introduction = Introduction { address, flags: 0, birth, files };
@@ -179,8 +180,8 @@ impl ShmEndpoint {
     fn add_peer(&mut self, introduction: Introduction, pair: Pair) -> Option<Peer> {
         let Introduction { address, flags, birth, files } = introduction;
         let handle = self.peers.next_handle(address.vpid.0)?;
-        let [doorbell, registers, bell] = <[OwnedFd; 3]>::try_from(files).ok()?;
-        let doorbell = Doorbell::open(doorbell.as_fd(), bell).ok()?;
+        let [doorbell, registers, wakeup] = <[OwnedFd; 3]>::try_from(files).ok()?;
+        let doorbell = Doorbell::open(doorbell.as_fd(), wakeup).ok()?;
         let registers = Registers::open(registers.as_fd()).ok()?;
         let full_fences = self.full_fences || flags & u64::from(flags::FULL_FENCES) != 0;
         // The ring is armed from the start, so that a silent peer costs nothing.
@@ -252,7 +253,7 @@ impl ShmEndpoint {
     /// The other members of a group. Asks the broker when they are not known.
     pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, BrokerError> {
         if self.doorbell.words().is_rung() {
-            self.answer_bell();
+            self.answer_wakeup();
         }
         let place = usize::from(group.number());
         if let Some(known) = &self.members[place] {
@@ -264,7 +265,7 @@ impl ShmEndpoint {
             return Err(BrokerError::InvalidAnswer);
         };
         let mut members = Vec::new();
-        for other in (0..crate::bell::VPIDS).filter(|other| *other != vpid) {
+        for other in (0..crate::wakeup::VPIDS).filter(|other| *other != vpid) {
             let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
             let address = EndpointAddress::new(self.address.node, Vpid(other));
             // A member that has gone since the answer is left out.
@@ -438,7 +439,8 @@ impl ShmEndpoint {
         }
         let (partition, birth) = (self.partition, self.birth);
         let open = Open { ticket, flags: open_flags, partition, birth, vpid };
-        let files = [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.bell()];
+        let files =
+            [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.wakeup()];
         let Ok(Received { message: EndpointControl::Reply(reply), .. }) =
             self.client.call(open.into(), ticket, &files)
         else {

@@ -18,8 +18,8 @@ use weft_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weft_sync::fence;
 
 use crate::attention;
-use crate::bell::{self, BellWords, Sleeper};
 use crate::ring::{Ring, RingMemory, SlotMemory};
+use crate::wakeup::{self, Sleeper, WakeupWords};
 
 const DEPTH: usize = 2;
 
@@ -144,33 +144,33 @@ fn loom_messages_arrive_whole_and_in_order() {
 #[test]
 fn loom_whoever_sleeps_is_woken_for_a_message() {
     explore("sleep", || {
-        let shared = Arc::new((Model::new(), AtomicU32::new(0), BellWords::new()));
+        let shared = Arc::new((Model::new(), AtomicU32::new(0), WakeupWords::new()));
         let sender = Arc::clone(&shared);
         let sending = thread::spawn(move || {
-            let (model, word, bell) = &*sender;
+            let (model, word, wakeup) = &*sender;
             let ring = Ring::new(model);
             let mut cursor = SendCursor::default();
             ring.send(&mut cursor, 0, 0, &[&[7]]).expect("room");
-            if attention::claim(word, false) && bell.ring(3) == Sleeper::OnWord {
+            if attention::claim(word, false) && wakeup.ring(3) == Sleeper::OnWord {
                 // The state word holds AWAKE already: claiming the sleeper changed it. The futex
                 // call that would follow only makes a sleeper look at the word again.
-                assert_ne!(bell.state().load(Ordering::SeqCst), bell::ON_WORD);
+                assert_ne!(wakeup.state().load(Ordering::SeqCst), wakeup::ON_WORD);
             }
         });
-        let (model, word, bell) = &*shared;
+        let (model, word, wakeup) = &*shared;
         let ring = Ring::new(model);
         let mut cursor = ReceiveCursor::default();
         attention::arm(word);
         fence::heavy();
         if ring.peek(&cursor) == Ok(None) {
-            if bell.prepare(bell::ON_WORD) {
+            if wakeup.prepare(wakeup::ON_WORD) {
                 // Asleep: after a lost wake-up this loop never ends, which loom reports.
-                while bell.state().load(Ordering::SeqCst) == bell::ON_WORD {
+                while wakeup.state().load(Ordering::SeqCst) == wakeup::ON_WORD {
                     thread::yield_now();
                 }
-                bell.rise();
+                wakeup.rise();
             }
-            assert_eq!(bell.take().peers[0], 1 << 3, "the ringer set its own bit");
+            assert_eq!(wakeup.take().peers[0], 1 << 3, "the ringer set its own bit");
         }
         attention::watch(word);
         assert_eq!(take(&ring, &mut cursor), 7);
@@ -181,7 +181,7 @@ fn loom_whoever_sleeps_is_woken_for_a_message() {
 #[test]
 fn loom_a_sender_that_waits_for_room_is_rung() {
     explore("room", || {
-        let shared = Arc::new((Model::new(), AtomicU32::new(0), BellWords::new()));
+        let shared = Arc::new((Model::new(), AtomicU32::new(0), WakeupWords::new()));
         {
             let ring = Ring::new(&shared.0);
             let mut cursor = SendCursor::default();
@@ -190,24 +190,24 @@ fn loom_a_sender_that_waits_for_room_is_rung() {
         }
         let receiver = Arc::clone(&shared);
         let receiving = thread::spawn(move || {
-            let (model, word, bell) = &*receiver;
+            let (model, word, wakeup) = &*receiver;
             let ring = Ring::new(model);
             let mut cursor = ReceiveCursor::default();
             assert_eq!(take(&ring, &mut cursor), 1);
             if attention::claim(word, false) {
-                let _ = bell.ring(1);
+                let _ = wakeup.ring(1);
             }
         });
-        let (model, word, bell) = &*shared;
+        let (model, word, wakeup) = &*shared;
         let ring = Ring::new(model);
         let mut cursor = SendCursor { messages: 2, ..SendCursor::default() };
         attention::arm(word);
         fence::heavy();
-        if ring.free(&mut cursor, 1) == 0 && bell.prepare(bell::ON_WORD) {
-            while bell.state().load(Ordering::SeqCst) == bell::ON_WORD {
+        if ring.free(&mut cursor, 1) == 0 && wakeup.prepare(wakeup::ON_WORD) {
+            while wakeup.state().load(Ordering::SeqCst) == wakeup::ON_WORD {
                 thread::yield_now();
             }
-            bell.rise();
+            wakeup.rise();
         }
         assert_eq!(ring.free(&mut cursor, 1), 1);
         receiving.join().expect("no panic");

@@ -1,13 +1,13 @@
 //! Polling, waiting and sleeping.
 //!
-//! A poll looks at the summary word of the bell, the queue of own notifications and the rings of
+//! A poll looks at the summary word of the wakeup, the queue of own notifications and the rings of
 //! the active peers. A ring that stays empty is armed and no longer polled: its sender rings. The
 //! cost of a poll therefore follows the traffic, not the number of peers.
 //!
 //! # Falling asleep
 //! The endpoint arms every ring, and the room word of every peer whose room it waits for. It then
 //! executes one heavy fence, looks at all of them once more, announces the sleep in the state word
-//! of the bell, looks at the summary and sleeps. A peer that publishes afterwards sees the armed
+//! of the wakeup, looks at the summary and sleeps. A peer that publishes afterwards sees the armed
 //! word, sets the summary and finds the state.
 //!
 //! # Invariants
@@ -22,10 +22,10 @@ use weft_sync::{Step, fence, futex};
 
 use crate::address_vector::PeerState;
 use crate::attention;
-use crate::bell;
 use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::receive::{Received, head, is_filled, receive};
 use crate::sys;
+use crate::wakeup;
 
 /// Longest sleep before the endpoint looks at all rings.
 const SLICE: Duration = Duration::from_millis(100);
@@ -37,8 +37,8 @@ const ACTIVE_MIN: usize = 4;
 const LOOK_EVERY: u32 = 1 << 16;
 /// Polls between two searches for idle rings; a power of two.
 const TIDY_EVERY: u32 = 1 << 8;
-/// How soon to poll again while the bell socket is broken or the daemon is gone.
-const BROKEN_BELL_POLL: Duration = Duration::from_millis(10);
+/// How soon to poll again while the wakeup socket is broken or the daemon is gone.
+const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
 
 impl ShmEndpoint {
     #[inline]
@@ -58,14 +58,14 @@ impl ShmEndpoint {
         events
     }
 
-    /// The rare part of a poll: leaves sleep, handles the bell, searches for idle rings.
+    /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
     #[cold]
     fn do_rare_work(&mut self) {
         if self.armed {
             self.rise();
         }
         if self.doorbell.words().is_rung() {
-            self.answer_bell();
+            self.answer_wakeup();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
             self.tidy();
@@ -188,7 +188,7 @@ impl ShmEndpoint {
 
     /// Handles everything that peers and the broker rang for.
     #[cold]
-    pub(crate) fn answer_bell(&mut self) {
+    pub(crate) fn answer_wakeup(&mut self) {
         let rung = self.doorbell.words().take();
         if rung.broker {
             self.handle_broker_messages();
@@ -275,7 +275,7 @@ impl ShmEndpoint {
     /// Whether a poll would hand out an event.
     fn is_ready(&mut self) -> bool {
         if self.doorbell.words().is_rung() {
-            self.answer_bell();
+            self.answer_wakeup();
         }
         if !self.local.is_empty() || !self.leaving.is_empty() {
             return true;
@@ -323,17 +323,17 @@ impl ShmEndpoint {
             Some(until.saturating_sub(now))
         };
         let mut slept = false;
-        self.patience.restart();
+        self.adaptive_wait.restart();
         loop {
             if self.is_ready() {
                 if slept {
-                    self.patience.miss()
+                    self.adaptive_wait.miss()
                 } else {
-                    self.patience.hit()
+                    self.adaptive_wait.hit()
                 }
                 return Waited::Ready;
             }
-            let step = self.patience.step();
+            let step = self.adaptive_wait.step();
             if step == Step::Spin {
                 weft_sync::atomic::pause();
                 continue;
@@ -343,7 +343,7 @@ impl ShmEndpoint {
                 return Waited::TimedOut;
             }
             if step == Step::Yield {
-                self.patience.give_way();
+                self.adaptive_wait.give_way();
             } else {
                 slept = true;
                 self.sleep(left.map_or(SLICE, |left| left.min(SLICE)));
@@ -353,12 +353,12 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
-        if !self.prepare_sleep(bell::ON_WORD) {
+        if !self.prepare_sleep(wakeup::ON_WORD) {
             return;
         }
         self.registers.count(Register::Sleeps, 1);
         let words = self.doorbell.words();
-        let slept = futex::wait(words.state(), bell::ON_WORD, Some(longest));
+        let slept = futex::wait(words.state(), wakeup::ON_WORD, Some(longest));
         words.rise();
         if slept == futex::Slept::TimedOut {
             self.look_at_all();
@@ -369,13 +369,17 @@ impl ShmEndpoint {
         if self.armed {
             self.rise();
         }
-        // A daemon that died rings no bell. A caller that only sleeps on the descriptor learns it
+        // A daemon that died rings no wakeup. A caller that only sleeps on the descriptor learns it
         // here.
         self.handle_broker_messages();
-        if self.bell_broken || self.client.is_lost() {
-            return if self.is_ready() { Armed::Busy } else { Armed::PollWithin(BROKEN_BELL_POLL) };
+        if self.wakeup_broken || self.client.is_lost() {
+            return if self.is_ready() {
+                Armed::Busy
+            } else {
+                Armed::PollWithin(BROKEN_WAKEUP_POLL)
+            };
         }
-        if !self.prepare_sleep(bell::ON_DESCRIPTOR) {
+        if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;
         }
         self.registers.count(Register::Sleeps, 1);
@@ -391,7 +395,7 @@ impl ShmEndpoint {
         // The wake-up may have come from the broker's connection.
         self.handle_broker_messages();
         if !sys::drain(self.woken.as_fd()) {
-            self.bell_broken = true;
+            self.wakeup_broken = true;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! System calls of this crate: the clock for timeouts, and the bell socket that wakes an endpoint.
+//! System calls of this crate: the clock for timeouts, and the wakeup socket that wakes an
+//! endpoint.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,22 +18,22 @@ pub fn now() -> Duration {
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Makes a bell: the end that peers write to, and the end that the owner waits on.
+/// Makes a wakeup: the end that peers write to, and the end that the owner waits on.
 ///
 /// # Errors
 /// As socketpair(2).
-pub fn bell_socket() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub fn wakeup_socket() -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Makes the owner's end of a bell readable. Never blocks. A bell is a socket and not an eventfd
-/// because the owner of an eventfd could make this write block.
-pub fn ring(bell: BorrowedFd<'_>) {
+/// Makes the owner's end of a wakeup readable. Never blocks. A wakeup is a socket and not an
+/// eventfd because the owner of an eventfd could make this write block.
+pub fn ring(wakeup: BorrowedFd<'_>) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let byte = [IoSlice::new(&[1])];
     // A full socket is readable already. A broken socket belongs to a peer that needs no wake-up.
-    let _ = rustix::net::sendmsg(bell, &byte, &mut SendAncillaryBuffer::default(), flags);
+    let _ = rustix::net::sendmsg(wakeup, &byte, &mut SendAncillaryBuffer::default(), flags);
 }
 
 /// A descriptor that is readable while any of `files` is.
@@ -55,13 +56,13 @@ pub fn watch_also(both: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<(), Errn
     epoll::add(both, file, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
-/// Reads all bytes from a bell. False when the socket is broken.
-pub fn drain(bell: BorrowedFd<'_>) -> bool {
+/// Reads all bytes from a wakeup. False when the socket is broken.
+pub fn drain(wakeup: BorrowedFd<'_>) -> bool {
     let mut bytes = [0; 4096];
     loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
         let mut beside = rustix::net::RecvAncillaryBuffer::default();
-        match rustix::net::recvmsg(bell, &mut parts, &mut beside, RecvFlags::DONTWAIT) {
+        match rustix::net::recvmsg(wakeup, &mut parts, &mut beside, RecvFlags::DONTWAIT) {
             Ok(message) if message.bytes == 0 => return false,
             Ok(message) if message.bytes < bytes.len() => return true,
             Ok(_) | Err(Errno::INTR) => {}

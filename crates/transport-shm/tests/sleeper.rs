@@ -19,7 +19,7 @@ fn a_sleeper_without_a_heavy_fence_misses_no_message() {
     let layout = LaneLayout { slots: 16, sink_bytes: 4096 };
     let (sender, file) = ShmLane::create(layout, CopyMode::Plain).expect("memory");
     let receiver = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
-    let bells = AtomicU64::new(0);
+    let wakeups = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut cursor = SendCursor::default();
@@ -28,7 +28,7 @@ fn a_sleeper_without_a_heavy_fence_misses_no_message() {
                     std::thread::yield_now();
                 }
                 if sender.must_ring(WaitFor::Data) {
-                    bells.fetch_add(1, Ordering::Release);
+                    wakeups.fetch_add(1, Ordering::Release);
                 }
                 for _ in 0..number % 97 {
                     std::hint::spin_loop();
@@ -58,7 +58,7 @@ fn a_sleeper_without_a_heavy_fence_misses_no_message() {
             }
             if receiver.peek(&cursor).expect("open").is_none() {
                 let start = Instant::now();
-                while bells.load(Ordering::Acquire) == heard {
+                while wakeups.load(Ordering::Acquire) == heard {
                     assert!(start.elapsed() < LOST, "asleep after {taken} messages");
                     std::thread::yield_now();
                 }

@@ -241,8 +241,10 @@ impl Endpoint for SimEndpoint {
 
     fn wait(&mut self, timeout: Option<Duration>) -> Waited {
         let mut state = self.world.lock();
-        let patience = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let end = patience.map_or(u64::MAX, |patience| state.now.saturating_add(patience));
+        let adaptive_wait =
+            timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let end =
+            adaptive_wait.map_or(u64::MAX, |adaptive_wait| state.now.saturating_add(adaptive_wait));
         let mut slept = false;
         while !self.ready(&mut state) {
             if !slept {
@@ -252,7 +254,7 @@ impl Endpoint for SimEndpoint {
             state.wake_later(self.id);
             if !state.step_until(end) {
                 // Without a timeout this is a deadlock: no event can come.
-                if patience.is_some() {
+                if adaptive_wait.is_some() {
                     state.now = end;
                 }
                 return Waited::TimedOut;

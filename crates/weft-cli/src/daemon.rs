@@ -171,14 +171,14 @@ pub fn start(
         weftd::client::answers(&socket.path)
             && (devices.is_empty() || weftd::client::status(&socket.path).is_ok())
     };
-    let mut patience = within;
-    while status.success() && start.elapsed() < patience {
+    let mut adaptive_wait = within;
+    while status.success() && start.elapsed() < adaptive_wait {
         if is_ready() {
             return Ok(());
         }
-        if patience == within && is_over(&ended) {
+        if adaptive_wait == within && is_over(&ended) {
             // Another may have been started at the same time, and be about to answer.
-            patience = patience.min(start.elapsed() + RIVAL_WITHIN);
+            adaptive_wait = adaptive_wait.min(start.elapsed() + RIVAL_WITHIN);
         }
         std::thread::sleep(ASK_EVERY);
     }

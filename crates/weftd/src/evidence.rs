@@ -2,7 +2,7 @@
 //!
 //! This runs on the thread of the program's user ([`crate::intake`]) and without a lock. Closing a
 //! descriptor can wait for its maker (a file of a file system in user space, a socket that
-//! lingers); the wait then affects only that user. Services get sealed memory and bells, which no
+//! lingers); the wait then affects only that user. Services get sealed memory and wakeups, which no
 //! program can make wait. Each descriptor counts against its user while the daemon holds it.
 
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ pub enum Shown {
         length: u64,
     },
     /// A UNIX socket that is empty and can receive nothing.
-    Bell(Kept),
+    Wakeup(Kept),
     /// A connected TCP socket; the daemon has closed its copy.
     Connection {
         /// Its network namespace and addresses.
@@ -86,7 +86,7 @@ pub fn examine(
         },
         Ok(false) => {
             kernel::silence(file.as_fd())?;
-            Ok(Shown::Bell(keep(file, user, pool)?))
+            Ok(Shown::Wakeup(keep(file, user, pool)?))
         }
         Err(_) => {
             let length = Segment::sealed_length(file.as_fd()).map_err(|error| {
@@ -132,16 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn only_sealed_memory_and_bells_are_kept() {
+    fn only_sealed_memory_and_wakeups_are_kept() {
         let pool = pool();
         let memory = Segment::create_file("weft-test", 4096).expect("memory");
         let memory = one(memory, &pool);
         assert!(matches!(memory, Shown::Memory { length: 4096, .. }), "{memory:?}");
-        let (bell, _woken) = UnixStream::pair().expect("sockets");
-        let bell = one(bell, &pool);
-        assert!(matches!(bell, Shown::Bell(_)), "{bell:?}");
+        let (wakeup, _woken) = UnixStream::pair().expect("sockets");
+        let wakeup = one(wakeup, &pool);
+        assert!(matches!(wakeup, Shown::Wakeup(_)), "{wakeup:?}");
         assert_eq!(pool.of(USER), 2);
-        drop((memory, bell));
+        drop((memory, wakeup));
         assert_eq!(pool.of(USER), 0);
         for other in [
             OwnedFd::from(std::fs::File::open("/dev/null").expect("always there")),
@@ -154,20 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn a_bell_is_emptied_and_receives_nothing() {
+    fn a_wakeup_is_emptied_and_receives_nothing() {
         use weft_channel::Channel;
-        let (bell, mine) = UnixStream::pair().expect("sockets");
+        let (wakeup, mine) = UnixStream::pair().expect("sockets");
         let mine = Channel::new(mine.into());
         let (mut end, hidden) = std::io::pipe().expect("a pipe");
         mine.send(b"x", &[hidden.as_fd()]).expect("room");
         drop(hidden);
-        let bell = one(bell, &pool());
-        let Shown::Bell(kept) = &bell else { panic!("{bell:?}") };
+        let wakeup = one(wakeup, &pool());
+        let Shown::Wakeup(kept) = &wakeup else { panic!("{wakeup:?}") };
         assert_eq!(std::io::Read::read(&mut end, &mut [0]).ok(), Some(0), "it is closed by now");
         assert_eq!(mine.send(b"x", &[]).err(), Some(rustix::io::Errno::PIPE));
         rustix::io::write(kept, b"ring").expect("it still rings");
         assert_eq!(mine.receive().expect("there").expect("open").bytes, b"ring");
-        let listener = std::env::temp_dir().join(format!("weft-bell-{}", std::process::id()));
+        let listener = std::env::temp_dir().join(format!("weft-wakeup-{}", std::process::id()));
         let listens = std::os::unix::net::UnixListener::bind(&listener).expect("free");
         std::fs::remove_file(&listener).expect("there");
         for other in [listens.into(), Channel::pair().expect("sockets").0.into_socket()] {

@@ -209,7 +209,7 @@ impl Hub {
         match self.status(line.peer().may_command) {
             Ok(file) => {
                 let bytes = Control::StatusReply.emit();
-                self.send(Outgoing { to, bytes, descriptors: vec![file], bell: None });
+                self.send(Outgoing { to, bytes, descriptors: vec![file], wakeup: None });
             }
             Err(errno) => {
                 let reason = format!("no memory for the status: {errno}");

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketType, ipproto, sockopt};
 use weft_socket::matchmaker::Tuple;
 
-/// Most reads that empty a bell.
-const BELL_READS_MAX: usize = 1024;
+/// Most reads that empty a wakeup.
+const WAKEUP_READS_MAX: usize = 1024;
 
 /// Whether a descriptor is a TCP socket.
 ///
@@ -46,27 +46,27 @@ pub fn listener_of(socket: BorrowedFd<'_>) -> Result<(u64, SocketAddr), String> 
     Ok((namespace, address))
 }
 
-/// Empties a bell and shuts down its receiving side for good. Descriptors that lie in a socket are
-/// closed with the socket, and closing one can take as long as its maker likes.
-pub fn silence(bell: BorrowedFd<'_>) -> Result<(), String> {
-    let is_stream = sockopt::socket_domain(bell) == Ok(AddressFamily::UNIX)
-        && sockopt::socket_type(bell) == Ok(SocketType::STREAM)
-        && rustix::net::getpeername(bell).is_ok_and(|peer| peer.is_some());
+/// Empties a wakeup and shuts down its receiving side for good. Descriptors that lie in a socket
+/// are closed with the socket, and closing one can take as long as its maker likes.
+pub fn silence(wakeup: BorrowedFd<'_>) -> Result<(), String> {
+    let is_stream = sockopt::socket_domain(wakeup) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(wakeup) == Ok(SocketType::STREAM)
+        && rustix::net::getpeername(wakeup).is_ok_and(|peer| peer.is_some());
     if !is_stream {
         return Err("the descriptor is neither a TCP socket nor a connected UNIX stream".to_owned());
     }
     // Nothing arrives after this shutdown; the loop reads what is there up to the end.
-    let shut = rustix::net::shutdown(bell, Shutdown::Read);
+    let shut = rustix::net::shutdown(wakeup, Shutdown::Read);
     shut.map_err(|errno| format!("shutdown: {errno}"))?;
     let mut bytes = [0; 4096];
-    for _ in 0..BELL_READS_MAX {
-        match rustix::net::recv(bell, &mut bytes[..], RecvFlags::DONTWAIT) {
+    for _ in 0..WAKEUP_READS_MAX {
+        match rustix::net::recv(wakeup, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Ok(()),
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(format!("a bell cannot be read: {errno}")),
+            Err(errno) => return Err(format!("a wakeup cannot be read: {errno}")),
         }
     }
-    Err("a bell has too many unread bytes".to_owned())
+    Err("a wakeup has too many unread bytes".to_owned())
 }
 
 /// The inode of a socket.

@@ -187,7 +187,7 @@ impl Programs {
             return unresponsive;
         }
         let table = self.lock();
-        for Outgoing { to, bytes, descriptors, bell } in packets {
+        for Outgoing { to, bytes, descriptors, wakeup } in packets {
             let Some(line) = table.get(to).map(|program| &program.line) else { continue };
             if line.is_closed() {
                 continue;
@@ -197,8 +197,8 @@ impl Programs {
                 line.hang_up();
                 unresponsive.push((line.peer, errno));
             }
-            if let Some(bell) = bell {
-                bell.ring_broker();
+            if let Some(wakeup) = wakeup {
+                wakeup.ring_broker();
             }
         }
         unresponsive

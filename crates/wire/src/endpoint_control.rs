@@ -170,7 +170,7 @@ macro_rules! messages {
 }
 
 messages! {
-    /// Opens an endpoint. Descriptors: its doorbell segment, its register segment, its bell.
+    /// Opens an endpoint. Descriptors: its doorbell segment, its register segment, its wakeup.
     /// Answer: `first` is the address (node in bits 16 to 31, VPID in bits 0 to 15), `second` the
     /// partition.
     Open = 32 {
@@ -196,7 +196,7 @@ messages! {
     }
 
     /// Makes a pair. Descriptor: the memory of the pair. Answer: `first` is the flags of the peer,
-    /// `second` its birth; descriptors: the peer's doorbell segment, register segment and bell.
+    /// `second` its birth; descriptors: the peer's doorbell segment, register segment and wakeup.
     /// Status `PAIRED` when the peer made the pair first: its [`Paired`] was sent before the
     /// answer.
     Connect = 34 {
@@ -316,7 +316,7 @@ messages! {
     }
 
     /// A peer made a pair with an endpoint of this program. Descriptors: the memory of the pair,
-    /// and the peer's doorbell segment, register segment and bell.
+    /// and the peer's doorbell segment, register segment and wakeup.
     Paired = 56 {
         /// The VPID of the program's endpoint.
         vpid: u16,

@@ -76,7 +76,7 @@ pub fn control(
 
 impl Set {
     /// Changes a registration whose place in the kernel's set stays as it is: one on a lane, where
-    /// bells are edges. `None` when the kernel must be told.
+    /// wakeups are edges. `None` when the kernel must be told.
     fn change_quietly(
         &mut self,
         epfd: RawFd,

@@ -30,11 +30,11 @@ impl Set {
         }
         let Some(registration) = self.get(index) else { return };
         let Some(connection) = arena::at(registration.place) else { return };
-        let owed = registration.arm(connection);
+        let stale = registration.arm(connection);
         let writes = registration.events & OUT != 0;
         registration.settle(connection);
         let nothing = compute(registration, connection, false) == 0
-            && connection.drain(registration.fd, owed);
+            && connection.drain(registration.fd, stale);
         if nothing {
             agree(epfd, registration, index);
             self.room |= writes;
@@ -142,10 +142,10 @@ impl Set {
         }
         settling.settle();
         let mut ready = false;
-        for (index, connection, owed) in armed {
+        for (index, connection, stale) in armed {
             let Some(registration) = self.get(index) else { continue };
             let nothing = compute(registration, connection, false) == 0
-                && connection.drain(registration.fd, owed);
+                && connection.drain(registration.fd, stale);
             if nothing {
                 agree(epfd, registration, index);
                 registration.hot = false;
@@ -181,7 +181,7 @@ impl Set {
                 connection.wait_until_decided();
                 let laned = connection.phase() == phase::LANED;
                 if laned && connection.readable(registration.fd).is_some() {
-                    // A bell, or data that a look at the lane tells of.
+                    // A wakeup, or data that a look at the lane tells of.
                     return self.tells_of_the_lane(epfd, index, event);
                 }
             }
@@ -203,7 +203,7 @@ impl Set {
         let was_edge = registration.kernel_edge;
         let mut ready = compute(registration, connection, true);
         agree(epfd, registration, index);
-        // One that just came back from the lane is reported again if there is more than bells.
+        // One that just came back from the lane is reported again if there is more than wakeups.
         if !registration.wants_edge && !was_edge && !registration.spent {
             // Still on TCP in this direction: data there is data.
             let mut told = kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
@@ -214,7 +214,7 @@ impl Set {
             registration.spent = ready != 0 && registration.events & ONESHOT != 0;
             registration.fresh &= ready == 0;
             if ready == 0 && registration.events & ONESHOT != 0 {
-                // A bell spent the kernel's single shot.
+                // A wakeup spent the kernel's single shot.
                 let mut event = kernel_event(registration, index);
                 kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
             }
@@ -238,7 +238,7 @@ impl Set {
     }
 
     /// The kernel told of a connection that somebody is just bringing to its lane: what it says of
-    /// bytes is about bells, or told by the look that follows.
+    /// bytes is about wakeups, or told by the look that follows.
     #[cold]
     fn tells_of_the_lane(
         &mut self,

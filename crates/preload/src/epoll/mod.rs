@@ -3,7 +3,7 @@
 //! The kernel's set stays in charge of everything: a tracked connection is in it with a tag of ours
 //! instead of the program's data, and the tag leads back to what the program registered. While a
 //! connection is on TCP its events are the kernel's. On a lane, readiness is computed, and the
-//! kernel's set is where a bell shows.
+//! kernel's set is where a wakeup shows.
 //!
 //! A connection that was active lately is *hot*: it is looked at directly, without a system call.
 //! One that stayed quiet is armed and left to the kernel, so that idle connections cost nothing.

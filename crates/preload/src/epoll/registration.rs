@@ -7,8 +7,8 @@ use weft_fabric::WaitFor;
 
 use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::{Connection, flag};
-use crate::bells::Owed;
 use crate::sys::{self, Word};
+use crate::wakeups::StaleWakeups;
 
 /// Upper half of a tag; no pointer and no small number looks like it.
 const TAG: u64 = 0xe7f7_5bad << 32;
@@ -54,7 +54,7 @@ pub(super) struct Registration {
     /// The kernel was asked for what is always so, to wake who waits for the set.
     pub(super) woken: bool,
     /// The kernel's registration is edge-triggered, as it is while the lane brings the data: its
-    /// bells are edges, and what lies undrained in the kernel's socket does not wake again.
+    /// wakeups are edges, and what lies undrained in the kernel's socket does not wake again.
     pub(super) kernel_edge: bool,
     /// The kernel is asked for room, since the sending direction is on TCP.
     pub(super) kernel_room: bool,
@@ -66,9 +66,9 @@ pub(super) struct Registration {
 
 impl Registration {
     /// Arms the connection for what the program waits for.
-    pub(super) fn arm(&self, connection: Connection) -> Owed {
-        let owed = connection.arm(WaitFor::Data);
-        if self.events & OUT == 0 { owed } else { connection.arm(WaitFor::Room) }
+    pub(super) fn arm(&self, connection: Connection) -> StaleWakeups {
+        let stale = connection.arm(WaitFor::Data);
+        if self.events & OUT == 0 { stale } else { connection.arm(WaitFor::Room) }
     }
 
     /// Makes that count.

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use libc::c_int;
-use weft_sync::{Patience, Step};
+use weft_sync::{AdaptiveWait, Step};
 
 use super::control::look_after_inner;
 use super::sets::set_of;
@@ -28,7 +28,7 @@ pub fn wait(
 ) -> c_int {
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
-    let mut patience: Option<Patience> = None;
+    let mut adaptive_wait: Option<AdaptiveWait> = None;
     let watch = Watch::new();
     let mut looked_within = false;
     loop {
@@ -52,9 +52,9 @@ pub fn wait(
         set.looks = set.looks.wrapping_add(1);
         set.full_calls += u32::from(found == events.len());
         if found > 0 && !unsure && !set.looks.is_multiple_of(LOOKS_A_TURN) {
-            if let Some(mut patience) = patience {
-                patience.hit();
-                set.learned = patience.learned();
+            if let Some(mut adaptive_wait) = adaptive_wait {
+                adaptive_wait.hit();
+                set.learned = adaptive_wait.learned();
             }
             set.leave(epfd);
             return as_count(found);
@@ -70,8 +70,8 @@ pub fn wait(
         }
         let learned = set.learned;
         drop(set);
-        let mut steps = patience
-            .unwrap_or_else(|| Patience::new(settings.spins, settings.yields).with(learned));
+        let mut steps = adaptive_wait
+            .unwrap_or_else(|| AdaptiveWait::new(settings.spins, settings.yields).with(learned));
         // The kernel's turn: after the spin, then now and then while yielding.
         let turn = found > 0 || timeout == 0;
         let step = steps.step();
@@ -104,14 +104,14 @@ pub fn wait(
                         Finished::Return(count) => return count,
                     }
                 }
-                patience = None;
+                adaptive_wait = None;
                 if is_over(deadline) {
                     return 0;
                 }
                 continue;
             }
         }
-        patience = Some(steps);
+        adaptive_wait = Some(steps);
     }
 }
 
@@ -119,14 +119,14 @@ fn set_turn(epfd: RawFd) -> bool {
     set_of(epfd, false).is_some_and(|set| set.looks.is_multiple_of(LOOKS_A_TURN))
 }
 
-fn learn(epfd: RawFd, mut patience: Patience, hit: bool) {
+fn learn(epfd: RawFd, mut adaptive_wait: AdaptiveWait, hit: bool) {
     if hit {
-        patience.hit();
+        adaptive_wait.hit();
     } else {
-        patience.miss();
+        adaptive_wait.miss();
     }
     if let Some(mut set) = set_of(epfd, false) {
-        set.learned = patience.learned();
+        set.learned = adaptive_wait.learned();
     }
 }
 
@@ -147,7 +147,7 @@ fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
 enum Finished {
     /// What epoll_wait returns.
     Return(c_int),
-    /// The kernel had nothing but bells that led to nothing.
+    /// The kernel had nothing but wakeups that led to nothing.
     Again,
 }
 

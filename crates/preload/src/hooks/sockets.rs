@@ -202,7 +202,7 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
         }
     }
     match how {
-        // The kernel's half close would end the bells too, which the other direction still needs.
+        // The kernel's half close would end the wakeups too, which the other direction still needs.
         libc::SHUT_WR => on_lane,
         // Nor is it needed for reading, but to wake a thread that sleeps in it.
         libc::SHUT_RD => connection.shared.sleepers.load(Ordering::SeqCst) == 0,
@@ -397,7 +397,7 @@ fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
     let on_tcp = match connection.origin(fd, receiving.state, lane) {
         Origin::Lane => 0,
         // Not switched: the kernel knows all of it.
-        Origin::Tcp { at_most: None } | Origin::Bells(_) | Origin::Back => return None,
+        Origin::Tcp { at_most: None } | Origin::Wakeups(_) | Origin::Back => return None,
         Origin::Tcp { at_most: Some(left) } => {
             let here = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
             if here < left {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use weft_fabric::Lane;
-use weft_sync::{Learned, Patience};
+use weft_sync::{AdaptiveWait, Learned};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag};
@@ -41,20 +41,20 @@ enum Attempt {
 }
 
 impl Connection {
-    fn patience(&self) -> Patience {
+    fn adaptive_wait(&self) -> AdaptiveWait {
         let settings = process::settings();
         let learned = Learned::of(self.local.learned.load(Ordering::Relaxed));
-        Patience::new(settings.spins, settings.yields).with(learned)
+        AdaptiveWait::new(settings.spins, settings.yields).with(learned)
     }
 
-    fn learn(&self, mut patience: Patience, hit: bool) {
+    fn learn(&self, mut adaptive_wait: AdaptiveWait, hit: bool) {
         if hit {
             self.found_awake();
-            patience.hit();
+            adaptive_wait.hit();
         } else {
-            patience.miss();
+            adaptive_wait.miss();
         }
-        self.local.learned.store(patience.learned().bits(), Ordering::Relaxed);
+        self.local.learned.store(adaptive_wait.learned().bits(), Ordering::Relaxed);
     }
 
     fn blocks(&self, how: How) -> bool {
@@ -67,7 +67,7 @@ impl Connection {
         if !matches!(attempt, Attempt::Failed(Errno::CONNRESET)) {
             return attempt;
         }
-        self.heard(sys::Bell::Failed(Errno::CONNRESET));
+        self.heard(sys::Wakeup::Failed(Errno::CONNRESET));
         let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
         if former & flag::RESET_REPORTED == 0 { attempt } else { after }
     }

@@ -25,7 +25,7 @@ impl Connection {
     pub fn receive(&self, fd: RawFd, targets: &mut [&mut [u8]], how: How) -> Result<usize, Errno> {
         let wanted: usize = targets.iter().map(|target| target.len()).sum();
         let mut total = 0;
-        let mut patience = self.patience();
+        let mut adaptive_wait = self.adaptive_wait();
         let mut waited = false;
         let watch = Watch::new();
         let mut short = None;
@@ -45,13 +45,13 @@ impl Connection {
                 Attempt::Moved(bytes) => {
                     total += bytes;
                     if waited {
-                        self.learn(patience, true);
+                        self.learn(adaptive_wait, true);
                         waited = false;
                     }
                     if !how.wait_all || how.peek || total == wanted {
                         return Ok(total);
                     }
-                    patience.restart();
+                    adaptive_wait.restart();
                     continue;
                 }
                 // A short read says that there is no more: edges rely on that.
@@ -60,7 +60,7 @@ impl Connection {
                     if how.peek || total == wanted {
                         return Ok(total);
                     }
-                    patience.restart();
+                    adaptive_wait.restart();
                     continue;
                 }
                 Attempt::Again => continue,
@@ -81,13 +81,13 @@ impl Connection {
             }
             waited = !on_tcp;
             // On TCP alone the kernel waits, as without weft.
-            match if on_tcp { Step::Sleep } else { patience.step() } {
+            match if on_tcp { Step::Sleep } else { adaptive_wait.step() } {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => patience.give_way(),
+                Step::Yield => adaptive_wait.give_way(),
                 Step::Sleep => {
                     if waited {
-                        self.learn(patience, false);
-                        patience = self.patience();
+                        self.learn(adaptive_wait, false);
+                        adaptive_wait = self.adaptive_wait();
                         waited = false;
                     }
                     match self.sleep_for_data(fd, watch) {
@@ -103,7 +103,7 @@ impl Connection {
     }
 
     /// One call of the kernel, where the connection cannot move while the caller waits, which takes
-    /// bells for data: no other thread or process could move it, and no handler may.
+    /// wakeups for data: no other thread or process could move it, and no handler may.
     fn receive_as_without_weft(
         &self,
         fd: RawFd,
@@ -148,8 +148,8 @@ impl Connection {
                     let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
                     self.read_tcp_beside_lane(fd, receiving.state, lane, targets, skip, limit, how)
                 }
-                // Bells that did not arrive yet, unless the connection ended.
-                Origin::Bells(_) | Origin::Back => {
+                // Wakeups that did not arrive yet, unless the connection ended.
+                Origin::Wakeups(_) | Origin::Back => {
                     match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
                         Attempt::Moved(_) => Attempt::Again,
                         other => other,
@@ -192,7 +192,7 @@ impl Connection {
         // Looked at first: what the peer rang since belongs to others, and is behind the data.
         match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End) {
             Attempt::Moved(bytes) => match state.data_of(lane, bytes) {
-                // Nothing but bells: the switch was posted before they were sent.
+                // Nothing but wakeups: the switch was posted before they were sent.
                 0 => Attempt::Again,
                 data if how.peek => Attempt::Moved(data),
                 data => self.take_tcp(fd, state, lane, targets, skip, data),
@@ -200,7 +200,7 @@ impl Connection {
             // The peer may have switched, spoken and closed since the look: what it posted before
             // its end is visible with it.
             Attempt::End | Attempt::Failed(_) if self.origin(fd, state, lane) == Origin::Lane => {
-                self.heard(sys::Bell::End);
+                self.heard(sys::Wakeup::End);
                 Attempt::Again
             }
             other => other,
@@ -355,36 +355,36 @@ impl Connection {
     fn sleep_for_data(&self, fd: RawFd, watch: Watch) -> Result<(), Errno> {
         let generation = self.shared.generation.load(Ordering::Relaxed);
         self.begin_sleep(WaitFor::Data);
-        let owed = self.arm(WaitFor::Data);
-        let bell = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
-            sys::Bell::Bytes
-        } else if !self.drain(fd, owed) {
-            sys::Bell::Failed(Errno::CONNRESET)
+        let stale = self.arm(WaitFor::Data);
+        let wakeup = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
+            sys::Wakeup::Bytes
+        } else if !self.drain(fd, stale) {
+            sys::Wakeup::Failed(Errno::CONNRESET)
         } else if watch.saw_interruption() {
-            sys::Bell::Interrupted
+            sys::Wakeup::Interrupted
         } else {
-            self.wait_for_bell(fd)
+            self.wait_for_wakeup(fd)
         };
         if self.shared.generation.load(Ordering::Relaxed) != generation {
             // Closed by another thread meanwhile; the number may be another connection by now.
             return Err(Errno::BADF);
         }
-        self.heard(bell);
+        self.heard(wakeup);
         self.end_sleep(WaitFor::Data);
         self.stop_waiting(WaitFor::Data);
-        match bell {
-            sys::Bell::Interrupted => Err(Errno::INTR),
-            sys::Bell::Cancelled => Err(Errno::CANCELED),
-            sys::Bell::Nothing => Err(Errno::AGAIN),
-            sys::Bell::Bytes | sys::Bell::End | sys::Bell::Failed(_) => Ok(()),
+        match wakeup {
+            sys::Wakeup::Interrupted => Err(Errno::INTR),
+            sys::Wakeup::Cancelled => Err(Errno::CANCELED),
+            sys::Wakeup::Nothing => Err(Errno::AGAIN),
+            sys::Wakeup::Bytes | sys::Wakeup::End | sys::Wakeup::Failed(_) => Ok(()),
         }
     }
 
-    fn wait_for_bell(&self, fd: RawFd) -> sys::Bell {
-        let bell = sys::wait_for_bell(fd);
-        if bell == sys::Bell::Bytes {
+    fn wait_for_wakeup(&self, fd: RawFd) -> sys::Wakeup {
+        let wakeup = sys::wait_for_wakeup(fd);
+        if wakeup == sys::Wakeup::Bytes {
             self.woken_by_bytes();
         }
-        bell
+        wakeup
     }
 }

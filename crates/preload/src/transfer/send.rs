@@ -18,9 +18,9 @@ use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 use super::tcp::send_tcp;
 use super::{Attempt, How, piece};
 use crate::arena::{Connection, flag, peer, phase};
-use crate::bells::Owed;
 use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
+use crate::wakeups::StaleWakeups;
 use crate::{process, settling, signals, stats, sys};
 
 impl Connection {
@@ -28,7 +28,7 @@ impl Connection {
     pub fn send(&self, fd: RawFd, parts: &[&[u8]], how: How) -> Result<usize, Errno> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         let mut total = 0;
-        let mut patience = self.patience();
+        let mut adaptive_wait = self.adaptive_wait();
         let mut waited = false;
         let watch = Watch::new();
         let mut deadline = None;
@@ -40,7 +40,7 @@ impl Connection {
                 Attempt::Moved(bytes) | Attempt::MovedTheLast(bytes) => {
                     total += bytes;
                     if waited {
-                        self.learn(patience, true);
+                        self.learn(adaptive_wait, true);
                         waited = false;
                     }
                     if total >= wanted {
@@ -48,7 +48,7 @@ impl Connection {
                     }
                     rest = behind(parts, total);
                     left = &rest;
-                    patience.restart();
+                    adaptive_wait.restart();
                     if self.has(flag::EARLY) {
                         self.wait_for_peer();
                     }
@@ -70,13 +70,13 @@ impl Connection {
             }
             waited = !on_tcp;
             // On TCP alone the kernel waits, as without weft.
-            match if on_tcp { Step::Sleep } else { patience.step() } {
+            match if on_tcp { Step::Sleep } else { adaptive_wait.step() } {
                 Step::Spin => std::hint::spin_loop(),
-                Step::Yield => patience.give_way(),
+                Step::Yield => adaptive_wait.give_way(),
                 Step::Sleep => {
                     if waited {
-                        self.learn(patience, false);
-                        patience = self.patience();
+                        self.learn(adaptive_wait, false);
+                        adaptive_wait = self.adaptive_wait();
                         waited = false;
                     }
                     match self.sleep_for_room(fd, &mut deadline) {
@@ -230,7 +230,7 @@ impl Connection {
 
     /// Sleeps until there may be room, as long as SO_SNDTIMEO and signals allow.
     ///
-    /// The bell for room and the bell for data are the same byte: when unread data keeps one in
+    /// The wakeup for room and the wakeup for data are the same byte: when unread data keeps one in
     /// the kernel's socket, this waits in short slices instead.
     fn sleep_for_room(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
         self.begin_sleep(WaitFor::Room);
@@ -241,7 +241,7 @@ impl Connection {
     }
 
     fn sleep_for_room_counted(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
-        let owed = self.arm(WaitFor::Room);
+        let stale = self.arm(WaitFor::Room);
         let armed = {
             let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
             match sending.lane {
@@ -250,14 +250,14 @@ impl Connection {
                     if sending.state.writable(lane) || !SendSide::is_answered(lane) {
                         return Ok(());
                     }
-                    Some(owed)
+                    Some(stale)
                 }
                 _ => None,
             }
         };
         let limit_ms = send_timeout_ms(fd).map(|limit| time_left_ms(limit, deadline));
-        let slept = if let Some(owed) = armed {
-            self.sleep_until_bell(fd, owed, limit_ms)
+        let slept = if let Some(stale) = armed {
+            self.sleep_until_wakeup(fd, stale, limit_ms)
         } else {
             // On TCP the kernel knows when there is room.
             let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
@@ -270,14 +270,19 @@ impl Connection {
         }
     }
 
-    /// Waits for a bell, at most a slice; those that were owed at arming are taken first.
-    fn sleep_until_bell(&self, fd: RawFd, owed: Owed, limit_ms: Option<i64>) -> Result<(), Errno> {
+    /// Waits for a wakeup, at most a slice; those that were stale at arming are taken first.
+    fn sleep_until_wakeup(
+        &self,
+        fd: RawFd,
+        stale: StaleWakeups,
+        limit_ms: Option<i64>,
+    ) -> Result<(), Errno> {
         let slice = limit_ms.map_or(LOOK_AGAIN_MS, |limit| limit.min(LOOK_AGAIN_MS));
         let data_waits = self.receiving().is_some_and(|receiving| {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
         if !data_waits {
-            if !self.drain(fd, owed) {
+            if !self.drain(fd, stale) {
                 return Ok(());
             }
             let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
@@ -289,7 +294,7 @@ impl Connection {
         }
         let seen = sys::poll_one(fd, PollFlags::RDHUP, 1)?;
         if !seen.is_empty() && !self.has(flag::READING_SHUT) {
-            self.heard(sys::Bell::End);
+            self.heard(sys::Wakeup::End);
         }
         Ok(())
     }

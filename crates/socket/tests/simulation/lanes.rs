@@ -35,7 +35,7 @@ impl World {
         }
         host.has_lane.set(true);
         host.deciding.set(false);
-        // Nobody sleeps: a bell that came meanwhile must be owed, or it wakes for ever.
+        // Nobody sleeps: a wakeup that came meanwhile must be stale, or it wakes for ever.
         if host.sleepers[0].get() == 0 {
             self.stop_waiting(number, WaitFor::Data);
         }
@@ -53,7 +53,7 @@ impl World {
         let is_quiet = match self.origin(number, &mut receive) {
             Origin::Lane => !receive.has_data(&lane),
             Origin::Tcp { at_most } => at_most.is_none(),
-            Origin::Bells(_) | Origin::Back => false,
+            Origin::Wakeups(_) | Origin::Back => false,
         };
         let stays =
             ReceiveSide::peer_closed(&lane).is_some() || !SendSide::peer_attached(&lane, host.side);
@@ -87,7 +87,7 @@ impl World {
         }
         send.begin_again();
         receive.begin_again();
-        host.owed.set(0);
+        host.stale.set(0);
         host.drained.set(0);
         host.giving_back.set(false);
         host.lanes_before.set(host.lanes_before.get() + 1);
@@ -99,7 +99,7 @@ impl World {
         let (host, lane) = (&self.hosts[number], self.lane(number));
         let Some(ring) = send.leave(&lane, host.side, how) else { return };
         if ring && !self.plan.faults.leave_silently {
-            self.bell(number, send);
+            self.wakeup(number, send);
         }
         if !host.is_gone() {
             let unread = send.go_back(&lane);

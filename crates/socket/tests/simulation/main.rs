@@ -40,10 +40,10 @@ fn every_seed_delivers_all_bytes_in_order_and_wakes_everybody() {
     }
 }
 
-/// A bell of the half close arrived when the socket was closed already, and was taken for data that
-/// nobody read.
+/// A wakeup of the half close arrived when the socket was closed already, and was taken for data
+/// that nobody read.
 #[test]
-fn seed_115_waits_for_bells_before_it_closes() {
+fn seed_115_waits_for_wakeups_before_it_closes() {
     run(115, Faults::default());
 }
 
@@ -64,12 +64,12 @@ fn mistakes_of_a_driver_are_found() {
     let none = Faults::default();
     // With the seeds that find them now, so that the search is short.
     let planted = [
-        (67, Faults { forget_bells: true, ..none }),
-        (7, Faults { bell_before_switch: true, ..none }),
+        (67, Faults { forget_wakeups: true, ..none }),
+        (7, Faults { wakeup_before_switch: true, ..none }),
         (1077, Faults { leave_silently: true, ..none }),
-        (1892, Faults { keep_owed_bells: true, ..none }),
-        (68, Faults { bells_uncounted: true, ..none }),
-        (159, Faults { close_before_bells: true, ..none }),
+        (1892, Faults { keep_stale_wakeups: true, ..none }),
+        (68, Faults { wakeups_uncounted: true, ..none }),
+        (159, Faults { close_before_wakeups: true, ..none }),
         (7699, Faults { one_count_of_sleepers: true, ..none }),
         (664, Faults { attach_without_arming: true, ..none }),
         (802, Faults { send_nothing_again: true, ..none }),

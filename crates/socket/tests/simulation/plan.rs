@@ -15,14 +15,14 @@ pub enum Ending {
 /// Mistakes of a driver, planted to see that they are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
-    pub forget_bells: bool,
-    pub bell_before_switch: bool,
+    pub forget_wakeups: bool,
+    pub wakeup_before_switch: bool,
     pub one_count_of_sleepers: bool,
     pub attach_without_arming: bool,
     pub leave_silently: bool,
-    pub keep_owed_bells: bool,
-    pub bells_uncounted: bool,
-    pub close_before_bells: bool,
+    pub keep_stale_wakeups: bool,
+    pub wakeups_uncounted: bool,
+    pub close_before_wakeups: bool,
     pub send_nothing_again: bool,
     pub forget_too_early: bool,
 }

@@ -10,7 +10,7 @@ use crate::world::{Peer, Ready, World, pattern};
 enum State {
     Choose,
     Try,
-    /// A bell is to be rung.
+    /// A wakeup is to be rung.
     Ring,
     Arm,
     Look,
@@ -33,8 +33,8 @@ pub struct Reader {
     target: Vec<u8>,
     peek: bool,
     wakes: u32,
-    /// Bells that were owed when it armed.
-    owed: u32,
+    /// Wakeups that were stale when it armed.
+    stale: u32,
 }
 
 impl std::fmt::Debug for Reader {
@@ -48,7 +48,7 @@ const WAKES_MAX: u32 = 3_000;
 
 impl Reader {
     pub fn new(host: usize) -> Self {
-        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0, owed: 0 }
+        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0, stale: 0 }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
@@ -188,7 +188,7 @@ impl Reader {
         })
     }
 
-    /// Takes data and leaves bells to whoever waits for them: looks first, then takes so much.
+    /// Takes data and leaves wakeups to whoever waits for them: looks first, then takes so much.
     fn receive_tcp_beside_lane(
         &mut self,
         world: &World,
@@ -204,7 +204,7 @@ impl Reader {
         self.peek = peeks;
         let Attempt::Moved(bytes, _) = seen else { return seen };
         let data = receive.data_of(&lane, bytes);
-        // Killed meanwhile, or nothing but bells.
+        // Killed meanwhile, or nothing but wakeups.
         if world.hosts[self.host].is_gone() || data == 0 {
             return Attempt::Again;
         }
@@ -259,7 +259,7 @@ impl Reader {
         let Ok(receive) = host.receive.try_borrow_mut() else { return };
         host.sleepers[0].set(host.sleepers[0].get() + 1);
         if host.has_lane.get() {
-            self.owed = world.arm(self.host, WaitFor::Data);
+            self.stale = world.arm(self.host, WaitFor::Data);
         }
         drop(receive);
         self.state = State::Look;
@@ -278,7 +278,7 @@ impl Reader {
                 return self.wake(world);
             }
             if on_lane {
-                world.drain(self.host, self.owed, &mut receive);
+                world.drain(self.host, self.stale, &mut receive);
             }
         }
         self.state = State::Asleep;

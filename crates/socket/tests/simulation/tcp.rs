@@ -54,7 +54,7 @@ impl Pipe {
         self.capacity = capacity;
     }
 
-    /// A bell: there is always room for one more byte.
+    /// A wakeup: there is always room for one more byte.
     pub fn ring(&mut self, arrives: u64) {
         if !self.deaf && self.end.is_none() && self.reset.is_none() {
             let time = self.arrival(arrives);

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - Time passes only when nobody can do anything, so whoever sleeps is woken by something.
-//! - A sleeper wakes by what arrives on TCP alone: a bell that is forgotten shows as a deadlock.
+//! - A sleeper wakes by what arrives on TCP alone: a wakeup that is forgotten shows as a deadlock.
 
 use std::cell::{Cell, RefCell};
 
@@ -53,9 +53,9 @@ pub struct Host {
     pub declined: Cell<bool>,
     pub send: RefCell<SendSide>,
     pub receive: RefCell<ReceiveSide>,
-    /// Bells that came, or will, and that nobody waits for any more: in all, and how many of them
+    /// Wakeups that came, or will, and that nobody waits for any more: in all, and how many of them
     /// were taken out of the socket.
-    pub owed: Cell<u32>,
+    pub stale: Cell<u32>,
     pub drained: Cell<u32>,
     /// Threads asleep, for data and for room.
     pub sleepers: [Cell<u32>; 2],
@@ -78,7 +78,7 @@ impl Host {
             declined: Cell::new(false),
             send: RefCell::default(),
             receive: RefCell::default(),
-            owed: Cell::new(0),
+            stale: Cell::new(0),
             drained: Cell::new(0),
             sleepers: Default::default(),
             peer: Cell::new(Peer::Alive),
@@ -89,8 +89,8 @@ impl Host {
         }
     }
 
-    pub fn owe(&self, bell: bool) {
-        self.owed.set(self.owed.get() + u32::from(bell));
+    pub fn owe(&self, wakeup: bool) {
+        self.stale.set(self.stale.get() + u32::from(wakeup));
     }
 
     pub fn is_gone(&self) -> bool {
@@ -269,7 +269,7 @@ impl World {
         // The last descriptor: no other thread writes meanwhile.
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
         let waits = !abort && host.has_lane.get() && !send.on_lane();
-        if waits && self.awaits_bells(number, &mut receive) {
+        if waits && self.awaits_wakeups(number, &mut receive) {
             return;
         }
         let on_lane = host.has_lane.get() && self.origin(number, &mut receive) == Origin::Lane;
@@ -283,11 +283,11 @@ impl World {
             let how = if unread || abort { closed::RESET } else { closed::ORDERLY };
             send.switch(&lane, host.side);
             if send.close(&lane, how) {
-                self.bell(number, &mut send);
+                self.wakeup(number, &mut send);
             }
         }
         if on_lane {
-            self.take_bells(number, usize::MAX, &mut receive);
+            self.take_wakeups(number, usize::MAX, &mut receive);
         }
         if self.close_socket(number, abort) && !on_lane {
             // Data came in the meantime: the kernel resets.
@@ -295,11 +295,11 @@ impl World {
         }
     }
 
-    /// A bell that comes after the close would be answered by a reset, which a peer that reads TCP
-    /// would be told: closing waits for those that are on their way.
-    fn awaits_bells(&self, number: usize, receive: &mut ReceiveSide) -> bool {
+    /// A wakeup that comes after the close would be answered by a reset, which a peer that reads
+    /// TCP would be told: closing waits for those that are on their way.
+    fn awaits_wakeups(&self, number: usize, receive: &mut ReceiveSide) -> bool {
         let (host, lane) = (&self.hosts[number], self.lane(number));
-        if self.plan.faults.close_before_bells {
+        if self.plan.faults.close_before_wakeups {
             return false;
         }
         for what in [WaitFor::Data, WaitFor::Room] {
@@ -307,9 +307,9 @@ impl World {
         }
         let origin = self.origin(number, receive);
         if origin == Origin::Lane {
-            self.drain(number, host.owed.get(), receive);
+            self.drain(number, host.stale.get(), receive);
         }
-        (matches!(origin, Origin::Bells(_)) || host.owed.get() > host.drained.get())
+        (matches!(origin, Origin::Wakeups(_)) || host.stale.get() > host.drained.get())
             && self.hosts[1 - number].gone.get() != Gone::Killed
             && self.next_arrival().is_some()
     }
@@ -374,28 +374,28 @@ impl World {
         let host = &self.hosts[number];
         let lane = self.lane(number);
         let Ok(mut send) = host.send.try_borrow_mut() else { return false };
-        let ring = if self.plan.faults.bell_before_switch {
+        let ring = if self.plan.faults.wakeup_before_switch {
             lane.must_ring(WaitFor::Room)
         } else {
             send.rings_for_room(&lane, host.side)
         };
         if ring {
-            self.bell(number, &mut send);
+            self.wakeup(number, &mut send);
         }
         true
     }
 
     /// Rings, with the sending direction locked.
-    pub fn bell(&self, number: usize, send: &mut SendSide) {
+    pub fn wakeup(&self, number: usize, send: &mut SendSide) {
         // The other threads may do anything but this direction's.
         self.meanwhile();
-        if self.hosts[number].is_gone() || self.plan.faults.forget_bells && self.chance(8) {
+        if self.hosts[number].is_gone() || self.plan.faults.forget_wakeups && self.chance(8) {
             return;
         }
         send.begin_tcp();
         let arrives = self.arrival();
         self.pipes[number].borrow_mut().ring(arrives);
-        send.rang(u64::from(!self.plan.faults.bells_uncounted));
+        send.rang(u64::from(!self.plan.faults.wakeups_uncounted));
     }
 
     /// The sending direction of a host is on TCP again.
@@ -418,15 +418,15 @@ impl World {
         loop {
             match receive.origin(&lane) {
                 Origin::Back => {
-                    if !self.plan.faults.keep_owed_bells {
-                        host.owed.set(host.drained.get());
+                    if !self.plan.faults.keep_stale_wakeups {
+                        host.stale.set(host.drained.get());
                     }
                     receive.come_back(&lane);
                 }
-                Origin::Bells(left) => {
+                Origin::Wakeups(left) => {
                     let left = usize::try_from(left).expect("few");
-                    if self.take_bells(number, left, receive) == 0 {
-                        return Origin::Bells(1);
+                    if self.take_wakeups(number, left, receive) == 0 {
+                        return Origin::Wakeups(1);
                     }
                 }
                 origin => return origin,
@@ -434,19 +434,19 @@ impl World {
         }
     }
 
-    /// Takes up to `most` bells out of the socket.
-    fn take_bells(&self, number: usize, most: usize, receive: &mut ReceiveSide) -> usize {
+    /// Takes up to `most` wakeups out of the socket.
+    fn take_wakeups(&self, number: usize, most: usize, receive: &mut ReceiveSide) -> usize {
         let pipe = &self.pipes[1 - number];
         let seen = pipe.borrow().ready(self.now()).min(most);
-        let bells = receive.bells_of(&self.lane(number), seen);
-        if bells == 0 || self.hosts[number].is_gone() {
+        let wakeups = receive.wakeups_of(&self.lane(number), seen);
+        if wakeups == 0 || self.hosts[number].is_gone() {
             return 0;
         }
         receive.begin_tcp();
-        let taken = pipe.borrow_mut().receive(bells, false, self.now());
+        let taken = pipe.borrow_mut().receive(wakeups, false, self.now());
         let Received::Bytes(taken) = taken else { panic!("they were seen") };
-        assert!(taken.iter().all(|byte| *byte == 0), "data for bells: {}", self.describe());
-        receive.took_bells(taken.len());
+        assert!(taken.iter().all(|byte| *byte == 0), "data for wakeups: {}", self.describe());
+        receive.took_wakeups(taken.len());
         taken.len()
     }
 
@@ -460,19 +460,19 @@ impl World {
         }
     }
 
-    /// Arms a word that others may wait on, too; returns how many bells are owed by then.
+    /// Arms a word that others may wait on, too; returns how many wakeups are stale by then.
     pub fn arm(&self, number: usize, what: WaitFor) -> u32 {
         let (host, lane) = (&self.hosts[number], self.lane(number));
         host.owe(lane.rearm(what));
         lane.arm(what);
-        host.owed.get()
+        host.stale.get()
     }
 
-    /// Takes bells out of the socket that were owed when there were `owed` of them in all.
-    pub fn drain(&self, number: usize, owed: u32, receive: &mut ReceiveSide) {
+    /// Takes wakeups out of the socket that were stale when there were `stale` of them in all.
+    pub fn drain(&self, number: usize, stale: u32, receive: &mut ReceiveSide) {
         let host = &self.hosts[number];
-        let owed = owed.saturating_sub(host.drained.get()) as usize;
-        let taken = u32::try_from(self.take_bells(number, owed, receive)).expect("few");
+        let stale = stale.saturating_sub(host.drained.get()) as usize;
+        let taken = u32::try_from(self.take_wakeups(number, stale, receive)).expect("few");
         host.drained.set(host.drained.get() + taken);
     }
 
@@ -529,7 +529,7 @@ impl World {
     }
 }
 
-/// Byte `index` of what host `number` sends; never a bell's.
+/// Byte `index` of what host `number` sends; never a wakeup's.
 pub fn pattern(number: usize, index: u64) -> u8 {
     let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     u8::try_from((mixed ^ number as u64) % 255).expect("it fits") + 1

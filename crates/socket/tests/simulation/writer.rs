@@ -34,13 +34,13 @@ pub struct Writer {
     total: u64,
     /// What is left of the call.
     rest: usize,
-    /// Bells that were owed when it armed.
-    owed: u32,
+    /// Wakeups that were stale when it armed.
+    stale: u32,
 }
 
 impl Writer {
     pub fn new(host: usize, total: u64) -> Self {
-        Self { host, state: State::Choose, total, rest: 0, owed: 0 }
+        Self { host, state: State::Choose, total, rest: 0, stale: 0 }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
@@ -51,7 +51,7 @@ impl Writer {
             State::Nap => Ready::Soon,
             State::Choose if self.must_listen_first(world) => Ready::No,
             // It sleeps in slices: another thread may have taken its direction back, or taken
-            // the bell that said that no others come.
+            // the wakeup that said that no others come.
             State::Asleep if world.is_back(self.host) || world.is_left(self.host) => Ready::Now,
             State::Asleep if !wakes => Ready::No,
             State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
@@ -153,7 +153,7 @@ impl Writer {
         Some(match send.write(&lane, &[head, tail], world.plan.limits) {
             Ok(written) => {
                 if written.ring {
-                    world.bell(self.host, &mut send);
+                    world.wakeup(self.host, &mut send);
                 }
                 Attempt::Moved(written.bytes)
             }
@@ -196,7 +196,7 @@ impl Writer {
             return;
         }
         host.sleepers[1].set(host.sleepers[1].get() + 1);
-        self.owed = world.arm(self.host, WaitFor::Room);
+        self.stale = world.arm(self.host, WaitFor::Room);
         self.state = State::Look;
     }
 
@@ -225,7 +225,7 @@ impl Writer {
             return;
         }
         if on_lane {
-            world.drain(self.host, self.owed, &mut receive);
+            world.drain(self.host, self.stale, &mut receive);
         }
         self.state = State::Asleep;
     }
@@ -250,7 +250,7 @@ impl Writer {
         if host.has_lane.get() {
             ring = send.shut(&world.lane(self.host), host.side);
             if ring == Some(true) {
-                world.bell(self.host, &mut send);
+                world.wakeup(self.host, &mut send);
             }
         } else {
             host.declined.set(true);

@@ -67,9 +67,9 @@ struct LocalClient {
 }
 
 impl Inner {
-    /// Puts messages in the queues of their clients and rings their bells.
+    /// Puts messages in the queues of their clients and sends their wakeups.
     fn deliver(&mut self, out: Vec<Outgoing>) {
-        for Outgoing { to, message, files, bell } in out {
+        for Outgoing { to, message, files, wakeup } in out {
             let copies: Result<Vec<_>, _> = files.iter().map(|file| file.try_clone()).collect();
             let Some(queue) = self.queues.get_mut(&to) else { continue };
             // Without free descriptors the message is useless; its receiver finds out when it asks.
@@ -78,8 +78,8 @@ impl Inner {
             {
                 queue.push_back(Received { message, files });
             }
-            if let Some(bell) = bell {
-                bell.ring_broker();
+            if let Some(wakeup) = wakeup {
+                wakeup.ring_broker();
             }
         }
     }

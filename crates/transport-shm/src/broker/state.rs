@@ -1,8 +1,8 @@
 //! The broker as a state machine: a request and its descriptors in, messages with descriptors out.
 //!
 //! The owner of a [`State`] gives every client a [`ProcessId`] and passes the client's credentials
-//! as the kernel reports them. It sends outgoing messages in order, rings the bell that comes with
-//! a message after sending it, and reports the end of a client.
+//! as the kernel reports them. It sends outgoing messages in order, sends the wakeup that comes
+//! with a message after sending it, and reports the end of a client.
 //!
 //! # Invariants
 //! - A request acts only on endpoints of the process that sent it.
@@ -22,8 +22,8 @@ use weft_wire::endpoint_control::{
 
 use super::tables::{Entry, Files, Key, Limits, VpidSet};
 use super::{Credentials, ProcessId};
-use crate::bell::VPIDS;
 use crate::doorbell::Doorbell;
+use crate::wakeup::VPIDS;
 
 /// A message to send.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub struct Outgoing {
     pub message: EndpointControl,
     /// The descriptors to send with the message.
     pub files: Vec<Arc<OwnedFd>>,
-    /// The bell to ring after sending, so that the endpoint reads the message.
-    pub bell: Option<Arc<Doorbell>>,
+    /// The wakeup to send after sending, so that the endpoint reads the message.
+    pub wakeup: Option<Arc<Doorbell>>,
 }
 
 /// The broker's state.
@@ -71,7 +71,7 @@ impl Answer {
 }
 
 /// Descriptors that the broker keeps for an endpoint: the three that the endpoint sent and a
-/// duplicate of its bell.
+/// duplicate of its wakeup.
 const ENDPOINT_DESCRIPTORS: usize = 4;
 
 /// The client that sent a request, and its user.
@@ -171,7 +171,7 @@ impl State {
         };
         let Answer { status, first, second, files } = answer;
         let message = Reply { ticket, status, first, second }.into();
-        out.push(Outgoing { to: process, message, files, bell: None });
+        out.push(Outgoing { to: process, message, files, wakeup: None });
         Ok(())
     }
 
@@ -235,11 +235,11 @@ impl State {
         if own >= maximum {
             return Answer::full(maximum);
         }
-        let Ok([doorbell, registers, bell]) = <[OwnedFd; 3]>::try_from(files) else {
+        let Ok([doorbell, registers, wakeup]) = <[OwnedFd; 3]>::try_from(files) else {
             return Answer::refused(status::INVALID);
         };
-        let mapped = bell.try_clone().ok().and_then(|bell| {
-            is_socket(&bell).then(|| Doorbell::open(doorbell.as_fd(), bell).ok())?
+        let mapped = wakeup.try_clone().ok().and_then(|wakeup| {
+            is_socket(&wakeup).then(|| Doorbell::open(doorbell.as_fd(), wakeup).ok())?
         });
         let Some(mapped) = mapped else {
             return Answer::refused(status::INVALID);
@@ -247,7 +247,7 @@ impl State {
         let files = Files {
             doorbell: Arc::new(doorbell),
             registers: Arc::new(registers),
-            bell: Arc::new(bell),
+            wakeup: Arc::new(wakeup),
         };
         self.entries[usize::from(vpid)] = Some(Entry {
             process: asker.process,
@@ -343,13 +343,13 @@ impl State {
         peer.pairs.insert(ask.vpid);
         let (vpid, told, flags) = (ask.peer, ask.vpid, own_flags);
         let message = Paired { vpid, node, peer: told, flags, birth }.into();
-        let bell = Some(Arc::clone(&peer.doorbell));
-        let Files { doorbell, registers, bell: wakes } = own_files;
+        let wakeup = Some(Arc::clone(&peer.doorbell));
+        let Files { doorbell, registers, wakeup: wakes } = own_files;
         let files = vec![Arc::new(memory), doorbell, registers, wakes];
-        out.push(Outgoing { to: peer.process, message, files, bell });
-        let Files { doorbell, registers, bell } = peer.files.clone();
+        out.push(Outgoing { to: peer.process, message, files, wakeup });
+        let Files { doorbell, registers, wakeup } = peer.files.clone();
         let mut answer = Answer::done(u64::from(peer.flags), peer.birth);
-        answer.files = vec![doorbell, registers, bell];
+        answer.files = vec![doorbell, registers, wakeup];
         if let Some(own) = self.own(asker, ask.vpid) {
             own.pairs.insert(ask.peer);
         }
@@ -401,7 +401,7 @@ impl State {
             }
         }
         let message = Members { ticket, vpids: members.0 }.into();
-        out.push(Outgoing { to: asker.process, message, files: Vec::new(), bell: None });
+        out.push(Outgoing { to: asker.process, message, files: Vec::new(), wakeup: None });
     }
 
     fn publish(&mut self, asker: Asker, ask: Publish, files: Vec<OwnedFd>) -> Answer {
@@ -509,9 +509,9 @@ impl State {
     fn tell_gone(&mut self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
         let node = self.node.0;
         if let Some(entry) = self.entry(vpid) {
-            let bell = Some(Arc::clone(&entry.doorbell));
+            let wakeup = Some(Arc::clone(&entry.doorbell));
             let message = PeerGone { vpid, node, peer }.into();
-            out.push(Outgoing { to: entry.process, message, files: Vec::new(), bell });
+            out.push(Outgoing { to: entry.process, message, files: Vec::new(), wakeup });
         }
     }
 
@@ -529,15 +529,15 @@ impl State {
             let groups = groups & entry.asked;
             if vpid != but && groups != 0 {
                 entry.asked &= !groups;
-                let bell = Some(Arc::clone(&entry.doorbell));
+                let wakeup = Some(Arc::clone(&entry.doorbell));
                 let message = GroupsChanged { vpid, groups }.into();
-                out.push(Outgoing { to: entry.process, message, files: Vec::new(), bell });
+                out.push(Outgoing { to: entry.process, message, files: Vec::new(), wakeup });
             }
         }
     }
 }
 
-/// A bell must be a socket: only a write to a socket is guaranteed not to block.
+/// A wakeup must be a socket: only a write to a socket is guaranteed not to block.
 fn is_socket(file: &OwnedFd) -> bool {
     // Not by fstat, which asks the server of a file system in user space.
     rustix::net::sockopt::socket_domain(file) == Ok(rustix::net::AddressFamily::UNIX)
@@ -584,8 +584,8 @@ fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
     let memory = || weft_memory::Segment::create_file("weft-fuzz", crate::doorbell::BYTES).ok();
     match (kind % 32, kind / 32) {
         (0, 0..=5) => {
-            let Ok((bell, _)) = crate::sys::bell_socket() else { return Vec::new() };
-            memory().into_iter().chain(memory()).chain([bell]).collect()
+            let Ok((wakeup, _)) = crate::sys::wakeup_socket() else { return Vec::new() };
+            memory().into_iter().chain(memory()).chain([wakeup]).collect()
         }
         (2 | 6, 0..=5) => memory().into_iter().collect(),
         (_, 7) => memory().into_iter().chain(memory()).collect(),

@@ -11,10 +11,10 @@ struct World {
 }
 
 fn files() -> Vec<OwnedFd> {
-    let (bell, _woken) = sys::bell_socket().expect("sockets");
-    let (doorbell, file) = Doorbell::create(bell).expect("memory");
+    let (wakeup, _woken) = sys::wakeup_socket().expect("sockets");
+    let (doorbell, file) = Doorbell::create(wakeup).expect("memory");
     let (_registers, registers) = Registers::create().expect("memory");
-    vec![file, registers, doorbell.bell().try_clone_to_owned().expect("descriptor")]
+    vec![file, registers, doorbell.wakeup().try_clone_to_owned().expect("descriptor")]
 }
 
 fn memory() -> OwnedFd {
@@ -131,7 +131,7 @@ fn the_other_end_hears_of_a_pair_before_the_answer_and_only_once() {
     let (a, b) = (world.open(1, 1000).expect("room"), world.open(2, 1000).expect("room"));
     let (status, told) = world.connect(1, a, b);
     assert_eq!((status, told.len(), told[0].to, told[0].files.len()), (0, 1, ProcessId(2), 4));
-    assert!(told[0].bell.is_some());
+    assert!(told[0].wakeup.is_some());
     assert_eq!(world.connect(2, b, a).0, status::PAIRED);
     let mut out = Vec::new();
     world.state.process_gone(ProcessId(1), &mut out);

@@ -9,9 +9,9 @@ use weft_fabric::{Access, PartitionId};
 use weft_options::share;
 
 use super::ProcessId;
-use crate::bell::VPIDS;
 use crate::doorbell::Doorbell;
 use crate::registers::KEYS_MAX;
+use crate::wakeup::VPIDS;
 
 /// Bounds of the broker's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +68,7 @@ impl VpidSet {
 pub(crate) struct Files {
     pub doorbell: Arc<OwnedFd>,
     pub registers: Arc<OwnedFd>,
-    pub bell: Arc<OwnedFd>,
+    pub wakeup: Arc<OwnedFd>,
 }
 
 /// A published key.

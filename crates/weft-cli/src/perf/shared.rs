@@ -12,7 +12,7 @@ use rustix::thread::CpuSet;
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport, Vpid};
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
-use weft_sync::{Patience, Step, crowd};
+use weft_sync::{AdaptiveWait, Step, contention};
 use weft_transport_shm::ShmTransport;
 use weft_transport_shm::broker::remote::RemoteBroker;
 
@@ -76,14 +76,14 @@ pub fn respond(
     let transport = transport(&socket, &configuration.options);
     let endpoint = transport.open(&EndpointOptions::default())?;
     let mut responder = Responder::new(endpoint, address, region_bytes(size))?;
-    let mut patience = polling();
+    let mut adaptive_wait = polling();
     loop {
         match responder.step()? {
             Progress::Over => return Ok(()),
-            Progress::Busy => patience.restart(),
+            Progress::Busy => adaptive_wait.restart(),
             Progress::Idle => {
-                if patience.step() != Step::Spin {
-                    crowd::yield_core();
+                if adaptive_wait.step() != Step::Spin {
+                    contention::yield_core();
                 }
             }
         }
@@ -91,8 +91,8 @@ pub fn respond(
 }
 
 /// Both ends poll: they never sleep.
-fn polling() -> Patience {
-    Patience::new(TURNS_BEFORE_YIELD, 0)
+fn polling() -> AdaptiveWait {
+    AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
 }
 
 fn transport(socket: &ControlSocket, options: &Options) -> ShmTransport {
@@ -123,7 +123,7 @@ fn pin(end: End) -> anyhow::Result<Option<String>> {
 struct Far {
     child: Child,
     start: Instant,
-    patience: Patience,
+    adaptive_wait: AdaptiveWait,
     yields: u32,
 }
 
@@ -148,7 +148,7 @@ impl Far {
             command.arg("--unpinned");
         }
         let child = command.spawn().context("the other end cannot be started")?;
-        Ok(Self { child, start: Instant::now(), patience: polling(), yields: 0 })
+        Ok(Self { child, start: Instant::now(), adaptive_wait: polling(), yields: 0 })
     }
 }
 
@@ -159,10 +159,10 @@ impl Surroundings for Far {
 
     #[inline]
     fn idle(&mut self) -> anyhow::Result<()> {
-        if self.patience.step() == Step::Spin {
+        if self.adaptive_wait.step() == Step::Spin {
             return Ok(());
         }
-        crowd::yield_core();
+        contention::yield_core();
         self.yields += 1;
         if self.yields >= YIELDS_PER_LOOK {
             self.yields = 0;
@@ -175,7 +175,7 @@ impl Surroundings for Far {
 
     #[inline]
     fn busy(&mut self) {
-        self.patience.restart();
+        self.adaptive_wait.restart();
     }
 
     fn budget(&self) -> Budget {

@@ -8,7 +8,7 @@ use weft_ether::{Counters, MacAddress, Pace, Place, SharedSwitch, Switch};
 use weft_fabric::NodeId;
 use weft_netdev::rate::RateLimit;
 
-use super::turns::now;
+use super::event_loop::now;
 use super::{DeviceSpec, Settings};
 use crate::status::DeviceStatus;
 

@@ -1,8 +1,8 @@
 //! The Ethernet devices of the node: each joins a TAP interface to a port of the fabric.
 //!
 //! A device has one or more queues (000 section 3.3), each with its own port. Each thread serves
-//! its queues in one synchronous loop ([`turns`]). A queue has one thread, because packets of one
-//! flow could overtake each other on two. Source: 003 section 5.4.6 (EXN).
+//! its queues in one synchronous loop ([`event_loop`]). A queue has one thread, because packets of
+//! one flow could overtake each other on two. Source: 003 section 5.4.6 (EXN).
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,9 +32,9 @@ use crate::status::DeviceStatus;
 
 mod demand;
 mod device;
+mod event_loop;
 mod network;
 mod queue;
-mod turns;
 
 /// The name of the interface.
 pub const INTERFACE: &str = "weft0";
@@ -254,7 +254,7 @@ impl Devices {
                 shares[(number * queues + usize::from(queue)) % loops].push(served);
             }
             // Each queue accepts the descriptors of its peers now, so that few are in transit.
-            let now = turns::now();
+            let now = event_loop::now();
             for queue in shares.iter_mut().flatten() {
                 queue.turn(now);
             }
@@ -277,7 +277,7 @@ impl Devices {
     pub fn status(&self) -> Vec<DeviceStatus> {
         let queues: Vec<_> = self.ask(Question::Status).into_iter().flatten().collect();
         let of = |device: &Arc<Device>| {
-            let mut status = device.status(turns::now());
+            let mut status = device.status(event_loop::now());
             queues.iter().filter(|(node, _)| *node == device.node()).for_each(|(_, queue)| {
                 status.add(queue);
             });
@@ -300,7 +300,7 @@ impl Devices {
             Err(format!(
                 "the device loops did not answer within {} ms; the change is still pending, repeat \
                  it to see whether it was made",
-                turns::ANSWER_WITHIN.as_millis()
+                event_loop::ANSWER_WITHIN.as_millis()
             ))
         }
     }
@@ -314,7 +314,7 @@ impl Devices {
             receiver
         };
         let asked: Vec<Receiver<T>> = self.loops.iter().map(ask).collect();
-        let until = Instant::now() + turns::ANSWER_WITHIN;
+        let until = Instant::now() + event_loop::ANSWER_WITHIN;
         let answer = |answer: &Receiver<T>| {
             answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
         };
@@ -338,10 +338,10 @@ impl Loop {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
         let (questions, asked) = channel();
-        let mut turns = turns::Turns::new(queues, Arc::clone(&woken), coalesce)?;
+        let mut event_loop = event_loop::EventLoop::new(queues, Arc::clone(&woken), coalesce)?;
         let thread = std::thread::Builder::new()
             .name("weft-ether".to_owned())
-            .spawn(move || turns.run(|turns| answer(turns, &asked)))
+            .spawn(move || event_loop.run(|event_loop| answer(event_loop, &asked)))
             .context("a thread for the devices")?;
         Ok(Self { questions, woken, thread: Some(thread) })
     }
@@ -355,13 +355,13 @@ impl Loop {
 }
 
 /// Answers the requests; `false` to stop the loop.
-fn answer(turns: &mut turns::Turns, asked: &Receiver<Question>) -> bool {
+fn answer(event_loop: &mut event_loop::EventLoop, asked: &Receiver<Question>) -> bool {
     for question in asked.try_iter() {
         match question {
             // The asker may have gone.
-            Question::Status(sender) => drop(sender.send(turns.status())),
+            Question::Status(sender) => drop(sender.send(event_loop.status())),
             Question::Reach(node, reach, sender) => {
-                let _ = sender.send(turns.set_reach(node, reach));
+                let _ = sender.send(event_loop.set_reach(node, reach));
             }
             Question::Stop => return false,
         }

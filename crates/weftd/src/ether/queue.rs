@@ -12,7 +12,7 @@ use weft_transport_shm::broker::Connector;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 use super::device::Device;
-use super::turns::now;
+use super::event_loop::now;
 use crate::status::{DeviceStatus, PeerStatus, QueueStatus};
 
 /// Packets that are read from one queue before the next queue is served.

@@ -141,7 +141,7 @@ impl Connections {
                 let process = self.number_of(accepted.process, connected.process);
                 let bytes = Control::Matched { token: connected.token, process }.emit();
                 let descriptors = vec![memory as _];
-                out.send(Outgoing { to: connected.process, bytes, descriptors, bell: None });
+                out.send(Outgoing { to: connected.process, bytes, descriptors, wakeup: None });
             }
             Outcome::Wanted { connected, accepted } => {
                 let process = self.number_of(connected.process, accepted.process);
@@ -178,7 +178,7 @@ impl Connections {
                 to: from.process,
                 bytes: Control::Matched { token, process: 0 }.emit(),
                 descriptors: vec![memory as _],
-                bell: None,
+                wakeup: None,
             }),
             None => {
                 let reason = "no lane is known for this connection".to_owned();

@@ -79,11 +79,11 @@ impl Endpoints {
         let (mut files, mut leases) = (Vec::new(), Vec::new());
         for shown in request.shown {
             let kept = match shown {
-                Shown::Memory { file, .. } | Shown::Bell(file) => file,
+                Shown::Memory { file, .. } | Shown::Wakeup(file) => file,
                 other => {
                     let reason = match other {
                         Shown::Unusable(reason) => reason,
-                        _ => "a descriptor is neither sealed memory nor a bell".to_owned(),
+                        _ => "a descriptor is neither sealed memory nor a wakeup".to_owned(),
                     };
                     out.complain(from, reason.clone());
                     out.reply(from.process, &Control::Refused { token: 0, reason });
@@ -209,7 +209,7 @@ fn pack(messages: Vec<broker::Outgoing>, out: &mut Outbox) {
             to: ProcessId(one.to.0),
             bytes: join(one.message.kind(), &one.message.emit()),
             descriptors: one.files.into_iter().map(|file| file as _).collect(),
-            bell: one.bell,
+            wakeup: one.wakeup,
         });
     }
 }

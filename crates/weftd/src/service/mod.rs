@@ -208,14 +208,14 @@ pub struct Outgoing {
     pub bytes: Vec<u8>,
     /// The descriptors to send with the message.
     pub descriptors: Vec<Arc<dyn AsFd + Send + Sync>>,
-    /// A bell to ring after sending, so that the endpoint reads its channel.
-    pub bell: Option<Arc<Doorbell>>,
+    /// A wakeup to send after sending, so that the endpoint reads its channel.
+    pub wakeup: Option<Arc<Doorbell>>,
 }
 
 impl Outgoing {
     /// A message without descriptors.
     pub fn plain(to: ProcessId, bytes: Vec<u8>) -> Self {
-        Self { to, bytes, descriptors: Vec::new(), bell: None }
+        Self { to, bytes, descriptors: Vec::new(), wakeup: None }
     }
 }
 

@@ -9,8 +9,8 @@ use weft_socket::{Origin, ReceiveSide, SendSide, closed};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag, peer};
-use crate::bells::Owed;
 use crate::sys;
+use crate::wakeups::StaleWakeups;
 
 /// How a connection ended.
 #[derive(Clone, Copy, Default)]
@@ -33,8 +33,8 @@ impl Connection {
             let ends = self.has(flag::READING_SHUT) || self.peer() != peer::ALIVE;
             match self.origin(fd, receiving.state, lane) {
                 Origin::Lane => {}
-                // Bells come before the data on TCP: what the kernel sees next is one of them.
-                Origin::Bells(_) => return Some(ends),
+                // Wakeups come before the data on TCP: what the kernel sees next is one of them.
+                Origin::Wakeups(_) => return Some(ends),
                 Origin::Tcp { .. } | Origin::Back => return None,
             }
             let readable = receiving.state.readable(lane);
@@ -46,7 +46,7 @@ impl Connection {
     }
 
     /// The kernel said a moment ago that there is something to read, and the receiving direction is
-    /// on TCP now. What it saw may have been a bell of a lane that the direction went to and came
+    /// on TCP now. What it saw may have been a wakeup of a lane that the direction went to and came
     /// back from meanwhile, and that was taken on the way: whether there is something still.
     pub fn has_bytes_still(&self, fd: RawFd) -> bool {
         // Interrupted by a signal it is believed.
@@ -126,7 +126,8 @@ impl Connection {
     }
 
     /// The peer makes no room any more, as far as the kernel said. One that ended its direction
-    /// over TCP may read on, and since it has no bells this end goes to TCP where it finds no room.
+    /// over TCP may read on, and since it has no wakeups this end goes to TCP where it finds no
+    /// room.
     pub fn is_gone(&self, lane: &ShmLane) -> bool {
         match self.peer() {
             peer::ALIVE => false,
@@ -154,12 +155,12 @@ impl Connection {
             let broken_pipe = self.has(flag::SENT_TO_NOBODY);
             return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
         }
-        // What the kernel knows then is of bells: one rung at a process that is gone, say.
-        let bells_alone = self.peer() != peer::ALIVE
+        // What the kernel knows then is of wakeups: one rung at a process that is gone, say.
+        let wakeups_alone = self.peer() != peer::ALIVE
             && self.sending().is_some_and(|sending| {
                 sending.lane.is_some_and(|lane| sending.state.rings_alone(lane))
             });
-        (bells_alone || self.has(flag::RESET_REPORTED)).then_some(0)
+        (wakeups_alone || self.has(flag::RESET_REPORTED)).then_some(0)
     }
 
     /// Counts a thread that is about to sleep, before it looks for a lane.
@@ -176,9 +177,9 @@ impl Connection {
 
     /// Arms for data or room before somebody sleeps in the kernel; [`Connection::settle`] and one
     /// more look must follow and, when that found nothing, [`Connection::drain`].
-    pub fn arm(&self, what: WaitFor) -> Owed {
-        let Some(receiving) = self.receiving() else { return Owed::default() };
-        receiving.lane.map_or(Owed::default(), |lane| self.arm_word(lane, what))
+    pub fn arm(&self, what: WaitFor) -> StaleWakeups {
+        let Some(receiving) = self.receiving() else { return StaleWakeups::default() };
+        receiving.lane.map_or(StaleWakeups::default(), |lane| self.arm_word(lane, what))
     }
 
     /// Stops waiting after a sleep in the kernel.
@@ -205,7 +206,7 @@ impl Connection {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
         // Bytes on their way come with an edge of their own.
-        on_lane && sys::look_for_bells(fd, &mut [0]) > 0
+        on_lane && sys::look_for_wakeups(fd, &mut [0]) > 0
     }
 
     /// How much has arrived on the lane, for edges; `None` without one.

@@ -12,13 +12,13 @@
 //! for, and a sleeper would cost its peer a doorbell. The yields of one wait are limited in time,
 //! since the waiter does not ask the kernel meanwhile whether its peer died.
 //!
-//! Beside a program that computes ([`crowd::is_computing`]) a waiter does not yield at all and
+//! Beside a program that computes ([`contention::is_computing`]) a waiter does not yield at all and
 //! hardly spins: the kernel runs a woken sleeper sooner than a thread behind that program in the
 //! run queue.
 
 use std::time::Duration;
 
-use crate::crowd;
+use crate::contention;
 
 /// The divisor of the spins on a crowded machine.
 const CROWDED_PART: u32 = 16;
@@ -32,7 +32,7 @@ const GIVEN_MAX: Duration = Duration::from_millis(2);
 pub enum Step {
     /// Pause for a moment and check again.
     Spin,
-    /// Yield ([`Patience::give_way`]) and check again.
+    /// Yield ([`AdaptiveWait::give_way`]) and check again.
     Yield,
     /// Prepare to sleep.
     Sleep,
@@ -97,7 +97,7 @@ impl Learned {
 
 /// The budget of one waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct AdaptiveWait {
     spins_max: u32,
     yields_max: u32,
     learned: Learned,
@@ -107,7 +107,7 @@ pub struct Patience {
     given: Duration,
 }
 
-impl Patience {
+impl AdaptiveWait {
     /// A budget of at most `spins` pauses and then `yields` yields.
     #[must_use]
     pub const fn new(spins: u32, yields: u32) -> Self {
@@ -137,7 +137,7 @@ impl Patience {
     /// The next step of this wait.
     #[inline]
     pub fn step(&mut self) -> Step {
-        self.step_with(crowd::is_crowded(), crowd::is_computing())
+        self.step_with(contention::is_contended(), contention::is_computing())
     }
 
     fn step_with(&mut self, crowded: bool, computing: bool) -> Step {
@@ -165,7 +165,7 @@ impl Patience {
 
     /// Does a [`Step::Yield`].
     pub fn give_way(&mut self) {
-        self.gave(crowd::yield_core());
+        self.gave(contention::yield_core());
     }
 
     const fn gave(&mut self, took: Duration) {
@@ -204,12 +204,12 @@ mod tests {
     use super::*;
 
     /// The next step on a machine on which no other thread wants a processor.
-    fn step(patience: &mut Patience) -> Step {
-        patience.step_with(false, false)
+    fn step(adaptive_wait: &mut AdaptiveWait) -> Step {
+        adaptive_wait.step_with(false, false)
     }
 
-    fn yields(patience: &mut Patience) -> usize {
-        std::iter::from_fn(|| Some(step(patience)))
+    fn yields(adaptive_wait: &mut AdaptiveWait) -> usize {
+        std::iter::from_fn(|| Some(step(adaptive_wait)))
             .take_while(|step| *step != Step::Sleep)
             .filter(|step| *step == Step::Yield)
             .count()
@@ -217,70 +217,73 @@ mod tests {
 
     #[test]
     fn it_spins_then_yields_then_sleeps() {
-        let mut patience = Patience::new(1, 1);
-        assert_eq!([(); 3].map(|()| step(&mut patience)), [Step::Spin, Step::Yield, Step::Sleep]);
+        let mut adaptive_wait = AdaptiveWait::new(1, 1);
+        assert_eq!(
+            [(); 3].map(|()| step(&mut adaptive_wait)),
+            [Step::Spin, Step::Yield, Step::Sleep]
+        );
     }
 
     #[test]
     fn it_does_not_yield_for_long() {
-        let mut patience = Patience::new(0, 100);
-        assert_eq!(step(&mut patience), Step::Yield);
-        patience.gave(GIVEN_MAX / 2);
-        assert_eq!(step(&mut patience), Step::Yield);
-        patience.gave(GIVEN_MAX / 2);
-        assert_eq!(step(&mut patience), Step::Sleep);
-        patience.restart();
-        assert_eq!(step(&mut patience), Step::Yield);
+        let mut adaptive_wait = AdaptiveWait::new(0, 100);
+        assert_eq!(step(&mut adaptive_wait), Step::Yield);
+        adaptive_wait.gave(GIVEN_MAX / 2);
+        assert_eq!(step(&mut adaptive_wait), Step::Yield);
+        adaptive_wait.gave(GIVEN_MAX / 2);
+        assert_eq!(step(&mut adaptive_wait), Step::Sleep);
+        adaptive_wait.restart();
+        assert_eq!(step(&mut adaptive_wait), Step::Yield);
     }
 
     #[test]
     fn beside_a_program_that_computes_it_hardly_spins_and_does_not_yield() {
-        let mut patience = Patience::new(32, 100);
-        let steps = [(); 3].map(|()| patience.step_with(false, true));
+        let mut adaptive_wait = AdaptiveWait::new(32, 100);
+        let steps = [(); 3].map(|()| adaptive_wait.step_with(false, true));
         assert_eq!(steps, [Step::Spin, Step::Spin, Step::Sleep]);
     }
 
     #[test]
     fn in_a_crowd_it_yields_more_often() {
-        let mut patience = Patience::new(0, 1);
-        patience.yields = CROWDED_YIELDS - 1;
-        assert!(patience.may_yield(true) && !patience.may_yield(false));
-        patience.gave(GIVEN_MAX);
-        assert!(!patience.may_yield(true));
-        assert!(!Patience::new(0, 0).may_yield(true), "a budget without yields stays without");
+        let mut adaptive_wait = AdaptiveWait::new(0, 1);
+        adaptive_wait.yields = CROWDED_YIELDS - 1;
+        assert!(adaptive_wait.may_yield(true) && !adaptive_wait.may_yield(false));
+        adaptive_wait.gave(GIVEN_MAX);
+        assert!(!adaptive_wait.may_yield(true));
+        assert!(!AdaptiveWait::new(0, 0).may_yield(true), "a budget without yields stays without");
     }
 
     #[test]
     fn now_and_then_a_wait_has_the_whole_budget() {
-        let mut patience = Patience::new(0, 100);
+        let mut adaptive_wait = AdaptiveWait::new(0, 100);
         let budgets = (0..150).map(|_| {
-            let budget = yields(&mut patience);
-            patience.miss();
+            let budget = yields(&mut adaptive_wait);
+            adaptive_wait.miss();
             budget
         });
         let whole: Vec<usize> =
             (0..).zip(budgets).filter(|(_, b)| *b == 100).map(|(i, _)| i).collect();
         assert_eq!(whole, [0, 69, 134]);
-        while yields(&mut patience) < 100 {
-            patience.miss();
+        while yields(&mut adaptive_wait) < 100 {
+            adaptive_wait.miss();
         }
-        patience.hit();
-        assert_eq!(yields(&mut patience), 100, "a hit keeps the whole budget");
-        patience.hit();
-        assert_eq!(Patience::new(0, 100).with(Learned::of(u32::MAX)).learned.share(), 100);
+        adaptive_wait.hit();
+        assert_eq!(yields(&mut adaptive_wait), 100, "a hit keeps the whole budget");
+        adaptive_wait.hit();
+        assert_eq!(AdaptiveWait::new(0, 100).with(Learned::of(u32::MAX)).learned.share(), 100);
     }
 
     #[test]
     fn misses_shorten_and_hits_lengthen_it() {
-        let mut patience = Patience::new(2, 100);
-        assert_eq!(yields(&mut patience), 100);
+        let mut adaptive_wait = AdaptiveWait::new(2, 100);
+        assert_eq!(yields(&mut adaptive_wait), 100);
         for _ in 0..10 {
-            patience.miss();
+            adaptive_wait.miss();
         }
-        assert_eq!(yields(&mut patience), 1);
+        assert_eq!(yields(&mut adaptive_wait), 1);
         for _ in 0..10 {
-            patience.hit();
+            adaptive_wait.hit();
         }
-        assert_eq!(yields(&mut patience), 100);
+        assert_eq!(yields(&mut adaptive_wait), 100);
     }
 }

@@ -17,7 +17,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use weft_ether::{Reach, Throttle};
 use weft_fabric::NodeId;
-use weft_sync::{Patience, Step};
+use weft_sync::{AdaptiveWait, Step};
 
 use super::queue::{Queue, Sleeps};
 use crate::status::DeviceStatus;
@@ -50,20 +50,20 @@ enum State {
     /// The queue is polled. It last had work at `worked`.
     Active { worked: Duration },
     /// The queue is polled when its endpoint rings, or at `until`.
-    Rests { until: Option<Duration> },
+    Idle { until: Option<Duration> },
 }
 
 /// The queues of one loop.
-pub struct Turns {
+pub struct EventLoop {
     queues: Vec<Served>,
     epoll: OwnedFd,
     woken: Arc<OwnedFd>,
-    patience: Patience,
+    adaptive_wait: AdaptiveWait,
     throttle: Throttle,
     tick_at: Duration,
 }
 
-impl Turns {
+impl EventLoop {
     /// A loop for `queues`. Writing to `woken` interrupts its sleep. Under load the loop leaves its
     /// queues alone for up to `coalesce`.
     pub fn new(
@@ -81,8 +81,8 @@ impl Turns {
             Ok(Served { queue, reads: Some(true), state: State::Active { worked: now() } })
         };
         let queues = (0..).zip(queues).map(serve).collect::<anyhow::Result<_>>()?;
-        let (patience, throttle) = (Patience::new(LOOKS, YIELDS), Throttle::new(coalesce));
-        Ok(Self { queues, epoll, woken, patience, throttle, tick_at: Duration::ZERO })
+        let (adaptive_wait, throttle) = (AdaptiveWait::new(LOOKS, YIELDS), Throttle::new(coalesce));
+        Ok(Self { queues, epoll, woken, adaptive_wait, throttle, tick_at: Duration::ZERO })
     }
 
     /// Serves the queues until `goes_on`, which is called in every turn, returns `false`.
@@ -102,8 +102,8 @@ impl Turns {
             let done = self.turn(now);
             if done > 0 {
                 self.throttle.worked(now);
-                if !self.patience.is_fresh() {
-                    self.patience.hit();
+                if !self.adaptive_wait.is_fresh() {
+                    self.adaptive_wait.hit();
                 }
                 continue;
             }
@@ -111,11 +111,11 @@ impl Turns {
                 std::thread::sleep(pause);
                 continue;
             }
-            match self.patience.step() {
+            match self.adaptive_wait.step() {
                 Step::Spin => weft_sync::atomic::pause(),
-                Step::Yield => self.patience.give_way(),
+                Step::Yield => self.adaptive_wait.give_way(),
                 Step::Sleep => {
-                    self.patience.miss();
+                    self.adaptive_wait.miss();
                     self.sleep(now);
                 }
             }
@@ -124,23 +124,23 @@ impl Turns {
 
     /// Serves every active queue once. Returns the number of events and packets handled.
     fn turn(&mut self, now: Duration) -> usize {
-        if self.queues.iter().any(|served| matches!(served.state, State::Rests { .. })) {
+        if self.queues.iter().any(|served| matches!(served.state, State::Idle { .. })) {
             self.look(Duration::ZERO);
         }
-        let is_crowded = self.queues.len() > ACTIVE_MIN;
+        let is_contended = self.queues.len() > ACTIVE_MIN;
         let mut all = 0;
         for number in 0..self.queues.len() {
             let served = &mut self.queues[number];
             let worked = match served.state {
                 State::Active { worked } => worked,
-                State::Rests { until } if until.is_some_and(|until| until <= now) => now,
-                State::Rests { .. } => continue,
+                State::Idle { until } if until.is_some_and(|until| until <= now) => now,
+                State::Idle { .. } => continue,
             };
             let done = served.queue.turn(now);
             all += done;
             let worked = if done > 0 { now } else { worked };
             served.state = State::Active { worked };
-            if is_crowded && now.saturating_sub(worked) >= RESTS_AFTER {
+            if is_contended && now.saturating_sub(worked) >= RESTS_AFTER {
                 self.rest(number, now);
             }
         }
@@ -154,7 +154,7 @@ impl Turns {
             Sleeps::Until { reads, within } => {
                 self.wait_for_tap(number, reads);
                 let until = within.map(|within| now + within);
-                self.queues[number].state = State::Rests { until };
+                self.queues[number].state = State::Idle { until };
                 true
             }
         }
@@ -175,7 +175,7 @@ impl Turns {
             {
                 return;
             }
-            if let State::Rests { until: Some(due) } = self.queues[number].state {
+            if let State::Idle { until: Some(due) } = self.queues[number].state {
                 until = until.min(due);
             }
         }

@@ -31,21 +31,21 @@ pub const ON_WORD: u32 = 1;
 /// The owner sleeps on its descriptor.
 pub const ON_DESCRIPTOR: u32 = 2;
 
-/// How the owner of a bell sleeps.
+/// How the owner of a wakeup sleeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sleeper {
     /// The owner does not sleep.
     Awake,
     /// The owner sleeps on the state word: wake it by futex.
     OnWord,
-    /// The owner sleeps on its descriptor: wake it by a byte on its bell socket.
+    /// The owner sleeps on its descriptor: wake it by a byte on its wakeup socket.
     OnDescriptor,
 }
 
-/// The shared words. A fresh bell is all zeros.
+/// The shared words. A fresh wakeup is all zeros.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct BellWords {
+pub struct WakeupWords {
     summary: AtomicU32,
     reserved: AtomicU32,
     bits: [AtomicU64; 4],
@@ -54,7 +54,7 @@ pub struct BellWords {
     state_pad: [AtomicU32; 15],
 }
 
-/// The result of [`BellWords::take`].
+/// The result of [`WakeupWords::take`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rung {
     /// One bit for each VPID whose peer rang.
@@ -63,8 +63,8 @@ pub struct Rung {
     pub broker: bool,
 }
 
-impl BellWords {
-    /// A fresh bell outside shared memory, for models.
+impl WakeupWords {
+    /// A fresh wakeup outside shared memory, for models.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -108,7 +108,7 @@ impl BellWords {
         }
     }
 
-    /// True when a peer or the broker rang since the last [`BellWords::take`].
+    /// True when a peer or the broker rang since the last [`WakeupWords::take`].
     #[inline]
     #[must_use]
     pub fn is_rung(&self) -> bool {
@@ -130,7 +130,7 @@ impl BellWords {
     }
 
     /// Announces that the owner goes to sleep. False when a peer or the broker rang already; the
-    /// owner must then look at the bell first.
+    /// owner must then look at the wakeup first.
     #[must_use]
     pub fn prepare(&self, state: u32) -> bool {
         self.state.store(state, Ordering::SeqCst);
@@ -154,7 +154,7 @@ impl BellWords {
     }
 }
 
-impl Default for BellWords {
+impl Default for WakeupWords {
     fn default() -> Self {
         Self::new()
     }

@@ -1,9 +1,9 @@
-//! Bells: who is rung, who waits for one, and which of them nobody waits for any more.
+//! Wakeups: who is rung, who waits for one, and which of them nobody waits for any more.
 //!
-//! A bell is one byte on the kernel's socket, sent with the sending direction locked, so that a
-//! boundary between the lane and TCP knows how many there were. A thread never takes the bell of
-//! another: those that came, or will, for threads that gave up waiting are *owed*, and only so many
-//! are taken out of the socket.
+//! A wakeup is one byte on the kernel's socket, sent with the sending direction locked, so that a
+//! boundary between the lane and TCP knows how many there were. A thread never takes the wakeup of
+//! another: those that came, or will, for threads that gave up waiting are *stale*, and only so
+//! many are taken out of the socket.
 //!
 //! Other bytes have no place there. Somebody without weft who holds the peer's socket may write
 //! some all the same, and nobody could tell where in the stream they belong: the connection is then
@@ -22,12 +22,12 @@ use weft_transport_shm::lane::ShmLane;
 use crate::arena::{Connection, flag, peer, phase};
 use crate::{log, sys};
 
-/// Bells that nobody waited for any more at some moment, in all, and the time they are of: a
+/// Wakeups that nobody waited for any more at some moment, in all, and the time they are of: a
 /// direction that went back to TCP begins a new one.
 #[derive(Clone, Copy, Default)]
-pub struct Owed(u64);
+pub struct StaleWakeups(u64);
 
-impl Owed {
+impl StaleWakeups {
     const COUNT_BITS: u32 = 32;
 
     const fn time(self) -> u64 {
@@ -53,8 +53,9 @@ const DELAYS: [(c_int, u32); 2] =
     [(libc::TCP_NODELAY, flag::NO_DELAY), (libc::TCP_CORK, flag::CORKED)];
 
 impl Connection {
-    /// Bells are sent at once from here on: the kernel would hold a second one back until the first
-    /// is acknowledged, 40 ms later, or while it is corked. What the program had set is remembered.
+    /// Wakeups are sent at once from here on: the kernel would hold a second one back until the
+    /// first is acknowledged, 40 ms later, or while it is corked. What the program had set is
+    /// remembered.
     pub fn ring_at_once(&self, fd: RawFd) {
         for (option, wish) in DELAYS {
             let set = sys::tcp_option(fd, option).unwrap_or(false);
@@ -65,7 +66,7 @@ impl Connection {
         }
     }
 
-    /// No bells ring any more: the kernel's socket gets what the program has set.
+    /// No wakeups ring any more: the kernel's socket gets what the program has set.
     pub fn rings_no_more(&self, fd: RawFd) {
         for (option, wish) in DELAYS {
             if self.has(wish) != (option == libc::TCP_NODELAY) {
@@ -98,117 +99,117 @@ impl Connection {
         }
     }
 
-    fn owed(&self) -> Owed {
-        Owed(self.shared.owed.load(Ordering::Relaxed))
+    fn stale(&self) -> StaleWakeups {
+        StaleWakeups(self.shared.stale.load(Ordering::Relaxed))
     }
 
-    /// Counts a bell that came, or will, and that nobody waits for any more, when `taken` finds
-    /// that a word was rung. The receiving direction is locked, so that no bell is seen in between
-    /// which neither its word nor the count accounts for.
-    fn owe_if(&self, taken: impl FnOnce() -> bool) {
-        let time = self.owed().time();
+    /// Counts a wakeup that came, or will, and that nobody waits for any more, when `taken` finds
+    /// that a word was rung. The receiving direction is locked, so that no wakeup is seen in
+    /// between which neither its word nor the count accounts for.
+    fn note_stale_if(&self, taken: impl FnOnce() -> bool) {
+        let time = self.stale().time();
         if taken() {
-            let _ = self.shared.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |owed| {
+            let _ = self.shared.stale.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |stale| {
                 // What rang before the direction went to TCP is forgotten.
-                (Owed(owed).time() == time).then(|| Owed(owed).one_more().0)
+                (StaleWakeups(stale).time() == time).then(|| StaleWakeups(stale).one_more().0)
             });
         }
     }
 
-    /// The receiving direction, which is locked, goes back to TCP: all bells so far are in front of
-    /// the data there, and taken by their number.
-    pub fn forget_bells(&self) {
+    /// The receiving direction, which is locked, goes back to TCP: all wakeups so far are in front
+    /// of the data there, and taken by their number.
+    pub fn forget_wakeups(&self) {
         self.shared.drained.store(0, Ordering::Relaxed);
-        self.shared.owed.store(self.owed().next_time().0, Ordering::Relaxed);
+        self.shared.stale.store(self.stale().next_time().0, Ordering::Relaxed);
     }
 
-    /// Bells that lie in the kernel's socket, or 0 when there is something else: the connection is
-    /// broken then.
-    fn look_for_bells(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> usize {
+    /// Wakeups that lie in the kernel's socket, or 0 when there is something else: the connection
+    /// is broken then.
+    fn look_for_wakeups(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> usize {
         if state.is_broken() {
             return 0;
         }
-        let mut bytes = [0; sys::BELLS_MAX];
+        let mut bytes = [0; sys::WAKEUPS_MAX];
         // Looked at first: data that came meanwhile is behind a boundary that is posted by then,
-        // and whoever rang a bell had claimed it.
-        let seen = sys::look_for_bells(fd, &mut bytes);
-        let bells = state.bells_of(lane, seen);
-        let more = state.on_lane() && bells > self.bells_due(lane);
-        if more || bytes[..bells].iter().any(|byte| *byte != sys::BELL) {
+        // and whoever rang a wakeup had claimed it.
+        let seen = sys::look_for_wakeups(fd, &mut bytes);
+        let wakeups = state.wakeups_of(lane, seen);
+        let more = state.on_lane() && wakeups > self.wakeups_due(lane);
+        if more || bytes[..wakeups].iter().any(|byte| *byte != sys::WAKEUP) {
             log::warn_user!(
                 "a connection is reset: its other end wrote bytes past weft, which a program does \
                  that uses the socket without it"
             );
             state.break_off();
-            self.heard(sys::Bell::Failed(Errno::CONNRESET));
+            self.heard(sys::Wakeup::Failed(Errno::CONNRESET));
             return 0;
         }
-        bells
+        wakeups
     }
 
-    /// True when something else than bells lies in the kernel's socket.
+    /// True when something else than wakeups lies in the kernel's socket.
     pub fn has_strays(&self, fd: RawFd, state: &mut ReceiveSide, lane: &ShmLane) -> bool {
-        self.look_for_bells(fd, state, lane);
+        self.look_for_wakeups(fd, state, lane);
         state.is_broken()
     }
 
-    /// As many bells as may lie there: those owed, and those of the words that are rung.
-    fn bells_due(&self, lane: &ShmLane) -> usize {
+    /// As many wakeups as may lie there: those stale, and those of the words that are rung.
+    fn wakeups_due(&self, lane: &ShmLane) -> usize {
         let words = [WaitFor::Data, WaitFor::Room];
         let rung = words.iter().filter(|what| lane.attention(**what) == Attention::Rung).count();
         let drained = self.shared.drained.load(Ordering::Relaxed);
-        let owed = self.owed().count().wrapping_sub(drained).cast_signed();
-        usize::try_from(owed).unwrap_or(0) + rung
+        let stale = self.stale().count().wrapping_sub(drained).cast_signed();
+        usize::try_from(stale).unwrap_or(0) + rung
     }
 
-    /// Takes up to `most` bells out of the kernel's socket and returns how many there were.
-    pub fn take_bells(
+    /// Takes up to `most` wakeups out of the kernel's socket and returns how many there were.
+    pub fn take_wakeups(
         &self,
         fd: RawFd,
         state: &mut ReceiveSide,
         lane: &ShmLane,
         most: usize,
     ) -> usize {
-        let bells = self.look_for_bells(fd, state, lane).min(most);
-        if bells == 0 {
+        let wakeups = self.look_for_wakeups(fd, state, lane).min(most);
+        if wakeups == 0 {
             return 0;
         }
         state.begin_tcp();
-        let taken = sys::drain(fd, bells);
-        state.took_bells(taken);
+        let taken = sys::drain(fd, wakeups);
+        state.took_wakeups(taken);
         taken
     }
 
-    /// The kernel says that bytes lie in its socket, which are to be bells.
+    /// The kernel says that bytes lie in its socket, which are to be wakeups.
     pub fn woken_by_bytes(&self) {
         self.local.woken_by_bytes.store(true, Ordering::Relaxed);
     }
 
-    /// Takes bells out of the kernel's socket that were owed when a thread armed, once it found
-    /// nothing: by then their data is taken. Bells that were owed since may be the only ones that
-    /// wake somebody else. False when the connection was found broken, so that there is something
-    /// to tell.
+    /// Takes wakeups out of the kernel's socket that were stale when a thread armed, once it found
+    /// nothing: by then their data is taken. Wakeups that were stale since may be the only ones
+    /// that wake somebody else. False when the connection was found broken, so that there is
+    /// something to tell.
     #[must_use]
-    pub fn drain(&self, fd: RawFd, owed: Owed) -> bool {
+    pub fn drain(&self, fd: RawFd, stale: StaleWakeups) -> bool {
         let mut in_vain = self.local.woken_by_bytes.swap(false, Ordering::Relaxed);
-        if !in_vain && owed.count() == self.shared.drained.load(Ordering::Relaxed) {
+        if !in_vain && stale.count() == self.shared.drained.load(Ordering::Relaxed) {
             return true;
         }
         let Some(receiving) = self.receiving() else { return true };
         let Some(lane) = receiving.lane else { return true };
-        // Only there are all bytes bells.
+        // Only there are all bytes wakeups.
         if self.origin(fd, receiving.state, lane) != Origin::Lane {
             return true;
         }
         loop {
             let drained = self.shared.drained.load(Ordering::Relaxed);
-            let left = owed.count().wrapping_sub(drained).cast_signed();
+            let left = stale.count().wrapping_sub(drained).cast_signed();
             let left = usize::try_from(left).unwrap_or(0);
-            if left == 0 || owed.time() != self.owed().time() {
+            if left == 0 || stale.time() != self.stale().time() {
                 break;
             }
             in_vain = false;
-            let taken = self.take_bells(fd, receiving.state, lane, left);
+            let taken = self.take_wakeups(fd, receiving.state, lane, left);
             self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
             if taken == 0 {
                 break;
@@ -220,11 +221,11 @@ impl Connection {
         !receiving.state.is_broken()
     }
 
-    /// Takes every bell out of the kernel's socket before it is closed: with bytes unread the
+    /// Takes every wakeup out of the kernel's socket before it is closed: with bytes unread the
     /// kernel sends a reset instead of an end. A peer that is told the end on the lane does not see
-    /// the reset; for one that reads TCP, bells on their way are waited for.
+    /// the reset; for one that reads TCP, wakeups on their way are waited for.
     pub fn drain_before_close(&self, fd: RawFd, sends_on_lane: bool) {
-        /// A peer that has claimed a bell rings it unless it loses its processor in between.
+        /// A peer that has claimed a wakeup rings it unless it loses its processor in between.
         const WAIT_NS: u64 = 500_000_000;
         let start = sys::now_ns();
         while !self.drain_all(fd) {
@@ -234,40 +235,40 @@ impl Connection {
             }
             let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, 1);
             if seen.is_ok_and(|seen| seen.contains(PollFlags::RDHUP)) {
-                self.heard(sys::Bell::End);
+                self.heard(sys::Wakeup::End);
             }
         }
     }
 
-    /// Takes all bells that are there, and asks for no more; false when some are on their way.
+    /// Takes all wakeups that are there, and asks for no more; false when some are on their way.
     pub fn drain_all(&self, fd: RawFd) -> bool {
         let Some(receiving) = self.receiving() else { return true };
         let Some(lane) = receiving.lane else { return true };
         match self.origin(fd, receiving.state, lane) {
             Origin::Lane => {}
-            Origin::Bells(_) => return false,
+            Origin::Wakeups(_) => return false,
             Origin::Tcp { .. } | Origin::Back => return true,
         }
         for what in [WaitFor::Data, WaitFor::Room] {
-            self.owe_if(|| lane.disarm(what));
+            self.note_stale_if(|| lane.disarm(what));
         }
         loop {
-            let taken = self.take_bells(fd, receiving.state, lane, usize::MAX);
+            let taken = self.take_wakeups(fd, receiving.state, lane, usize::MAX);
             self.shared.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
             if taken == 0 {
                 break;
             }
         }
         let drained = self.shared.drained.load(Ordering::Relaxed);
-        self.owed().count().wrapping_sub(drained).cast_signed() <= 0
+        self.stale().count().wrapping_sub(drained).cast_signed() <= 0
     }
 
     /// Arms `what`, with the receiving direction locked. Never by way of watching, since others may
-    /// rely on the word being armed. Returns the bells that nobody waits for any more by then.
-    pub fn arm_word(&self, lane: &ShmLane, what: WaitFor) -> Owed {
-        self.owe_if(|| lane.rearm(what));
+    /// rely on the word being armed. Returns the wakeups that nobody waits for any more by then.
+    pub fn arm_word(&self, lane: &ShmLane, what: WaitFor) -> StaleWakeups {
+        self.note_stale_if(|| lane.rearm(what));
         lane.arm(what);
-        self.owed()
+        self.stale()
     }
 
     /// The peer will ring for what comes next.
@@ -299,6 +300,6 @@ impl Connection {
     fn stop_waiting_besides(&self, lane: &ShmLane, what: WaitFor, own: u32) {
         let others = self.sleepers(what).load(Ordering::Relaxed) > 0
             || self.local.registered.load(Ordering::Relaxed) > own;
-        self.owe_if(|| if others { lane.rearm(what) } else { lane.disarm(what) });
+        self.note_stale_if(|| if others { lane.rearm(what) } else { lane.disarm(what) });
     }
 }

@@ -41,7 +41,7 @@ const FORGOTTEN_NS: u64 = 1_000_000_000;
 
 /// The state of this process. Threads may overwrite each other's updates: all observe the same
 /// machine, so the state converges.
-static CROWD: Crowd = Crowd::new();
+static CROWD: Contention = Contention::new();
 
 /// Yields the processor and updates the state. Returns how long the yield took.
 pub fn yield_core() -> Duration {
@@ -70,7 +70,7 @@ fn switched() -> bool {
 /// True if other threads wanted the processor lately.
 #[inline]
 #[must_use]
-pub fn is_crowded() -> bool {
+pub fn is_contended() -> bool {
     CROWD.is_present()
 }
 
@@ -82,7 +82,7 @@ pub fn is_computing() -> bool {
 }
 
 #[derive(Debug)]
-struct Crowd {
+struct Contention {
     /// Quick yields still needed until the machine counts as free.
     left: AtomicU32,
     /// The duration of the quickest yield so far.
@@ -96,7 +96,7 @@ struct Crowd {
     no_yields_ns: AtomicU64,
 }
 
-impl Crowd {
+impl Contention {
     const fn new() -> Self {
         Self {
             left: AtomicU32::new(0),
@@ -175,63 +175,64 @@ mod tests {
 
     #[test]
     fn a_long_yield_makes_a_crowd_and_quick_ones_end_it() {
-        let crowd = Crowd::new();
-        crowd.note(1, QUICK, || unreachable!("it was quick"));
-        crowd.note(2, Duration::from_micros(5), || false);
-        assert!(!crowd.is_present(), "no other thread ran meanwhile");
-        crowd.note(3, Duration::from_micros(5), || true);
+        let contention = Contention::new();
+        contention.note(1, QUICK, || unreachable!("it was quick"));
+        contention.note(2, Duration::from_micros(5), || false);
+        assert!(!contention.is_present(), "no other thread ran meanwhile");
+        contention.note(3, Duration::from_micros(5), || true);
         for _ in 0..QUICK_YIELDS {
-            assert!(crowd.is_present());
-            crowd.note(4, QUICK, || unreachable!("it was quick"));
+            assert!(contention.is_present());
+            contention.note(4, QUICK, || unreachable!("it was quick"));
         }
-        assert!(!crowd.is_present());
-        crowd.note(5, Duration::from_micros(5), || true);
+        assert!(!contention.is_present());
+        contention.note(5, Duration::from_micros(5), || true);
         for _ in 0..QUICK_YIELDS / 2 {
-            crowd.note(5, Duration::from_micros(5), || unreachable!("the crowd is known"));
+            contention
+                .note(5, Duration::from_micros(5), || unreachable!("the contention is known"));
         }
-        crowd.note(5, Duration::from_micros(5), || true);
+        contention.note(5, Duration::from_micros(5), || true);
         for _ in 0..QUICK_YIELDS {
-            crowd.note(5, QUICK, || unreachable!("it was quick"));
+            contention.note(5, QUICK, || unreachable!("it was quick"));
         }
-        assert!(!crowd.is_present());
-        crowd.note(5, Duration::from_nanos(1900), || true);
-        assert!(crowd.is_present());
-        assert!(!crowd.is_computing(|| 6));
+        assert!(!contention.is_present());
+        contention.note(5, Duration::from_nanos(1900), || true);
+        assert!(contention.is_present());
+        assert!(!contention.is_computing(|| 6));
     }
 
     const LONG_SLICE: Duration = Duration::from_millis(2);
 
     /// Records yields of a whole slice with quick yields between them. Returns the moment of the
     /// last.
-    fn meet_computing_program(crowd: &Crowd, mut now_ns: u64) -> u64 {
+    fn meet_computing_program(contention: &Contention, mut now_ns: u64) -> u64 {
         for _ in 0..4 {
-            assert!(!crowd.is_computing(|| now_ns));
+            assert!(!contention.is_computing(|| now_ns));
             now_ns += 2_000_000;
-            crowd.note(now_ns, LONG_SLICE, || true);
-            crowd.note(now_ns, QUICK, || unreachable!("it was quick"));
+            contention.note(now_ns, LONG_SLICE, || true);
+            contention.note(now_ns, QUICK, || unreachable!("it was quick"));
         }
         now_ns
     }
 
     #[test]
     fn slices_given_away_end_yields_for_a_while() {
-        let crowd = Crowd::new();
+        let contention = Contention::new();
         for now_ns in 0..10 {
-            crowd.note(now_ns * 2_000_000, LONG_SLICE, || false);
-            assert!(!crowd.is_computing(|| now_ns), "the hypervisor took the processor");
-            crowd.note(now_ns * WINDOW_NS, LONG_SLICE, || true);
-            assert!(!crowd.is_computing(|| now_ns), "it was a single slice");
+            contention.note(now_ns * 2_000_000, LONG_SLICE, || false);
+            assert!(!contention.is_computing(|| now_ns), "the hypervisor took the processor");
+            contention.note(now_ns * WINDOW_NS, LONG_SLICE, || true);
+            assert!(!contention.is_computing(|| now_ns), "it was a single slice");
         }
         let mut now = 10 * FORGOTTEN_NS;
         for period in [1, 2, 4, 8, 16, 32, 32].map(|times| times * NO_YIELDS_NS) {
-            now = meet_computing_program(&crowd, now);
+            now = meet_computing_program(&contention, now);
             // Another thread meets it at the same time.
-            crowd.note(now, LONG_SLICE, || true);
+            contention.note(now, LONG_SLICE, || true);
             now += period;
-            assert!(crowd.is_computing(|| now - 1));
-            assert!(!crowd.is_computing(|| now));
+            assert!(contention.is_computing(|| now - 1));
+            assert!(!contention.is_computing(|| now));
         }
-        now = meet_computing_program(&crowd, now + FORGOTTEN_NS);
-        assert!(!crowd.is_computing(|| now + NO_YIELDS_NS), "the time starts at the minimum");
+        now = meet_computing_program(&contention, now + FORGOTTEN_NS);
+        assert!(!contention.is_computing(|| now + NO_YIELDS_NS), "the time starts at the minimum");
     }
 }
