@@ -271,7 +271,6 @@ mod tests {
         assert!(told.starts_with("Node default\n  daemon "), "{told}");
         assert!(told.contains("0 programs, 0 connections on the fabric"), "{told}");
         assert!(told.contains("past the cache"), "{told}");
-        assert!(told.contains("copied once from 128 KiB to 4 MiB"), "{told}");
         assert!(told.contains("`weft run -- PROGRAM` starts one"), "{told}");
         assert!(!told.contains("Connections on") && !told.contains("Endpoints"), "{told}");
         assert!(told.contains("3  Ends of connections that were offered\n"), "{told}");
