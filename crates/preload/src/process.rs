@@ -30,7 +30,8 @@ pub struct Settings {
     pub spins: u32,
     /// Yields before sleeping.
     pub yields: u32,
-    /// Calls over TCP after which an accepted connection asks for the fabric.
+    /// Calls over TCP after which the connecting end asks for the fabric; the accepting end asks
+    /// after half as many more.
     pub switch_calls: u32,
     /// Bytes after which it does.
     pub switch_bytes: u64,

@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 /// The search path of a shell without `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -135,7 +137,10 @@ impl Linkage {
 pub fn linkage(path: &Path) -> Linkage {
     let mut path = path.to_owned();
     for _ in 0..SCRIPT_DEPTH_MAX {
-        let Ok(mut file) = File::open(&path) else { return Linkage::Dynamic };
+        // The open of a FIFO would wait for a writer. The kernel does not execute FIFOs.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+        let Ok(mut file) = opened else { return Linkage::Dynamic };
         let mut start = Vec::new();
         let limit = u64::try_from(SCRIPT_LINE_BYTES).unwrap_or(u64::MAX);
         if file.by_ref().take(limit).read_to_end(&mut start).is_err() {
@@ -273,6 +278,18 @@ mod tests {
         file.extend(header);
         file.extend(linker);
         file
+    }
+
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("fifo");
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).expect("a FIFO");
+        assert_eq!(linkage(&path), Linkage::Dynamic);
+        let script =
+            write(directory.path(), "script", format!("#!{}\n", path.display()).as_bytes(), 0o755);
+        assert_eq!(linkage(&script), Linkage::Dynamic);
     }
 
     #[test]

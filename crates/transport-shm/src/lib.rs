@@ -8,8 +8,8 @@
 //! The feature `test-doors` adds the functions with which tests and fuzz targets end an endpoint
 //! abruptly and overwrite shared memory. The product is built without it.
 //!
-//! May depend on `weft-fabric`, `weft-memory`, `weft-sync`, `weft-channel`, `weft-wire` and the
-//! operating system.
+//! May depend on `weft-fabric`, `weft-memory`, `weft-sync`, `weft-channel`, `weft-wire`,
+//! `weft-options` and the operating system.
 //!
 //! ```
 //! use std::sync::Arc;

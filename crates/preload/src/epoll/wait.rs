@@ -13,7 +13,7 @@ use crate::{lanes, process, sys};
 
 /// Looks at hot connections alone before the kernel's set gets its turn.
 const LOOKS_A_TURN: u32 = 8;
-/// Calls in a row that connections alone fill before the kernel's set speaks first.
+/// After more calls in a row that connections alone filled, the kernel's set speaks first.
 const FULL_CALLS_MAX: u32 = 3;
 
 /// The kernel's wait: (buffer, maximum, timeout in ms) to what it returned.

@@ -69,6 +69,7 @@ impl Service for Ethernet {
                 "ether.queues",
                 "ether.pace",
                 "ether.coalesce",
+                "ether.learn_ms",
             ],
             events: &[("reach", "The nodes that a device can reach were changed.")],
         }
