@@ -1,8 +1,9 @@
 //! Layer 4: the `weft` command.
 //!
-//! `weft run` puts unmodified programs on the fabric, `weft daemon`, `down` and `status` manage
-//! the node daemon, `weft lab` makes a cluster on one machine, `weft info` and `weft config` tell what is in force, `weft perf` measures and
-//! `weft demo` shows. Everything that scripts may rely on is in [`arguments`].
+//! `weft run` puts unmodified programs on the fabric, `weft daemon`, `down` and `status` manage the
+//! node daemon, `weft lab` makes a cluster on one machine, `weft info` and `weft config` tell what
+//! is in force, `weft perf` measures and `weft demo` shows. Everything that scripts may rely on is
+//! in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
 //! for and nothing else; messages go to standard error, in lower case, and say what to do next.
