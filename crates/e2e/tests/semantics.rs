@@ -126,9 +126,10 @@ fn on_fabric(statistics: &Statistics, returns_to_tcp: bool) -> bool {
 }
 
 /// Cases in which two processes first hold the connection. Such a connection moves only after one
-/// process has closed it, which may be after all bytes were sent.
+/// process has closed it, which may be after all bytes were sent, or after the second of two
+/// programs that start together is there. Until then the first reads from TCP.
 fn is_held_by_two(name: &str) -> bool {
-    name == "server_forks_for_each_connection"
+    matches!(name, "server_forks_for_each_connection" | "programs_in_a_pipe")
 }
 
 /// Cases that return to TCP for what only the kernel supports, or that write more than a lane holds
