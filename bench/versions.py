@@ -13,14 +13,16 @@ MariaDB's server and sysbench.
 """
 
 import argparse
+import atexit
+import operator
 import re
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from fabric import Weft
 from measure import Missing, Server, client, compare, free_port, need
 from sockets import Way, iperf, memcached, nginx, pgbench, redis, sockperf
 
@@ -74,12 +76,15 @@ def main() -> None:
     parser.add_argument("--width", type=float, default=0.04, help="how wide an interval is enough")
     arguments = parser.parse_args()
     ways = []
-    for path in (arguments.old, arguments.new):
+    for node, path in (("old-build", arguments.old), ("new-build", arguments.new)):
         if not path.exists():
             build = "cargo build --release -p weft-cli -p weft-preload"
             sys.exit(f"{path} is not there; build it: {build}")
-        under = Weft(path.resolve()).under
+        # A daemon for each: two releases may not understand each other.
+        start = [str(path.resolve()), "run", "--node", node, "--"]
+        under = partial(operator.add, start)
         ways.append(Way(under, under))
+        atexit.register(subprocess.run, [str(path.resolve()), "down", "--node", node], check=False)
     for name, (measure, is_least) in MEASURES.items():
         if arguments.only and not any(word in name for word in arguments.only):
             continue
