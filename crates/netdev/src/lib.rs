@@ -51,7 +51,7 @@ pub enum NetdevError {
         name: String,
         /// The kind of thing to be named.
         what: &'static str,
-        /// What a valid name looks like.
+        /// The form of a valid name.
         why: &'static str,
     },
     /// Any other error.

@@ -70,7 +70,7 @@ pub mod flag {
     pub const PRIMES: u32 = 65536;
 }
 
-/// What the kernel said about the peer.
+/// The kernel's word about the peer.
 pub mod peer {
     /// Nothing.
     pub const ALIVE: u32 = 0;
@@ -127,7 +127,7 @@ pub struct Shared {
 // SAFETY: the two cells are used under their locks alone; everything else is atomic.
 unsafe impl Sync for Shared {}
 
-/// What one process keeps for a connection. Zeroed memory is nothing.
+/// The part of a connection that one process keeps for itself. Zeroed memory is an empty one.
 #[derive(Default)]
 pub struct Local {
     /// The lane, leaked from a box; used under a lock of the connection.
@@ -136,7 +136,7 @@ pub struct Local {
     pub fds: AtomicU32,
     /// Epoll sets of this process that it is in.
     pub registered: AtomicU32,
-    /// What waits taught ([`weft_sync::Learned`]).
+    /// Lessons from earlier waits ([`weft_sync::Learned`]).
     pub learned: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
     pub finds_left: AtomicU32,
@@ -146,7 +146,7 @@ pub struct Local {
     pub checked: AtomicU64,
     /// Since when the lane is full and nothing was taken from it, ticks; 0 when it is not.
     pub full_since: AtomicU64,
-    /// What the peer had taken by then.
+    /// Bytes that the peer had taken by then.
     pub full_taken: AtomicU64,
     /// Bytes that it had moved over lanes, in both directions, when that was last looked at.
     pub moved_before: AtomicU64,
@@ -186,9 +186,9 @@ struct FreePlaces {
 pub struct Connection {
     /// Its place, as the table of descriptors names it.
     pub place: u32,
-    /// What it shares with forked processes.
+    /// The part that forked processes share.
     pub shared: &'static Shared,
-    /// What is this process's own.
+    /// The part that belongs to this process alone.
     pub local: &'static Local,
 }
 

@@ -163,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// What the kernel's socket said of the peer.
+    /// The word of the kernel's socket about the peer.
     #[inline]
     pub fn peer(&self) -> u32 {
         self.shared.peer.load(Ordering::Acquire)

@@ -76,7 +76,7 @@ pub struct Memory {
     pub process: u32,
 }
 
-/// What the daemon said to an offer.
+/// The daemon's answer to an offer.
 pub enum Answer {
     /// The lane is there.
     Matched(Memory),
@@ -222,7 +222,7 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
             Some(Answer::Wanted(process))
         }
         Ok(Control::Wanted { token: wanted, process }) => {
-            // Whoever is pending is told; the place of one that is not is not taken.
+            // Only a pending offer is recorded: another would use up a place in the list.
             let is_known = state.wanted.iter().any(|(known, _)| *known == wanted);
             if state.pending.contains(&wanted) && !is_known {
                 state.wanted.push((wanted, process));
@@ -245,7 +245,7 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
     }
 }
 
-/// What became of an offer that was pending.
+/// The present state of an offer that was pending.
 pub enum Offered {
     /// The other end has come; the lane is there.
     Matched(Memory),
@@ -278,7 +278,7 @@ pub fn matched(token: u64) -> Offered {
         state.pending.retain(|pending| *pending != token);
         return Offered::Wanted(process);
     }
-    // What a forked child inherited is pending for its parent, and in neither list here.
+    // An offer that a forked child inherited is pending for its parent, and in neither list here.
     match state.lost.iter().position(|lost| *lost == token) {
         Some(place) => {
             state.lost.swap_remove(place);

@@ -501,7 +501,7 @@ impl Connection {
                         control::Offered::Lost(reason) => return Err(reason),
                         control::Offered::Pending => {}
                     }
-                    // Who is gone will not come.
+                    // A peer that is gone will not come.
                     let gone = sys::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|e| !e.is_empty());
                     if gone || sys::now_ns() - start >= wait {
                         return Ok(phase::PENDING);

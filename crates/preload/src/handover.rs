@@ -1,4 +1,4 @@
-//! What survives exec: the connections that the new program inherits.
+//! Hands the connections that survive exec to the new program.
 //!
 //! The descriptors live on, the table of what they are does not. Before exec a list of them is
 //! written to a memfd without CLOEXEC, with the arenas' own descriptors beside it, and its number
@@ -35,7 +35,7 @@ const ENTRY_BYTES: usize = 32;
 /// Descriptors handed over at most.
 const ENTRIES_MAX: usize = 65_536;
 
-/// Who becomes the new program.
+/// The process that becomes the new program.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// This process.
@@ -191,7 +191,7 @@ struct Inherited {
     place: u32,
 }
 
-/// What exec keeps and what it closes, as the kernel sees the descriptors: in a child of vfork
+/// The descriptors that exec keeps and closes, as the kernel sees them: in a child of vfork
 /// the table is its parent's.
 fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
     let mut keeps = Vec::new();
@@ -249,7 +249,7 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
     (keeps, closes)
 }
 
-/// What a child of `posix_spawn` finds on the fabric: what exec keeps, and what is copied for it.
+/// The connections on the fabric of a `posix_spawn` child: those that exec keeps, and copies.
 /// Connections that did not move yet stay on TCP, where such a child can use them.
 fn spawned(copies: &[(RawFd, RawFd)]) -> Vec<Inherited> {
     let kept = table::walk(0, u32::MAX).filter_map(|(fd, entry)| {

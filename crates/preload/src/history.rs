@@ -1,4 +1,4 @@
-//! What connections of this process and its relatives by fork did, by the address they were of.
+//! Records connections of this process and its relatives by fork, by address.
 //!
 //! A place for each listening descriptor and for each address that was connected to, by a hash: two
 //! that share a place mislead each other, which costs a lane too many or a move too late.
@@ -19,12 +19,12 @@ const PLACES: usize = 512;
 /// Shared with children that are forked later: servers that fork for each connection learn, too.
 static RECORDS: OnceLock<Option<Segment>> = OnceLock::new();
 
-/// What a connection belongs to.
+/// The listener or address that a connection belongs to.
 #[derive(Hash)]
 pub enum Address<'a> {
     /// The listener that accepted it, by its number.
     Listener(i32),
-    /// What it was connected to, as the program gave it.
+    /// The address that it was connected to, as the program gave it.
     Remote(&'a [u8]),
 }
 
@@ -77,7 +77,7 @@ pub fn turns_on_lane(sending: &SendSide, receiving: &ReceiveSide) -> u64 {
 }
 
 impl Connection {
-    /// What it has done so far, over TCP and over a lane.
+    /// Its turns and bytes so far, over TCP and over a lane.
     pub fn done(&self) -> Done {
         let calls = u64::from(self.shared.calls.load(Ordering::Relaxed));
         let writes = u64::from(self.shared.writes.load(Ordering::Relaxed));
@@ -85,7 +85,7 @@ impl Connection {
         Done { turns: writes.min(calls.saturating_sub(writes)), bytes }
     }
 
-    /// What those before it at its address say of it.
+    /// The expectation from earlier connections at its address.
     pub fn outlook(&self) -> Outlook {
         match record(self.shared.address.load(Ordering::Relaxed)) {
             Some(record) => Record::of(record.load(Ordering::Relaxed)).outlook(self.done()),
@@ -111,7 +111,7 @@ impl Connection {
             turns: self.done().turns + turns_on_lane(sending, receiving),
             bytes: sent + sent_on_lane + received + received_on_lane,
         };
-        // Whoever ends at the same moment may be forgotten.
+        // A connection that ends at the same moment may be forgotten.
         let learned = Record::of(record.load(Ordering::Relaxed)).learn(done);
         record.store(learned.word(), Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the library says, on standard error, when `WEFT_LOG` asks for it.
+//! Messages of the library on standard error, when `WEFT_LOG` asks for them.
 //!
 //! Its own path: one `write` system call per line, no allocation kept, nothing hooked.
 
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub enum Level {
     /// Nothing.
     Off = 0,
-    /// What the person who runs the program should know.
+    /// Messages for the person who runs the program.
     Warn = 1,
-    /// What a developer wants to see.
+    /// Messages for a developer.
     Debug = 2,
 }
 

@@ -25,7 +25,7 @@ const LOOKS_A_TURN: u32 = 16;
 thread_local! {
     /// Looks of this thread, over all its calls.
     static LOOKS: Cell<u32> = const { Cell::new(0) };
-    /// What the waits of this thread taught: most threads wait for the same descriptors each time.
+    /// Lessons from the waits of this thread: most threads wait for the same descriptors each time.
     static LEARNED: Cell<Learned> = const { Cell::new(Learned::of(0)) };
 }
 
@@ -56,7 +56,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
             connection.decide(entry.fd, 0);
         }
     }
-    // What is on TCP alone is waited for in the kernel, as without weft.
+    // Connections on TCP alone are waited for in the kernel, as without weft.
     let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
@@ -65,7 +65,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     loop {
         let (found, unsure) = look(fds);
         let looks = LOOKS.replace(LOOKS.get().wrapping_add(1));
-        // What is ready is told together, whoever knows of it.
+        // All ready descriptors are told together, those of lanes and those of the kernel.
         let kernel_turn = unsure
             || match found {
                 0 => timeout == 0 || looks.is_multiple_of(LOOKS_A_TURN),
@@ -133,7 +133,7 @@ fn laned(fd: RawFd) -> Option<Connection> {
     (connection.phase() == phase::LANED).then_some(connection)
 }
 
-/// What the program asked of a connection that a lane answers: (readiness, kernel's share).
+/// Splits the program's question about a connection on a lane: (readiness, kernel's share).
 fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
     let mut ready = 0;
     // Urgent bytes come over TCP alone.

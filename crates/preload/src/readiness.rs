@@ -1,4 +1,4 @@
-//! What a connection is ready for, how it ended, and who waits for it.
+//! Readiness of a connection, how it ended, and the threads that wait for it.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -92,7 +92,7 @@ impl Connection {
         self.ended_by_peer(fd).hung_up
     }
 
-    /// What the peer has done of it.
+    /// The end of the connection as far as the peer brought it about.
     fn ended_by_peer(&self, fd: RawFd) -> HangUp {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
@@ -155,7 +155,7 @@ impl Connection {
             let broken_pipe = self.has(flag::SENT_TO_NOBODY);
             return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
         }
-        // What the kernel knows then is of wakeups: one rung at a process that is gone, say.
+        // The kernel's error may come from a wakeup alone: one sent to a process that is gone, say.
         let wakeups_alone = self.peer() != peer::ALIVE
             && self.sending().is_some_and(|sending| {
                 sending.lane.is_some_and(|lane| sending.state.rings_alone(lane))
@@ -214,7 +214,7 @@ impl Connection {
         let receiving = self.receiving()?;
         let lane = receiving.lane?;
         let gone = u64::from(self.peer() != peer::ALIVE);
-        // What was answered before may count the end and the death as one each.
+        // The former answer may count the end and the death as one each.
         Some(receiving.state.arrived(lane, from.saturating_sub(2)) + gone)
     }
 }

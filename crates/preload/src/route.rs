@@ -94,7 +94,7 @@ impl Connection {
     fn abort(&self, fd: RawFd, sending: &mut SendSide, lane: &ShmLane) {
         log::warn_user!("a connection is reset: its other end does not go on");
         sending.close(lane, closed::RESET);
-        // What the kernel calls a disconnect sends a reset, and fails what is tried from here on.
+        // A connect to AF_UNSPEC sends a reset, and all later calls on the socket fail.
         let _ = rustix::net::connect_unspec(sys::borrow(fd));
         self.heard(sys::Wakeup::Failed(Errno::CONNRESET));
     }
@@ -207,7 +207,7 @@ impl Connection {
         self.sending().is_some_and(|sending| sending.state.is_back_for_good())
     }
 
-    /// What lies unread on the lane, or will, is to come over TCP; this end leaves for good next.
+    /// Asks the peer to send all unread bytes of the lane over TCP; this end leaves for good next.
     pub fn recall(&self, fd: RawFd) {
         if let Some(receiving) = self.receiving()
             && let Some(lane) = receiving.lane

@@ -1,4 +1,4 @@
-//! What signals mean for calls that do not sleep in the kernel all the time.
+//! Signals during calls that do not sleep in the kernel all the time.
 //!
 //! A blocking call spins and yields before it sleeps. A handler that runs meanwhile must end it as
 //! it would end the kernel's call, or `alarm` would not end a `recv` and a flag set in a handler

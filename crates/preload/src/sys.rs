@@ -206,7 +206,7 @@ pub fn is_nonblocking(fd: RawFd) -> bool {
         .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
-/// What the kernel's socket says to somebody who waits on it.
+/// The reason why a wait on the kernel's socket ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wakeup {
     /// Bytes are there: wakeups, or data of a direction that is still on TCP.

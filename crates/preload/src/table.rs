@@ -1,4 +1,4 @@
-//! What each descriptor number of this process stands for.
+//! The meaning of each descriptor number of this process.
 //!
 //! A flat array, so that a hook on a file or pipe costs one load. Zero is "not ours": pass
 //! through. Every hook that makes a descriptor clears its entry, so that a number that was closed
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
-/// What an entry says.
+/// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// Not ours.
@@ -96,7 +96,7 @@ fn slot(fd: RawFd) -> Option<&'static AtomicU32> {
     Some(unsafe { &*base.add(index as usize) })
 }
 
-/// What `fd` stands for.
+/// The meaning of `fd`.
 #[inline]
 pub fn get(fd: RawFd) -> Entry {
     slot(fd).map_or(Entry::None, |slot| Entry::decode(slot.load(Ordering::Acquire)))

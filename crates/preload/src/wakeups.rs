@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// What the program wants of an option, where the kernel is not to know.
+    /// The flag that holds the program's wish for an option that weft sets otherwise in the kernel.
     pub fn wish(&self, level: c_int, option: c_int) -> Option<u32> {
         if level != libc::IPPROTO_TCP || self.phase() != phase::LANED {
             return None;
@@ -110,7 +110,7 @@ impl Connection {
         let time = self.stale().time();
         if taken() {
             let _ = self.shared.stale.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |stale| {
-                // What rang before the direction went to TCP is forgotten.
+                // Wakeups from before the direction went to TCP are forgotten.
                 (StaleWakeups(stale).time() == time).then(|| StaleWakeups(stale).one_more().0)
             });
         }

@@ -162,7 +162,7 @@ impl Lane for Script<'_> {
     }
 }
 
-/// Whatever a peer does, the stream gives bytes, an end or an error, in a bounded number of steps.
+/// The stream gives bytes, an end or an error in a bounded number of steps, whatever a peer does.
 ///
 /// # Panics
 /// When it does not.

@@ -1,4 +1,4 @@
-//! What earlier connections at one address did, and what that says of the next one.
+//! Records the earlier connections at one address and predicts the next one from them.
 //!
 //! A lane costs two programs and the daemon as much as some ten exchanges over TCP, and a move
 //! amid a transfer costs more than it brings when the transfer is nearly over. So a connection asks
@@ -8,7 +8,7 @@
 
 use crate::Side;
 
-/// What a connection has done.
+/// The turns and bytes of a connection so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
     /// How often it answered or was answered: the lesser of its reads and its writes.
@@ -17,7 +17,7 @@ pub struct Done {
     pub bytes: u64,
 }
 
-/// What is to be expected.
+/// The expectation for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outlook {
     /// Nobody knows: there was none before it, or it has outlived them.
@@ -94,7 +94,7 @@ impl Record {
         Self((self.seen() + 1).min(SEEN_ENOUGH) << SEEN_SHIFT | turns << 32 | kib)
     }
 
-    /// What is to be expected of a connection that has `done` so much.
+    /// The expectation for a connection that has `done` so much.
     #[must_use]
     pub fn outlook(self, done: Done) -> Outlook {
         let Some(expected) = self.expected() else { return Outlook::Unknown };

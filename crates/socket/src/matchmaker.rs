@@ -102,7 +102,7 @@ pub enum Offer<M> {
     Connected,
 }
 
-/// What came of an offer.
+/// The result of an offer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome<P, M> {
     /// The other end is there too. The memory is for `connected`.
@@ -111,7 +111,7 @@ pub enum Outcome<P, M> {
         connected: Offerer<P>,
         /// The end that accepted.
         accepted: Offerer<P>,
-        /// What the accepting end brought.
+        /// The memory that the accepting end brought.
         memory: M,
     },
     /// Both are there, and `accepted` is to offer a lane.
@@ -358,7 +358,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         }
     }
 
-    /// What `offerer` offered and nobody took.
+    /// Withdraws the offer of `offerer` that no end took.
     fn withdraw_offer(&mut self, offerer: Offerer<P>) {
         if let Some(tuple) = self.tuples.remove(&offerer) {
             self.wait_no_more(tuple);

@@ -76,7 +76,7 @@ impl ReceiveSide {
         })
     }
 
-    /// What is on the lane is not to be read.
+    /// True when the bytes on the lane must not be read.
     #[inline]
     fn is_recalling<L: Lane>(&self, lane: &L) -> bool {
         self.recalls && self.route.on_lane() && self.is_answered_or_may_be(lane)
@@ -87,7 +87,7 @@ impl ReceiveSide {
         if self.route.has_boundary(lane) {
             return lane.posted(word::RECALLED) != 0;
         }
-        // Whoever closed follows no more; who ended its own direction alone does.
+        // A peer that closed follows no more. A peer that only ended its sending direction does.
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
     }
 
@@ -141,7 +141,7 @@ impl ReceiveSide {
     /// A call that takes bytes from TCP begins; [`ReceiveSide::took_tcp`] or
     /// [`ReceiveSide::took_wakeups`] ends it.
     pub fn begin_tcp(&mut self) {
-        // Who died in between may have taken bytes uncounted: no boundary can be found any more.
+        // A process that died in between may have taken bytes uncounted: no boundary can be found.
         self.broken |= !self.route.begin_counting();
     }
 
@@ -302,7 +302,8 @@ impl ReceiveSide {
         self.unrung_messages += 1;
     }
 
-    /// What the peer did makes no sense: nothing can be read any more.
+    /// Marks the direction as broken, after a peer broke the protocol: nothing can be read any
+    /// more.
     pub fn break_off(&mut self) -> ReadError {
         self.broken = true;
         ReadError::Reset

@@ -30,13 +30,13 @@ pub(crate) mod word {
     pub const TO_TCP_POSITION: usize = 6;
     /// Crossings of the other direction that this end, its reader, has made.
     pub const PASSED: usize = 7;
-    /// What this end, as a reader, wants sent again over TCP: everything behind so many messages
+    /// Recall of this end as a reader: messages that it has read to their end.
     pub const RECALL_MESSAGES: usize = 8;
-    /// and so many bytes of the sink,
+    /// Recall: bytes of the sink that it has read.
     pub const RECALL_BYTES: usize = 9;
-    /// in the state of [`super::Recall`]; 0 while it wants nothing.
+    /// Recall: the rest of [`super::Recall`]; 0 while this end recalls nothing.
     pub const RECALL: usize = 10;
-    /// 1 when this end, as a writer, does so, behind the boundary to TCP that it posts next.
+    /// 1 when this end, as a writer, sends recalled bytes again behind its next boundary to TCP.
     pub const RECALLED: usize = 11;
 }
 
@@ -69,7 +69,7 @@ impl Recall {
         lane.post(word::RECALL, 0);
     }
 
-    /// What the peer wants sent again.
+    /// The place behind which the peer wants all bytes sent again.
     pub fn of<L: Lane>(lane: &L) -> Option<Self> {
         let rest = lane.posted(word::RECALL);
         (rest & Self::WANTED != 0).then(|| Self {
@@ -81,7 +81,7 @@ impl Recall {
     }
 }
 
-/// What an end says of itself.
+/// Statements of an end about itself.
 pub(crate) mod presence {
     /// It has the lane.
     pub const ATTACHED: u64 = 1;
@@ -127,7 +127,7 @@ pub enum Origin {
     Back,
 }
 
-/// What the peer says of its sending direction.
+/// The peer's statement about its sending direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerRoute(u64);
 

@@ -16,7 +16,7 @@ pub struct SendSide {
     /// Bytes that the send buffer holds, 0 when the program did not fix that.
     send_buffer: u64,
     shut: bool,
-    /// What the peer had not read was sent again over TCP.
+    /// The bytes that the peer had not read were sent again over TCP.
     recalled: bool,
 }
 
@@ -187,7 +187,7 @@ impl SendSide {
         bytes
     }
 
-    /// What was sent behind the place that the peer names; `None` when that place makes no sense,
+    /// The bytes sent behind the place that the peer names; `None` when that place makes no sense,
     /// or the lane cannot tell.
     fn behind<L: Lane>(&self, lane: &L, recall: Recall) -> Option<Vec<u8>> {
         let messages = self.cursor.messages.checked_sub(recall.messages)?;

@@ -81,7 +81,7 @@ pub mod closed {
     pub(crate) const MASK: u64 = 3;
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
     /// Bytes accepted, at least 1 unless none were given.
@@ -101,7 +101,7 @@ pub enum WriteError {
     Reset,
 }
 
-/// What a read did.
+/// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
     /// Bytes copied.

@@ -14,7 +14,7 @@ const WATCHING: u8 = 0;
 const ARMED: u8 = 1;
 const RUNG: u8 = 2;
 
-/// Who pays for the fence, and above it how often the sender was asked to.
+/// The end that pays for the fence; above it, how often the sender was asked to.
 const CHEAP: u8 = 0;
 const SLEPT: u8 = 1;
 const ASKED: u8 = 2;
@@ -51,7 +51,7 @@ enum At {
     Over,
 }
 
-/// What the code under test does and does not do.
+/// Steps that the code under test takes or leaves out.
 #[derive(Clone, Copy, Default)]
 struct Rules {
     waiters: usize,
@@ -70,7 +70,7 @@ struct Rules {
     agree_at_once: bool,
     /// The sender can be asked to pay.
     adaptive: bool,
-    /// Who pays at first.
+    /// The end that pays at first.
     pays: u8,
     /// How often that may be taken back in all.
     take_backs: u8,
@@ -89,10 +89,10 @@ struct State {
     /// Wakeups that nobody waits for any more, in all, and how many were taken.
     stale: u8,
     drained: u8,
-    /// What was stale in all when each waiter armed.
+    /// The number of stale wakeups, in all, when each waiter armed.
     stale_before: Vec<u8>,
     sleepers: u8,
-    /// What each thread read or wrote of who pays.
+    /// The value of "which end pays" that each thread last read or wrote.
     pays: Vec<u8>,
     take_backs: u8,
 }

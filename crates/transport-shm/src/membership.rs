@@ -30,7 +30,7 @@ struct Answer {
     files: Vec<OwnedFd>,
 }
 
-/// What the broker reported about a peer.
+/// The broker's report about a peer.
 struct Introduction {
     address: EndpointAddress,
     flags: u64,

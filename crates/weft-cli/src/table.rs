@@ -4,7 +4,7 @@
 //! Always true: no cell brings a control character to the terminal, since some hold what a
 //! program of another user calls itself.
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width, presets};
 
 use crate::terminal;
 
@@ -62,17 +62,35 @@ impl Table {
             table.add_row(line.iter().cloned().chain(vec![String::new(); missing]));
         }
         let widths = table.column_max_content_widths();
+        let is_whole = |place: usize| place == 0 && columns > 1 && widths[0] <= width / 2;
+        let gap = |place: usize| if place + 1 == columns { 0 } else { 2 };
+        let least: Vec<u16> = (0..columns)
+            .map(|place| {
+                let letters = if is_whole(place) { widths[0] } else { self.longest_word(place) };
+                letters.saturating_add(gap(place))
+            })
+            .collect();
+        let have_room = least.iter().map(|least| u32::from(*least)).sum::<u32>() <= width.into();
         for (place, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, if place + 1 == columns { 0 } else { 2 }));
+            column.set_padding((0, gap(place)));
             // The names of things stay whole; what is said about them takes several lines.
-            if place == 0 && columns > 1 && widths[place] <= width / 2 {
+            if is_whole(place) {
                 column.set_constraint(ColumnConstraint::ContentWidth);
+            } else if have_room {
+                // Words stay whole where there is room for all of them.
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least[place])));
             }
             if self.is_numbers(place) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
         table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    fn longest_word(&self, column: usize) -> u16 {
+        let cells = self.lines.iter().chain([&self.heading]).filter_map(|line| line.get(column));
+        let words = cells.flat_map(|cell| cell.split(' ')).map(|word| word.chars().count());
+        u16::try_from(words.max().unwrap_or(0)).unwrap_or(u16::MAX)
     }
 
     fn is_numbers(&self, column: usize) -> bool {
@@ -143,6 +161,27 @@ mod tests {
         assert!(text.contains("\n  daemon.socket  /a/"), "{text}");
         let shown = text.matches('/').count();
         assert_eq!(shown, path.matches('/').count(), "{text}");
+    }
+
+    #[test]
+    fn words_stay_whole_where_there_is_room_for_each() {
+        let mut table =
+            Table::new(["program", "measured", "kernel tcp", "weft", "ratio", "over the fabric"]);
+        table.line(
+            [
+                "python http.server, curl",
+                "64 bytes, there and back",
+                "3423 MB/s",
+                "11047 MB/s",
+                "3.2 x",
+                "536 MB, 1 connection",
+            ]
+            .map(str::to_owned),
+        );
+        let text = table.within(80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let shown: Vec<&str> = text.split_whitespace().collect();
+        assert!(shown.contains(&"connection") && shown.contains(&"measured"), "{text}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Most services: each has a bit in [`Line`].
 const SERVICES_MAX: usize = 64;
 
-/// What a user's thread does after a packet.
+/// The next step of a user's thread after a packet.
 pub enum Verdict {
     /// Take the next packet.
     Continue,

@@ -47,7 +47,7 @@ pub(super) struct Registration {
     /// The program took it out; the kernel's set keeps it, since programs that put a connection in
     /// and out for every message would pay two system calls for each.
     pub(super) dormant: bool,
-    /// What had arrived when an edge was last reported.
+    /// The count of arrivals when an edge was last reported.
     pub(super) seen: u64,
     /// Report the next readiness whatever the edge says.
     pub(super) fresh: bool,
@@ -58,7 +58,7 @@ pub(super) struct Registration {
     pub(super) kernel_edge: bool,
     /// The kernel is asked for room, since the sending direction is on TCP.
     pub(super) kernel_room: bool,
-    /// What the two should be, as last computed.
+    /// The values that the two should have, as last computed.
     pub(super) wants_edge: bool,
     pub(super) wants_room: bool,
     pub(super) idle: u32,
@@ -102,7 +102,7 @@ impl Registration {
     }
 }
 
-/// What the kernel's set is told to watch for.
+/// The event that the kernel's set is told to watch for.
 pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epoll_event {
     let events = if registration.spent {
         0
@@ -148,7 +148,7 @@ pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
     kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
 }
 
-/// What a registration on a lane is ready for; with `report`, an edge counts as told.
+/// The readiness of a registration on a lane; with `report`, an edge counts as told.
 pub(super) fn compute(
     registration: &mut Registration,
     connection: Connection,

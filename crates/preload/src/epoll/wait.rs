@@ -145,7 +145,7 @@ fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
 }
 
 enum Finished {
-    /// What epoll_wait returns.
+    /// The result of epoll_wait.
     Return(c_int),
     /// The kernel had nothing but wakeups that led to nothing.
     Again,

@@ -73,7 +73,7 @@ fn note_copy(old: c_int, new: c_int) {
     }
 }
 
-/// What `new` was is closed by dup2; the peer must hear of it before the number is taken.
+/// Tells the peer that dup2 is about to close `new`, before the number is taken.
 fn before_copy_onto(old: c_int, new: c_int) {
     let valid = old != new && rustix::io::fcntl_getfd(sys::borrow(old.max(0))).is_ok();
     if old >= 0 && new >= 0 && valid {

@@ -34,7 +34,7 @@ pub fn started_programs() -> [&'static dyn ForkLock; 3] {
     [spawn::lock(), streams, waiting]
 }
 
-/// What a C function returns for a result of ours.
+/// The return value of a C function for a result of ours.
 fn returned(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(bytes) => isize::try_from(bytes).unwrap_or(isize::MAX),

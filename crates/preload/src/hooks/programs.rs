@@ -1,6 +1,6 @@
 //! exec in its forms that a library can stand before, and fork.
 //!
-//! What is started inherits connections that it has to be told of, see `handover`.
+//! A program that is started inherits connections and has to be told of them, see `handover`.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;

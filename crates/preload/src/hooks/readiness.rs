@@ -56,7 +56,7 @@ fn ended(result: c_int) -> c_int {
 /// As poll(2) demands of `fds`.
 unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     let bytes = usize::try_from(count).unwrap_or(0).saturating_mul(size_of::<pollfd>());
-    // What is not there is the kernel's to refuse.
+    // The kernel refuses an array that is not there.
     if count == 0 || check(fds as usize, bytes).is_err() {
         return &mut [];
     }

@@ -34,7 +34,7 @@ static WAITING: LocalLock<Waiting> = LocalLock::new(Waiting { calls: 0, former: 
 
 struct Waiting {
     calls: u32,
-    /// What SIGINT and SIGQUIT did before.
+    /// The former actions of SIGINT and SIGQUIT.
     former: Option<[libc::sigaction; 2]>,
 }
 
@@ -45,7 +45,7 @@ pub fn locks() -> [&'static dyn ForkLock; 2] {
     [&STREAMS, &WAITING]
 }
 
-/// What a shell would find of ours on the fabric; `None` when that is nothing.
+/// The connections on the fabric that a shell would find; `None` when there are none.
 fn prepared(copies: &[(RawFd, RawFd)]) -> Option<Handover> {
     if !process::ready() || !process::is_itself() {
         return None;
@@ -190,7 +190,7 @@ pub(super) unsafe extern "C-unwind" fn popen(
         let file = real!(popen as fn(*const c_char, *const c_char) -> *mut FILE, (command, mode),
             else std::ptr::null_mut());
         if let Some(mut streams) = STREAMS.lock() {
-            // Whoever closed one of ours by fclose left its place in memory to this one.
+            // A stream of ours that was closed by fclose left its place in memory to this one.
             streams.retain(|stream| stream.file != file.addr());
         }
         file

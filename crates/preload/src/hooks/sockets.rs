@@ -401,7 +401,7 @@ fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
         Origin::Tcp { at_most: Some(left) } => {
             let here = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
             if here < left {
-                // What is on the lane comes behind bytes that are still on their way.
+                // Bytes on the lane come behind bytes of TCP that are still on their way.
                 return Some(c_int::try_from(here).unwrap_or(c_int::MAX));
             }
             left

@@ -66,7 +66,7 @@ pub(super) unsafe extern "C-unwind" fn __read_chk(
     unsafe { read(fd, buffer, length) }
 }
 
-/// What the fortified functions are for: a buffer that is too small ends the program.
+/// Ends the program when a buffer is too small, as the fortified functions do.
 fn check_room(length: size_t, room: size_t) {
     if length > room {
         crate::log::say(format_args!("*** buffer overflow detected ***: terminated"));
@@ -266,7 +266,7 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
     if unsafe { passes_stuck_lanes(message) } {
-        // Whoever receives it would not find what lies unread there.
+        // The receiver of the descriptor would not find the bytes that lie unread there.
         sys::set_errno(libc::EOPNOTSUPP);
         return -1;
     }

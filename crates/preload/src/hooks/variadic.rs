@@ -1,6 +1,6 @@
 //! Functions with a variable list of arguments, which cannot be written in Rust.
 //!
-//! What the program calls is a few instructions that lay the registers out as a `va_list` of the
+//! The program calls a few instructions that lay the registers out as a `va_list` of the
 //! System V ABI for x86-64 (section 3.5.7) and call the function that takes one.
 
 use libc::{c_char, c_uint};

@@ -27,7 +27,7 @@ pub struct How {
     pub no_signal: bool,
 }
 
-/// What a direction can do right now.
+/// The result of one try to move bytes.
 enum Attempt {
     Moved(usize),
     /// The last bytes before the direction moves between TCP and the lane; what follows may be

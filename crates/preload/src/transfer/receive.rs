@@ -336,7 +336,7 @@ impl Connection {
             ReadError::Back => Attempt::Again,
             ReadError::Empty => match self.peer() {
                 peer::ALIVE => Attempt::WouldBlock,
-                // What the peer sent before it ended may have come after we looked.
+                // Bytes that the peer sent before its end may have come after the look.
                 _ if state.readable(lane) => Attempt::Again,
                 _ if self.has_strays(fd, state, lane) => self.report_reset(),
                 _ => self.peer_is_dead(lane),

@@ -314,7 +314,7 @@ fn front<'a>(parts: &[&'a [u8]], most: usize) -> Option<Vec<&'a [u8]>> {
     None
 }
 
-/// What is behind the first `skip` bytes of `parts`.
+/// The bytes behind the first `skip` bytes of `parts`.
 fn behind<'a>(parts: &[&'a [u8]], mut skip: usize) -> Vec<&'a [u8]> {
     let mut rest = Vec::with_capacity(parts.len());
     for part in parts {
@@ -334,7 +334,7 @@ fn broken_pipe(how: How) -> Errno {
     Errno::PIPE
 }
 
-/// What is left of `limit`, which begins to run at the first call.
+/// The time that is left of `limit`, which begins to run at the first call.
 fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
     let now = sys::now_ns();
     let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;

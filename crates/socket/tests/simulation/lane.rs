@@ -1,6 +1,6 @@
 //! A lane that lets others run between any two of its operations.
 //!
-//! What one end does inside a call of the stream is a sequence of operations on the lane; the
+//! A call of the stream at one end is a sequence of operations on the lane; the
 //! threads of the other end, and the other thread of this one, run in between as chance has it.
 
 use weft_fabric::{

@@ -1,4 +1,4 @@
-//! What a seed stands for: sizes, moments and faults of one run.
+//! The plan that a seed stands for: sizes, moments and faults of one run.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -18,7 +18,7 @@ enum State {
     Over,
 }
 
-/// What a try came to.
+/// The result of a try.
 enum Attempt {
     Moved(usize, bool),
     Again,
@@ -232,7 +232,7 @@ impl Reader {
         }
     }
 
-    /// What came is what was sent.
+    /// Checks that the bytes that came are those that were sent.
     fn check(&mut self, world: &World, bytes: usize) {
         let host = &world.hosts[self.host];
         let start = host.got.get();

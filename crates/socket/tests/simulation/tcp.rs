@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-/// What a non-blocking receive finds.
+/// The result of a non-blocking receive.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
     Bytes(Vec<u8>),

@@ -19,7 +19,7 @@ use crate::reader::Reader;
 use crate::tcp::{Pipe, Received};
 use crate::writer::Writer;
 
-/// What the kernel said about the peer.
+/// The kernel's word about the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     Alive,
@@ -120,7 +120,7 @@ pub enum Ready {
 pub struct World {
     pub plan: Plan,
     pub hosts: [Host; 2],
-    /// What each host sends.
+    /// The bytes that each host sends.
     pub pipes: [RefCell<Pipe>; 2],
     pub steps: Cell<u64>,
     sim: SimWorld,
@@ -242,7 +242,7 @@ impl World {
         self.depth.set(self.depth.get() - 1);
     }
 
-    /// What the plan says happens from outside, and programs that are through close.
+    /// Applies the plan's events from outside, and closes for programs that are done.
     fn happen(&self) {
         for host in 0..2 {
             let over = |thread| self.ready(thread) == Ready::Over;
@@ -337,7 +337,7 @@ impl World {
         unread
     }
 
-    /// What must hold at the end.
+    /// Checks the conditions that must hold at the end.
     fn judge(&self) {
         for (number, host) in self.hosts.iter().enumerate() {
             let other = &self.hosts[1 - number];

@@ -32,7 +32,7 @@ pub struct Writer {
     host: usize,
     state: State,
     total: u64,
-    /// What is left of the call.
+    /// Bytes of the call that are left.
     rest: usize,
     /// Wakeups that were stale when it armed.
     stale: u32,

@@ -21,7 +21,7 @@ use crate::quota::{Lease, Pool, Quota};
 /// Packets that may wait for one service.
 pub const PACKETS_MAX: usize = 1024;
 
-/// What the service does next.
+/// The next step of the service.
 pub enum Next {
     /// Handle this event.
     Event(Event),
