@@ -25,6 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "random.h"
+
 #define THREADS 5
 #define CONNECTIONS_MAX 64
 #define SIZE_MAX_ 40000
@@ -37,15 +39,6 @@ static void fail(const char *what)
 {
     fprintf(stderr, "lending (%d): %s: %s\n", (int)getpid(), what, strerror(errno));
     exit(1);
-}
-
-static uint64_t next(uint64_t *seed)
-{
-    *seed += 0x9e3779b97f4a7c15u;
-    uint64_t z = *seed;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
 }
 
 static void write_all(int fd, const char *bytes, size_t size)

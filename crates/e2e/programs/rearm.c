@@ -21,6 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "random.h"
+
 #define LIMIT_S 20
 #define BYTES 64
 #define DELAY 600000
@@ -32,15 +34,6 @@ static void fail(const char *what)
 {
     fprintf(stderr, "rearm (%d): %s: %s\n", (int)getpid(), what, strerror(errno));
     exit(1);
-}
-
-static uint64_t next(uint64_t *seed)
-{
-    *seed += 0x9e3779b97f4a7c15u;
-    uint64_t z = *seed;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
 }
 
 static void *work(void *unused)
