@@ -3,6 +3,10 @@
 //! - [`stream`]: one end of a TCP connection that can move to a lane and back: eager messages,
 //!   puts, credits, shutdown and close; its directions are [`send`] and [`receive`].
 //! - [`route`]: the byte boundaries at which a direction moves.
+//! - [`receiving`] and [`sending`]: a direction together with its lane and the kernel's connection
+//!   ([`shadow`]): crossings, wakeups, waiting, and giving a lane back; [`common`] is the state that
+//!   both use.
+//! - [`phase`] and [`due`]: where a connection stands, and when it asks for a lane.
 //! - [`history`]: what earlier connections say of the next one.
 //! - [`matchmaker`]: which two ends are the same connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
@@ -11,15 +15,26 @@
 //! `weft-options`; knows no socket, thread, clock or memory.
 #![forbid(unsafe_code)]
 
+pub mod common;
+pub mod due;
 pub mod fuzz;
 pub mod history;
 pub mod matchmaker;
+pub mod phase;
 pub mod receive;
+pub mod receiving;
 pub mod route;
 pub mod send;
+pub mod sending;
+pub mod shadow;
 pub mod stream;
 
+pub use common::{Common, Peer, StaleWakeups};
+pub use phase::{Phase, SharedPhase};
 pub use receive::ReceiveSide;
+pub use receiving::{Empty, Followed, Receiving};
 pub use route::{Leave, Origin};
 pub use send::SendSide;
+pub use sending::{Sending, prepare};
+pub use shadow::{Shadow, Unread, WAKEUP};
 pub use stream::{Limits, ReadError, Reading, Side, WriteError, Written, closed};

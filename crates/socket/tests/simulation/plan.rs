@@ -20,7 +20,6 @@ pub struct Faults {
     pub one_count_of_sleepers: bool,
     pub attach_without_arming: bool,
     pub leave_silently: bool,
-    pub keep_stale_wakeups: bool,
     pub wakeups_uncounted: bool,
     pub close_before_wakeups: bool,
     pub send_nothing_again: bool,

@@ -1,10 +1,10 @@
 //! The thread that reads, as the driver of the preload library does it.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{Leave, Origin, ReadError};
+use weft_socket::{Empty, Leave, Origin, ReadError, StaleWakeups};
 
 use crate::tcp::Received;
-use crate::world::{Peer, Ready, World, pattern};
+use crate::world::{Ready, World, pattern};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -34,7 +34,7 @@ pub struct Reader {
     peek: bool,
     wakes: u32,
     /// Wakeups that were stale when it armed.
-    stale: u32,
+    stale: StaleWakeups,
 }
 
 impl std::fmt::Debug for Reader {
@@ -48,7 +48,8 @@ const WAKES_MAX: u32 = 3_000;
 
 impl Reader {
     pub fn new(host: usize) -> Self {
-        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0, stale: 0 }
+        let stale = StaleWakeups::default();
+        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0, stale }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
@@ -98,7 +99,7 @@ impl Reader {
         let host = &world.hosts[self.host];
         let due = world.plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
         if due
-            && host.has_lane.get()
+            && host.has_lane()
             && let Ok(mut send) = host.send.try_borrow_mut()
             && !send.is_back_for_good()
             && !send.is_shut()
@@ -106,8 +107,10 @@ impl Reader {
             if world.chance(2)
                 && let Ok(mut receive) = host.receive.try_borrow_mut()
             {
-                world.origin(self.host, &mut receive);
-                receive.recall(&world.lane(self.host));
+                world.receive(self.host, &mut receive, |receiving| {
+                    receiving.origin();
+                    receiving.state.recall(receiving.lane);
+                });
             }
             world.leave(self.host, &mut send, Leave::ForGood);
         }
@@ -116,7 +119,7 @@ impl Reader {
     fn attempt(&mut self, world: &World) {
         world.decide(self.host);
         let host = &world.hosts[self.host];
-        if host.has_lane.get()
+        if host.has_lane()
             && let Ok(mut send) = host.send.try_borrow_mut()
             && let Some(how) = send.called_back(&world.lane(self.host))
         {
@@ -148,7 +151,7 @@ impl Reader {
     fn try_receive(&mut self, world: &World) -> Option<Attempt> {
         let host = &world.hosts[self.host];
         let mut receive = host.receive.try_borrow_mut().ok()?;
-        if !host.has_lane.get() {
+        if !host.has_lane() {
             let attempt = self.receive_tcp(world, usize::MAX);
             if let Attempt::Moved(bytes, _) = attempt
                 && !self.peek
@@ -178,12 +181,16 @@ impl Reader {
         Some(match error {
             ReadError::Ended => Attempt::End,
             ReadError::Reset => Attempt::Reset,
-            ReadError::Empty if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
             ReadError::Back => Attempt::Again,
-            ReadError::Empty if receive.readable(&lane) => Attempt::Again,
             ReadError::Empty => {
-                let unread = host.send.try_borrow_mut().ok()?.unread_by_peer(&lane);
-                if unread { Attempt::Reset } else { Attempt::End }
+                match world.receive(self.host, &mut receive, |receiving| receiving.found_empty()) {
+                    Empty::Wait => Attempt::WouldBlock,
+                    Empty::LookAgain => Attempt::Again,
+                    Empty::PeerDied => {
+                        let unread = host.send.try_borrow_mut().ok()?.unread_by_peer(&lane);
+                        if unread { Attempt::Reset } else { Attempt::End }
+                    }
+                }
             }
         })
     }
@@ -256,10 +263,11 @@ impl Reader {
 
     fn arm(&mut self, world: &World) {
         let host = &world.hosts[self.host];
-        let Ok(receive) = host.receive.try_borrow_mut() else { return };
-        host.sleepers[0].set(host.sleepers[0].get() + 1);
-        if host.has_lane.get() {
-            self.stale = world.arm(self.host, WaitFor::Data);
+        let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
+        host.common.begin_sleep(WaitFor::Data);
+        if host.has_lane() {
+            self.stale = world
+                .receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Data));
         }
         drop(receive);
         self.state = State::Look;
@@ -268,17 +276,15 @@ impl Reader {
     fn look(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
-        if host.has_lane.get() {
-            let lane = world.lane(self.host);
-            lane.settle();
-            let on_lane = world.origin(self.host, &mut receive) == Origin::Lane;
-            let dead = host.peer.get() != Peer::Alive;
-            if on_lane && (dead || receive.readable(&lane)) {
+        if host.has_lane() {
+            world.lane(self.host).settle();
+            let stale = self.stale;
+            let sleeps = world.receive(self.host, &mut receive, |receiving| {
+                receiving.readable(false) != Some(true) && receiving.drain(stale, false)
+            });
+            if !sleeps {
                 drop(receive);
                 return self.wake(world);
-            }
-            if on_lane {
-                world.drain(self.host, self.stale, &mut receive);
             }
         }
         self.state = State::Asleep;
@@ -286,9 +292,12 @@ impl Reader {
 
     fn wake(&mut self, world: &World) {
         let host = &world.hosts[self.host];
-        host.sleepers[0].set(host.sleepers[0].get() - 1);
-        if host.has_lane.get() {
-            world.stop_waiting(self.host, WaitFor::Data);
+        let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
+        host.common.end_sleep(WaitFor::Data);
+        if host.has_lane() {
+            world.receive(self.host, &mut receive, |receiving| {
+                receiving.stop_waiting(WaitFor::Data, false);
+            });
         }
         self.wakes += 1;
         assert!(self.wakes < WAKES_MAX, "a reader spins: {}", world.describe());

@@ -9,23 +9,17 @@ use std::cell::{Cell, RefCell};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{Origin, ReceiveSide, SendSide, Side, closed};
+use weft_socket::{
+    Common, Origin, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side, closed,
+};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 
 use crate::lane::Hooked;
 use crate::lanes::LANES;
 use crate::plan::{Ending, Plan};
 use crate::reader::Reader;
-use crate::tcp::{Pipe, Received};
+use crate::tcp::Pipe;
 use crate::writer::Writer;
-
-/// The kernel's word about the peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Peer {
-    Alive,
-    Ended,
-    Reset,
-}
 
 /// Whether a program still has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,24 +36,16 @@ pub enum Gone {
 #[derive(Debug)]
 pub struct Host {
     pub side: Side,
-    pub has_lane: Cell<bool>,
+    pub phase: SharedPhase,
     /// Lanes that it had before.
     pub lanes_before: Cell<usize>,
     /// It left the lane, or followed a peer that did, to forget it.
     pub giving_back: Cell<bool>,
-    /// A thread is about to have it.
-    pub deciding: Cell<bool>,
-    /// Stays on TCP for good.
-    pub declined: Cell<bool>,
+    /// Its receiving direction crossed to TCP: the sending direction follows a peer that left.
+    pub follows: Cell<bool>,
     pub send: RefCell<SendSide>,
     pub receive: RefCell<ReceiveSide>,
-    /// Wakeups that came, or will, and that nobody waits for any more: in all, and how many of them
-    /// were taken out of the socket.
-    pub stale: Cell<u32>,
-    pub drained: Cell<u32>,
-    /// Threads asleep, for data and for room.
-    pub sleepers: [Cell<u32>; 2],
-    pub peer: Cell<Peer>,
+    pub common: Common,
     pub gone: Cell<Gone>,
     /// Bytes that its writes accepted, bytes handed to a write, bytes read.
     pub accepted: Cell<u64>,
@@ -69,19 +55,17 @@ pub struct Host {
 
 impl Host {
     fn new(side: Side) -> Self {
+        let phase = SharedPhase::default();
+        phase.set(Phase::Fresh);
         Self {
             side,
-            has_lane: Cell::new(false),
+            phase,
             lanes_before: Cell::new(0),
             giving_back: Cell::new(false),
-            deciding: Cell::new(false),
-            declined: Cell::new(false),
+            follows: Cell::new(false),
             send: RefCell::default(),
             receive: RefCell::default(),
-            stale: Cell::new(0),
-            drained: Cell::new(0),
-            sleepers: Default::default(),
-            peer: Cell::new(Peer::Alive),
+            common: Common::default(),
             gone: Cell::new(Gone::No),
             accepted: Cell::new(0),
             offered: Cell::new(0),
@@ -89,8 +73,8 @@ impl Host {
         }
     }
 
-    pub fn owe(&self, wakeup: bool) {
-        self.stale.set(self.stale.get() + u32::from(wakeup));
+    pub fn has_lane(&self) -> bool {
+        self.phase.get() == Phase::Laned
     }
 
     pub fn is_gone(&self) -> bool {
@@ -235,6 +219,7 @@ impl World {
         let Ok(mut state) = self.threads[thread].try_borrow_mut() else { return };
         self.steps.set(self.steps.get() + 1);
         self.depth.set(self.depth.get() + 1);
+        self.follow(thread / 2);
         match &mut *state {
             Thread::Reader(reader) => reader.step(self),
             Thread::Writer(writer) => writer.step(self),
@@ -268,50 +253,42 @@ impl World {
         let lane = self.lane(number);
         // The last descriptor: no other thread writes meanwhile.
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
-        let waits = !abort && host.has_lane.get() && !send.on_lane();
-        if waits && self.awaits_wakeups(number, &mut receive) {
+        let mut receiving = self.receiving(number, &mut receive, &lane);
+        let mut sending = self.sending(number, &mut send, &lane);
+        // A wakeup that comes after the close would be answered by a reset, which a peer that reads
+        // TCP would be told: closing waits for those that are on their way.
+        let waits = !abort
+            && host.has_lane()
+            && !sending.state.on_lane()
+            && !self.plan.faults.close_before_wakeups;
+        if waits
+            && !receiving.drain_all()
+            && self.hosts[1 - number].gone.get() != Gone::Killed
+            && self.next_arrival().is_some()
+        {
             return;
         }
-        let on_lane = host.has_lane.get() && self.origin(number, &mut receive) == Origin::Lane;
+        let on_lane = host.has_lane() && receiving.origin() == Origin::Lane;
         let unread = if on_lane {
-            receive.has_data(&lane)
+            receiving.state.has_data(&lane)
         } else {
             self.pipes[1 - number].borrow().has_bytes(u64::MAX)
         };
         host.gone.set(if unread || abort { Gone::Abruptly } else { Gone::Orderly });
-        if host.has_lane.get() {
-            let how = if unread || abort { closed::RESET } else { closed::ORDERLY };
-            send.switch(&lane, host.side);
-            if send.close(&lane, how) {
-                self.wakeup(number, &mut send);
-            }
+        if host.has_lane() {
+            sending.close(if unread || abort { closed::RESET } else { closed::ORDERLY });
         }
         if on_lane {
-            self.take_wakeups(number, usize::MAX, &mut receive);
+            // With bytes unread the kernel sends a reset instead of an end.
+            receiving.drain_all();
+        }
+        if host.gone.get() == Gone::Killed {
+            return;
         }
         if self.close_socket(number, abort) && !on_lane {
             // Data came in the meantime: the kernel resets.
             host.gone.set(Gone::Abruptly);
         }
-    }
-
-    /// A wakeup that comes after the close would be answered by a reset, which a peer that reads
-    /// TCP would be told: closing waits for those that are on their way.
-    fn awaits_wakeups(&self, number: usize, receive: &mut ReceiveSide) -> bool {
-        let (host, lane) = (&self.hosts[number], self.lane(number));
-        if self.plan.faults.close_before_wakeups {
-            return false;
-        }
-        for what in [WaitFor::Data, WaitFor::Room] {
-            host.owe(lane.disarm(what));
-        }
-        let origin = self.origin(number, receive);
-        if origin == Origin::Lane {
-            self.drain(number, host.stale.get(), receive);
-        }
-        (matches!(origin, Origin::Wakeups(_)) || host.stale.get() > host.drained.get())
-            && self.hosts[1 - number].gone.get() != Gone::Killed
-            && self.next_arrival().is_some()
     }
 
     /// The kernel closes what a dead program had open.
@@ -374,28 +351,13 @@ impl World {
         let host = &self.hosts[number];
         let lane = self.lane(number);
         let Ok(mut send) = host.send.try_borrow_mut() else { return false };
-        let ring = if self.plan.faults.wakeup_before_switch {
-            lane.must_ring(WaitFor::Room)
-        } else {
-            send.rings_for_room(&lane, host.side)
-        };
-        if ring {
-            self.wakeup(number, &mut send);
+        let mut sending = self.sending(number, &mut send, &lane);
+        if !self.plan.faults.wakeup_before_switch {
+            sending.ring_for_room();
+        } else if lane.must_ring(WaitFor::Room) {
+            sending.ring();
         }
         true
-    }
-
-    /// Rings, with the sending direction locked.
-    pub fn wakeup(&self, number: usize, send: &mut SendSide) {
-        // The other threads may do anything but this direction's.
-        self.meanwhile();
-        if self.hosts[number].is_gone() || self.plan.faults.forget_wakeups && self.chance(8) {
-            return;
-        }
-        send.begin_tcp();
-        let arrives = self.arrival();
-        self.pipes[number].borrow_mut().ring(arrives);
-        send.rang(u64::from(!self.plan.faults.wakeups_uncounted));
     }
 
     /// The sending direction of a host is on TCP again.
@@ -406,48 +368,7 @@ impl World {
     /// The peer of a host leaves the lane, and rings no more.
     pub fn is_left(&self, number: usize) -> bool {
         let host = &self.hosts[number];
-        host.has_lane.get() && !SendSide::is_answered(&self.lanes[host.lanes_before.get()][number])
-    }
-
-    /// Where the receiving direction stands, after everything that is due there was done.
-    pub fn origin(&self, number: usize, receive: &mut ReceiveSide) -> Origin {
-        let (host, lane) = (&self.hosts[number], self.lane(number));
-        if host.peer.get() != Peer::Alive {
-            receive.recall_is_void(&lane);
-        }
-        loop {
-            match receive.origin(&lane) {
-                Origin::Back => {
-                    if !self.plan.faults.keep_stale_wakeups {
-                        host.stale.set(host.drained.get());
-                    }
-                    receive.come_back(&lane);
-                }
-                Origin::Wakeups(left) => {
-                    let left = usize::try_from(left).expect("few");
-                    if self.take_wakeups(number, left, receive) == 0 {
-                        return Origin::Wakeups(1);
-                    }
-                }
-                origin => return origin,
-            }
-        }
-    }
-
-    /// Takes up to `most` wakeups out of the socket.
-    fn take_wakeups(&self, number: usize, most: usize, receive: &mut ReceiveSide) -> usize {
-        let pipe = &self.pipes[1 - number];
-        let seen = pipe.borrow().ready(self.now()).min(most);
-        let wakeups = receive.wakeups_of(&self.lane(number), seen);
-        if wakeups == 0 || self.hosts[number].is_gone() {
-            return 0;
-        }
-        receive.begin_tcp();
-        let taken = pipe.borrow_mut().receive(wakeups, false, self.now());
-        let Received::Bytes(taken) = taken else { panic!("they were seen") };
-        assert!(taken.iter().all(|byte| *byte == 0), "data for wakeups: {}", self.describe());
-        receive.took_wakeups(taken.len());
-        taken.len()
+        host.has_lane() && !SendSide::is_answered(&self.lanes[host.lanes_before.get()][number])
     }
 
     /// Remembers what the kernel says of the peer to somebody who looked.
@@ -456,38 +377,8 @@ impl World {
         let host = &self.hosts[number];
         if pipe.is_over(self.now()) && (even_before_data || !pipe.has_bytes(self.now())) {
             let reset = pipe.is_reset(self.now());
-            host.peer.set(if reset { Peer::Reset } else { Peer::Ended });
+            host.common.hear(if reset { Peer::Reset } else { Peer::Ended });
         }
-    }
-
-    /// Arms a word that others may wait on, too; returns how many wakeups are stale by then.
-    pub fn arm(&self, number: usize, what: WaitFor) -> u32 {
-        let (host, lane) = (&self.hosts[number], self.lane(number));
-        host.owe(lane.rearm(what));
-        lane.arm(what);
-        host.stale.get()
-    }
-
-    /// Takes wakeups out of the socket that were stale when there were `stale` of them in all.
-    pub fn drain(&self, number: usize, stale: u32, receive: &mut ReceiveSide) {
-        let host = &self.hosts[number];
-        let stale = stale.saturating_sub(host.drained.get()) as usize;
-        let taken = u32::try_from(self.take_wakeups(number, stale, receive)).expect("few");
-        host.drained.set(host.drained.get() + taken);
-    }
-
-    /// A thread no longer waits; another of its program may.
-    pub fn stop_waiting(&self, number: usize, what: WaitFor) {
-        let host = &self.hosts[number];
-        let counts = [host.sleepers[0].get(), host.sleepers[1].get()];
-        let others = match what {
-            _ if self.plan.faults.one_count_of_sleepers => counts[0] > 0,
-            WaitFor::Data => counts[0] > 0,
-            WaitFor::Room => counts[1] > 0,
-        };
-        let lane = self.lane(number);
-        let rung = if others { lane.rearm(what) } else { lane.disarm(what) };
-        host.owe(rung);
     }
 
     pub fn lane(&self, number: usize) -> Hooked<'_> {

@@ -1,9 +1,11 @@
 //! The thread that writes, as the driver of the preload library does it.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{Leave, Origin, ReceiveSide, SendSide, WriteError};
+use weft_socket::{
+    Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError,
+};
 
-use crate::world::{Peer, Ready, World, pattern};
+use crate::world::{Ready, World, pattern};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -35,12 +37,12 @@ pub struct Writer {
     /// Bytes of the call that are left.
     rest: usize,
     /// Wakeups that were stale when it armed.
-    stale: u32,
+    stale: StaleWakeups,
 }
 
 impl Writer {
     pub fn new(host: usize, total: u64) -> Self {
-        Self { host, state: State::Choose, total, rest: 0, stale: 0 }
+        Self { host, state: State::Choose, total, rest: 0, stale: StaleWakeups::default() }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
@@ -127,13 +129,13 @@ impl Writer {
         let bytes: Vec<u8> =
             (0..self.rest as u64).map(|index| pattern(self.host, start + index)).collect();
         let lane = world.lane(self.host);
-        if host.has_lane.get() {
+        if host.has_lane() {
             self.leave(world, &mut send);
         }
         if host.is_gone() {
             return None;
         }
-        if !host.has_lane.get() || !send.switch(&lane, host.side) {
+        if !host.has_lane() || !send.switch(&lane, host.side) {
             let arrives = world.arrival();
             let sent = world.pipes[self.host].borrow_mut().send(&bytes, arrives);
             return Some(match sent {
@@ -153,7 +155,7 @@ impl Writer {
         Some(match send.write(&lane, &[head, tail], world.plan.limits) {
             Ok(written) => {
                 if written.ring {
-                    world.wakeup(self.host, &mut send);
+                    world.sending(self.host, &mut send, &lane).ring();
                 }
                 Attempt::Moved(written.bytes)
             }
@@ -161,7 +163,7 @@ impl Writer {
                 world.leave(self.host, &mut send, Leave::ForNow);
                 Attempt::Again
             }
-            Err(WriteError::Full) if host.peer.get() == Peer::Alive => Attempt::WouldBlock,
+            Err(WriteError::Full) if host.common.peer() == Peer::Alive => Attempt::WouldBlock,
             Err(_) => Attempt::Broken,
         })
     }
@@ -185,7 +187,7 @@ impl Writer {
     fn looks_dead(&self, world: &World) -> bool {
         world.hear(self.host, true);
         let said_goodbye = ReceiveSide::peer_closed(&world.lane(self.host)).is_some();
-        world.hosts[self.host].peer.get() != Peer::Alive && !said_goodbye
+        world.hosts[self.host].common.peer() != Peer::Alive && !said_goodbye
     }
 
     fn arm(&mut self, world: &World) {
@@ -195,15 +197,27 @@ impl Writer {
             self.state = State::AsleepOnTcp;
             return;
         }
-        host.sleepers[1].set(host.sleepers[1].get() + 1);
-        self.stale = world.arm(self.host, WaitFor::Room);
+        drop(send);
+        let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
+        if !host.has_lane() {
+            self.state = State::Try;
+            return;
+        }
+        let what = if world.plan.faults.one_count_of_sleepers {
+            WaitFor::Data
+        } else {
+            WaitFor::Room
+        };
+        host.common.begin_sleep(what);
+        self.stale =
+            world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Room));
         self.state = State::Look;
     }
 
     fn look(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
-        if !host.has_lane.get() {
+        if !host.has_lane() {
             drop(send);
             return self.wake(world);
         }
@@ -215,26 +229,36 @@ impl Writer {
         }
         drop(send);
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
-        if !host.has_lane.get() {
+        if !host.has_lane() {
             drop(receive);
             return self.wake(world);
         }
-        let on_lane = world.origin(self.host, &mut receive) == Origin::Lane;
-        if receive.has_data(&lane) {
-            self.state = State::Nap;
-            return;
-        }
-        if on_lane {
-            world.drain(self.host, self.stale, &mut receive);
-        }
-        self.state = State::Asleep;
+        let stale = self.stale;
+        self.state = world.receive(self.host, &mut receive, |receiving| {
+            receiving.origin();
+            if receiving.state.has_data(&lane) {
+                State::Nap
+            } else if receiving.drain(stale, false) {
+                State::Asleep
+            } else {
+                State::Try
+            }
+        });
     }
 
     fn wake(&mut self, world: &World) {
         let host = &world.hosts[self.host];
-        host.sleepers[1].set(host.sleepers[1].get() - 1);
-        if host.has_lane.get() {
-            world.stop_waiting(self.host, WaitFor::Room);
+        let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
+        let what = if world.plan.faults.one_count_of_sleepers {
+            WaitFor::Data
+        } else {
+            WaitFor::Room
+        };
+        host.common.end_sleep(what);
+        if host.has_lane() {
+            world.receive(self.host, &mut receive, |receiving| {
+                receiving.stop_waiting(WaitFor::Room, false);
+            });
         }
         self.state = State::Try;
     }
@@ -243,22 +267,20 @@ impl Writer {
     fn shut(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
-        if host.deciding.get() {
+        if host.phase.get() == Phase::Deciding {
             return;
         }
-        let mut ring = None;
-        if host.has_lane.get() {
-            ring = send.shut(&world.lane(self.host), host.side);
-            if ring == Some(true) {
-                world.wakeup(self.host, &mut send);
-            }
+        let told = if host.has_lane() {
+            let lane = world.lane(self.host);
+            world.sending(self.host, &mut send, &lane).shut()
         } else {
-            host.declined.set(true);
-        }
+            host.phase.stay();
+            false
+        };
         if host.is_gone() {
             return;
         }
-        if ring.is_none() {
+        if !told {
             let arrives = world.arrival();
             world.pipes[self.host].borrow_mut().finish(arrives);
         }

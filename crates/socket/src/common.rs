@@ -1,0 +1,161 @@
+//! The part of an end that both directions use, without a lock: threads that sleep, wakeups that no
+//! thread waits for any more, and what the kernel said of the peer.
+//!
+//! A wakeup is one byte on the kernel's socket. A thread never takes the wakeup of another. Wakeups
+//! that came, or will come, for threads that gave up waiting are *stale*, and only so many are taken
+//! out of the socket.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use weft_fabric::{Attention, Lane, WaitFor};
+
+/// The kernel's word about the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Peer {
+    /// The kernel said nothing yet.
+    Alive = 0,
+    /// The kernel told of an end of file.
+    Ended = 1,
+    /// The kernel told of a reset.
+    Reset = 2,
+}
+
+/// How many wakeups were stale at some moment, since the connection last crossed to TCP. A crossing
+/// begins a new epoch, which is part of the value.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct StaleWakeups(u64);
+
+impl StaleWakeups {
+    const COUNT_BITS: u32 = 32;
+
+    const fn epoch(self) -> u64 {
+        self.0 >> Self::COUNT_BITS
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is the count")]
+    const fn count(self) -> u32 {
+        self.0 as u32
+    }
+
+    const fn one_more(self) -> Self {
+        Self(self.epoch() << Self::COUNT_BITS | self.count().wrapping_add(1) as u64)
+    }
+
+    const fn next_epoch(self) -> Self {
+        Self(self.epoch().wrapping_add(1) << Self::COUNT_BITS)
+    }
+}
+
+/// State of an end that its processes share. Any memory is a valid one, zeroed memory the beginning.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Common {
+    data_sleepers: AtomicU32,
+    room_sleepers: AtomicU32,
+    peer: AtomicU32,
+    /// Stale wakeups that were taken out of the kernel's socket.
+    drained: AtomicU32,
+    stale: AtomicU64,
+}
+
+impl Common {
+    /// Makes it that of a new connection, which nobody uses yet.
+    pub fn reset(&self) {
+        self.data_sleepers.store(0, Ordering::Relaxed);
+        self.room_sleepers.store(0, Ordering::Relaxed);
+        self.peer.store(0, Ordering::Relaxed);
+        self.drained.store(0, Ordering::Relaxed);
+        self.stale.store(0, Ordering::Relaxed);
+    }
+
+    /// The kernel's word about the peer.
+    #[inline]
+    pub fn peer(&self) -> Peer {
+        match self.peer.load(Ordering::Acquire) {
+            0 => Peer::Alive,
+            1 => Peer::Ended,
+            _ => Peer::Reset,
+        }
+    }
+
+    /// Remembers what the kernel said of the peer.
+    pub fn hear(&self, peer: Peer) {
+        self.peer.store(peer as u32, Ordering::Release);
+    }
+
+    const fn sleepers(&self, what: WaitFor) -> &AtomicU32 {
+        match what {
+            WaitFor::Data => &self.data_sleepers,
+            WaitFor::Room => &self.room_sleepers,
+        }
+    }
+
+    /// Counts a thread that is about to sleep until there is `what`. A thread counts itself before
+    /// it looks for a lane.
+    pub fn begin_sleep(&self, what: WaitFor) {
+        self.sleepers(what).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The thread woke up.
+    pub fn end_sleep(&self, what: WaitFor) {
+        let _ = self
+            .sleepers(what)
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
+    }
+
+    /// True while a thread sleeps until there is `what`.
+    pub fn has_sleeper(&self, what: WaitFor) -> bool {
+        self.sleepers(what).load(Ordering::SeqCst) > 0
+    }
+
+    /// The wakeups that are stale now.
+    pub fn stale(&self) -> StaleWakeups {
+        StaleWakeups(self.stale.load(Ordering::Relaxed))
+    }
+
+    /// Counts one more stale wakeup when `take` finds that a peer rang. The receiving direction is
+    /// locked, so that no wakeup is seen in between for which neither its word nor the count stands.
+    pub(crate) fn note_stale_if(&self, take: impl FnOnce() -> bool) {
+        let epoch = self.stale().epoch();
+        if take() {
+            let _ = self.stale.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |stale| {
+                // A wakeup from before the direction crossed to TCP is in front of the data there.
+                (StaleWakeups(stale).epoch() == epoch).then(|| StaleWakeups(stale).one_more().0)
+            });
+        }
+    }
+
+    /// Forgets stale wakeups. The receiving direction, which is locked, crosses to TCP: all wakeups
+    /// so far lie in front of the data there, and are taken by their number.
+    pub fn forget_wakeups(&self) {
+        self.drained.store(0, Ordering::Relaxed);
+        self.stale.store(self.stale().next_epoch().0, Ordering::Relaxed);
+    }
+
+    /// True when all of `stale` were taken out of the kernel's socket.
+    pub fn is_drained(&self, stale: StaleWakeups) -> bool {
+        stale.count() == self.drained.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_drained(&self, taken: usize) {
+        self.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// How many of `stale` still have to be taken; none of a former epoch.
+    pub(crate) fn left_of(&self, stale: StaleWakeups) -> usize {
+        if stale.epoch() != self.stale().epoch() {
+            return 0;
+        }
+        let left = stale.count().wrapping_sub(self.drained.load(Ordering::Relaxed));
+        usize::try_from(left.cast_signed()).unwrap_or(0)
+    }
+
+    /// The most wakeups that may lie in the kernel's socket: stale ones, and one for each word of
+    /// the lane that a peer rang.
+    pub(crate) fn wakeups_due<L: Lane>(&self, lane: &L) -> usize {
+        let words = [WaitFor::Data, WaitFor::Room];
+        let rung = words.iter().filter(|what| lane.attention(**what) == Attention::Rung).count();
+        self.left_of(self.stale()) + rung
+    }
+}

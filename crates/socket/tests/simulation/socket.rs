@@ -1,0 +1,136 @@
+//! The kernel's connection of a host, as the rules of an end use it: the two pipes of the model.
+
+use weft_socket::{Origin, ReceiveSide, Receiving, SendSide, Sending, Shadow, Unread};
+
+use crate::lane::Hooked;
+use crate::tcp::Received;
+use crate::world::World;
+
+/// The kernel's connection of host `number`.
+#[derive(Clone, Copy)]
+pub struct Socket<'a> {
+    pub world: &'a World,
+    pub number: usize,
+    /// A planted mistake: wakeups are not sent.
+    pub silent: bool,
+}
+
+impl Shadow for Socket<'_> {
+    fn ring(&self) -> bool {
+        let Self { world, number, silent } = *self;
+        // The other threads may do anything but this direction's.
+        world.meanwhile();
+        let faults = world.plan.faults;
+        if silent || faults.forget_wakeups && world.chance(8) {
+            return false;
+        }
+        let arrives = world.arrival();
+        world.pipes[number].borrow_mut().ring(arrives);
+        !faults.wakeups_uncounted
+    }
+
+    fn look(&self) -> Unread {
+        const LOOK_MAX: usize = 16;
+        let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
+        match pipe.receive(LOOK_MAX, true, self.world.now()) {
+            Received::Bytes(bytes) => Unread::of(&bytes),
+            Received::End | Received::Reset | Received::Nothing => Unread::default(),
+        }
+    }
+
+    fn take(&self, count: usize) -> usize {
+        let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
+        match pipe.receive(count, false, self.world.now()) {
+            Received::Bytes(bytes) => bytes.len(),
+            Received::End | Received::Reset | Received::Nothing => 0,
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> Option<usize> {
+        // A kernel holds more than a lane does.
+        if !self.world.plan.faults.send_nothing_again {
+            let arrives = self.world.arrival();
+            self.world.pipes[self.number].borrow_mut().send_all(bytes, arrives);
+        }
+        Some(bytes.len())
+    }
+
+    fn wait_for_room(&self) -> bool {
+        panic!("the model's kernel takes all at once")
+    }
+
+    fn end(&self) {
+        let arrives = self.world.arrival();
+        self.world.pipes[self.number].borrow_mut().finish(arrives);
+    }
+
+    fn abort(&self) {
+        panic!("the model's kernel takes all, so that nothing is aborted")
+    }
+
+    fn report_strays(&self) {
+        panic!("data for wakeups: {}", self.world.describe())
+    }
+}
+
+/// The two directions of a host that has a lane, as the library locks them.
+impl World {
+    pub fn receiving<'a>(
+        &'a self,
+        number: usize,
+        state: &'a mut ReceiveSide,
+        lane: &'a Hooked<'a>,
+    ) -> Receiving<'a, Hooked<'a>, Socket<'a>> {
+        let shadow = Socket { world: self, number, silent: false };
+        Receiving { state, lane, shadow, common: &self.hosts[number].common, crossed: false }
+    }
+
+    pub fn sending<'a>(
+        &'a self,
+        number: usize,
+        state: &'a mut SendSide,
+        lane: &'a Hooked<'a>,
+    ) -> Sending<'a, Hooked<'a>, Socket<'a>> {
+        let host = &self.hosts[number];
+        let shadow = Socket { world: self, number, silent: false };
+        Sending { state, lane, shadow, common: &host.common, side: host.side }
+    }
+
+    /// Where the receiving direction stands, after everything that is due there.
+    pub fn origin(&self, number: usize, state: &mut ReceiveSide) -> Origin {
+        self.receive(number, state, |receiving| receiving.origin())
+    }
+
+    /// Does something with the receiving direction. When it crossed to TCP on the way, the sending
+    /// direction follows a peer that left, as soon as no thread uses it.
+    pub fn receive<T>(
+        &self,
+        number: usize,
+        state: &mut ReceiveSide,
+        act: impl FnOnce(&mut Receiving<'_, Hooked<'_>, Socket<'_>>) -> T,
+    ) -> T {
+        let lane = self.lane(number);
+        let mut receiving = self.receiving(number, state, &lane);
+        let result = act(&mut receiving);
+        if receiving.crossed {
+            self.hosts[number].follows.set(true);
+        }
+        self.follow(number);
+        result
+    }
+
+    /// Follows a peer that left its lane, when that is due and no thread uses the sending direction.
+    pub fn follow(&self, number: usize) {
+        let host = &self.hosts[number];
+        if !host.follows.get() || host.is_gone() {
+            return;
+        }
+        let Ok(mut send) = host.send.try_borrow_mut() else { return };
+        host.follows.set(false);
+        if host.has_lane()
+            && let Some(how) = send.called_back(&self.lane(number))
+        {
+            self.leave(number, &mut send, how);
+        }
+    }
+}
