@@ -3,6 +3,7 @@
 //! - [`stream`]: one end of a TCP connection that can move to a lane and back: eager messages,
 //!   puts, credits, shutdown and close; its directions are [`send`] and [`receive`].
 //! - [`route`]: the byte boundaries at which a direction moves.
+//! - `state`: which states of a direction exclude each other, and how they are stored.
 //! - [`history`]: what earlier connections say of the next one.
 //! - [`matchmaker`]: which two ends are the same connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
@@ -17,6 +18,7 @@ pub mod matchmaker;
 pub mod receive;
 pub mod route;
 pub mod send;
+mod state;
 pub mod stream;
 
 pub use receive::ReceiveSide;

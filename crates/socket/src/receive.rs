@@ -1,12 +1,14 @@
 //! The receiving direction of an end.
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
+use crate::state::{Receiving, Stored};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
 
 /// Where the reader stands.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 struct Position {
     cursor: ReceiveCursor,
@@ -16,8 +18,8 @@ struct Position {
     chunk_left: u64,
 }
 
-/// The receiving direction of an end.
-#[derive(Clone, Copy, Debug, Default)]
+/// The receiving direction of an end. Any bytes are one; zeroed memory is the beginning.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct ReceiveSide {
     position: Position,
@@ -27,8 +29,7 @@ pub struct ReceiveSide {
     /// Given back since the peer was last considered for a wakeup.
     unrung_bytes: u64,
     unrung_messages: u64,
-    broken: bool,
-    recalls: bool,
+    state: Stored<Receiving>,
 }
 
 impl ReceiveSide {
@@ -37,7 +38,7 @@ impl ReceiveSide {
     #[inline]
     pub fn origin<L: Lane>(&mut self, lane: &L) -> Origin {
         if !self.route.on_lane() {
-            return if self.broken { Origin::Lane } else { self.route.on_tcp(lane) };
+            return if self.is_broken() { Origin::Lane } else { self.route.on_tcp(lane) };
         }
         if self.is_at_return(lane) { Origin::Back } else { Origin::Lane }
     }
@@ -47,18 +48,21 @@ impl ReceiveSide {
     /// answered nothing is there to read; one that left before it knew does not answer, and the
     /// lane is read on.
     pub fn recall<L: Lane>(&mut self, lane: &L) {
-        if self.broken || self.recalls || self.route.on_lane() && self.route.has_boundary(lane) {
+        let has_left = self.route.on_lane() && self.route.has_boundary(lane);
+        if self.state.get() != Receiving::Open || has_left {
             return;
         }
         let Position { cursor, slot_offset, chunk_left } = self.position;
         let (messages, bytes) = (cursor.messages, cursor.bytes);
         Recall { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
-        self.recalls = true;
+        self.state.set(Receiving::Recalling);
     }
 
     /// The peer is gone, so that nobody answers who did not: the lane is read on.
     pub fn recall_is_void<L: Lane>(&mut self, lane: &L) {
-        self.recalls &= self.route.has_boundary(lane);
+        if self.has_recalled() && !self.route.has_boundary(lane) {
+            self.state.set(Receiving::Open);
+        }
     }
 
     /// For a reader on TCP that has not taken the bytes in front of the peer's last stay on the
@@ -69,17 +73,21 @@ impl ReceiveSide {
         // Asked first: the boundaries of a peer that says so are posted.
         let peer = PeerRoute::of(lane);
         (peer.leaves_for_good() && peer.is_on_tcp()).then(|| {
-            self.recalls
-                && !self.broken
+            self.has_recalled()
                 && lane.posted(word::RECALLED) != 0
                 && self.route.is_round_trip(lane, peer)
         })
     }
 
+    #[inline]
+    fn has_recalled(&self) -> bool {
+        self.state.get() == Receiving::Recalling
+    }
+
     /// True when the bytes on the lane must not be read.
     #[inline]
     fn is_recalling<L: Lane>(&self, lane: &L) -> bool {
-        self.recalls && self.route.on_lane() && self.is_answered_or_may_be(lane)
+        self.has_recalled() && self.route.on_lane() && self.is_answered_or_may_be(lane)
     }
 
     #[cold]
@@ -91,12 +99,26 @@ impl ReceiveSide {
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
     }
 
+    /// Marks the direction as broken, after a peer broke the protocol: nothing can be read any
+    /// more, and a recall has no answer.
+    pub fn break_off(&mut self) -> ReadError {
+        self.state.set(Receiving::Broken);
+        ReadError::Reset
+    }
+
+    /// True after [`ReceiveSide::break_off`], by whatever the peer wrote.
+    #[inline]
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.state.get() == Receiving::Broken
+    }
+
     /// Everything before a boundary to TCP was read.
     fn is_at_return<L: Lane>(&self, lane: &L) -> bool {
         if self.is_recalling(lane) {
             return self.route.has_boundary(lane);
         }
-        !self.broken
+        !self.is_broken()
             && self.position.chunk_left == 0
             && self.route.is_at_return(lane, self.position.cursor.messages)
     }
@@ -110,10 +132,10 @@ impl ReceiveSide {
         if self.is_recalling(lane) {
             self.position.slot_offset = 0;
             self.position.chunk_left = 0;
-        } else if self.recalls {
+        } else if self.has_recalled() {
             // Before the peer may come to the lane again.
             Recall::withdraw(lane);
-            self.recalls = false;
+            self.state.set(Receiving::Open);
         }
         self.route.cross_to_tcp(lane);
     }
@@ -124,17 +146,17 @@ impl ReceiveSide {
         let peer = PeerRoute::of(lane);
         peer.leaves_for_good()
             && peer.is_on_tcp()
-            && !self.broken
+            && !self.is_broken()
             && self.origin(lane) == Origin::Tcp { at_most: None }
     }
 
     /// Goes on over TCP without the lane, as [`crate::SendSide::begin_again`].
     pub fn begin_again(&mut self) {
-        assert!(!self.on_lane() && !self.broken, "the lane is still in use");
+        assert!(!self.on_lane() && !self.is_broken(), "the lane is still in use");
         self.position = Position::default();
         self.unrung_bytes = 0;
         self.unrung_messages = 0;
-        self.recalls = false;
+        self.state.set(Receiving::Open);
         self.route.begin_again();
     }
 
@@ -142,7 +164,9 @@ impl ReceiveSide {
     /// [`ReceiveSide::took_wakeups`] ends it.
     pub fn begin_tcp(&mut self) {
         // A process that died in between may have taken bytes uncounted: no boundary can be found.
-        self.broken |= !self.route.begin_counting();
+        if !self.route.begin_counting() {
+            self.break_off();
+        }
     }
 
     /// `bytes` lie on TCP while [`ReceiveSide::origin`] said so. Returns how many of them are data;
@@ -191,7 +215,7 @@ impl ReceiveSide {
         target: &mut [u8],
         peek: bool,
     ) -> Result<Reading, ReadError> {
-        if self.broken {
+        if self.is_broken() {
             return Err(ReadError::Reset);
         }
         if self.is_recalling(lane) {
@@ -302,19 +326,6 @@ impl ReceiveSide {
         self.unrung_messages += 1;
     }
 
-    /// Marks the direction as broken, after a peer broke the protocol: nothing can be read any
-    /// more.
-    pub fn break_off(&mut self) -> ReadError {
-        self.broken = true;
-        ReadError::Reset
-    }
-
-    /// True after [`ReceiveSide::break_off`], by whatever the peer wrote.
-    #[must_use]
-    pub const fn is_broken(&self) -> bool {
-        self.broken
-    }
-
     /// Whether the peer waits for room and is to be rung: when a good part came free, or when
     /// nothing is left to read, so that it can never wait for what will not come.
     fn gave_room<L: Lane>(&mut self, lane: &L) -> bool {
@@ -383,7 +394,7 @@ impl ReceiveSide {
     /// True when a read would not be [`ReadError::Empty`].
     #[inline]
     pub fn readable<L: Lane>(&self, lane: &L) -> bool {
-        self.broken
+        self.is_broken()
             || !self.is_drained(lane)
             || self.ended(lane).is_some()
             || self.is_at_return(lane)
