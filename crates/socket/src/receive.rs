@@ -1,4 +1,8 @@
 //! The receiving direction of an end.
+//!
+//! Any bytes are a [`ReceiveSide`]: other processes can write the memory where it lies. So no call
+//! takes for granted what another one left there. One that finds a state to which no order of calls
+//! leads breaks the direction off, and reads give a reset.
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
@@ -126,6 +130,10 @@ impl ReceiveSide {
     /// Goes on over TCP, when [`ReceiveSide::origin`] said so. All wakeups of before lie in front
     /// of the data there, so the caller forgets first which of them are stale.
     pub fn come_back<L: Lane>(&mut self, lane: &L) {
+        if !self.on_lane() {
+            self.break_off();
+            return;
+        }
         // Rung is done with. Before the peer learns that it may come again, and ring again.
         lane.rearm(WaitFor::Data);
         lane.rearm(WaitFor::Room);
@@ -152,7 +160,10 @@ impl ReceiveSide {
 
     /// Goes on over TCP without the lane, as [`crate::SendSide::begin_again`].
     pub fn begin_again(&mut self) {
-        assert!(!self.on_lane() && !self.is_broken(), "the lane is still in use");
+        if self.on_lane() || self.is_broken() {
+            self.break_off();
+            return;
+        }
         self.position = Position::default();
         self.unrung_bytes = 0;
         self.unrung_messages = 0;
@@ -177,15 +188,22 @@ impl ReceiveSide {
 
     /// `bytes` of data were taken from TCP.
     pub fn took_tcp(&mut self, bytes: usize) {
-        assert!(!self.on_lane() || bytes == 0, "after the switch only wakeups come from TCP");
+        if self.on_lane() && bytes > 0 {
+            // After the switch only wakeups come from TCP.
+            self.break_off();
+        }
         self.route.count(bytes as u64);
-        self.tcp_bytes += bytes as u64;
+        self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
     }
 
     /// Bytes that were taken from TCP since the connection began, as
     /// [`crate::SendSide::has_written`].
     pub fn has_taken(&mut self, bytes: u64) {
-        assert!(!self.on_lane(), "the lane goes on behind what was counted");
+        if self.on_lane() {
+            // The lane goes on behind what was counted.
+            self.break_off();
+            return;
+        }
         self.route.set_taken(bytes);
     }
 
@@ -238,7 +256,7 @@ impl ReceiveSide {
         if peek {
             return Ok(Reading { bytes: filled, room: false });
         }
-        self.lane_bytes += filled as u64;
+        self.lane_bytes = self.lane_bytes.wrapping_add(filled as u64);
         Ok(Reading { bytes: filled, room: self.gave_room(lane) })
     }
 
@@ -252,8 +270,10 @@ impl ReceiveSide {
         peek: bool,
     ) -> Result<usize, ReadError> {
         loop {
-            if walk.position.chunk_left > 0 {
-                return Ok(self.step_chunk(lane, walk, target, peek));
+            match walk.position.chunk_left {
+                0 => {}
+                left if left > lane.sink_bytes() => return Err(self.break_off()),
+                _ => return Ok(self.step_chunk(lane, walk, target, peek)),
             }
             let slot = match lane.peek(&walk.position.cursor) {
                 Ok(Some(slot)) => slot,
@@ -310,7 +330,7 @@ impl ReceiveSide {
             cursor.bytes = cursor.bytes.wrapping_add(size as u64);
             self.position = Position { cursor, ..walk.position };
             lane.release(&mut walk.position.cursor, size as u64);
-            self.unrung_bytes += size as u64;
+            self.unrung_bytes = self.unrung_bytes.wrapping_add(size as u64);
         }
         size
     }
@@ -323,7 +343,7 @@ impl ReceiveSide {
         }
         lane.advance(&mut walk.position.cursor, false);
         self.position = walk.position;
-        self.unrung_messages += 1;
+        self.unrung_messages = self.unrung_messages.wrapping_add(1);
     }
 
     /// Whether the peer waits for room and is to be rung: when a good part came free, or when
@@ -419,7 +439,7 @@ impl ReceiveSide {
         // The end of a direction that is on TCP is told there.
         let ended = lane.posted(word::CLOSED) != 0
             && (self.route.on_lane() || !PeerRoute::of(lane).is_on_tcp());
-        probe.messages + u64::from(ended)
+        probe.messages.wrapping_add(u64::from(ended))
     }
 
     /// Bytes that can be read at once (FIONREAD), as far as what the peer wrote makes sense.

@@ -8,7 +8,8 @@
 //!
 //! Bytes of TCP are counted beside the kernel's call that moves them. A process that dies between
 //! the two leaves its relatives with a count that may be wrong: they notice, and such a direction
-//! crosses no more.
+//! crosses no more. Counts and crossings lie in memory that the relatives can write, so any values
+//! are taken: wrong ones give wrong boundaries, and no panic.
 
 use weft_fabric::Lane;
 use zerocopy::{FromBytes, IntoBytes};
@@ -232,7 +233,7 @@ impl Outward {
 
     pub fn count(&mut self, bytes: u64) {
         self.count.end_call();
-        self.position += bytes;
+        self.position = self.position.wrapping_add(bytes);
     }
 
     /// As the kernel counted, where nobody is between its call and its count.
@@ -267,7 +268,7 @@ impl Outward {
         self.leaving.set(None);
         lane.post(word::TO_LANE, self.position);
         self.left_tcp_at = self.position;
-        self.crossings += 1;
+        self.crossings = self.crossings.wrapping_add(1);
         self.post(lane);
     }
 
@@ -286,7 +287,7 @@ impl Outward {
         assert!(self.on_lane(), "it is there");
         lane.post(word::TO_TCP_MESSAGES, messages);
         lane.post(word::TO_TCP_POSITION, self.position);
-        self.crossings += 1;
+        self.crossings = self.crossings.wrapping_add(1);
         self.post(lane);
     }
 
@@ -331,7 +332,7 @@ impl Inward {
 
     pub fn count(&mut self, bytes: u64) {
         self.count.end_call();
-        self.taken += bytes;
+        self.taken = self.taken.wrapping_add(bytes);
     }
 
     /// On TCP, as before there was a lane.
@@ -354,7 +355,7 @@ impl Inward {
     /// neither yet.
     pub fn is_round_trip<L: Lane>(&self, lane: &L, peer: PeerRoute) -> bool {
         !self.on_lane()
-            && peer.crossings() == self.crossings + 2
+            && peer.crossings() == self.crossings.wrapping_add(2)
             && self.skip_to <= self.taken
             && lane.posted(word::TO_LANE) == lane.posted(word::TO_TCP_POSITION)
     }
@@ -363,7 +364,7 @@ impl Inward {
     pub fn cross_to_tcp<L: Lane>(&mut self, lane: &L) {
         assert!(self.on_lane(), "it is there");
         self.skip_to = lane.posted(word::TO_TCP_POSITION);
-        self.crossings += 1;
+        self.crossings = self.crossings.wrapping_add(1);
         lane.post(word::PASSED, self.crossings);
     }
 
@@ -378,7 +379,7 @@ impl Inward {
         }
         match lane.posted(word::TO_LANE).saturating_sub(self.taken) {
             0 => {
-                self.crossings += 1;
+                self.crossings = self.crossings.wrapping_add(1);
                 lane.post(word::PASSED, self.crossings);
                 Origin::Lane
             }

@@ -1,4 +1,8 @@
 //! The sending direction of an end.
+//!
+//! Any bytes are a [`SendSide`]: other processes can write the memory where it lies. So no call
+//! takes for granted what another one left there. One that finds a state to which no order of calls
+//! leads breaks the direction off, and writes give a reset.
 
 use weft_fabric::{Lane, SendCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
@@ -96,7 +100,10 @@ impl SendSide {
     /// ([`SendSide::has_given_back`], [`crate::ReceiveSide::is_given_back`]). What was counted of
     /// TCP stays, so that another lane can follow.
     pub fn begin_again(&mut self) {
-        assert!(self.has_given_back(), "the lane is still in use");
+        if !self.has_given_back() {
+            self.break_off();
+            return;
+        }
         self.cursor = SendCursor::default();
         self.unread.set(Unread::OnLane);
         self.route.begin_again();
@@ -110,15 +117,22 @@ impl SendSide {
 
     /// Bytes of data went to TCP.
     pub fn wrote_tcp(&mut self, bytes: usize) {
-        assert!(!self.on_lane() || bytes == 0, "nothing but wakeups goes to TCP beside the lane");
+        if self.on_lane() && bytes > 0 {
+            // Nothing but wakeups goes to TCP beside the lane.
+            self.break_off();
+        }
         self.route.count(bytes as u64);
-        self.tcp_bytes += bytes as u64;
+        self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
     }
 
     /// Bytes that went to TCP since the connection began, as the kernel counts them while there is
     /// no lane: the program may have used the kernel's socket by itself.
     pub fn has_written(&mut self, bytes: u64) {
-        assert!(!self.on_lane(), "the lane goes on behind what was counted");
+        if self.on_lane() {
+            // The lane goes on behind what was counted.
+            self.break_off();
+            return;
+        }
         self.route.set_position(bytes);
     }
 
@@ -272,11 +286,11 @@ impl SendSide {
         limits: Limits,
     ) -> Result<Written, WriteError> {
         match self.state.get() {
-            Sending::Open => {}
+            Sending::Open if self.on_lane() => {}
             Sending::Shut => return Err(WriteError::Closed),
-            Sending::Broken => return Err(WriteError::Reset),
+            // The direction moves to the lane before it is written to.
+            Sending::Open | Sending::Broken => return Err(self.break_off()),
         }
-        assert!(self.on_lane(), "the direction moves to the lane before it is written to");
         match lane.posted(word::CLOSED) {
             0 => {}
             value => match value & closed::MASK {
@@ -295,7 +309,7 @@ impl SendSide {
         if bytes == 0 {
             return Err(WriteError::Full);
         }
-        self.lane_bytes += bytes as u64;
+        self.lane_bytes = self.lane_bytes.wrapping_add(bytes as u64);
         lane.account(self.lane_bytes);
         Ok(Written { bytes, ring: lane.must_ring(WaitFor::Data) })
     }
@@ -397,7 +411,7 @@ impl SendSide {
     }
 
     fn post_end<L: Lane>(&self, lane: &L, how: u64) {
-        lane.post(word::CLOSED, (self.cursor.messages + 1) << 2 | how);
+        lane.post(word::CLOSED, self.cursor.messages.wrapping_add(1) << 2 | how);
     }
 
     /// Ends this direction and leaves the other alone. On the lane that is `Some`, with whether the
@@ -422,6 +436,13 @@ impl SendSide {
         self.state.get() != Sending::Open
     }
 
+    /// Marks the direction as broken: nothing can be written any more.
+    #[cold]
+    fn break_off(&mut self) -> WriteError {
+        self.state.set(Sending::Broken);
+        WriteError::Reset
+    }
+
     /// True while the peer has not taken everything sent on the lane.
     pub fn unread_by_peer<L: Lane>(&mut self, lane: &L) -> bool {
         if self.unread.get() == Unread::SentAgain {
@@ -437,7 +458,7 @@ impl SendSide {
             Some(read) => read != self.cursor.messages,
             // Slots come back in batches; whatever is beyond one batch was certainly not read.
             None => {
-                let slots = self.cursor.messages - self.cursor.messages_taken;
+                let slots = self.cursor.messages.wrapping_sub(self.cursor.messages_taken);
                 slots > lane.mailbox_depth() / 4
             }
         }
