@@ -6,7 +6,8 @@
 //! use lanes (003 section 5.5).
 //!
 //! A lane stores no cursors. The caller keeps them in memory that all processes sharing an end can
-//! access, under a lock for each direction. No call blocks.
+//! access, under a lock for each direction. Any bytes are a cursor, as far as memory is concerned:
+//! another process may have written them. No call blocks.
 //!
 //! # Waiting
 //! An end that is going to sleep until data or room comes arms an attention word. The peer reads
@@ -19,6 +20,8 @@
 //!
 //! If the peer finds the word armed, it claims the word and then rings the sleeper's doorbell by
 //! its own means. While the other end is awake, a sender pays one load only.
+
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The peer's mailbox has no free slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +53,7 @@ pub enum WaitFor {
 }
 
 /// The sending position of an end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct SendCursor {
     /// Messages sent.
@@ -64,7 +67,7 @@ pub struct SendCursor {
 }
 
 /// The receiving position of an end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct ReceiveCursor {
     /// Messages taken.

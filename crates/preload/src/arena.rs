@@ -80,7 +80,8 @@ pub mod peer {
     pub const RESET: u32 = 2;
 }
 
-/// A connection as all processes that hold it see it. Zeroed memory is a free place.
+/// A connection as all processes that hold it see it. Zeroed memory is a free place, and any bytes
+/// are valid.
 #[repr(C, align(64))]
 pub struct Shared {
     pub phase: AtomicU32,
@@ -231,9 +232,11 @@ pub fn at(place: u32) -> Option<Connection> {
     // SAFETY: arenas are leaked boxes, so a pointer that was stored stays valid.
     let arena = unsafe { &*arena };
     let index = place as usize % PLACES;
-    // SAFETY: Shared is made of atomics, locks that are atomics, and cells of plain values that
-    // are valid for the zeroed memory they start as and are written by this library alone: the
-    // memory reaches forked children and programs that exec'ed in them only.
+    // SAFETY: Shared is made of atomics, locks that are atomics, and two cells. Any bytes are valid
+    // for all of them, also those that another process that has the memory wrote: the values in
+    // the cells derive `FromBytes`, which asks that of each of their fields. The reference itself
+    // reads no cell; the library uses each under its lock alone. The memory reaches forked children
+    // and programs that exec'ed in them only.
     let shared = unsafe { arena.shared.shared::<Shared>(index * size_of::<Shared>()) };
     // SAFETY: the segment lives as long as the leaked arena.
     let shared: &'static Shared = unsafe { &*std::ptr::from_ref(shared) };

@@ -7,6 +7,7 @@
 //!   ([`shadow`]): crossings, wakeups, waiting, and giving a lane back; [`common`] is the state that
 //!   both use.
 //! - [`phase`] and [`due`]: where a connection stands, and when it asks for a lane.
+//! - `state`: which states of a direction exclude each other, and how they are stored.
 //! - [`history`]: what earlier connections say of the next one.
 //! - [`matchmaker`]: which two ends are the same connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
@@ -27,6 +28,7 @@ pub mod route;
 pub mod send;
 pub mod sending;
 pub mod shadow;
+mod state;
 pub mod stream;
 
 pub use common::{Common, Peer, StaleWakeups};

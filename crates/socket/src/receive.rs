@@ -1,12 +1,18 @@
 //! The receiving direction of an end.
+//!
+//! Any bytes are a [`ReceiveSide`]: other processes can write the memory where it lies. So no call
+//! takes for granted what another one left there. One that finds a state to which no order of calls
+//! leads breaks the direction off, and reads give a reset.
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
+use crate::state::{ReceiveState, Stored};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
 
 /// Where the reader stands.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 struct Position {
     cursor: ReceiveCursor,
@@ -16,8 +22,8 @@ struct Position {
     chunk_left: u64,
 }
 
-/// The receiving direction of an end.
-#[derive(Clone, Copy, Debug, Default)]
+/// The receiving direction of an end. Any bytes are one; zeroed memory is the beginning.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct ReceiveSide {
     position: Position,
@@ -27,8 +33,7 @@ pub struct ReceiveSide {
     /// Given back since the peer was last considered for a wakeup.
     unrung_bytes: u64,
     unrung_messages: u64,
-    broken: bool,
-    recalls: bool,
+    state: Stored<ReceiveState>,
 }
 
 impl ReceiveSide {
@@ -37,7 +42,7 @@ impl ReceiveSide {
     #[inline]
     pub fn origin<L: Lane>(&mut self, lane: &L) -> Origin {
         if !self.route.on_lane() {
-            return if self.broken { Origin::Lane } else { self.route.on_tcp(lane) };
+            return if self.is_broken() { Origin::Lane } else { self.route.on_tcp(lane) };
         }
         if self.is_at_return(lane) { Origin::Back } else { Origin::Lane }
     }
@@ -47,18 +52,21 @@ impl ReceiveSide {
     /// answered nothing is there to read; one that left before it knew does not answer, and the
     /// lane is read on.
     pub fn recall<L: Lane>(&mut self, lane: &L) {
-        if self.broken || self.recalls || self.route.on_lane() && self.route.has_boundary(lane) {
+        let has_left = self.route.on_lane() && self.route.has_boundary(lane);
+        if self.state.get() != ReceiveState::Open || has_left {
             return;
         }
         let Position { cursor, slot_offset, chunk_left } = self.position;
         let (messages, bytes) = (cursor.messages, cursor.bytes);
         Recall { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
-        self.recalls = true;
+        self.state.set(ReceiveState::Recalling);
     }
 
     /// The peer is gone, so that nobody answers who did not: the lane is read on.
     pub fn recall_is_void<L: Lane>(&mut self, lane: &L) {
-        self.recalls &= self.route.has_boundary(lane);
+        if self.has_recalled() && !self.route.has_boundary(lane) {
+            self.state.set(ReceiveState::Open);
+        }
     }
 
     /// For a reader on TCP that has not taken the bytes in front of the peer's last stay on the
@@ -69,17 +77,21 @@ impl ReceiveSide {
         // Asked first: the boundaries of a peer that says so are posted.
         let peer = PeerRoute::of(lane);
         (peer.leaves_for_good() && peer.is_on_tcp()).then(|| {
-            self.recalls
-                && !self.broken
+            self.has_recalled()
                 && lane.posted(word::RECALLED) != 0
                 && self.route.is_round_trip(lane, peer)
         })
     }
 
+    #[inline]
+    fn has_recalled(&self) -> bool {
+        self.state.get() == ReceiveState::Recalling
+    }
+
     /// True when the bytes on the lane must not be read.
     #[inline]
     fn is_recalling<L: Lane>(&self, lane: &L) -> bool {
-        self.recalls && self.route.on_lane() && self.is_answered_or_may_be(lane)
+        self.has_recalled() && self.route.on_lane() && self.is_answered_or_may_be(lane)
     }
 
     #[cold]
@@ -91,12 +103,26 @@ impl ReceiveSide {
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
     }
 
+    /// Marks the direction as broken, after a peer broke the protocol: nothing can be read any
+    /// more, and a recall has no answer.
+    pub fn break_off(&mut self) -> ReadError {
+        self.state.set(ReceiveState::Broken);
+        ReadError::Reset
+    }
+
+    /// True after [`ReceiveSide::break_off`], by whatever the peer wrote.
+    #[inline]
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.state.get() == ReceiveState::Broken
+    }
+
     /// Everything before a boundary to TCP was read.
     fn is_at_return<L: Lane>(&self, lane: &L) -> bool {
         if self.is_recalling(lane) {
             return self.route.has_boundary(lane);
         }
-        !self.broken
+        !self.is_broken()
             && self.position.chunk_left == 0
             && self.route.is_at_return(lane, self.position.cursor.messages)
     }
@@ -104,16 +130,20 @@ impl ReceiveSide {
     /// Goes on over TCP, when [`ReceiveSide::origin`] said so. All wakeups of before lie in front
     /// of the data there, so the caller forgets first which of them are stale.
     pub fn come_back<L: Lane>(&mut self, lane: &L) {
+        if !self.on_lane() {
+            self.break_off();
+            return;
+        }
         // Rung is done with. Before the peer learns that it may come again, and ring again.
         lane.rearm(WaitFor::Data);
         lane.rearm(WaitFor::Room);
         if self.is_recalling(lane) {
             self.position.slot_offset = 0;
             self.position.chunk_left = 0;
-        } else if self.recalls {
+        } else if self.has_recalled() {
             // Before the peer may come to the lane again.
             Recall::withdraw(lane);
-            self.recalls = false;
+            self.state.set(ReceiveState::Open);
         }
         self.route.cross_to_tcp(lane);
     }
@@ -124,17 +154,20 @@ impl ReceiveSide {
         let peer = PeerRoute::of(lane);
         peer.leaves_for_good()
             && peer.is_on_tcp()
-            && !self.broken
+            && !self.is_broken()
             && self.origin(lane) == Origin::Tcp { at_most: None }
     }
 
     /// Goes on over TCP without the lane, as [`crate::SendSide::begin_again`].
     pub fn begin_again(&mut self) {
-        assert!(!self.on_lane() && !self.broken, "the lane is still in use");
+        if self.on_lane() || self.is_broken() {
+            self.break_off();
+            return;
+        }
         self.position = Position::default();
         self.unrung_bytes = 0;
         self.unrung_messages = 0;
-        self.recalls = false;
+        self.state.set(ReceiveState::Open);
         self.route.begin_again();
     }
 
@@ -142,7 +175,9 @@ impl ReceiveSide {
     /// [`ReceiveSide::took_wakeups`] ends it.
     pub fn begin_tcp(&mut self) {
         // A process that died in between may have taken bytes uncounted: no boundary can be found.
-        self.broken |= !self.route.begin_counting();
+        if !self.route.begin_counting() {
+            self.break_off();
+        }
     }
 
     /// `bytes` lie on TCP while [`ReceiveSide::origin`] said so. Returns how many of them are data;
@@ -153,15 +188,22 @@ impl ReceiveSide {
 
     /// `bytes` of data were taken from TCP.
     pub fn took_tcp(&mut self, bytes: usize) {
-        assert!(!self.on_lane() || bytes == 0, "after the switch only wakeups come from TCP");
+        if self.on_lane() && bytes > 0 {
+            // After the switch only wakeups come from TCP.
+            self.break_off();
+        }
         self.route.count(bytes as u64);
-        self.tcp_bytes += bytes as u64;
+        self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
     }
 
     /// Bytes that were taken from TCP since the connection began, as
     /// [`crate::SendSide::has_written`].
     pub fn has_taken(&mut self, bytes: u64) {
-        assert!(!self.on_lane(), "the lane goes on behind what was counted");
+        if self.on_lane() {
+            // The lane goes on behind what was counted.
+            self.break_off();
+            return;
+        }
         self.route.set_taken(bytes);
     }
 
@@ -191,7 +233,7 @@ impl ReceiveSide {
         target: &mut [u8],
         peek: bool,
     ) -> Result<Reading, ReadError> {
-        if self.broken {
+        if self.is_broken() {
             return Err(ReadError::Reset);
         }
         if self.is_recalling(lane) {
@@ -214,7 +256,7 @@ impl ReceiveSide {
         if peek {
             return Ok(Reading { bytes: filled, room: false });
         }
-        self.lane_bytes += filled as u64;
+        self.lane_bytes = self.lane_bytes.wrapping_add(filled as u64);
         Ok(Reading { bytes: filled, room: self.gave_room(lane) })
     }
 
@@ -228,8 +270,10 @@ impl ReceiveSide {
         peek: bool,
     ) -> Result<usize, ReadError> {
         loop {
-            if walk.position.chunk_left > 0 {
-                return Ok(self.step_chunk(lane, walk, target, peek));
+            match walk.position.chunk_left {
+                0 => {}
+                left if left > lane.sink_bytes() => return Err(self.break_off()),
+                _ => return Ok(self.step_chunk(lane, walk, target, peek)),
             }
             let slot = match lane.peek(&walk.position.cursor) {
                 Ok(Some(slot)) => slot,
@@ -286,7 +330,7 @@ impl ReceiveSide {
             cursor.bytes = cursor.bytes.wrapping_add(size as u64);
             self.position = Position { cursor, ..walk.position };
             lane.release(&mut walk.position.cursor, size as u64);
-            self.unrung_bytes += size as u64;
+            self.unrung_bytes = self.unrung_bytes.wrapping_add(size as u64);
         }
         size
     }
@@ -299,20 +343,7 @@ impl ReceiveSide {
         }
         lane.advance(&mut walk.position.cursor, false);
         self.position = walk.position;
-        self.unrung_messages += 1;
-    }
-
-    /// Marks the direction as broken, after a peer broke the protocol: nothing can be read any
-    /// more.
-    pub fn break_off(&mut self) -> ReadError {
-        self.broken = true;
-        ReadError::Reset
-    }
-
-    /// True after [`ReceiveSide::break_off`], by whatever the peer wrote.
-    #[must_use]
-    pub const fn is_broken(&self) -> bool {
-        self.broken
+        self.unrung_messages = self.unrung_messages.wrapping_add(1);
     }
 
     /// Whether the peer waits for room and is to be rung: when a good part came free, or when
@@ -383,7 +414,7 @@ impl ReceiveSide {
     /// True when a read would not be [`ReadError::Empty`].
     #[inline]
     pub fn readable<L: Lane>(&self, lane: &L) -> bool {
-        self.broken
+        self.is_broken()
             || !self.is_drained(lane)
             || self.ended(lane).is_some()
             || self.is_at_return(lane)
@@ -408,7 +439,7 @@ impl ReceiveSide {
         // The end of a direction that is on TCP is told there.
         let ended = lane.posted(word::CLOSED) != 0
             && (self.route.on_lane() || !PeerRoute::of(lane).is_on_tcp());
-        probe.messages + u64::from(ended)
+        probe.messages.wrapping_add(u64::from(ended))
     }
 
     /// Bytes that can be read at once (FIONREAD), as far as what the peer wrote makes sense.

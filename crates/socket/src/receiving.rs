@@ -196,9 +196,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// `watched` says, an epoll set waits for it.
     pub fn stop_waiting(&mut self, what: WaitFor, watched: bool) {
         let others = watched || self.common.has_sleeper(what);
-        self.common.note_stale_if(|| {
-            if others { self.lane.rearm(what) } else { self.lane.disarm(what) }
-        });
+        self.common
+            .note_stale_if(|| if others { self.lane.rearm(what) } else { self.lane.disarm(what) });
     }
 
     /// A lane that was just put in place is armed for threads that sleep without knowing of it. When

@@ -8,9 +8,13 @@
 //!
 //! Bytes of TCP are counted beside the kernel's call that moves them. A process that dies between
 //! the two leaves its relatives with a count that may be wrong: they notice, and such a direction
-//! crosses no more.
+//! crosses no more. Counts and crossings lie in memory that the relatives can write, so any values
+//! are taken: wrong ones give wrong boundaries, and no panic.
 
 use weft_fabric::Lane;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::state::{Count, State, Stored};
 
 /// Control words.
 pub(crate) mod word {
@@ -111,6 +115,24 @@ pub enum Leave {
     ForGood,
 }
 
+/// How a direction leaves the lane, or left it; `None` while it stays. In a peer's word, too.
+impl State for Option<Leave> {
+    #[inline]
+    fn of(number: u64) -> Self {
+        match number {
+            0 => None,
+            1 => Some(Leave::ForNow),
+            2 => Some(Leave::GivingBack),
+            _ => Some(Leave::ForGood),
+        }
+    }
+
+    #[inline]
+    fn number(self) -> u64 {
+        self.map_or(0, |how| 1 + how as u64)
+    }
+}
+
 /// Where the next bytes of the receiving direction come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
@@ -144,42 +166,43 @@ impl PeerRoute {
         self.crossings().is_multiple_of(2)
     }
 
+    /// How it leaves, or left; `None` while it stays.
+    fn leaving(self) -> Option<Leave> {
+        State::of(self.0 & 3)
+    }
+
     /// It ended its direction on TCP, so that it can send no wakeups.
     pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
         lane.posted(word::CLOSED) != 0 && Self::of(lane).is_on_tcp()
     }
 
     /// It does not come to this lane again.
-    pub const fn leaves_for_good(self) -> bool {
-        self.0 & 3 > Leave::GivingBack as u64
+    pub fn leaves_for_good(self) -> bool {
+        self.leaving() >= Some(Leave::GivingBack)
     }
 
     /// It leaves to give the lane back.
-    pub const fn is_giving_back(self) -> bool {
-        self.0 & 3 == 1 + Leave::GivingBack as u64
+    pub fn is_giving_back(self) -> bool {
+        self.leaving() == Some(Leave::GivingBack)
     }
 
     /// It is on the lane and stays, or can come there for the first time.
-    pub const fn can_ring(self) -> bool {
-        self.0 & 3 == 0 && (!self.is_on_tcp() || self.crossings() == 0)
+    pub fn can_ring(self) -> bool {
+        self.leaving().is_none() && (!self.is_on_tcp() || self.crossings() == 0)
     }
 }
 
 /// The writer's side of the boundaries.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub(crate) struct Outward {
     crossings: u64,
-    /// 0, or one more than a [`Leave`].
-    leaving: u64,
+    leaving: Stored<Option<Leave>>,
     /// Bytes that went over TCP, data and wakeups.
     position: u64,
     /// The same when it last went to the lane.
     left_tcp_at: u64,
-    /// Between a call of the kernel and its count.
-    counting: bool,
-    /// A process died there.
-    uncertain: bool,
+    count: Stored<Count>,
 }
 
 impl Outward {
@@ -189,29 +212,28 @@ impl Outward {
     }
 
     /// It does not come to this lane again.
-    pub const fn is_for_good(&self) -> bool {
-        self.leaving > Leave::GivingBack as u64
+    pub fn is_for_good(&self) -> bool {
+        self.leaves(Leave::GivingBack)
     }
 
     /// It left, or is about to, in a way that lasts at least as long.
-    pub const fn leaves(&self, how: Leave) -> bool {
-        self.leaving > how as u64
+    pub fn leaves(&self, how: Leave) -> bool {
+        self.leaving.get() >= Some(how)
     }
 
     /// On TCP, as before there was a lane.
     pub fn begin_again(&mut self) {
         self.crossings = 0;
-        self.leaving = 0;
+        self.leaving.set(None);
     }
 
     pub fn begin_counting(&mut self) {
-        self.uncertain |= self.counting;
-        self.counting = true;
+        self.count.begin_call();
     }
 
     pub fn count(&mut self, bytes: u64) {
-        self.counting = false;
-        self.position += bytes;
+        self.count.end_call();
+        self.position = self.position.wrapping_add(bytes);
     }
 
     /// As the kernel counted, where nobody is between its call and its count.
@@ -219,8 +241,9 @@ impl Outward {
         self.position = bytes;
     }
 
-    const fn is_certain(&self) -> bool {
-        !self.uncertain && !self.counting
+    /// True when a boundary can be posted: behind bytes that are all counted.
+    fn is_certain(&self) -> bool {
+        self.count.get() == Count::Exact
     }
 
     /// True when a boundary to the lane may be posted.
@@ -242,10 +265,10 @@ impl Outward {
 
     pub fn go_to_lane<L: Lane>(&mut self, lane: &L) {
         assert!(!self.on_lane(), "it is there");
-        self.leaving = 0;
+        self.leaving.set(None);
         lane.post(word::TO_LANE, self.position);
         self.left_tcp_at = self.position;
-        self.crossings += 1;
+        self.crossings = self.crossings.wrapping_add(1);
         self.post(lane);
     }
 
@@ -254,7 +277,7 @@ impl Outward {
         if !self.is_certain() {
             return false;
         }
-        self.leaving = self.leaving.max(1 + how as u64);
+        self.leaving.set(self.leaving.get().max(Some(how)));
         self.post(lane);
         true
     }
@@ -264,17 +287,17 @@ impl Outward {
         assert!(self.on_lane(), "it is there");
         lane.post(word::TO_TCP_MESSAGES, messages);
         lane.post(word::TO_TCP_POSITION, self.position);
-        self.crossings += 1;
+        self.crossings = self.crossings.wrapping_add(1);
         self.post(lane);
     }
 
     fn post<L: Lane>(&self, lane: &L) {
-        lane.post(word::ROUTE, self.crossings << 2 | self.leaving);
+        lane.post(word::ROUTE, self.crossings << 2 | self.leaving.get().number());
     }
 }
 
 /// The reader's side of the boundaries.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub(crate) struct Inward {
     crossings: u64,
@@ -282,8 +305,7 @@ pub(crate) struct Inward {
     taken: u64,
     /// Up to here all that is left on TCP are wakeups.
     skip_to: u64,
-    /// Between a call of the kernel and its count.
-    counting: bool,
+    count: Stored<Count>,
 }
 
 impl Inward {
@@ -304,12 +326,13 @@ impl Inward {
 
     /// False when a process died between taking and counting.
     pub fn begin_counting(&mut self) -> bool {
-        !std::mem::replace(&mut self.counting, true)
+        self.count.begin_call();
+        self.count.get() != Count::Uncertain
     }
 
     pub fn count(&mut self, bytes: u64) {
-        self.counting = false;
-        self.taken += bytes;
+        self.count.end_call();
+        self.taken = self.taken.wrapping_add(bytes);
     }
 
     /// On TCP, as before there was a lane.
@@ -332,7 +355,7 @@ impl Inward {
     /// neither yet.
     pub fn is_round_trip<L: Lane>(&self, lane: &L, peer: PeerRoute) -> bool {
         !self.on_lane()
-            && peer.crossings() == self.crossings + 2
+            && peer.crossings() == self.crossings.wrapping_add(2)
             && self.skip_to <= self.taken
             && lane.posted(word::TO_LANE) == lane.posted(word::TO_TCP_POSITION)
     }
@@ -341,7 +364,7 @@ impl Inward {
     pub fn cross_to_tcp<L: Lane>(&mut self, lane: &L) {
         assert!(self.on_lane(), "it is there");
         self.skip_to = lane.posted(word::TO_TCP_POSITION);
-        self.crossings += 1;
+        self.crossings = self.crossings.wrapping_add(1);
         lane.post(word::PASSED, self.crossings);
     }
 
@@ -356,7 +379,7 @@ impl Inward {
         }
         match lane.posted(word::TO_LANE).saturating_sub(self.taken) {
             0 => {
-                self.crossings += 1;
+                self.crossings = self.crossings.wrapping_add(1);
                 lane.post(word::PASSED, self.crossings);
                 Origin::Lane
             }

@@ -1,12 +1,18 @@
 //! The sending direction of an end.
+//!
+//! Any bytes are a [`SendSide`]: other processes can write the memory where it lies. So no call
+//! takes for granted what another one left there. One that finds a state to which no order of calls
+//! leads breaks the direction off, and writes give a reset.
 
 use weft_fabric::{Lane, SendCursor, WaitFor};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::route::{Leave, Outward, PeerRoute, Recall, presence, word};
+use crate::state::{SendState, Stored, UnreadByPeer};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
-/// The sending direction of an end.
-#[derive(Clone, Copy, Debug, Default)]
+/// The sending direction of an end. Any bytes are one; zeroed memory is the beginning.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct SendSide {
     cursor: SendCursor,
@@ -15,9 +21,8 @@ pub struct SendSide {
     lane_bytes: u64,
     /// Bytes that the send buffer holds, 0 when the program did not fix that.
     send_buffer: u64,
-    shut: bool,
-    /// The bytes that the peer had not read were sent again over TCP.
-    recalled: bool,
+    state: Stored<SendState>,
+    unread: Stored<UnreadByPeer>,
 }
 
 impl SendSide {
@@ -48,15 +53,16 @@ impl SendSide {
         self.route.is_followed(lane) || presence::taken_at_end(lane).is_some_and(took_all)
     }
 
-    /// Moves this direction to the lane if the peer has it and follows; true when it is there.
+    /// Moves this direction to the lane if the peer has it and follows; true when it is there. Also
+    /// true when it broke: [`SendSide::write`] tells that.
     #[inline]
     pub fn switch<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
-        self.route.on_lane() || self.cross(lane, side)
+        self.route.on_lane() || self.cross(lane, side) || self.state.get() == SendState::Broken
     }
 
     fn cross<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
         // A peer that ended on TCP sends no wakeups, and one that left for good reads no lane.
-        let may = !self.shut
+        let may = self.state.get() == SendState::Open
             && Self::peer_attached(lane, side)
             && !PeerRoute::ended_on_tcp(lane)
             && !PeerRoute::of(lane).leaves_for_good()
@@ -76,16 +82,16 @@ impl SendSide {
 
     /// True when this direction was sent back to TCP for good.
     #[must_use]
-    pub const fn is_back_for_good(&self) -> bool {
+    pub fn is_back_for_good(&self) -> bool {
         !self.on_lane() && self.route.leaves(Leave::ForGood)
     }
 
     /// True when this direction is done with the lane, and another one may come: not after its end,
     /// which another lane would not know of.
     #[must_use]
-    pub const fn has_given_back(&self) -> bool {
+    pub fn has_given_back(&self) -> bool {
         !self.on_lane()
-            && !self.shut
+            && self.state.get() == SendState::Open
             && self.route.is_for_good()
             && !self.route.leaves(Leave::ForGood)
     }
@@ -94,9 +100,12 @@ impl SendSide {
     /// ([`SendSide::has_given_back`], [`crate::ReceiveSide::is_given_back`]). What was counted of
     /// TCP stays, so that another lane can follow.
     pub fn begin_again(&mut self) {
-        assert!(self.has_given_back(), "the lane is still in use");
+        if !self.has_given_back() {
+            self.break_off();
+            return;
+        }
         self.cursor = SendCursor::default();
-        self.recalled = false;
+        self.unread.set(UnreadByPeer::OnLane);
         self.route.begin_again();
     }
 
@@ -108,15 +117,22 @@ impl SendSide {
 
     /// Bytes of data went to TCP.
     pub fn wrote_tcp(&mut self, bytes: usize) {
-        assert!(!self.on_lane() || bytes == 0, "nothing but wakeups goes to TCP beside the lane");
+        if self.on_lane() && bytes > 0 {
+            // Nothing but wakeups goes to TCP beside the lane.
+            self.break_off();
+        }
         self.route.count(bytes as u64);
-        self.tcp_bytes += bytes as u64;
+        self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
     }
 
     /// Bytes that went to TCP since the connection began, as the kernel counts them while there is
     /// no lane: the program may have used the kernel's socket by itself.
     pub fn has_written(&mut self, bytes: u64) {
-        assert!(!self.on_lane(), "the lane goes on behind what was counted");
+        if self.on_lane() {
+            // The lane goes on behind what was counted.
+            self.break_off();
+            return;
+        }
         self.route.set_position(bytes);
     }
 
@@ -159,7 +175,7 @@ impl SendSide {
     pub fn leave<L: Lane>(&mut self, lane: &L, side: Side, how: Leave) -> Option<bool> {
         // Wakeups ring from the lane alone.
         self.switch(lane, side);
-        if !self.route.begin_leaving(lane, how) {
+        if self.state.get() == SendState::Broken || !self.route.begin_leaving(lane, how) {
             return None;
         }
         lane.settle();
@@ -181,7 +197,7 @@ impl SendSide {
             self.route.go_to_tcp(lane, self.cursor.messages);
             return Vec::new();
         };
-        self.recalled = true;
+        self.unread.set(UnreadByPeer::SentAgain);
         lane.post(word::RECALLED, 1);
         self.route.go_to_tcp(lane, recall.messages);
         bytes
@@ -226,7 +242,8 @@ impl SendSide {
 
     /// After a read that made room: true when the caller must ring.
     pub fn rings_for_room<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
-        self.switch(lane, side) && lane.must_ring(WaitFor::Room)
+        // One that broke on TCP is not there, and its wakeup would be taken for data.
+        self.switch(lane, side) && self.on_lane() && lane.must_ring(WaitFor::Room)
     }
 
     /// The program fixed the sizes of its kernel buffers to so many bytes, 0 where it did not.
@@ -268,9 +285,11 @@ impl SendSide {
         parts: &[&[u8]],
         limits: Limits,
     ) -> Result<Written, WriteError> {
-        assert!(self.on_lane(), "the direction moves to the lane before it is written to");
-        if self.shut {
-            return Err(WriteError::Closed);
+        match self.state.get() {
+            SendState::Open if self.on_lane() => {}
+            SendState::Shut => return Err(WriteError::Closed),
+            // The direction moves to the lane before it is written to.
+            SendState::Open | SendState::Broken => return Err(self.break_off()),
         }
         match lane.posted(word::CLOSED) {
             0 => {}
@@ -290,7 +309,7 @@ impl SendSide {
         if bytes == 0 {
             return Err(WriteError::Full);
         }
-        self.lane_bytes += bytes as u64;
+        self.lane_bytes = self.lane_bytes.wrapping_add(bytes as u64);
         lane.account(self.lane_bytes);
         Ok(Written { bytes, ring: lane.must_ring(WaitFor::Data) })
     }
@@ -363,7 +382,7 @@ impl SendSide {
     pub fn writable<L: Lane>(&mut self, lane: &L) -> bool {
         let sink = self.capacity(lane) / 4;
         let slots = lane.mailbox_depth().min(4);
-        self.shut
+        self.is_shut()
             || (lane.slots_free(&mut self.cursor, slots) >= slots
                 && self.sink_free(lane, sink) >= sink)
             || lane.posted(word::CLOSED) & closed::MASK != closed::WRITING
@@ -371,11 +390,17 @@ impl SendSide {
 
     /// Ends this direction (see [`closed`]) and returns whether the caller must ring. A direction
     /// that is still on TCP ends by the kernel's own shutdown or close, which wakes as a wakeup
-    /// does.
+    /// does. One that broke ends with a reset.
     pub fn close<L: Lane>(&mut self, lane: &L, how: u64) -> bool {
         assert!(how <= closed::RESET, "{how} is not a way to close");
-        self.shut = true;
-        lane.post(word::CLOSED, (self.cursor.messages + 1) << 2 | how);
+        let how = match self.state.get() {
+            SendState::Open | SendState::Shut => {
+                self.state.set(SendState::Shut);
+                how
+            }
+            SendState::Broken => closed::RESET,
+        };
+        self.post_end(lane, how);
         if !self.on_lane() {
             return false;
         }
@@ -383,6 +408,10 @@ impl SendSide {
         // A half close is nothing to a writer that waits for room; and a word claimed beyond the
         // one wakeup that is rung would be counted as a second wakeup.
         data | (how != closed::WRITING && lane.must_ring(WaitFor::Room))
+    }
+
+    fn post_end<L: Lane>(&self, lane: &L, how: u64) {
+        lane.post(word::CLOSED, self.cursor.messages.wrapping_add(1) << 2 | how);
     }
 
     /// Ends this direction and leaves the other alone. On the lane that is `Some`, with whether the
@@ -393,23 +422,30 @@ impl SendSide {
         if self.switch(lane, side) {
             return Some(self.close(lane, closed::WRITING));
         }
-        lane.post(word::CLOSED, (self.cursor.messages + 1) << 2 | closed::WRITING);
+        self.post_end(lane, closed::WRITING);
         lane.settle();
         // Attached meanwhile: it may have moved already, and needs wakeups from here.
         let rings = self.switch(lane, side).then(|| self.close(lane, closed::WRITING));
-        self.shut = true;
+        self.state.set(SendState::Shut);
         rings
     }
 
-    /// True after [`SendSide::close`].
+    /// True when nothing more is sent: after [`SendSide::close`], or since the direction broke.
     #[must_use]
-    pub const fn is_shut(&self) -> bool {
-        self.shut
+    pub fn is_shut(&self) -> bool {
+        self.state.get() != SendState::Open
+    }
+
+    /// Marks the direction as broken: nothing can be written any more.
+    #[cold]
+    fn break_off(&mut self) -> WriteError {
+        self.state.set(SendState::Broken);
+        WriteError::Reset
     }
 
     /// True while the peer has not taken everything sent on the lane.
     pub fn unread_by_peer<L: Lane>(&mut self, lane: &L) -> bool {
-        if self.recalled {
+        if self.unread.get() == UnreadByPeer::SentAgain {
             return false;
         }
         lane.slots_free(&mut self.cursor, u64::MAX);
@@ -422,7 +458,7 @@ impl SendSide {
             Some(read) => read != self.cursor.messages,
             // Slots come back in batches; whatever is beyond one batch was certainly not read.
             None => {
-                let slots = self.cursor.messages - self.cursor.messages_taken;
+                let slots = self.cursor.messages.wrapping_sub(self.cursor.messages_taken);
                 slots > lane.mailbox_depth() / 4
             }
         }

@@ -30,11 +30,13 @@
 //! ([`crate::SendSide::is_answered`]) and goes back, too.
 //!
 //! # Invariants
-//! - All state of an end is in [`crate::SendSide`] and [`crate::ReceiveSide`], plain values that
-//!   are valid when zeroed, each used under a lock of its own by whichever process holds the end.
+//! - All state of an end is in [`crate::SendSide`] and [`crate::ReceiveSide`], plain values, each
+//!   used under a lock of its own by whichever process holds the end. Zeroed ones are the
+//!   beginning, and any bytes are valid.
 //! - Positions are published after the copy they stand for, so a process that dies in between has
 //!   moved nothing.
-//! - Whatever the peer writes gives bytes, an end or an error, never a panic or a loop.
+//! - The stream gives bytes, an end or an error, never a panic or a loop, whatever the peer writes
+//!   into the lane, and whatever a process that shares the end writes into its two values.
 
 /// Which end of the connection this is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,4 +1,5 @@
 //! A peer that writes anything anywhere in the lane, at any moment, also in the middle of a call.
+//! In some runs a process that shares the end writes anything into its state, between the calls.
 //!
 //! Invariants: nothing panics, no call makes more than so many operations on the lane, and what
 //! comes out is bytes, an end or an error.
@@ -16,6 +17,7 @@ use weft_memory::{CopyMode, Segment};
 use weft_socket::{Leave, Limits, Origin, ReceiveSide, SendSide, Side, closed};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
+use zerocopy::IntoBytes;
 
 /// Runs something before each operation on the lane, and counts them.
 struct Watched<'a, L> {
@@ -131,6 +133,16 @@ const LIMITS: Limits = Limits { eager_bytes: 480, chunk_bytes: 1000 };
 impl Victim {
     fn new(side: Side) -> Self {
         Self { side, send: SendSide::default(), receive: ReceiveSide::default(), seen: 0 }
+    }
+
+    /// Writes into a word of its state.
+    fn scribble(&mut self, random: &mut ChaCha8Rng) {
+        let bytes = match random.random_range(0..2) {
+            0 => self.send.as_mut_bytes(),
+            _ => self.receive.as_mut_bytes(),
+        };
+        let start = 8 * random.random_range(0..bytes.len() / 8);
+        bytes[start..start + 8].copy_from_slice(&value(random).to_ne_bytes());
     }
 
     fn leaves<L: Lane>(&mut self, lane: &L) -> bool {
@@ -272,6 +284,9 @@ fn attack_shm(seed: u64) {
         let done = watched.operations.get();
         assert!(done <= most, "choice {choice} of {size} took {done} operations");
         scribble(&memory, &mut random.borrow_mut());
+        if seed.is_multiple_of(3) && random.borrow_mut().random_range(0..8) == 0 {
+            victim.scribble(&mut random.borrow_mut());
+        }
     }
 }
 

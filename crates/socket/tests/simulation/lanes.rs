@@ -42,7 +42,8 @@ impl World {
             return;
         }
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
-        let may = self.receive(number, &mut receive, |receiving| receiving.may_give_back(host.side));
+        let may =
+            self.receive(number, &mut receive, |receiving| receiving.may_give_back(host.side));
         drop(receive);
         if may
             && let Ok(mut send) = host.send.try_borrow_mut()

@@ -78,6 +78,5 @@ fn mistakes_of_a_driver_are_found() {
     for (from, faults) in planted {
         let seed = found(faults, from);
         println!("{faults:?}: {seed:?}");
-        
     }
 }

@@ -266,8 +266,8 @@ impl Reader {
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.begin_sleep(WaitFor::Data);
         if host.has_lane() {
-            self.stale = world
-                .receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Data));
+            self.stale =
+                world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Data));
         }
         drop(receive);
         self.state = State::Look;

@@ -9,9 +9,7 @@ use std::cell::{Cell, RefCell};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{
-    Common, Origin, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side, closed,
-};
+use weft_socket::{Common, Origin, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side, closed};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 
 use crate::lane::Hooked;

@@ -1,9 +1,7 @@
 //! The thread that writes, as the driver of the preload library does it.
 
 use weft_fabric::{Lane, WaitFor};
-use weft_socket::{
-    Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError,
-};
+use weft_socket::{Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
 
 use crate::world::{Ready, World, pattern};
 
@@ -203,11 +201,8 @@ impl Writer {
             self.state = State::Try;
             return;
         }
-        let what = if world.plan.faults.one_count_of_sleepers {
-            WaitFor::Data
-        } else {
-            WaitFor::Room
-        };
+        let what =
+            if world.plan.faults.one_count_of_sleepers { WaitFor::Data } else { WaitFor::Room };
         host.common.begin_sleep(what);
         self.stale =
             world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Room));
@@ -249,11 +244,8 @@ impl Writer {
     fn wake(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
-        let what = if world.plan.faults.one_count_of_sleepers {
-            WaitFor::Data
-        } else {
-            WaitFor::Room
-        };
+        let what =
+            if world.plan.faults.one_count_of_sleepers { WaitFor::Data } else { WaitFor::Room };
         host.common.end_sleep(what);
         if host.has_lane() {
             world.receive(self.host, &mut receive, |receiving| {
