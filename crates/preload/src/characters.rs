@@ -7,7 +7,7 @@ use std::ffi::c_void;
 
 use libc::{Elf64_Phdr, c_int, dl_phdr_info, size_t};
 
-/// Parts of the string_table of the C library's functions for streams of wide characters.
+/// Parts of the names of the C library's functions for streams of wide characters.
 const WIDE: [&str; 8] =
     ["getwc", "getws", "putwc", "putws", "fwide", "wprintf", "wscanf", "ungetwc"];
 
@@ -44,14 +44,14 @@ unsafe extern "C" fn inspect_program(
     1
 }
 
-fn names_wide_characters(string_table: &[u8]) -> bool {
-    string_table.split(|byte| *byte == 0).any(|name| {
+fn names_wide_characters(names: &[u8]) -> bool {
+    names.split(|byte| *byte == 0).any(|name| {
         let name = std::str::from_utf8(name).unwrap_or_default();
         WIDE.iter().any(|wide| name.contains(wide))
     })
 }
 
-/// The table of strings of an object: it holds the string_table of the symbols that the object uses.
+/// The table of strings of an object: the names of the symbols that the object uses.
 ///
 /// # Safety
 /// The object is loaded and stays loaded.
