@@ -494,7 +494,7 @@ fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Kept> {
     too_much
 }
 
-/// Removes the invitations of connections that ended without a close in this process.
+/// Removes and returns invited lanes whose connections ended without a close in this process.
 fn stale(connecting: &mut Connecting) -> Vec<Kept> {
     let is_stale = |one: &mut Invited| {
         !arena::at(one.place).is_some_and(|connection| {
