@@ -56,7 +56,7 @@ fn this_thread() -> usize {
     usize::try_from(thread).unwrap_or(0)
 }
 
-/// Whether the thread may be cancelled (PTHREAD_CANCEL_ENABLE). The state stays as it is.
+/// True when the thread may be cancelled (PTHREAD_CANCEL_ENABLE). The state stays as it is.
 fn is_enabled() -> bool {
     const ENABLE: c_int = 0;
     const DISABLE: c_int = 1;

@@ -249,7 +249,7 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
     }
 }
 
-/// What became of an offer that was pending.
+/// The state of an offer that was pending.
 pub enum Offered {
     /// The other end has come. Here is its lane.
     Matched(Memory),

@@ -56,7 +56,7 @@ impl<T> DerefMut for LocalGuard<'_, T> {
     }
 }
 
-/// What fork does with a lock.
+/// The steps of fork for a lock.
 pub trait ForkLock: Sync {
     /// Takes the lock, before fork.
     fn take(&self);

@@ -62,9 +62,9 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// Prepares the start of a program with `environment`; `None` when there is nothing to hand
     /// Prepares the start of a program with `environment`; `None` when there is nothing to pass on.
     /// `path` is the program's, if it is known.
+    ///
     /// # Safety
     /// `environment` is null or a null-terminated array of C strings.
     pub unsafe fn prepare(
@@ -183,9 +183,9 @@ unsafe fn list(environment: *const *const c_char) -> Vec<*const c_char> {
 
 #[derive(Clone, Copy)]
 struct Inherited {
-    /// Its number in the new program.
+    /// The descriptor in the new program.
     fd: RawFd,
-    /// Its number here.
+    /// The descriptor in this process.
     source: RawFd,
     inode: u64,
     place: u32,

@@ -1,4 +1,5 @@
-//! Messages of the library on standard error, when `WEFT_LOG` asks for them.
+//! Messages of the library on standard error. `WEFT_LOG` chooses the level; warnings are the
+//! default.
 //!
 //! It has a path of its own: one `write` system call for each line, without the allocator or hooks.
 

@@ -1,4 +1,4 @@
-//! What happens to the whole process: the library is loaded, the process forks, the process ends.
+//! The events of the whole process: the library is loaded, the process forks, the process ends.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// The options that the data path uses.
 pub struct Settings {
-    /// All of them.
+    /// All options.
     pub options: Options,
     /// The sizes by which streams split what they write.
     pub limits: Limits,

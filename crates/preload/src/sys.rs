@@ -330,7 +330,7 @@ pub fn network_cookie(fd: RawFd) -> Option<u64> {
     (result == 0 && length == 8).then_some(value)
 }
 
-/// Whether an on/off option of TCP is on.
+/// True when an on/off option of TCP is on; `None` when the kernel does not know the option.
 pub fn tcp_option(fd: RawFd, option: c_int) -> Option<bool> {
     socket_option(fd, libc::IPPROTO_TCP, option).map(|value| value != 0)
 }

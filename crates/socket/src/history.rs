@@ -116,9 +116,9 @@ impl Record {
     }
 }
 
-/// Whether an end whose outlook is [`Outlook::Middling`] asks for a new lane all the same, so that
-/// there is one to keep. `number` is that of the connection. `wasted` counts requests and misses
-/// for its address, less those that the use of a kept lane made up for.
+/// True when an end whose outlook is [`Outlook::Middling`] asks for a new lane all the same, so
+/// that there is one to keep. `number` is that of the connection. `wasted` counts requests and
+/// misses for its address, less those that the use of a kept lane made up for.
 ///
 /// A lane is made only if both ends ask for the same connection. The connecting end asks for each
 /// one, until its peer seems to keep no lanes. The accepting end may have many peers that want no

@@ -175,7 +175,7 @@ pub struct Pair<P, M> {
     users: [u32; 2],
     /// The lane's memory, also for reading the lane's counters.
     pub memory: M,
-    /// Whether the programs of the accepting and the connecting offer are gone.
+    /// True for the accepting and for the connecting offer when its program is gone.
     gone: [bool; 2],
 }
 
@@ -401,8 +401,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         *self.listening.entry((namespace, address)).or_insert(0) += 1;
     }
 
-    /// Whether a program under weft listens where a connection to `address` ends, or did so and may
-    /// have accepted the connection.
+    /// True when a program under weft listens where a connection to `address` ends, or did so and
+    /// may have accepted the connection.
     #[must_use]
     pub fn is_listening(&self, namespace: u64, address: SocketAddr) -> bool {
         let any4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());

@@ -92,7 +92,7 @@ pub(super) unsafe extern "C-unwind" fn __poll_chk(
     timeout: c_int,
     _room: size_t,
 ) -> c_int {
-    // SAFETY: as poll(2), which this is.
+    // SAFETY: this is poll(2), with its conditions.
     unsafe { poll(fds, count, timeout) }
 }
 
@@ -125,7 +125,7 @@ pub(super) unsafe extern "C-unwind" fn __ppoll_chk(
     mask: *const sigset_t,
     _room: size_t,
 ) -> c_int {
-    // SAFETY: as ppoll(2), which this is.
+    // SAFETY: this is ppoll(2), with its conditions.
     unsafe { ppoll(fds, count, time, mask) }
 }
 

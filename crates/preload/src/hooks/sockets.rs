@@ -229,8 +229,8 @@ pub(super) unsafe extern "C-unwind" fn socket(
     fd
 }
 
-/// Whether `fd`, which was made with these arguments, is a TCP socket. The kernel is asked once for
-/// each family, since it may be configured to make MPTCP sockets for programs that ask for TCP.
+/// True when `fd`, which was made with these arguments, is a TCP socket. The kernel is asked once
+/// for each family, since it may be configured to make MPTCP sockets for programs that ask for TCP.
 fn makes_tcp(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) -> bool {
     const UNKNOWN: u8 = 0;
     const TCP: u8 = 1;

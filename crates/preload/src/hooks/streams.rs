@@ -62,7 +62,7 @@ pub(super) unsafe extern "C-unwind" fn __read_chk(
     room: size_t,
 ) -> ssize_t {
     check_room(length, room);
-    // SAFETY: as read(2), which this is.
+    // SAFETY: this is read(2), with its conditions.
     unsafe { read(fd, buffer, length) }
 }
 
@@ -146,7 +146,7 @@ pub(super) unsafe extern "C-unwind" fn __recv_chk(
     flags: c_int,
 ) -> ssize_t {
     check_room(length, room);
-    // SAFETY: as recv(2), which this is.
+    // SAFETY: this is recv(2), with its conditions.
     unsafe { recv(fd, buffer, length, flags) }
 }
 
@@ -161,7 +161,7 @@ pub(super) unsafe extern "C-unwind" fn __recvfrom_chk(
     address_length: *mut socklen_t,
 ) -> ssize_t {
     check_room(length, room);
-    // SAFETY: as recvfrom(2), which this is.
+    // SAFETY: this is recvfrom(2), with its conditions.
     unsafe { recvfrom(fd, buffer, length, flags, address, address_length) }
 }
 
