@@ -181,9 +181,8 @@ pub(super) unsafe extern "C-unwind" fn select(
     let before = sys::now_ns();
     let sets = [reads, writes, exceptions];
     // SAFETY: the program's promise to select(2).
-    if let Some(result) =
-        unsafe { select_ours(count, sets, timeout, std::ptr::null()) }.map(end_if_cancelled)
-    {
+    let result = unsafe { select_ours(count, sets, timeout, std::ptr::null()) };
+    if let Some(result) = result.map(end_if_cancelled) {
         if !time.is_null() {
             // On Linux, select writes back the time that is left.
             let left = (u64::from(timeout.unsigned_abs()) * 1_000_000)
