@@ -1,5 +1,4 @@
-//! Other names of the C library for functions that are hooked elsewhere. Old programs and some
-//! libraries use these names.
+//! Other names of hooked functions, which old programs and some libraries use.
 
 use libc::{c_int, c_uint, c_void, fd_set, mmsghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t};
 use libc::{pid_t, ssize_t, timeval};
@@ -12,7 +11,7 @@ macro_rules! aliases {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $alias($($argument: $type),*) -> $result {
-                // SAFETY: another name of the same function, with its conditions.
+                // SAFETY: another name of the same function.
                 unsafe { $module::$name($($argument),*) }
             }
         )*
@@ -39,8 +38,7 @@ aliases! {
     __fork is programs::fork() -> pid_t;
 }
 
-/// `sockatmark`, which asks the kernel inside the C library. Bytes on a lane never stand at the
-/// urgent mark.
+/// `sockatmark`, for which the C library asks the kernel. Bytes on a lane are never at the mark.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     let mut mark: c_int = 0;

@@ -12,8 +12,7 @@ use crate::table::{self, Entry};
 use crate::{control, epoll, process, sys};
 use weft_wire::stats::TcpReason;
 
-/// Tracks that `fd` is about to be closed. Does nothing in a child of vfork, whose memory is its
-/// parent's.
+/// Tracks that `fd` is about to be closed, except in a child of vfork, which shares its memory.
 fn note_closing(fd: c_int) {
     if table::get(fd) != Entry::None && process::is_itself() {
         let errno = sys::errno();
@@ -25,8 +24,7 @@ fn note_closing(fd: c_int) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if fd >= 0 && control::is_channel(fd) && process::is_itself() {
-        // Succeeds without closing: a program that closes all descriptors it does not know must not
-        // take the library's channel to the daemon, nor see an error.
+        // Programs that close all descriptors they do not know must neither close it nor fail.
         return 0;
     }
     note_closing(fd);
@@ -75,8 +73,7 @@ fn note_copy(old: c_int, new: c_int) {
     }
 }
 
-/// Tracks that dup2 is about to close `new`. It runs before dup2, so that the peer is told while
-/// `new` is still open.
+/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open.
 fn before_copy_onto(old: c_int, new: c_int) {
     let valid = old != new && rustix::io::fcntl_getfd(sys::borrow(old.max(0))).is_ok();
     if old >= 0 && new >= 0 && valid {
@@ -87,8 +84,7 @@ fn before_copy_onto(old: c_int, new: c_int) {
             if process::is_itself() {
                 connection.becomes_standard_stream(old);
             } else {
-                // The program that this child of vfork becomes uses the descriptor; the library
-                // cannot follow that from here.
+                // The program that this child of vfork becomes uses it, unseen by the library.
                 connection.stay_unless_moved(TcpReason::RawUse);
             }
         }
@@ -152,8 +148,8 @@ pub(super) unsafe extern "C-unwind" fn fcntl64(
     result
 }
 
-/// The C library's streams read and write inside the C library, where no hook sees them. So a
-/// connection on a lane gets a stream of this library (`stdio`), and any other one stays on TCP.
+/// The C library's own streams read and write where no hook sees it. So a connection on a lane gets
+/// a stream of this library (`stdio`), and any other one stays on TCP.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     if let Some(connection) = find(fd)
@@ -214,8 +210,7 @@ macro_rules! reopens {
 
 reopens! { freopen freopen64 }
 
-/// Declares hooks for calls that make one descriptor. If the table still has an entry for its
-/// number, the entry is dropped.
+/// Declares hooks for calls that make one descriptor, and drop the table's entry for its number.
 macro_rules! makes_descriptor {
     ($($name:ident($($argument:ident: $type:ty),*) $fallback:expr;)*) => {
         $(
@@ -246,8 +241,7 @@ makes_descriptor! {
         kernel!(SYS_eventfd2, value, flags);
 }
 
-/// Tracks an epoll set from its creation on: a thread may wait on it before the first connection is
-/// added.
+/// Tracks an epoll set from the start: a thread may wait on it before a connection is added.
 fn made_set(epfd: RawFd) -> c_int {
     made(epfd);
     if epfd >= 0 && process::ready() {

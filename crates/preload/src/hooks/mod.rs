@@ -1,9 +1,8 @@
 //! The C functions that this library replaces, by what they are for.
 //!
 //! Each hook serves descriptors that the library tracks, and calls the next library's function for
-//! all others. No hook may panic, since a panic aborts the program: what a hook relies on is
-//! checked, not asserted. The C library may unwind through every hook ("C-unwind"), since it ends
-//! cancelled threads in this way.
+//! all others. No hook may panic, since that aborts the program: hooks check what they rely on. The
+//! C library may unwind through every hook ("C-unwind"), as it does to end cancelled threads.
 
 mod aliases;
 mod descriptors;
@@ -35,8 +34,7 @@ pub fn started_programs() -> [&'static dyn ForkLock; 3] {
     [spawn::lock(), streams, waiting]
 }
 
-/// Turns a result into the return value of a C function, and sets errno. A thread that was
-/// cancelled ends here.
+/// The return value of a C function for `result`, with errno set. A cancelled thread ends here.
 fn returned(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(bytes) => isize::try_from(bytes).unwrap_or(isize::MAX),
@@ -52,7 +50,7 @@ fn returned(result: Result<usize, Errno>) -> isize {
     }
 }
 
-/// Narrows the result of a system call to that of a function which returns an int.
+/// The return value of a C function that returns an int.
 fn as_int(result: isize) -> c_int {
     c_int::try_from(result).unwrap_or(-1)
 }

@@ -39,7 +39,7 @@ unsafe extern "C-unwind" fn __sigaction(
     action: *const libc::sigaction,
     former: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: another name of the same function, with its conditions.
+    // SAFETY: another name of the same function.
     unsafe { sigaction(signal, action, former) }
 }
 

@@ -44,15 +44,14 @@ fn note_listener(fd: c_int) {
     }
     if is_tcp(fd) {
         if let Some(connection) = find(fd) {
-            // The socket was put into an epoll set before it listened, and was tracked as a
-            // connection.
+            // It was tracked when it was added to an epoll set, before it listened.
             epoll::forget(connection);
         }
         made(fd);
         note_low_water(fd);
-        // The table names the listener only after this. Opening the channel announces every
-        // listener of the table, and the daemon's answer to that announcement would be taken for
-        // the answer to this packet, while this packet still holds the listener open.
+        // Before the table has the listener: if this call opens the channel, it announces the
+        // listeners of the table. The daemon's answer to that would be taken for the answer to this
+        // packet, which still holds the listener open.
         control::listening(listener_token(fd), fd);
         history::begin();
         table::set(fd, Entry::Listener);
@@ -145,9 +144,8 @@ pub(super) unsafe extern "C-unwind" fn connect(
     result
 }
 
-/// Tracks `fd`, a socket that is about to be added to an epoll set, if it is a TCP socket without a
-/// peer. Programs add sockets that they connect later, and the set must know by then that the
-/// registration belongs to a connection.
+/// Tracks `fd`, which is about to be added to an epoll set, if it is a TCP socket without a peer.
+/// The program may connect it later, and the set must know by then that it is a connection.
 pub(super) fn track_unconnected(fd: c_int) {
     let may_be = matches!(table::get(fd), Entry::None | Entry::Unconnected { .. });
     if fd < 0 || !may_be || !process::ready() {
@@ -171,7 +169,7 @@ pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
         connection.stay_at_its_end(fd);
         if connection.decide_if_asked(fd) == phase::LANED {
             if connection.is_over(fd) {
-                // Both directions have ended. The kernel's socket has to hear of it, too.
+                // Both directions have ended, which the kernel does not know yet.
                 kernel!(SYS_shutdown, fd, libc::SHUT_RDWR);
                 sys::set_errno(libc::ENOTCONN);
                 return -1;
@@ -286,8 +284,7 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
         && let Some(connection) = find(fd)
         && !connection.sends_by_kernel(fd)
     {
-        // The kernel would never report completions of bytes that go over the lane. Programs that
-        // get this error copy.
+        // Bytes on the lane get no completions. Programs copy after this error.
         sys::set_errno(libc::ENOTSUP);
         return -1;
     }
@@ -313,8 +310,7 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
     {
         has_low_water();
         if let Some(connection) = find(fd) {
-            // The kernel can wait for this many bytes and a lane cannot. When this end sends over
-            // TCP, the peer follows with all that it sends next.
+            // Only the kernel can wait for so many bytes. The peer follows this end to TCP.
             connection.set(flag::LOW_WATER, true);
             connection.sends_by_kernel(fd);
         }

@@ -150,7 +150,7 @@ macro_rules! with_flags {
                 offset: off_t,
                 flags: c_int,
             ) -> ssize_t {
-                // SAFETY: another name of the same function, with its conditions.
+                // SAFETY: another name of the same function.
                 unsafe { $name(fd, vector, count, offset, flags) }
             }
         )*
