@@ -1,61 +1,61 @@
-//! Programs whose standard streams cannot be replaced, by what they do with characters.
+//! Detects programs whose standard streams cannot be replaced by those of `stdio`.
 //!
-//! A stream made of callbacks has no wide characters, and the streams of C++ keep those of the C
-//! library that they were made over.
+//! A stream made of callbacks has no wide characters. The streams of C++ keep using the C library's
+//! streams that they were constructed with.
 
 use std::ffi::c_void;
 
 use libc::{Elf64_Phdr, c_int, dl_phdr_info, size_t};
 
-/// Parts of the names of all functions for streams of wide characters.
+/// Parts of the names of the C library's functions for streams of wide characters.
 const WIDE: [&str; 8] =
     ["getwc", "getws", "putwc", "putws", "fwide", "wprintf", "wscanf", "ungetwc"];
 
-/// The program's streams are to stay as they are.
+/// True when the program's standard streams must stay the C library's own.
 pub fn keep_the_streams() -> bool {
     has_streams_of_cxx() || uses_wide_characters()
 }
 
-/// The streams of C++ were made already: its library makes them by itself since GCC 13, before that
-/// the program does, after this library is set up.
+/// True when the streams of C++ have been constructed. Since GCC 13 the library of C++ constructs
+/// them when it is loaded; before, the program does, after this library was initialized.
 fn has_streams_of_cxx() -> bool {
     // SAFETY: the name is a C string.
     let cout = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_ZSt4cout".as_ptr()) };
-    // SAFETY: std::cout, which is larger than a pointer, zeroed until it is made.
+    // SAFETY: `std::cout` is larger than a pointer, and zeroed until it is constructed.
     !cout.is_null() && unsafe { cout.cast::<usize>().read_volatile() } != 0
 }
 
-/// The program itself, not a library, asks for a function for wide characters.
+/// True when the program itself, not one of its libraries, uses a function for wide characters.
 fn uses_wide_characters() -> bool {
     let mut found = false;
     // SAFETY: the callback gets the address of `found`, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look_at_first), (&raw mut found).cast()) };
+    unsafe { libc::dl_iterate_phdr(Some(inspect_program), (&raw mut found).cast()) };
     found
 }
 
-/// Called for the program, which is the first; ends the walk there.
-unsafe extern "C" fn look_at_first(
+/// Inspects the first object, which is the program, and ends the walk there.
+unsafe extern "C" fn inspect_program(
     info: *mut dl_phdr_info,
     _size: size_t,
     found: *mut c_void,
 ) -> c_int {
-    // SAFETY: the loader describes an object that is loaded, and `found` is the caller's.
-    unsafe { *found.cast::<bool>() = names(&*info).is_some_and(has_wide) };
+    // SAFETY: the loader describes an object that is loaded, and `found` is the caller's variable.
+    unsafe { *found.cast::<bool>() = string_table(&*info).is_some_and(names_wide_characters) };
     1
 }
 
-fn has_wide(names: &[u8]) -> bool {
+fn names_wide_characters(names: &[u8]) -> bool {
     names.split(|byte| *byte == 0).any(|name| {
         let name = std::str::from_utf8(name).unwrap_or_default();
         WIDE.iter().any(|wide| name.contains(wide))
     })
 }
 
-/// The names that the loader looks up for an object.
+/// The table of strings of an object: the names of the symbols that the object uses.
 ///
 /// # Safety
-/// The object is loaded and stays so.
-unsafe fn names(info: &dl_phdr_info) -> Option<&[u8]> {
+/// The object is loaded and stays loaded.
+unsafe fn string_table(info: &dl_phdr_info) -> Option<&[u8]> {
     const STRINGS: i64 = 5;
     const STRINGS_BYTES: i64 = 10;
     let base = usize::try_from(info.dlpi_addr).ok()?;
@@ -74,10 +74,10 @@ unsafe fn names(info: &dl_phdr_info) -> Option<&[u8]> {
             STRINGS_BYTES => bytes = usize::try_from(value).ok(),
             _ => {}
         }
-        // SAFETY: the end was not reached.
+        // SAFETY: this entry was not the last.
         entry = unsafe { entry.add(1) };
     }
-    // The loader made an address of it, where it could write to the table.
+    // Where the loader can write to the dynamic section, it replaced the offset by an address.
     let address = strings.map(|address| if address < base { address + base } else { address })?;
     // SAFETY: the object's table of strings, which is mapped.
     Some(unsafe { std::slice::from_raw_parts(address as *const u8, bytes?) })

@@ -1,9 +1,9 @@
-//! This process's channel to the node daemon.
+//! The channel from this process to the node daemon.
 //!
-//! Opened at the first offer, kept under a number far from those that programs use, checked to be
-//! still ours before each use (a program may close all descriptors it does not know), opened again
-//! when it or the daemon is gone, at most once a second. Whatever goes wrong, the connection stays
-//! on TCP.
+//! The channel is opened at the first offer and has a number far above those that programs use.
+//! Before each use it is compared with what was opened, since a program may close all descriptors
+//! it does not know. If the channel or the daemon is gone, it is opened again, at most once a
+//! second. When anything fails, the connection stays on TCP.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -26,30 +26,31 @@ static PATH: OnceLock<PathBuf> = OnceLock::new();
 static STATE: LocalLock<State> = LocalLock::new(State::new());
 
 const RETRY_NS: u64 = 1_000_000_000;
-/// How often a program that accepts looks whether the daemon is there still.
+/// How often a program that accepts checks whether the daemon is still there.
 const LOOK_NS: u64 = 50_000_000;
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
-/// Answers for other offers that are kept until their connections ask.
+/// How many answers for other connections are kept until those ask.
 const ANSWERS_MAX: usize = 1024;
 
 struct State {
-    channel: Option<Held>,
+    channel: Option<OpenChannel>,
     retry_at_ns: u64,
     advice: Advice,
     answers: Vec<(u64, Memory)>,
-    /// Offers of accepting ends whose other end waits for a lane.
+    /// Offers of accepting ends whose peer waits for a lane, with the peer's process as in
+    /// [`Memory`].
     wanted: Vec<(u64, u32)>,
-    /// Offers that the daemon at the other end of the channel knows of and has not answered.
+    /// Offers to which the daemon's last answer was that the other end has not come.
     pending: Vec<u64>,
-    /// Offers whose daemon is gone, until their connections ask.
+    /// Offers that were pending when the channel was closed, until their connections ask.
     lost: Vec<u64>,
-    told: bool,
-    /// The user of the daemon.
+    warned: bool,
+    /// The user of the daemon; 0 for root, and when it is unknown.
     daemon: u32,
 }
 
-/// A channel and what identifies its socket.
-struct Held {
+/// The open channel, and the inode of its socket.
+struct OpenChannel {
     channel: Channel,
     inode: u64,
 }
@@ -64,13 +65,13 @@ impl State {
             wanted: Vec::new(),
             pending: Vec::new(),
             lost: Vec::new(),
-            told: false,
+            warned: false,
             daemon: 0,
         }
     }
 }
 
-/// The memory of a lane, and the process at its other end if it is of this user, else 0.
+/// The memory of a lane, and the process at its other end: 0 if that is another user's.
 pub struct Memory {
     pub lane: OwnedFd,
     pub process: u32,
@@ -78,21 +79,21 @@ pub struct Memory {
 
 /// The daemon's answer to an offer.
 pub enum Answer {
-    /// The lane is there.
+    /// The other end has come. Here is its lane.
     Matched(Memory),
-    /// The other end, this process or 0 as in [`Memory`], waits for the lane that this one is to
-    /// make.
+    /// The other end has come and waits for the lane that this end makes. The number is its
+    /// process, as in [`Memory`].
     Wanted(u32),
-    /// The other end has not come; `listening` when it may.
+    /// The other end has not come. `listening` when it may still come.
     Pending {
-        /// A program under weft listens there.
+        /// A program under weft listens at the address.
         listening: bool,
     },
     /// The connection stays on TCP.
     Refused(TcpReason),
 }
 
-/// Where the daemon is.
+/// Sets the path of the daemon's socket.
 pub fn set_path(path: String) {
     let _ = PATH.set(PathBuf::from(path));
 }
@@ -102,7 +103,7 @@ pub fn lock() -> &'static dyn ForkLock {
     &STATE
 }
 
-/// In a forked child: the parent's channel is not ours to use, nor its answers.
+/// In a forked child: the channel and its answers are the parent's.
 pub fn forked() {
     if let Some(mut state) = STATE.lock() {
         drop_channel(&mut state);
@@ -114,14 +115,14 @@ pub fn forked() {
     }
 }
 
-/// True when `fd` is the channel: the program must not close what it does not know.
+/// True when `fd` is the channel, which the program must not close.
 pub fn is_channel(fd: RawFd) -> bool {
     CHANNEL_FD.load(Ordering::Relaxed) == fd
 }
 
 static CHANNEL_FD: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(-1);
 
-/// How to copy into lanes, as the daemon measured.
+/// How to copy into lanes: the fastest way that the daemon measured.
 pub fn copy_mode() -> CopyMode {
     let advice = STATE.lock().map_or(Advice::NONE, |state| state.advice);
     match advice.copy {
@@ -130,7 +131,7 @@ pub fn copy_mode() -> CopyMode {
     }
 }
 
-/// Offers the accepting end of a connection with its lane; no answer comes.
+/// Offers the accepting end of a connection with a lane. The daemon does not answer.
 pub fn offer_accepted(token: u64, socket: RawFd, lane: BorrowedFd<'_>) -> Result<(), TcpReason> {
     let mut state = STATE.lock().ok_or(TcpReason::Other)?;
     let channel = connected(&mut state)?;
@@ -139,20 +140,20 @@ pub fn offer_accepted(token: u64, socket: RawFd, lane: BorrowedFd<'_>) -> Result
     sent.map_err(|errno| lost(&mut state, errno))
 }
 
-/// Says that the accepting end of a connection is under weft, and asks to be told when the other
-/// end is there ([`Offered::Wanted`]).
+/// Offers the accepting end of a connection without a lane. The daemon answers [`Answer::Wanted`]
+/// at once, or [`Offered::Wanted`] later, when the other end has come.
 pub fn expect(token: u64, socket: RawFd) -> Answer {
     let offer = Control::Offer { token, end: End::Accepted, descriptor: socket.unsigned_abs() };
     ask(token, &offer, socket)
 }
 
-/// Offers the connecting end and waits for the daemon's answer.
+/// Offers the connecting end of a connection and waits for the daemon's answer.
 pub fn offer_connected(token: u64, socket: RawFd) -> Answer {
     let offer = Control::Offer { token, end: End::Connected, descriptor: socket.unsigned_abs() };
     ask(token, &offer, socket)
 }
 
-/// Asks for the memory of a lane whose end this process inherited without it.
+/// Asks for the memory of a lane that another process of this end brought.
 pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
     match ask(token, &Control::Join { token }, socket) {
         Answer::Matched(memory) => Some(memory.lane),
@@ -160,13 +161,14 @@ pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
     }
 }
 
-/// Whether a connection to another address may end on this host.
+/// True when the daemon serves Ethernet devices: a connection to another host's address may then
+/// end on this host.
 pub fn carries_networks() -> bool {
     let Some(mut state) = STATE.lock() else { return false };
     connected(&mut state).is_ok() && state.advice.networks
 }
 
-/// The only user whom the daemon serves; nothing when it serves all.
+/// The user whom the daemon serves; `None` when it serves all.
 pub fn only_user() -> Option<u32> {
     STATE.lock().map(|state| state.daemon).filter(|daemon| *daemon != 0)
 }
@@ -189,7 +191,7 @@ fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
             Ok(None) => return Answer::Refused(lost(&mut state, Errno::PIPE)),
             Err(errno) => return Answer::Refused(lost(&mut state, errno)),
         };
-        match sort(&mut state, packet, token) {
+        match take_packet(&mut state, packet, token) {
             Some(answer) => return answer,
             None if sys::now_ns() > deadline => {
                 return Answer::Refused(lost(&mut state, Errno::TIMEDOUT));
@@ -199,8 +201,9 @@ fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
     }
 }
 
-/// The answer for `token`, if `packet` is that; keeps what is for others.
-fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
+/// Handles a packet of the daemon. Returns the answer for `token`, if it is one; an answer for
+/// another offer is kept.
+fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
     let lost = packet.descriptors_lost;
     match Control::parse(&packet.bytes) {
         Ok(Control::Matched { token: answered, process }) => {
@@ -222,7 +225,8 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
             Some(Answer::Wanted(process))
         }
         Ok(Control::Wanted { token: wanted, process }) => {
-            // Only a pending offer is recorded: another would use up a place in the list.
+            // Only an offer that is pending is recorded. A token that nobody asks for would stay in
+            // the list.
             let is_known = state.wanted.iter().any(|(known, _)| *known == wanted);
             if state.pending.contains(&wanted) && !is_known {
                 state.wanted.push((wanted, process));
@@ -245,19 +249,19 @@ fn sort(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
     }
 }
 
-/// The present state of an offer that was pending.
+/// The state of an offer that was pending.
 pub enum Offered {
-    /// The other end has come; the lane is there.
+    /// The other end has come. Here is its lane.
     Matched(Memory),
-    /// The other end has come, and waits for the lane; as in [`Answer::Wanted`].
+    /// The other end has come and waits for a lane; as in [`Answer::Wanted`].
     Wanted(u32),
-    /// It has not come yet.
+    /// The other end has not come.
     Pending,
-    /// The daemon that knew of the offer is gone.
+    /// The daemon that had the offer is gone.
     Lost(TcpReason),
 }
 
-/// Looks after an offer that was pending; never waits.
+/// Looks for the answer to an offer that was pending. Never waits.
 pub fn matched(token: u64) -> Offered {
     let Some(mut state) = STATE.lock() else { return Offered::Lost(TcpReason::Other) };
     if let Some(place) = state.answers.iter().position(|(answered, _)| *answered == token) {
@@ -265,7 +269,7 @@ pub fn matched(token: u64) -> Offered {
         return Offered::Matched(state.answers.swap_remove(place).1);
     }
     while let Some(packet) = next_packet(&mut state) {
-        let answer = match sort(&mut state, packet, token) {
+        let answer = match take_packet(&mut state, packet, token) {
             Some(Answer::Matched(memory)) => Offered::Matched(memory),
             Some(Answer::Wanted(process)) => Offered::Wanted(process),
             Some(Answer::Pending { .. } | Answer::Refused(_)) | None => continue,
@@ -278,7 +282,7 @@ pub fn matched(token: u64) -> Offered {
         state.pending.retain(|pending| *pending != token);
         return Offered::Wanted(process);
     }
-    // An offer that a forked child inherited is pending for its parent, and in neither list here.
+    // A forked child inherits a pending offer without an entry here: its parent gets the answer.
     match state.lost.iter().position(|lost| *lost == token) {
         Some(place) => {
             state.lost.swap_remove(place);
@@ -288,7 +292,7 @@ pub fn matched(token: u64) -> Offered {
     }
 }
 
-/// The next packet that lies in the channel.
+/// The next packet in the channel, if one has arrived.
 fn next_packet(state: &mut State) -> Option<Packet> {
     let errno = match checked(state)?.receive() {
         Ok(Some(packet)) => return Some(packet),
@@ -301,27 +305,27 @@ fn next_packet(state: &mut State) -> Option<Packet> {
     None
 }
 
-/// The offers that were pending and are answered by now, for [`matched`].
+/// The offers that were pending and whose answer has come, for [`matched`].
 pub fn answered() -> Vec<u64> {
-    /// No token: those begin at 1.
+    /// Tokens begin at 1, so no offer has this one.
     const NOBODY: u64 = 0;
     let Some(mut state) = STATE.lock() else { return Vec::new() };
     if state.pending.is_empty() {
         return Vec::new();
     }
     while let Some(packet) = next_packet(&mut state) {
-        sort(&mut state, packet, NOBODY);
+        take_packet(&mut state, packet, NOBODY);
     }
     let with_memory = state.answers.iter().map(|(answered, _)| *answered);
     with_memory.chain(state.wanted.iter().map(|(wanted, _)| *wanted)).collect()
 }
 
-/// True when this process offered it and looks after the answer.
+/// True when this process offered `token` and no answer has come.
 pub fn is_pending(token: u64) -> bool {
     STATE.lock().is_some_and(|state| state.pending.contains(&token))
 }
 
-/// The connection is closed or stays on TCP; said once, answered never.
+/// Tells the daemon that a connection is closed or stays on TCP. The daemon does not answer.
 pub fn withdraw(token: u64) {
     let Some(mut state) = STATE.lock() else { return };
     if let Some(channel) = checked(&mut state) {
@@ -333,17 +337,18 @@ pub fn withdraw(token: u64) {
     state.lost.retain(|lost| *lost != token);
 }
 
-/// `socket` listens, and its connections will be accepted through weft. Waits until the daemon has
-/// let go of the descriptor: a listener that is closed at once must not live on in a packet.
+/// Tells the daemon that this process will accept the connections of `socket` through weft. Waits
+/// until the daemon has closed its descriptor: otherwise a listener that the program closes at once
+/// would stay open.
 pub fn listening(token: u64, socket: RawFd) {
     ask(token, &Control::Listening { token }, socket);
     if let Some(mut state) = STATE.lock() {
-        // No answer comes after this one.
+        // The daemon sends no second answer.
         state.pending.retain(|pending| *pending != token);
     }
 }
 
-/// The channel if it is open and still ours.
+/// The channel, if it is open and its number still leads to the socket that was opened.
 fn checked(state: &mut State) -> Option<&Channel> {
     let ours = state.channel.as_ref().is_some_and(|held| {
         rustix::fs::fstat(&held.channel).is_ok_and(|status| status.st_ino == held.inode)
@@ -355,7 +360,7 @@ fn checked(state: &mut State) -> Option<&Channel> {
     state.channel.as_ref().map(|held| &held.channel)
 }
 
-/// The channel, opened if need be.
+/// The channel, which is opened if need be.
 fn connected(state: &mut State) -> Result<&Channel, TcpReason> {
     if checked(state).is_none() {
         let now = sys::now_ns();
@@ -368,7 +373,7 @@ fn connected(state: &mut State) -> Result<&Channel, TcpReason> {
     state.channel.as_ref().map(|held| &held.channel).ok_or(TcpReason::NoDaemon)
 }
 
-/// How long the daemon may take for an answer before connections go on without it.
+/// How long the daemon may take to answer before a connection stays on TCP, in milliseconds.
 fn answer_ms() -> u32 {
     u32::try_from(process::settings().options.daemon_answer_ms()).unwrap_or(u32::MAX)
 }
@@ -379,12 +384,12 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
         let path = path.display();
         match error {
             ConnectError::Os { errno } => {
-                tell_once(state, format_args!("no daemon answers at {path} ({errno})"));
+                warn_once(state, format_args!("no daemon answers at {path} ({errno})"));
                 let out = errno == Errno::MFILE;
                 if out { TcpReason::OutOfDescriptors } else { TcpReason::NoDaemon }
             }
             distrust => {
-                tell_once(state, format_args!("the daemon at {path} is not used: {distrust}"));
+                warn_once(state, format_args!("the daemon at {path} is not used: {distrust}"));
                 TcpReason::DaemonNotTrusted
             }
         }
@@ -401,23 +406,23 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     match welcome {
         Ok(Control::Welcome { advice, .. }) => state.advice = advice,
         Ok(Control::Refused { reason, .. }) => {
-            tell_once(state, format_args!("the daemon refuses this program: {reason}"));
+            warn_once(state, format_args!("the daemon refuses this program: {reason}"));
             return Err(TcpReason::DaemonRefused);
         }
         Ok(_) => return Err(TcpReason::DaemonRefused),
         Err(error) => {
-            tell_once(state, format_args!("{error}"));
+            warn_once(state, format_args!("{error}"));
             return Err(TcpReason::DaemonRefused);
         }
     }
     let inode = rustix::fs::fstat(&channel).map_err(|_| TcpReason::Other)?.st_ino;
     CHANNEL_FD.store(channel.as_fd().as_raw_fd(), Ordering::Relaxed);
     announce_listeners(&channel);
-    state.channel = Some(Held { channel, inode });
+    state.channel = Some(OpenChannel { channel, inode });
     Ok(())
 }
 
-/// A daemon that was started anew knows nothing of what listens here.
+/// A daemon that was restarted does not know the listeners of this process.
 fn announce_listeners(channel: &Channel) {
     for (fd, entry) in table::walk(0, u32::MAX) {
         if entry == Entry::Listener {
@@ -427,8 +432,7 @@ fn announce_listeners(channel: &Channel) {
     }
 }
 
-/// Opens the channel again if the daemon was started anew since it was last used. Looks at most
-/// once in [`LOOK_NS`].
+/// Opens the channel again if the daemon was restarted. Checks at most once in [`LOOK_NS`].
 pub fn keep_open() {
     let now = sys::now_ns();
     if now.wrapping_sub(LOOKED_AT.load(Ordering::Relaxed)) < LOOK_NS {
@@ -449,14 +453,14 @@ pub fn keep_open() {
     }
 }
 
-fn tell_once(state: &mut State, what: std::fmt::Arguments<'_>) {
-    if !state.told {
-        state.told = true;
+fn warn_once(state: &mut State, what: std::fmt::Arguments<'_>) {
+    if !state.warned {
+        state.warned = true;
         log::warn_user!("{what}; connections stay on TCP");
     }
 }
 
-/// Moves the channel to a high number, where programs do not expect to find the next free one.
+/// Moves the channel to a high number, so that programs find the next free number as expected.
 fn out_of_the_way(channel: Channel) -> Channel {
     match rustix::io::fcntl_dupfd_cloexec(&channel, high_number()) {
         Ok(moved) => Channel::new(moved),
@@ -464,28 +468,29 @@ fn out_of_the_way(channel: Channel) -> Channel {
     }
 }
 
-/// Where descriptors of the library's own begin.
+/// The first number for descriptors of this library.
 pub fn high_number() -> RawFd {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(1024);
     RawFd::try_from(limit.min(1 << 20).saturating_sub(64)).unwrap_or(0)
 }
 
 fn lost(state: &mut State, errno: Errno) -> TcpReason {
-    log::debug!("the daemon is lost: {errno}");
+    log::debug!("the channel to the daemon failed: {errno}");
     drop_channel(state);
     TcpReason::DaemonLost
 }
 
 fn drop_channel(state: &mut State) {
     CHANNEL_FD.store(-1, Ordering::Relaxed);
-    let Some(Held { channel, inode }) = state.channel.take() else { return };
+    let Some(OpenChannel { channel, inode }) = state.channel.take() else { return };
     let State { pending, lost, wanted, .. } = state;
     wanted.clear();
     lost.append(pending);
     let ours = rustix::fs::fstat(&channel).is_ok_and(|status| status.st_ino == inode);
     let number = channel.into_socket().into_raw_fd();
     if ours {
-        // SAFETY: the number was just given up by its owner and still is that socket.
+        // SAFETY: the number was owned by the channel, which gave it up, and still leads to that
+        // socket.
         drop(unsafe { OwnedFd::from_raw_fd(number) });
     }
 }

@@ -1,11 +1,11 @@
-//! Handlers wait until their thread holds no lock of a connection.
+//! Defers signal handlers while their thread holds a lock of a connection.
 //!
-//! A handler that interrupts a thread between two instructions of a write could not write on the
-//! same connection, nor leave by `siglongjmp`, which would leave the lock behind. So a signal that
-//! comes while a lock is held is sent once more when it is free, as if it had come then.
+//! A handler that interrupts a thread amid a write could not write to the same connection. If it
+//! left by `siglongjmp`, the lock would stay taken. So a signal that comes while the thread holds a
+//! lock is sent to it once more when the lock is free.
 //!
-//! The words lie where one instruction finds them, since every call counts there: thread-local
-//! memory that is laid out when the program starts.
+//! Every call counts locks, so the counts lie where one instruction finds them: in thread-local
+//! memory that the loader lays out when the program starts.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -27,38 +27,38 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// Counts of a thread and its handlers. Zeroed memory is their beginning.
+/// The counts of a thread. Zeroed memory is their initial state.
 #[repr(C)]
 struct Counts {
-    /// Locks that it holds, or is about to take.
+    /// Locks that the thread holds, or is about to take.
     held: AtomicU32,
-    /// Signals that were put off,
-    put_off: AtomicU32,
-    /// and of these, signals that were sent again.
+    /// Signals that were deferred.
+    deferred: AtomicU32,
+    /// How many of these were sent again.
     sent: AtomicU32,
 }
 
-/// Signals that a thread puts off at most at a time; those beyond are handled at once.
-const PUT_OFF_MAX: u32 = 16;
+/// How many signals a thread defers at a time. Further ones are handled at once.
+const DEFERRED_MAX: u32 = 16;
 
 thread_local! {
-    /// Signals that were put off, by their number.
-    static SIGNALS: UnsafeCell<[MaybeUninit<Signal>; PUT_OFF_MAX as usize]> =
-        const { UnsafeCell::new([const { MaybeUninit::uninit() }; PUT_OFF_MAX as usize]) };
+    /// The deferred signals. A signal's number in the count, modulo the length, is its index.
+    static SIGNALS: UnsafeCell<[MaybeUninit<Signal>; DEFERRED_MAX as usize]> =
+        const { UnsafeCell::new([const { MaybeUninit::uninit() }; DEFERRED_MAX as usize]) };
 }
 
 #[derive(Clone, Copy)]
 struct Signal {
     number: c_int,
-    /// Where the handler asked for it.
+    /// The kernel's description, if the handler was installed with SA_SIGINFO.
     info: Option<siginfo_t>,
 }
 
 #[inline]
 fn counts() -> &'static Counts {
     let place: *const Counts;
-    // SAFETY: reads the thread's pointer to itself and the distance of the words from there, which
-    // the loader wrote: the library is loaded at the program's start.
+    // SAFETY: reads the thread pointer and the offset of the counts from it. The loader wrote both,
+    // since the library is loaded at the program's start.
     unsafe {
         core::arch::asm!(
             "mov {place}, qword ptr fs:[0]",
@@ -67,19 +67,19 @@ fn counts() -> &'static Counts {
             options(pure, readonly, nostack),
         );
     }
-    // SAFETY: zeroed words of this thread; the reference is not given to others.
+    // SAFETY: the memory was zeroed and belongs to this thread; the reference stays in this thread.
     unsafe { &*place }
 }
 
-/// The calling thread holds a lock, or is about to; handlers wait until the last of these is
-/// dropped.
+/// Says that the calling thread holds a lock, or is about to take one. Handlers are deferred until
+/// its last value of this type is dropped.
 pub struct Held(());
 
 impl Held {
     #[inline]
     pub fn new() -> Self {
         let held = &counts().held;
-        // A handler in between leaves the count as it was.
+        // A handler that runs between load and store restores the count.
         held.store(held.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         Self(())
@@ -94,17 +94,18 @@ impl Drop for Held {
         let left = counts.held.load(Ordering::Relaxed).wrapping_sub(1);
         counts.held.store(left, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
-        let is_due = counts.sent.load(Ordering::Relaxed) != counts.put_off.load(Ordering::Relaxed);
+        let is_due = counts.sent.load(Ordering::Relaxed) != counts.deferred.load(Ordering::Relaxed);
         if left == 0 && is_due {
             send_again();
         }
     }
 }
 
-/// Called by a handler with its signal: true when it is to return, since the signal comes again.
+/// Called by the handler of signal `number`. True when the handler must return, since the signal is
+/// sent again.
 ///
 /// # Safety
-/// `info` is null or the kernel's.
+/// `info` is null, or the kernel's description.
 pub unsafe fn puts_off(number: c_int, info: *const siginfo_t) -> bool {
     let counts = counts();
     if counts.held.load(Ordering::Relaxed) == 0 {
@@ -112,25 +113,25 @@ pub unsafe fn puts_off(number: c_int, info: *const siginfo_t) -> bool {
     }
     let sent = counts.sent.load(Ordering::Relaxed);
     // Handlers of other signals may interrupt this one.
-    let place = counts.put_off.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |put_off| {
-        (put_off.wrapping_sub(sent) < PUT_OFF_MAX).then(|| put_off.wrapping_add(1))
+    let place = counts.deferred.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |deferred| {
+        (deferred.wrapping_sub(sent) < DEFERRED_MAX).then(|| deferred.wrapping_add(1))
     });
     let Ok(place) = place else { return false };
     // SAFETY: the caller's promise.
     let info = unsafe { info.as_ref() }.copied();
     SIGNALS.with(|signals| {
-        // SAFETY: the place is this signal's until it is sent, which the thread does when all its
-        // handlers have returned.
-        unsafe { (*signals.get())[(place % PUT_OFF_MAX) as usize].write(Signal { number, info }) };
+        // SAFETY: the slot belongs to this signal until it is sent again. The thread does that
+        // after all its handlers have returned.
+        unsafe { (*signals.get())[(place % DEFERRED_MAX) as usize].write(Signal { number, info }) };
     });
     true
 }
 
-/// Sends what was put off to the calling thread, one signal after the other: each is handled before
-/// the next is looked for, unless it is blocked.
+/// Sends the deferred signals to the calling thread, one after the other. Each is handled before
+/// the next is taken, unless it is blocked.
 #[cold]
 fn send_again() {
-    while let Some(signal) = next() {
+    while let Some(signal) = take_next() {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();
         let process = rustix::process::getpid().as_raw_nonzero().get();
         let number = signal.number.word();
@@ -138,27 +139,27 @@ fn send_again() {
             Some(info) => {
                 let info = std::ptr::from_ref(info).word();
                 let arguments = [process.word(), thread.word(), number, info, 0, 0];
-                // SAFETY: the kernel reads the description, which it wrote itself before.
+                // SAFETY: the kernel reads the description, which it wrote itself.
                 unsafe { sys::raw(libc::SYS_rt_tgsigqueueinfo, arguments) };
             }
             None => {
                 let arguments = [process.word(), thread.word(), number, 0, 0, 0];
-                // SAFETY: the call takes three numbers; the signal is for the calling thread.
+                // SAFETY: the call takes three numbers; the signal goes to the calling thread.
                 unsafe { sys::raw(libc::SYS_tgkill, arguments) };
             }
         }
     }
 }
 
-fn next() -> Option<Signal> {
+fn take_next() -> Option<Signal> {
     let counts = counts();
-    // So that handlers that come meanwhile are put off behind, and do not come in here.
+    // Handlers that run during this function are deferred, and do not send signals themselves.
     counts.held.store(1, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     let sent = counts.sent.load(Ordering::Relaxed);
-    let signal = (sent != counts.put_off.load(Ordering::Relaxed)).then(|| {
-        let place = (sent % PUT_OFF_MAX) as usize;
-        // SAFETY: the handlers that count and write places have returned, and it is not sent yet.
+    let signal = (sent != counts.deferred.load(Ordering::Relaxed)).then(|| {
+        let place = (sent % DEFERRED_MAX) as usize;
+        // SAFETY: the handler that wrote the slot has returned, and the signal was not sent yet.
         let signal = SIGNALS.with(|signals| unsafe { (*signals.get())[place].assume_init() });
         counts.sent.store(sent.wrapping_add(1), Ordering::Relaxed);
         signal

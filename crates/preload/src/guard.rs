@@ -1,8 +1,8 @@
 //! Locks of one process: safe in signal handlers, and across fork.
 //!
-//! A thread that re-enters (a handler that interrupted the holder) is refused instead of waiting
-//! for itself. Fork takes all of them first and gives them back on both sides, so that a child
-//! never inherits a lock whose holder does not exist in it.
+//! A thread that already holds the lock is refused and does not wait for itself: it runs a signal
+//! handler that interrupted the holder. Fork takes all locks first, and both processes give them
+//! back, so that a child never inherits a lock whose holder it does not have.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -21,12 +21,12 @@ pub struct LocalLock<T> {
 unsafe impl<T: Send> Sync for LocalLock<T> {}
 
 impl<T> LocalLock<T> {
-    /// Unlocked.
+    /// A value whose lock is free.
     pub const fn new(value: T) -> Self {
         Self { lock: SharedLock::new(), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for the lock; `None` when the calling thread has it already.
+    /// Waits for the lock; `None` when the calling thread holds it already.
     #[inline]
     pub fn lock(&self) -> Option<LocalGuard<'_, T>> {
         let held = self.lock.lock(Holder::current(process::pid())).ok()?;
@@ -34,7 +34,7 @@ impl<T> LocalLock<T> {
     }
 }
 
-/// Access to the value.
+/// Access to the value while the lock is held.
 pub struct LocalGuard<'a, T> {
     value: &'a UnsafeCell<T>,
     _held: SharedGuard<'a>,
@@ -58,16 +58,16 @@ impl<T> DerefMut for LocalGuard<'_, T> {
 
 /// The steps of fork for a lock.
 pub trait ForkLock: Sync {
-    /// Takes it, before fork.
+    /// Takes the lock, before fork.
     fn take(&self);
-    /// Gives it back, on both sides after fork.
+    /// Frees the lock, in both processes after fork.
     fn give_back(&self);
 }
 
 impl<T: Send> ForkLock for LocalLock<T> {
     fn take(&self) {
-        // Forking inside a signal handler that interrupted the holder is as undefined as POSIX
-        // says; the lock is then left alone.
+        // POSIX leaves a fork undefined in a signal handler that interrupted the holder; the lock
+        // is left as it is.
         if let Some(guard) = self.lock() {
             std::mem::forget(guard);
         }

@@ -1,16 +1,16 @@
-//! Hands the connections that survive exec to the new program.
+//! Passes connections to the new program when a process calls exec or starts a program.
 //!
-//! The descriptors live on, the table of what they are does not. Before exec a list of them is
-//! written to a memfd without CLOEXEC, with the arenas' own descriptors beside it, and its number
-//! is put into the environment; the library in the new program maps the arenas and goes on with
-//! the same state, which it may share with a parent that forked it. Lanes are mapped again when
-//! they are first used, by way of the daemon.
+//! Exec keeps descriptors, but not the table that says what they are. So before exec a list of the
+//! connections is written to a memfd without CLOEXEC. The list's number, and those of the arenas'
+//! memory, are put into the environment. The library in the new program maps the arenas and uses
+//! the same state, which it may share with the process that forked it. It maps a lane when it first
+//! uses it, by way of the daemon.
 //!
-//! A program that cannot be preloaded (static, setuid) inherits bare TCP sockets, so its
-//! connections go back to TCP before.
+//! A program that cannot be preloaded (static, setuid) inherits plain TCP sockets, so its
+//! connections go back to TCP before it starts.
 //!
-//! The child of vfork calls this too, in its parent's memory, where the table of descriptors is its
-//! parent's. A program that is started by `posix_spawn` is prepared for by its parent.
+//! A child of vfork calls this code in its parent's memory, where the table is its parent's. For a
+//! program that is started by `posix_spawn`, the parent prepares the list.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -25,46 +25,45 @@ use crate::arena::{self, flag, phase};
 use crate::table::{self, Entry};
 use crate::{characters, log, process, sys};
 
-/// The variable that names the list's descriptor.
+/// The environment variable that has the numbers.
 pub const VARIABLE: &str = "WEFT_HANDOVER";
 const VARIABLE_START: &[u8] = b"WEFT_HANDOVER=";
 
-/// One inherited descriptor: its number and inode, its place in the arenas, and whether the new
-/// program holds it besides another.
+/// The bytes of one entry: the descriptor's number, the inode, the place in the arena, and 1 if the
+/// process that wrote the list keeps the connection, too.
 const ENTRY_BYTES: usize = 32;
-/// Descriptors handed over at most.
+/// How many descriptors are passed at most.
 const ENTRIES_MAX: usize = 65_536;
 
-/// The process that becomes the new program.
+/// Which process becomes the new program.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// This process.
     Exec,
-    /// The child of vfork that is running in this process's memory.
+    /// A child of vfork, which runs in this process's memory.
     Vfork,
-    /// A child that `posix_spawn` makes, in which descriptors are copied as in these pairs.
+    /// A child that `posix_spawn` makes. Its descriptors are copied by these pairs: from, to.
     Spawn(&'a [(RawFd, RawFd)]),
 }
 
-/// The start of a program in preparation; dropped when that failed.
+/// A start of a program that is prepared. Dropping it takes the preparation back.
 pub struct Handover {
     /// The environment for the new program.
     environment: Vec<*const c_char>,
     _variable: CString,
     opened: Vec<OwnedFd>,
-    /// Connections that exec closes, whose counts went down.
+    /// Connections that exec closes. Their references were given up in advance.
     closed: Vec<u32>,
-    /// Connections that the new program holds besides this one.
+    /// Connections that this process and the new program will hold.
     shared: Vec<u32>,
-    /// Connections on TCP, which nobody brings to a lane until the new program has taken them over.
+    /// Connections on TCP that no process moves to a lane until the new program has taken them
+    /// over.
     unseen: Vec<u32>,
 }
 
 impl Handover {
-    /// Prepares the start of a program with `environment`; `None` when there is nothing to hand
-    /// over.
-    ///
-    /// The program is the one at `path`, where that is known.
+    /// Prepares the start of a program with `environment`; `None` when there is nothing to pass on.
+    /// `path` is the program's, if it is known.
     ///
     /// # Safety
     /// `environment` is null or a null-terminated array of C strings.
@@ -86,12 +85,13 @@ impl Handover {
             // SAFETY: entries are C strings: the caller's promise.
             unsafe { CStr::from_ptr(*entry) }.to_bytes().starts_with(b"LD_PRELOAD=")
         });
-        let sees =
+        let is_preloaded =
             preloads && path.is_none_or(|path| weft_program::linkage(path).obstacle().is_none());
-        // No daemon could tell the new program of their lanes.
-        entries.retain(|entry| !is_on_kept_lane(entry) || !goes_back(entry));
-        if !sees {
-            entries.retain(|entry| !goes_back(entry));
+        // Lanes that the daemon does not know cannot be passed on, so these connections leave
+        // theirs.
+        entries.retain(|entry| !is_on_kept_lane(entry) || !returns_to_tcp(entry));
+        if !is_preloaded {
+            entries.retain(|entry| !returns_to_tcp(entry));
             if !entries.is_empty() {
                 log::warn_user!("a program without weft inherits connections on the fabric");
             }
@@ -99,7 +99,7 @@ impl Handover {
         let stays = !matches!(start, Start::Exec);
         let mut opened = Vec::new();
         let variable = match write_list(&entries, stays, &mut opened) {
-            Some(list) if sees => format!("{VARIABLE}={list}"),
+            Some(list) if is_preloaded => format!("{VARIABLE}={list}"),
             _ => format!("{VARIABLE}="),
         };
         let variable = CString::new(variable).ok()?;
@@ -133,7 +133,7 @@ impl Handover {
         self.environment.as_ptr()
     }
 
-    /// The program was started, and holds what it inherited until it ends.
+    /// The program was started and holds its references until it ends.
     pub fn started(mut self) {
         self.shared.clear();
         self.closed.clear();
@@ -142,7 +142,7 @@ impl Handover {
 
 impl Drop for Handover {
     fn drop(&mut self) {
-        // The exec failed: what it would have closed is still open.
+        // Exec failed, so the connections that it would have closed are still open.
         for place in &self.closed {
             if let Some(connection) = arena::at(*place) {
                 connection.shared.refs.fetch_add(1, Ordering::AcqRel);
@@ -183,16 +183,16 @@ unsafe fn list(environment: *const *const c_char) -> Vec<*const c_char> {
 
 #[derive(Clone, Copy)]
 struct Inherited {
-    /// Its number in the new program.
+    /// The descriptor in the new program.
     fd: RawFd,
-    /// Its number here.
+    /// The descriptor in this process.
     source: RawFd,
     inode: u64,
     place: u32,
 }
 
-/// The descriptors that exec keeps and closes, as the kernel sees them: in a child of vfork
-/// the table is its parent's.
+/// The connections that exec keeps, and those that it closes, as the kernel knows them: in a child
+/// of vfork the table is its parent's.
 fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
     let mut keeps = Vec::new();
     let mut closes = Vec::new();
@@ -208,12 +208,13 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         if connection.phase() != phase::LANED {
             if !itself {
                 if is_kept {
-                    // The parent's number: it goes on using the connection beside its child.
+                    // The parent uses this descriptor beside its child, so the connection must not
+                    // move.
                     connection.stay_unless_moved(TcpReason::RawUse);
                 }
                 continue;
             }
-            // The new program may not know of it, and use it where nobody sees.
+            // The new program may use the connection where the library does not see that.
             let goes_on =
                 || connection.becomes_unseen() || connection.decide_for_kernel(fd) == phase::LANED;
             if is_kept && !goes_on() {
@@ -234,7 +235,8 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         }
     }
     if !itself {
-        // Copied onto the standard streams where no table was kept.
+        // A child of vfork copies descriptors onto its standard streams, and the table does not
+        // have them.
         for fd in 0..3 {
             let found = inode(fd)
                 .and_then(|inode| known.iter().find(|(other, _)| *other == inode).copied());
@@ -249,8 +251,8 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
     (keeps, closes)
 }
 
-/// The connections on the fabric of a `posix_spawn` child: those that exec keeps, and copies.
-/// Connections that did not move yet stay on TCP, where such a child can use them.
+/// The connections of a child of `posix_spawn` that are on the fabric: those that exec keeps, and
+/// copies. All others stay on TCP for good, where such a child can use them.
 fn spawned(copies: &[(RawFd, RawFd)]) -> Vec<Inherited> {
     let kept = table::walk(0, u32::MAX).filter_map(|(fd, entry)| {
         let Entry::Connection(place) = entry else { return None };
@@ -259,7 +261,7 @@ fn spawned(copies: &[(RawFd, RawFd)]) -> Vec<Inherited> {
     });
     let mut found: Vec<Inherited> = kept.collect();
     for (source, fd) in copies {
-        // A copy of a copy is possible; what the number was before is closed.
+        // The source may itself be a copy. A copy closes what had its number before.
         let copied = found.iter().find(|kept| kept.fd == *source).copied();
         let tracked = || match table::get(*source) {
             Entry::Connection(place) => {
@@ -284,8 +286,8 @@ fn is_on_kept_lane(entry: &Inherited) -> bool {
     arena::at(entry.place).is_some_and(|connection| connection.is_on_kept_lane())
 }
 
-/// True when the connection left its lane.
-fn goes_back(entry: &Inherited) -> bool {
+/// Takes the connection back to TCP for good; false when that cannot be.
+fn returns_to_tcp(entry: &Inherited) -> bool {
     arena::at(entry.place).is_some_and(|connection| connection.goes_back_for_good(entry.source))
 }
 
@@ -293,7 +295,8 @@ fn inode(fd: RawFd) -> Option<u64> {
     rustix::fs::fstat(sys::borrow(fd)).ok().map(|status| status.st_ino)
 }
 
-/// Writes the list and opens what goes with it; returns `list,arena:number,…` as text.
+/// Writes the list and opens the memory of its arenas. Returns the text of the variable,
+/// `list,arena:number,…`; the descriptors are added to `opened`.
 fn write_list(entries: &[Inherited], stays: bool, opened: &mut Vec<OwnedFd>) -> Option<String> {
     if entries.is_empty() {
         return None;
@@ -322,7 +325,8 @@ fn write_list(entries: &[Inherited], stays: bool, opened: &mut Vec<OwnedFd>) -> 
     Some(text)
 }
 
-/// Takes over what the former program of this process left; called by the constructor.
+/// Takes over the connections that the former program of this process passed on; called by the
+/// constructor.
 pub fn take_over(text: &str) {
     let mut parts = text.split(',');
     let Some(list) = parts.next().and_then(open_number) else { return };
@@ -350,7 +354,7 @@ pub fn take_over(text: &str) {
         let goes_on = matches!(connection.phase(), phase::LANED | phase::FRESH | phase::PENDING);
         if fd < 0 || inode(fd) != Some(word(1)) || !goes_on {
             if word(3) != 0 {
-                // Its share was counted in advance.
+                // The former program counted a reference in advance.
                 connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
             }
             continue;
@@ -371,21 +375,22 @@ pub fn take_over(text: &str) {
     }
 }
 
-/// A descriptor that the environment names: it must be a memfd, which nothing else of the program's
-/// is likely to be.
+/// Takes a descriptor that the environment names. It must be a memfd: a descriptor that the program
+/// uses for something else is hardly one.
 fn open_number(text: &str) -> Option<OwnedFd> {
     let fd: RawFd = text.parse().ok()?;
     if fd < 3 || rustix::fs::fcntl_get_seals(sys::borrow(fd)).is_err() {
         return None;
     }
-    // SAFETY: the former program left the descriptor to us and nobody else knows its number.
+    // SAFETY: the former program left the descriptor for this library, and nothing else knows its
+    // number.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-    // Not for the next program but by a handover of its own.
+    // A handover makes copies for the next program; this one ends at exec.
     rustix::io::fcntl_setfd(owned.as_fd(), FdFlags::CLOEXEC).ok()?;
     Some(owned)
 }
 
-/// Moves a descriptor out of the way of the program's own.
+/// Moves a descriptor to a high number, away from those that programs use.
 pub fn high(fd: OwnedFd) -> OwnedFd {
     match rustix::io::fcntl_dupfd_cloexec(&fd, crate::control::high_number()) {
         Ok(moved) => moved,
@@ -393,7 +398,7 @@ pub fn high(fd: OwnedFd) -> OwnedFd {
     }
 }
 
-/// A copy that exec keeps.
+/// A copy of `fd` that exec keeps.
 pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
     let copy = rustix::io::fcntl_dupfd_cloexec(fd, crate::control::high_number()).ok()?;
     rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;

@@ -1,7 +1,8 @@
-//! Records connections of this process and its relatives by fork, by address.
+//! Records what connections at each address did, for this process and its relatives by fork.
 //!
-//! A place for each listening descriptor and for each address that was connected to, by a hash: two
-//! that share a place mislead each other, which costs a lane too many or a move too late.
+//! Each listening descriptor and each address that the process connected to has a place, by a hash.
+//! Two addresses at one place spoil each other's forecast: a connection gets a lane that does not
+//! pay, or gets it late.
 
 use std::hash::{Hash, Hasher};
 use std::sync::OnceLock;
@@ -16,22 +17,23 @@ use crate::arena::Connection;
 /// Places; a power of two.
 const PLACES: usize = 512;
 
-/// Shared with children that are forked later: servers that fork for each connection learn, too.
+/// The records. Children that are forked later share them, so servers that fork for each connection
+/// learn, too.
 static RECORDS: OnceLock<Option<Segment>> = OnceLock::new();
 
 /// The listener or address that a connection belongs to.
 #[derive(Hash)]
 pub enum Address<'a> {
-    /// The listener that accepted it, by its number.
+    /// The listener that accepted it, by its descriptor.
     Listener(i32),
     /// The address that it was connected to, as the program gave it.
     Remote(&'a [u8]),
 }
 
 impl Address<'_> {
-    /// Its place, above 0, which stands for none.
+    /// The place in the records, from 1 on; 0 means no place.
     pub fn place(&self) -> u32 {
-        // The same in every process, as the default hasher's keys are not.
+        // Every process computes the same place; the keys of the default hasher would differ.
         let mut hasher = Fnv::default();
         self.hash(&mut hasher);
         let place = usize::try_from(hasher.finish() >> 32).unwrap_or(0) % PLACES;
@@ -39,7 +41,7 @@ impl Address<'_> {
     }
 }
 
-/// FNV-1a: the same everywhere, and short.
+/// FNV-1a: a short hash, the same in every process.
 pub struct Fnv(u64);
 
 impl Default for Fnv {
@@ -60,7 +62,7 @@ impl Hasher for Fnv {
     }
 }
 
-/// Makes the records, so that children that are forked from here on share them.
+/// Makes the records. Children that are forked later share them.
 pub fn begin() {
     RECORDS.get_or_init(|| Segment::anonymous(PLACES * size_of::<u64>()).ok());
 }
@@ -71,13 +73,13 @@ fn record(place: u32) -> Option<&'static AtomicU64> {
     records.as_ref().map(|records| records.word64(index % PLACES * size_of::<u64>()))
 }
 
-/// Messages over a lane, as turns: a transfer has them in one direction alone.
+/// How many turns the messages over a lane make. A transfer has messages in one direction alone.
 pub fn turns_on_lane(sending: &SendSide, receiving: &ReceiveSide) -> u64 {
     sending.messages().min(receiving.messages())
 }
 
 impl Connection {
-    /// Its turns and bytes so far, over TCP and over a lane.
+    /// The turns and bytes over TCP before it asked for a lane.
     pub fn done(&self) -> Done {
         let calls = u64::from(self.shared.calls.load(Ordering::Relaxed));
         let writes = u64::from(self.shared.writes.load(Ordering::Relaxed));
@@ -85,7 +87,7 @@ impl Connection {
         Done { turns: writes.min(calls.saturating_sub(writes)), bytes }
     }
 
-    /// The expectation from earlier connections at its address.
+    /// The forecast from earlier connections at its address.
     pub fn outlook(&self) -> Outlook {
         match record(self.shared.address.load(Ordering::Relaxed)) {
             Some(record) => Record::of(record.load(Ordering::Relaxed)).outlook(self.done()),
@@ -93,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// It ends.
+    /// Records a connection that ends.
     pub fn teaches(&self) {
         if self.shared.address.load(Ordering::Relaxed) == 0 {
             return;
@@ -102,7 +104,8 @@ impl Connection {
         self.teaches_with(sending.state, receiving.state);
     }
 
-    /// It ends, or gives its lane back, with both directions locked.
+    /// Records a connection that ends, or gives its lane back. The caller holds the locks of both
+    /// directions.
     pub fn teaches_with(&self, sending: &SendSide, receiving: &ReceiveSide) {
         let Some(record) = record(self.shared.address.load(Ordering::Relaxed)) else { return };
         let [(sent, sent_on_lane), (received, received_on_lane)] =
@@ -111,7 +114,7 @@ impl Connection {
             turns: self.done().turns + turns_on_lane(sending, receiving),
             bytes: sent + sent_on_lane + received + received_on_lane,
         };
-        // A connection that ends at the same moment may be forgotten.
+        // If two connections end at the same moment, the record of one may be lost.
         let learned = Record::of(record.load(Ordering::Relaxed)).learn(done);
         record.store(learned.word(), Ordering::Relaxed);
     }

@@ -1,11 +1,12 @@
-//! Messages of the library on standard error, when `WEFT_LOG` asks for them.
+//! Messages of the library on standard error. `WEFT_LOG` chooses the level; warnings are the
+//! default.
 //!
-//! Its own path: one `write` system call per line, no allocation kept, nothing hooked.
+//! It has a path of its own: one `write` system call for each line, without the allocator or hooks.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// How much is said.
+/// How much is logged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -19,10 +20,10 @@ pub enum Level {
 
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Warn as u8);
 
-/// Reads the level from the text of `WEFT_LOG`: the words of tracing filters.
+/// Sets the level from the text of `WEFT_LOG`. The words are those of tracing filters.
 pub fn set_level(filter: &str) {
-    let wordy = ["debug", "trace"].iter().any(|word| filter.contains(word));
-    let level = if wordy {
+    let is_verbose = ["debug", "trace"].iter().any(|word| filter.contains(word));
+    let level = if is_verbose {
         Level::Debug
     } else if filter == "off" || filter == "error" {
         Level::Off
@@ -32,12 +33,12 @@ pub fn set_level(filter: &str) {
     LEVEL.store(level as u8, Ordering::Relaxed);
 }
 
-/// True when `level` is said.
+/// True when messages of `level` are logged.
 pub fn enabled(level: Level) -> bool {
     LEVEL.load(Ordering::Relaxed) >= level as u8
 }
 
-/// Says a line.
+/// Writes a line, with the process id, to standard error. At most 512 bytes are written.
 pub fn say(arguments: std::fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 512], length: 0 };
     let _ = write!(line, "weft[{}]: ", rustix::process::getpid().as_raw_nonzero());
@@ -63,7 +64,7 @@ impl Write for Line {
     }
 }
 
-/// Says something to the person who runs the program.
+/// Logs a message for the person who runs the program.
 macro_rules! warn_user {
     ($($argument:tt)*) => {
         if $crate::log::enabled($crate::log::Level::Warn) {
@@ -73,7 +74,7 @@ macro_rules! warn_user {
 }
 pub(crate) use warn_user;
 
-/// Says something to a developer.
+/// Logs a message for a developer.
 macro_rules! debug {
     ($($argument:tt)*) => {
         if $crate::log::enabled($crate::log::Level::Debug) {

@@ -1,7 +1,7 @@
-//! Which user holds the other end of a connection within this host, as the kernel says.
+//! Asks the kernel which user holds the other end of a connection within this host (sock_diag(7)).
 //!
-//! A daemon of one user serves nobody else, so programs of two such users never meet. That is worth
-//! telling them (`weft run --stats`), and nothing else depends on it. sock_diag(7).
+//! A daemon that serves one user serves nobody else, so programs of two such users get no lane.
+//! `weft run --stats` tells the user so; nothing else depends on the answer.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,13 +11,13 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 const HEADER_BYTES: usize = 16;
-/// Of struct inet_diag_req_v2.
-const QUESTION_BYTES: usize = 56;
-/// Of `idiag_uid` behind the header, in struct inet_diag_msg.
+/// Size of struct inet_diag_req_v2.
+const REQUEST_BYTES: usize = 56;
+/// Where `idiag_uid` lies in the answer: in struct inet_diag_msg, behind the header.
 const USER_AT: usize = HEADER_BYTES + 4 + 48 + 12;
 
-/// The user of the socket that is connected to the one from `local` to `remote`; nothing when that
-/// is on another host, or gone.
+/// The user of the other end of the connection from `local` to `remote`; `None` when that socket is
+/// on another host, or closed.
 pub fn user(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     let flags = SocketFlags::CLOEXEC;
     let kernel = rustix::net::socket_with(
@@ -27,16 +27,16 @@ pub fn user(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         Some(netlink::SOCK_DIAG),
     )
     .ok()?;
-    let question = question(remote, local)?;
-    rustix::net::send(&kernel, &question, SendFlags::empty()).ok()?;
+    let request = request(remote, local)?;
+    rustix::net::send(&kernel, &request, SendFlags::empty()).ok()?;
     let mut answer = [0; 1024];
-    // The kernel answers within the call above.
+    // The kernel answered within the call of `send`.
     let (length, _) = rustix::net::recv(&kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
     user_of(answer.get(..length)?)
 }
 
-/// Asks for the socket from `source` to `target`.
-fn question(source: SocketAddr, target: SocketAddr) -> Option<Vec<u8>> {
+/// The request for the socket from `source` to `target`.
+fn request(source: SocketAddr, target: SocketAddr) -> Option<Vec<u8>> {
     let (family, source_ip, target_ip) =
         match (source.ip().to_canonical(), target.ip().to_canonical()) {
             (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -50,8 +50,8 @@ fn question(source: SocketAddr, target: SocketAddr) -> Option<Vec<u8>> {
             (IpAddr::V6(one), IpAddr::V6(other)) => (libc::AF_INET6, one.octets(), other.octets()),
             _ => return None,
         };
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + QUESTION_BYTES);
-    bytes.extend_from_slice(&u32::try_from(HEADER_BYTES + QUESTION_BYTES).ok()?.to_ne_bytes());
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + REQUEST_BYTES);
+    bytes.extend_from_slice(&u32::try_from(HEADER_BYTES + REQUEST_BYTES).ok()?.to_ne_bytes());
     bytes.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes.extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
     bytes.extend_from_slice(&[0; 8]);

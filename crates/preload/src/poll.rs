@@ -1,4 +1,4 @@
-//! poll, ppoll, select and pselect over connections of the fabric and ordinary descriptors.
+//! poll, ppoll, select and pselect over connections on the fabric and ordinary descriptors.
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
@@ -19,11 +19,11 @@ use crate::table::{self, Entry};
 use crate::wakeups::StaleWakeups;
 use crate::{connection, epoll, lanes, process, sys};
 
-/// Looks that find nothing before the kernel gets its turn.
+/// After this many looks that find nothing, the kernel is asked.
 const LOOKS_A_TURN: u32 = 16;
 
 thread_local! {
-    /// Looks of this thread, over all its calls.
+    /// How often this thread has looked, over all its calls.
     static LOOKS: Cell<u32> = const { Cell::new(0) };
     /// Lessons from the waits of this thread: most threads wait for the same descriptors each time.
     static LEARNED: Cell<Learned> = const { Cell::new(Learned::of(0)) };
@@ -32,10 +32,11 @@ thread_local! {
 const READS: c_short = POLLIN | POLLRDNORM;
 const WRITES: c_short = POLLOUT | POLLWRNORM;
 
-/// The kernel's wait: descriptors and a timeout in ms to what it returned.
+/// The kernel's wait: takes descriptors and a timeout in ms, and returns what the system call did.
 pub type KernelWait<'a> = dyn FnMut(&mut [pollfd], c_int) -> c_int + 'a;
 
-/// True when any of the descriptors is a connection that may be on the fabric.
+/// True when a descriptor is a connection that may be on the fabric. Epoll sets among them show the
+/// kernel their readiness.
 pub fn concerns(fds: &[pollfd]) -> bool {
     let mut any = false;
     for entry in fds {
@@ -48,7 +49,7 @@ pub fn concerns(fds: &[pollfd]) -> bool {
     any
 }
 
-/// `poll` where some descriptors are connections. `timeout` in milliseconds, -1 without end.
+/// `poll` of a list with connections. `timeout` is in milliseconds, -1 without end.
 pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
     lanes::look_after();
     for entry in fds.iter() {
@@ -56,7 +57,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
             connection.decide(entry.fd, 0);
         }
     }
-    // Connections on TCP alone are waited for in the kernel, as without weft.
+    // When all connections are on TCP, the kernel waits, as without weft.
     let on_fabric = fds.iter().any(|entry| laned(entry.fd).is_some());
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
     let settings = process::settings();
@@ -65,7 +66,7 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     loop {
         let (found, unsure) = look(fds);
         let looks = LOOKS.replace(LOOKS.get().wrapping_add(1));
-        // All ready descriptors are told together, those of lanes and those of the kernel.
+        // One call reports all ready descriptors, those of lanes and those that the kernel knows.
         let kernel_turn = unsure
             || match found {
                 0 => timeout == 0 || looks.is_multiple_of(LOOKS_A_TURN),
@@ -113,7 +114,8 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
     }
 }
 
-/// A look found `count` descriptors ready; after the first look that is to the waits' credit.
+/// Returns `count`, the descriptors that a look found ready. The wait learns from a look after the
+/// first that it was worth to stay awake.
 fn found_awake(mut adaptive_wait: AdaptiveWait, count: c_int) -> c_int {
     if !adaptive_wait.is_fresh() {
         adaptive_wait.hit();
@@ -133,7 +135,7 @@ fn laned(fd: RawFd) -> Option<Connection> {
     (connection.phase() == phase::LANED).then_some(connection)
 }
 
-/// Splits the program's question about a connection on a lane: (readiness, kernel's share).
+/// The events for which a connection on a lane is ready, and those that only the kernel can report.
 fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
     let mut ready = 0;
     // Urgent bytes come over TCP alone.
@@ -168,8 +170,8 @@ fn compute(entry: &pollfd, connection: Connection) -> (c_short, c_short) {
     (ready, kernel)
 }
 
-/// Sets `revents` of the connections that are ready; returns how many, and whether only the
-/// kernel knows of some direction.
+/// Sets `revents` of the connections that are ready. Returns how many there are, and true if only
+/// the kernel knows the readiness of some direction.
 fn look(fds: &mut [pollfd]) -> (c_int, bool) {
     let mut found = 0;
     let mut unsure = false;
@@ -185,16 +187,16 @@ fn look(fds: &mut [pollfd]) -> (c_int, bool) {
     (found, unsure)
 }
 
-/// In `revents` while the kernel is asked: a connection that is on the fabric, or may come there,
+/// In `revents` while the kernel is asked: the connection is on the fabric, or may come there.
 const MAY_MOVE: c_short = libc::POLLNVAL;
-/// and one that is there now.
+/// In `revents` while the kernel is asked: the connection has a lane now.
 const IS_LANED: c_short = libc::POLLRDBAND;
 
 fn has_others(fds: &[pollfd]) -> bool {
     fds.iter().any(|entry| entry.fd >= 0 && laned(entry.fd).is_none())
 }
 
-/// Asks the kernel about everything that a lane does not answer; merges what both say.
+/// Asks the kernel about everything that lanes do not answer, and merges both answers.
 fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
     let mut few = [pollfd { fd: -1, events: 0, revents: 0 }; 32];
     let mut many = Vec::new();
@@ -213,9 +215,10 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
         }
         if let Some(connection) = laned(entry.fd) {
             copy.events = compute(entry, connection).1;
-            // Remembered: what is asked beside is about wakeups.
+            // Recorded for the merge: what is asked in addition below is about wakeups.
             entry.revents = copy.events | MAY_MOVE | IS_LANED;
-            // Wakeups wake as bytes; what is undrained and belongs to nobody must not.
+            // A wakeup ends a sleep as a readable byte. Without a sleep, wakeups that were not
+            // drained must not count.
             if timeout != 0 {
                 copy.events |= POLLIN | POLLRDHUP;
             }
@@ -241,12 +244,14 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
         match laned(entry.fd) {
             Some(connection) => {
                 if entry.revents & IS_LANED == 0 {
-                    // It came to its lane meanwhile; what goes over TCP still, the kernel told.
+                    // The connection came to its lane meanwhile. The kernel's answer counts for
+                    // directions on TCP.
                     entry.revents = compute(entry, connection).1;
                 }
                 merge(entry, *copy, connection);
             }
-            // It left the fabric meanwhile: what the kernel saw may have been wakeups.
+            // The connection left the fabric meanwhile. The kernel may have seen wakeups, so it is
+            // asked again.
             None if copy.revents != 0
                 && entry.revents & MAY_MOVE != 0
                 && (entry.revents & IS_LANED != 0 || connection::find(entry.fd).is_none()) =>
@@ -312,13 +317,13 @@ impl Armed {
         Self { connections }
     }
 
-    /// Somebody waits for room, which may never come: sleep in slices.
+    /// True when the sleep is also for room, which may never come: it must be cut into slices.
     fn waits_for_room(&self) -> bool {
         self.connections.iter().any(|armed| armed.writes)
     }
 
-    /// Nothing was found after arming: stale wakeups must not wake. False when there is
-    /// something after all.
+    /// A look after arming found nothing: takes out stale wakeups, which must not end the sleep.
+    /// False when a connection is ready after all.
     fn drain(&self) -> bool {
         let mut nothing = true;
         for armed in &self.connections {
@@ -341,7 +346,7 @@ impl Drop for Armed {
     }
 }
 
-/// The three sets of `select`, as poll's list; returns it and the three sets to fill.
+/// The three sets of `select` as a list for [`wait`].
 pub struct Selection {
     list: Vec<pollfd>,
 }
@@ -378,7 +383,7 @@ impl Selection {
         &mut self.list
     }
 
-    /// Leaves in the sets what is ready and returns how many bits those are.
+    /// Leaves in the sets the bits of ready descriptors, and returns how many bits those are.
     ///
     /// # Safety
     /// As [`Selection::new`].
@@ -412,7 +417,7 @@ impl Selection {
         bits
     }
 
-    /// True when a descriptor is not open, which select reports as an error.
+    /// True when a descriptor is not open. `select` returns an error then.
     pub fn is_invalid(&self) -> bool {
         self.list.iter().any(|entry| entry.revents & POLLNVAL != 0)
     }

@@ -1,4 +1,4 @@
-//! The process: what is set up when the library is loaded, and what fork does.
+//! The events of the whole process: the library is loaded, the process forks, the process ends.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -16,40 +16,41 @@ use crate::{
 static PID: AtomicU32 = AtomicU32::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// `__libc_single_threaded`, since 2.32.
+/// The C library's `__libc_single_threaded`, which exists since 2.32.
 static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// The options that the data path uses.
 pub struct Settings {
-    /// All of them.
+    /// All options.
     pub options: Options,
-    /// Sizes of the stream.
+    /// The sizes by which streams split what they write.
     pub limits: Limits,
-    /// Looks before the first yield.
+    /// How often a wait looks before its first yield.
     pub spins: u32,
-    /// Yields before sleeping.
+    /// How often a wait yields before it sleeps.
     pub yields: u32,
-    /// Calls over TCP after which the connecting end asks for the fabric; the accepting end asks
-    /// after half as many more.
+    /// Calls over TCP after which the connecting end asks for a lane; the accepting end asks after
+    /// half as many more.
     pub switch_calls: u32,
-    /// Bytes after which it does.
+    /// Bytes over TCP after which the connecting end asks; the accepting end asks after twice as
+    /// many.
     pub switch_bytes: u64,
-    /// Lanes that this process may have.
+    /// How many lanes this process may have.
     pub lanes_max: u32,
-    /// `socket.lanes_kept`.
+    /// How many lanes this process keeps for later connections (`socket.lanes_kept`).
     pub lanes_kept: usize,
-    /// How long a connection moves nothing before it may lose its lane to another.
+    /// How long a connection must move nothing before it may give its lane to another.
     pub idle_ns: u64,
 }
 
-/// This process, without a system call.
+/// The id of this process, without a system call.
 #[inline]
 pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed)
 }
 
-/// True when the C library knows that this process has one thread; false where it cannot tell.
+/// True when the C library says that this process has one thread; false when it cannot tell.
 #[inline]
 pub fn is_single_threaded() -> bool {
     let place = SINGLE_THREADED.load(Ordering::Relaxed);
@@ -57,7 +58,7 @@ pub fn is_single_threaded() -> bool {
     !place.is_null() && unsafe { place.read_volatile() } != 0
 }
 
-/// True when no other thread runs: one that does may use connections until the last instruction.
+/// True when no other thread runs. Another thread may use connections until the process has ended.
 fn is_alone() -> bool {
     /// The directory, its parent, and one for each thread.
     const LINKS: u64 = 3;
@@ -65,18 +66,18 @@ fn is_alone() -> bool {
         || rustix::fs::stat("/proc/self/task").is_ok_and(|status| status.st_nlink == LINKS)
 }
 
-/// True while the process ends and other threads of it go on.
+/// True while the process ends and other threads still run.
 pub fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst)
 }
 
-/// True when the kernel says that this is the process the library knows: false in a child of
-/// vfork, which shares this memory and must leave it alone.
+/// True in the process that loaded this library, and in its forked children. False in a child of
+/// vfork, which shares the memory of its parent and must not change it.
 pub fn is_itself() -> bool {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs() == pid()
 }
 
-/// True once the library is set up and wants connections.
+/// True once the library is initialized and enabled.
 #[inline]
 pub fn ready() -> bool {
     READY.load(Ordering::Acquire)
@@ -93,7 +94,7 @@ impl Settings {
             eager_bytes: options.socket_eager_bytes(),
             chunk_bytes: options.socket_chunk_bytes(),
         };
-        // A pause and a look take about 60 ns together.
+        // One look, with a pause instruction, takes about 60 ns.
         let spins = u32::try_from(options.shm_spin_us() * 16).unwrap_or(u32::MAX);
         let yields = options.shm_yields();
         let switch_calls = u32::try_from(options.socket_switch_calls()).unwrap_or(u32::MAX);
@@ -126,7 +127,7 @@ extern "C" fn start() {
     // SAFETY: the name is a C string.
     let single = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     SINGLE_THREADED.store(single.cast(), Ordering::Relaxed);
-    // The environment is read once, here: later the program may change it in another thread.
+    // The environment is read only here: the program may change it later in another thread.
     let pairs: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| name.starts_with("WEFT_"))
@@ -160,7 +161,7 @@ extern "C" fn start() {
     }
 }
 
-/// Hooks let the C library unwind through them, but a panic must never reach the program.
+/// A panic must not unwind into the program, although hooks let the C library unwind through them.
 fn abort_on_panic() {
     let former = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -178,7 +179,8 @@ extern "C" fn finish() {
     end();
 }
 
-/// The process is about to end in order. Other threads may say the same meanwhile.
+/// Ends this process's use of its connections; called before the process exits. Several threads may
+/// call it at the same time.
 pub fn end() {
     if ready() && is_itself() && (is_alone() || !ENDING.swap(true, Ordering::SeqCst)) {
         ending::close_all();
@@ -191,7 +193,7 @@ fn set_pid() {
 }
 
 extern "C" fn before_fork() {
-    // With others they could move no more.
+    // While this process alone holds these connections: a child cannot take the daemon's answers.
     decision::move_answered();
     let [forgetting, leaving] = lanes::locks();
     reserve::before_fork();
@@ -207,7 +209,7 @@ extern "C" fn before_fork() {
     });
 }
 
-/// There is no child that holds the connections too.
+/// Fork failed: takes back the references that `before_fork` counted for the child.
 pub fn fork_failed() {
     for_each_connection(|connection| {
         connection.shared.refs.fetch_sub(1, Ordering::Relaxed);
@@ -246,7 +248,7 @@ extern "C" fn in_forked_child() {
     reserve::forked();
 }
 
-/// The name of the program, for the daemon's status.
+/// The name of the program, which `weft status` shows.
 pub fn name() -> String {
     let mut bytes = [0u8; 16];
     // SAFETY: PR_GET_NAME writes at most 16 bytes, zero-terminated.

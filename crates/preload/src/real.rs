@@ -1,21 +1,21 @@
-//! The functions that the hooks stand before.
+//! The next library's functions, which the hooks replace.
 //!
-//! They are looked up once, when the library is loaded. A hook that runs before that (another
-//! library's constructor, an allocator's start) makes the system call itself: looking a symbol up
-//! there could call the allocator again.
+//! They are looked up once, when this library is loaded. A hook that runs earlier, in the
+//! constructor of another library or the start of an allocator, makes the system call itself: a
+//! lookup there could call the allocator again.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_void;
 
-/// One function: its name and where the next library has it.
+/// A function of the next library: its name, and its address once that is known.
 pub struct Real {
     name: &'static std::ffi::CStr,
     address: AtomicPtr<c_void>,
 }
 
 impl Real {
-    /// Not looked up yet.
+    /// A function that was not looked up yet.
     pub const fn new(name: &'static std::ffi::CStr) -> Self {
         Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
@@ -34,10 +34,10 @@ impl Real {
     }
 }
 
-/// Declares the functions and calls them.
+/// Calls the next library's function.
 ///
-/// `real!(name as fn(args) -> result)(values)` calls the next library's function; without one it
-/// evaluates to the fallback.
+/// `real!(name as fn(types) -> result, (values), else fallback)` calls the function called `name`.
+/// It evaluates to `fallback` if the function is not known.
 macro_rules! real {
     ($name:ident as fn($($argument:ty),*) -> $result:ty,
      ($($value:expr),*), else $fallback:expr) => {{
@@ -48,7 +48,7 @@ macro_rules! real {
             let function: unsafe extern "C-unwind" fn($($argument),*) -> $result =
                 // SAFETY: the address was looked up under this name, whose C prototype this is.
                 unsafe { std::mem::transmute(address) };
-            // SAFETY: the arguments are passed on as they came from the program.
+            // SAFETY: the arguments are the program's own, passed on unchanged.
             unsafe { function($($value),*) }
         }
     }};
@@ -68,7 +68,7 @@ macro_rules! declare {
                 },
             );
         )*
-        /// Looks all functions up.
+        /// Looks up all functions; called by the constructor.
         pub fn resolve_all() {
             $($name.resolve();)*
         }

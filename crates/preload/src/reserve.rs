@@ -1,20 +1,21 @@
-//! Lanes that this process keeps when a connection ends, for the next one with the same process.
+//! Keeps lanes when connections end, for later connections of the same two processes.
 //!
 //! A lane from the daemon costs two programs as much as a megabyte over TCP. Connections that are
-//! expected to carry less than it pays for ([`weft_socket::history::Outlook::Middling`]) go to a
+//! expected to carry less than pays for that ([`weft_socket::history::Outlook::Middling`]) use a
 //! lane that an earlier connection of the same two processes left
-//! ([`weft_transport_shm::lane::reserve`]): the connecting end invites, the accepting end looks for
-//! an invitation to the connection at its first calls. Both ends ask the daemon for a lane now and
-//! then, so that there is one to keep ([`weft_socket::history::primes`]).
+//! ([`weft_transport_shm::lane::reserve`]). The connecting end writes an invitation into such a
+//! lane, and the accepting end looks for one to its connection during its first calls. Now and then
+//! both ends ask the daemon for a lane all the same, so that there is one to keep
+//! ([`weft_socket::history::primes`]).
 //!
 //! # Invariants
-//! - A lane is kept only by the process that came to it, which has not forked since: no other
-//!   process has it mapped at this end. Fork takes the locks of this module, under which a
-//!   connection that nobody else holds goes to its lane.
-//! - Both processes are one user's, by the word of the daemon. Both sockets are on one host
-//!   address, in one network namespace: the fingerprint names one connection.
-//! - Kept lanes hold no descriptor, and there are `socket.lanes_kept` at most at either end.
-//! - The lock of a connection's direction is taken behind those of this module.
+//! - A lane is kept only by the process that mapped it, and only if that process has not forked
+//!   since: no other process has this end mapped. Fork takes the locks of this module. A connection
+//!   moves to a kept lane under such a lock, and only if no other process holds it.
+//! - Both processes belong to one user, as the daemon says. Both sockets have addresses of one
+//!   host, in one network namespace, so that a fingerprint names one connection.
+//! - A kept lane has no descriptor. Each end keeps `socket.lanes_kept` lanes at most.
+//! - The lock of a connection's direction is taken after a lock of this module.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -32,37 +33,38 @@ use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
 use crate::{control, lanes, log, process, sys};
 
-/// A lane is let go after so many misses,
+/// A lane is no longer kept after more misses than this.
 const MISSES_MAX: u32 = 18;
-/// of which an invitation that nobody claimed is so many. A peer that is not done with it is one.
+/// An invitation that no peer claimed counts as this many misses. A peer that still uses the lane
+/// counts as one.
 const MISSES_UNCLAIMED: u32 = 6;
-/// Calls of a connection within which an invitation to it is looked for, or its answer.
+/// During this many calls a connection looks for an invitation to it, or for the answer to its own.
 const LOOKS_MAX: u32 = 12;
-/// With so many bytes to write an answer is waited for.
+/// A write of at least this many bytes waits for the answer first.
 const PENDING_WORTH: usize = 1 << 16;
-/// So many asked and missed in vain one use of a kept lane makes up for.
-const WORTH_OF_USE: u32 = 8;
-/// More is not counted, so that what was learned can be forgotten.
-const IN_VAIN_MAX: u32 = 64;
+/// When a kept lane is used again, this many wasted requests and misses are forgiven.
+const FORGIVEN_BY_USE: u32 = 8;
+/// The count stops here, so that it can come down again.
+const WASTED_MAX: u32 = 64;
 
-/// The value of [`crate::arena::Local::round`] for a lane that is not kept.
+/// The value of [`crate::arena::Local::round`] for a lane that will not be kept.
 pub const NOT_KEPT: u32 = 0;
 
-/// A lane that no connection uses.
+/// A kept lane, which no connection uses.
 struct Kept {
     lane: Box<ShmLane>,
     /// The process at its other end.
     peer: u32,
-    /// Where its last connection's address is remembered ([`crate::history`]).
+    /// The address of its last connection, as a place in [`crate::history`].
     address: u32,
     /// The last round in which it was used.
     round: u32,
-    /// Messages that this end sent in it.
+    /// How many messages this end sent in that round.
     sent: u64,
     misses: u32,
 }
 
-/// A lane that is offered to the other end of a connection.
+/// A kept lane with an invitation to the other end of a connection.
 struct Invited {
     kept: Kept,
     invitation: Invitation,
@@ -79,23 +81,23 @@ struct Connecting {
 static CONNECTING: LocalLock<Connecting> =
     LocalLock::new(Connecting { kept: Vec::new(), invited: Vec::new() });
 static ACCEPTING: LocalLock<Vec<Kept>> = LocalLock::new(Vec::new());
-/// Lanes in the two, looked at before a lock is taken.
+/// How many lanes the two lists hold: read without the lock.
 static KEPT_CONNECTING: AtomicU32 = AtomicU32::new(0);
 static KEPT_ACCEPTING: AtomicU32 = AtomicU32::new(0);
-/// Which kept lane's peer is asked for next, whether it lives.
+/// Counts the checks whether a kept lane's peer is alive; gives the lane that is checked next.
 static CHECKED: AtomicU64 = AtomicU64::new(0);
-/// By address ([`Connection::asked_in_vain`]).
-static IN_VAIN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-/// How often this process forked.
+/// The counts of [`Connection::wasted`], by address.
+static WASTED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+/// How often this process has forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The answer to an invitation.
 enum Answer {
-    /// The other end took the lane.
+    /// The other end claimed the lane.
     Claimed(Kept),
     /// It has not come yet.
     Waiting,
-    /// It will not come.
+    /// The other end will not claim it.
     Over,
 }
 
@@ -104,12 +106,12 @@ pub fn locks() -> [&'static dyn ForkLock; 2] {
     [&CONNECTING, &ACCEPTING]
 }
 
-/// This process is about to fork.
+/// Called before this process forks.
 pub fn before_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// In a forked child: what was kept is its parent's.
+/// In a forked child: the kept lanes are the parent's.
 pub fn forked() {
     if let Some(mut connecting) = CONNECTING.lock() {
         *connecting = Connecting::default();
@@ -121,7 +123,7 @@ pub fn forked() {
     }
 }
 
-/// The process ends: its peers need not wait for invitations.
+/// The process ends: tells the peers that the kept lanes get no invitations any more.
 pub fn end() {
     if let Some(connecting) = CONNECTING.lock() {
         connecting.kept.iter().for_each(|kept| kept.lane.abandon());
@@ -132,13 +134,14 @@ fn count(kept: &[Kept]) -> u32 {
     u32::try_from(kept.len()).unwrap_or(u32::MAX)
 }
 
-/// Adds a lane behind the others; returns the oldest when there is one too many.
+/// Adds a kept lane. Returns the oldest one when there are too many.
 fn add(kept: &mut Vec<Kept>, new: Kept) -> Option<Kept> {
     kept.push(new);
     (kept.len() > process::settings().lanes_kept).then(|| kept.remove(0))
 }
 
-/// A number of the connection, the same at both ends. `None` where it cannot be told from others.
+/// A hash that names the connection, the same at both ends. `None` if the ends are not on one host,
+/// or the kernel does not name their network namespace.
 fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
     let socket = sys::borrow(fd);
     let own = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
@@ -156,26 +159,26 @@ fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
     Some(hasher.finish())
 }
 
-/// Both ends keep lanes, and go to them.
+/// Both ends: which lanes are kept.
 impl Connection {
-    /// Its lane came from the daemon, which says that `peer` is at the other end. It may be kept
-    /// when that process is of the same user; else `peer` is 0.
+    /// Notes that its lane came from the daemon, which says that `peer` is at the other end. The
+    /// lane may be kept if `peer` is a process of the same user, and not 0.
     pub fn may_keep_lane(&self, peer: u32) {
-        self.uses(if peer == 0 { NOT_KEPT } else { FIRST_ROUND }, peer);
+        self.set_round(if peer == 0 { NOT_KEPT } else { FIRST_ROUND }, peer);
     }
 
-    fn uses(&self, round: u32, peer: u32) {
+    fn set_round(&self, round: u32, peer: u32) {
         self.local.round.store(round, Ordering::Relaxed);
         self.local.peer.store(peer, Ordering::Relaxed);
         self.local.forks.store(FORKS.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// The daemon knows nothing of its lane, so other programs cannot ask for it.
+    /// True when the daemon does not know its lane, so that no other process can ask for it.
     pub fn is_on_kept_lane(&self) -> bool {
         self.phase() == phase::LANED && self.local.round.load(Ordering::Relaxed) > FIRST_ROUND
     }
 
-    /// Its last descriptor is closed: its lane is kept, or unmapped.
+    /// Its last descriptor was closed: keeps its lane, or unmaps it.
     pub fn keep_or_drop_lane(&self) {
         let (receiving, sending) = (self.receiving(), self.sending());
         let sent = sending.as_ref().map(|sending| sending.state.messages());
@@ -189,17 +192,18 @@ impl Connection {
         let address = self.shared.address.load(Ordering::Relaxed);
         let peer = self.local.peer.load(Ordering::Relaxed);
         let kept = Kept { lane, peer, address, round, sent, misses: 0 };
-        // Lanes beyond the limit are unmapped here, without a lock.
+        // Lanes over the limit are unmapped here, after the lock is free.
         match self.side() {
             Side::Accepted => drop(keep_accepting(kept)),
             Side::Connected => drop(keep_connecting(kept)),
         }
     }
 
-    /// Goes to a lane that was kept, under the lock under which nobody else came to hold it. False,
-    /// with the lane unused, in a handler that interrupted the connection's user.
-    fn goes_to(&self, lane: Box<ShmLane>) -> bool {
-        // Under the lock of readers, as where the daemon brought it.
+    /// Puts a kept lane in place. The caller holds the lock of the list, so that no fork shares the
+    /// connection meanwhile. False, and the lane is dropped, in a handler that interrupted a user
+    /// of the connection.
+    fn move_to_kept(&self, lane: Box<ShmLane>) -> bool {
+        // Under the lock of readers, as for a lane from the daemon.
         let Some(guard) = self.receiving() else { return false };
         if self.side() == Side::Connected {
             SendSide::attach(&*lane);
@@ -210,51 +214,51 @@ impl Connection {
         true
     }
 
-    /// A lane for it pays if it is there already, or is kept for those that follow.
+    /// True when it is worth to ask for a lane that pays only if it is kept, or is kept already.
     pub fn is_due_at_low_price(&self) -> bool {
         const CALLS_MAX: u32 = 4;
         let calls = self.shared.calls.load(Ordering::Relaxed);
         if calls >= CALLS_MAX || self.is_shared() || process::settings().lanes_kept == 0 {
             return false;
         }
-        let in_vain = self.asked_in_vain().load(Ordering::Relaxed);
-        if !primes(self.side(), self.token(), in_vain) {
+        let wasted = self.wasted().load(Ordering::Relaxed);
+        if !primes(self.side(), self.token(), wasted) {
             return false;
         }
-        // The accepting end later: it finds that the other has asked.
+        // The accepting end asks one call later, when the other end has asked.
         let is_time = calls == u32::from(self.side() == Side::Accepted);
         is_time || self.side() == Side::Connected && self.has_kept_lane()
     }
 
-    /// It asks the daemon for a lane that only pays when it is kept.
+    /// Notes that it asks the daemon for a lane that pays only if it is kept.
     pub fn asks_to_keep(&self) {
         self.set(flag::PRIMES, true);
-        self.was_in_vain(1);
+        self.count_wasted(1);
     }
 
-    fn was_in_vain(&self, more: u32) {
-        let now = self.asked_in_vain().load(Ordering::Relaxed).saturating_add(more);
-        self.asked_in_vain().store(now.min(IN_VAIN_MAX), Ordering::Relaxed);
+    fn count_wasted(&self, more: u32) {
+        let now = self.wasted().load(Ordering::Relaxed).saturating_add(more);
+        self.wasted().store(now.min(WASTED_MAX), Ordering::Relaxed);
     }
 
-    /// A lane was used again. Where that is the exception, as on a crowded machine, it does not
-    /// make up for what the rule costs.
-    fn was_not_in_vain(&self) {
-        let now = self.asked_in_vain().load(Ordering::Relaxed);
-        self.asked_in_vain().store(now.saturating_sub(WORTH_OF_USE), Ordering::Relaxed);
+    /// Notes that a kept lane was used again. A rare use, as on a crowded machine, must not make up
+    /// for all that was wasted.
+    fn forgive_wasted(&self) {
+        let now = self.wasted().load(Ordering::Relaxed);
+        self.wasted().store(now.saturating_sub(FORGIVEN_BY_USE), Ordering::Relaxed);
     }
 
-    /// How often lanes were asked for, for its address, that only pay when they are kept, and were
-    /// not used again.
-    fn asked_in_vain(&self) -> &'static AtomicU32 {
+    /// How often lanes for connections to its address were requested or offered, and not used
+    /// again.
+    fn wasted(&self) -> &'static AtomicU32 {
         let place = usize::try_from(self.shared.address.load(Ordering::Relaxed)).unwrap_or(0);
-        &IN_VAIN[place % IN_VAIN.len()]
+        &WASTED[place % WASTED.len()]
     }
 }
 
 /// The connecting end.
 impl Connection {
-    /// Whether lanes are kept for connections to its address.
+    /// True when lanes are kept for connections to its address.
     pub fn has_kept_lane(&self) -> bool {
         let address = self.shared.address.load(Ordering::Relaxed);
         KEPT_CONNECTING.load(Ordering::Relaxed) > 0
@@ -263,7 +267,7 @@ impl Connection {
             })
     }
 
-    /// Offers a lane that is kept to the other end; false when there is none for it now.
+    /// Offers a kept lane to the other end; false when there is none for it now.
     pub fn invites(&self, fd: RawFd) -> bool {
         let Some(fingerprint) = fingerprint(fd, Side::Connected) else { return false };
         let address = self.shared.address.load(Ordering::Relaxed);
@@ -272,8 +276,9 @@ impl Connection {
             return false;
         }
         let mut gone = stale(&mut connecting);
-        let rests = |kept: &Kept| kept.address == address && kept.lane.rests(kept.round).is_some();
-        let found = connecting.kept.iter().rposition(rests);
+        let is_free =
+            |kept: &Kept| kept.address == address && kept.lane.rests(kept.round).is_some();
+        let found = connecting.kept.iter().rposition(is_free);
         if let Some(place) = found {
             let mut kept = connecting.kept.remove(place);
             let received = kept.lane.rests(kept.round).unwrap_or(0);
@@ -285,7 +290,7 @@ impl Connection {
             connecting.invited.push(Invited { kept, invitation, place: self.place, generation });
             self.set(flag::INVITED, true);
         } else {
-            // Peers that are not done with them, if they are there at all.
+            // Their peers still use these lanes, or are gone.
             for kept in connecting.kept.iter_mut().filter(|kept| kept.address == address) {
                 kept.misses += 1;
             }
@@ -297,7 +302,7 @@ impl Connection {
         found.is_some()
     }
 
-    /// The place of its invitation among all.
+    /// Where its invitation is in the list.
     fn place_of_invitation(&self, connecting: &Connecting) -> Option<usize> {
         let generation = self.shared.generation.load(Ordering::Relaxed);
         let is_its = |one: &Invited| one.place == self.place && one.generation == generation;
@@ -313,7 +318,8 @@ impl Connection {
         })
     }
 
-    /// The answer to its invitation. When `is_last`, nobody waits for one any longer.
+    /// The answer to its invitation. With `is_last` an invitation that was not claimed is
+    /// withdrawn.
     fn answer(&self, connecting: &mut Connecting, is_last: bool) -> Answer {
         let Some(place) = self.place_of_invitation(connecting) else { return Answer::Over };
         let invited = &connecting.invited[place];
@@ -328,21 +334,21 @@ impl Connection {
             return Answer::Claimed(kept);
         }
         kept.misses += MISSES_UNCLAIMED;
-        self.was_in_vain(MISSES_UNCLAIMED);
+        self.count_wasted(MISSES_UNCLAIMED);
         drop(put_back(connecting, kept));
         Answer::Over
     }
 
-    /// Looks for the answer to its invitation; returns the phase. With much to write, `pending`, it
-    /// waits for the answer shortly: what goes over TCP meanwhile the other end has to read before
-    /// anything on the lane.
+    /// Looks for the answer to its invitation, and returns the new phase. If `pending` bytes to
+    /// write are many, it waits for the answer for a short time: the other end would have to read
+    /// what goes over TCP before it reads the lane.
     pub fn look_for_answer(&self, pending: usize) -> u32 {
         if pending >= PENDING_WORTH {
             self.wait_once(|| self.is_claimed());
         }
         let calls = self.shared.calls.load(Ordering::Relaxed);
         let Some(mut connecting) = CONNECTING.lock() else { return phase::PENDING };
-        // Another process that came to hold it does not have the lane.
+        // Another process that holds the connection by now has not mapped the lane.
         let is_last = calls >= LOOKS_MAX || self.is_shared();
         let kept = match self.answer(&mut connecting, is_last) {
             Answer::Waiting => return phase::PENDING,
@@ -358,24 +364,24 @@ impl Connection {
             }
         };
         self.set(flag::INVITED, false);
-        if !self.goes_to(kept.lane) {
+        if !self.move_to_kept(kept.lane) {
             return phase::FRESH;
         }
         drop(connecting);
-        self.was_not_in_vain();
-        self.uses(kept.round, kept.peer);
+        self.forgive_wasted();
+        self.set_round(kept.round, kept.peer);
         self.disarm_for_nobody();
         phase::LANED
     }
 
-    /// Takes back what it offered to the other end or to the daemon, since it goes on, or ends,
-    /// without a lane.
+    /// Withdraws its invitation, or its offer to the daemon, since it goes on or ends without a
+    /// lane.
     pub fn withdraws(&self) {
         if self.has(flag::INVITED) {
             self.set(flag::INVITED, false);
             let answer = CONNECTING.lock().map(|mut connecting| self.answer(&mut connecting, true));
             if let Some(Answer::Claimed(kept)) = answer {
-                // The other end has it, and keeps it no longer than the connection.
+                // The other end claimed the lane, and will not keep it after this connection.
                 kept.lane.abandon();
             }
             return;
@@ -383,7 +389,7 @@ impl Connection {
         if self.side() == Side::Connected
             && let control::Offered::Matched(memory) = control::matched(self.token())
         {
-            // Too late for this connection, and in time for the next.
+            // The lane comes too late for this connection. The next one may use it.
             self.keep_unused(&memory);
         }
         control::withdraw(self.token());
@@ -403,7 +409,7 @@ impl Connection {
 
 /// The accepting end.
 impl Connection {
-    /// Whether it looks for an invitation now: at its first calls, while lanes are kept.
+    /// True when it must look for an invitation: during its first calls, while lanes are kept.
     #[inline]
     pub fn may_be_invited(&self) -> bool {
         self.side() == Side::Accepted
@@ -411,10 +417,10 @@ impl Connection {
             && self.shared.calls.load(Ordering::Relaxed) < LOOKS_MAX
     }
 
-    /// Goes to the lane that the other end offers for it, if there is one.
+    /// Claims a lane with an invitation to it, and moves there; false when there is none.
     #[cold]
     pub fn goes_where_invited(&self, fd: RawFd) -> bool {
-        // Asked without the lock: it may make one free.
+        // Asked before the lock is taken, since connections may give their lanes back in this call.
         if !lanes::is_one_free() {
             return false;
         }
@@ -424,8 +430,8 @@ impl Connection {
             return false;
         }
         let Some(fingerprint) = fingerprint(fd, Side::Accepted) else { return false };
-        // Before the claim: from there on the other end may write to the lane, and a reader that
-        // found none takes whatever comes over TCP.
+        // Readers are locked out before the claim. After it the other end may write to the lane,
+        // and a reader that found no lane would take its wakeups for data of TCP.
         let Some(receiving) = self.receiving() else { return false };
         let claimed = accepting.iter().enumerate().find_map(|(place, kept)| {
             let invitation = kept.lane.invitation()?;
@@ -439,18 +445,18 @@ impl Connection {
         drop(receiving);
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);
-        self.was_not_in_vain();
-        self.uses(round, peer);
+        self.forgive_wasted();
+        self.set_round(round, peer);
         self.note_socket(fd);
-        // Once it waits for the other end to come.
+        // Has the first write wait for the other end once.
         self.set(flag::EARLY, true);
         self.disarm_for_nobody();
         true
     }
 }
 
-/// The accepting end keeps a lane, which from here on is its other end's. Returns those that are
-/// let go.
+/// Keeps a lane at the accepting end; from here on its other end may offer it. Returns lanes that
+/// are not kept any more.
 fn keep_accepting(kept: Kept) -> Vec<Kept> {
     let Some(mut accepting) = ACCEPTING.lock() else { return Vec::new() };
     let mut gone: Vec<Kept> = accepting.extract_if(.., |kept| kept.lane.is_abandoned()).collect();
@@ -474,7 +480,8 @@ fn keep_connecting(kept: Kept) -> Option<Kept> {
     put_back(&mut *CONNECTING.lock()?, kept)
 }
 
-/// Returns the lane that is let go for it, or itself.
+/// Keeps `kept` at the connecting end. Returns the lane that is not kept any more: the oldest or
+/// `kept`.
 fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Kept> {
     let too_much = match kept.misses {
         0..=MISSES_MAX => add(&mut connecting.kept, kept),
@@ -487,7 +494,7 @@ fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Kept> {
     too_much
 }
 
-/// Invited lanes whose connections ended elsewhere than by a close that was seen.
+/// Removes and returns invited lanes whose connections ended without a close in this process.
 fn stale(connecting: &mut Connecting) -> Vec<Kept> {
     let is_stale = |one: &mut Invited| {
         !arena::at(one.place).is_some_and(|connection| {

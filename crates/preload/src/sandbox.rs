@@ -1,14 +1,16 @@
-//! A filter of system calls (seccomp), which may end the process at a call of the library.
+//! Prepares connections for a filter of system calls (seccomp), which may end the process at any
+//! call of the library.
 //!
-//! Behind a filter the library makes none. Connections that are on the fabric go back to TCP for
-//! good before. The others are forgotten here, and stay on TCP until this process has ended, when
-//! whoever else holds them may move them (`sshd` agrees on keys behind a filter).
+//! Behind a filter the library makes no call. Connections that are on the fabric go back to TCP for
+//! good before it is set. All others are no longer tracked here, and stay on TCP until this process
+//! has ended. After that, another process that holds them may move them: `sshd` agrees on keys
+//! behind a filter.
 
 use crate::arena::{self, phase};
 use crate::connection;
 use crate::table::{self, Entry};
 
-/// This process is about to be put behind a filter.
+/// Called before this process is put behind a filter.
 #[cold]
 pub fn enter() {
     for (fd, entry) in table::walk(0, u32::MAX) {

@@ -1,6 +1,6 @@
-//! The fence between arming and the last look before a sleep: one for all that a thread is about to
-//! sleep for, and none of the whole machine where peers agreed to pay for it
-//! (`weft_transport_shm::sleeper`).
+//! Executes the heavy fence between arming and the last look before a sleep. One fence serves all
+//! connections that a thread is about to sleep for. No fence is needed where the peers have agreed
+//! to execute full fences (`weft_transport_shm::sleeper`).
 
 use std::sync::atomic::Ordering;
 
@@ -11,10 +11,10 @@ use weft_transport_shm::sleeper::Asking;
 
 use crate::arena::Connection;
 
-/// Finds in a row without a sleep after which a connection counts as awake again.
+/// After this many finds in a row without a sleep, a connection counts as awake again.
 const FINDS: u32 = 8;
 
-/// Makes arming `what` of a lane count; one more look must follow.
+/// Executes the fence after `what` of a lane was armed; one more look must follow.
 pub fn settle(lane: &ShmLane, what: WaitFor) {
     if let Some(asking) = lane.sleeps(what) {
         fence::heavy();
@@ -22,12 +22,12 @@ pub fn settle(lane: &ShmLane, what: WaitFor) {
     }
 }
 
-/// Several connections that were armed.
+/// Several connections that were armed and need one fence.
 #[derive(Default)]
 pub struct Settling(Vec<(Connection, WaitFor, Asking)>);
 
 impl Settling {
-    /// One of them.
+    /// Adds a connection whose `what` was armed.
     pub fn add(&mut self, connection: Connection, what: WaitFor) {
         connection.local.finds_left.store(FINDS, Ordering::Relaxed);
         if let Some(receiving) = connection.receiving()
@@ -38,7 +38,7 @@ impl Settling {
         }
     }
 
-    /// Makes arming them count; one more look at each must follow.
+    /// Executes one fence for all of them; one more look at each must follow.
     pub fn settle(self) {
         if self.0.is_empty() {
             return;
@@ -55,7 +55,7 @@ impl Settling {
 }
 
 impl Connection {
-    /// Makes arming `what` count; one more look must follow. False without a lane.
+    /// Executes the fence after `what` was armed; one more look must follow. False without a lane.
     pub fn settle(&self, what: WaitFor) -> bool {
         self.local.finds_left.store(FINDS, Ordering::Relaxed);
         let Some(receiving) = self.receiving() else { return false };
@@ -64,7 +64,7 @@ impl Connection {
         true
     }
 
-    /// Something was found while looking at the connection.
+    /// Counts that a look at the connection found something.
     #[inline]
     pub fn found_awake(&self) {
         let left = self.local.finds_left.load(Ordering::Relaxed);

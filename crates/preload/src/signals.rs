@@ -1,12 +1,13 @@
-//! Signals during calls that do not sleep in the kernel all the time.
+//! Detects signals during calls that do not sleep in the kernel all the time.
 //!
-//! A blocking call spins and yields before it sleeps. A handler that runs meanwhile must end it as
-//! it would end the kernel's call, or `alarm` would not end a `recv` and a flag set in a handler
-//! would not be looked at. The kernel does not tell a thread that a handler ran, so the program's
-//! handlers are called by one of ours, which counts. The kernel keeps the program's flags and mask;
-//! whoever asks for the former action is told the program's own.
+//! A blocking call spins and yields before it sleeps. A handler that runs meanwhile must end the
+//! call as it would end the kernel's: otherwise `alarm` would not end a `recv`, and the program
+//! would not look at a flag that its handler set. The kernel does not tell a thread that a handler
+//! ran. So this module installs a handler of its own, which counts and calls the program's. The
+//! flags and mask in the kernel are the program's own, and `sigaction` reports the program's
+//! handler.
 //!
-//! Signals of the thread's own faults (SIGSEGV and its kin) interrupt no call and are left alone.
+//! Signals for faults of the thread (SIGSEGV and the like) interrupt no call and are left alone.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,19 +18,19 @@ use crate::{deferral, sys};
 
 /// Linux has signals 1 to 64.
 const SIGNALS: usize = 65;
-/// The flags that the program's handlers were set with.
+/// The flags with which the program installed its handlers.
 static FLAGS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
-/// The program's handlers, for signals whose action is [`counted`].
+/// The program's handlers, for signals whose action is [`counting_handler`].
 static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 
 thread_local! {
-    /// Handlers that ran in this thread.
+    /// How many handlers ran in this thread.
     static ALL: Cell<u32> = const { Cell::new(0) };
-    /// Of these, handlers that do not restart system calls.
+    /// How many of these were installed without SA_RESTART.
     static INTERRUPTING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Remembers which handlers ran in this thread before.
+/// Detects whether handlers ran in this thread since it was made.
 #[derive(Clone, Copy)]
 pub struct Watch {
     all: u32,
@@ -37,37 +38,41 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Starts to watch.
     #[inline]
     pub fn new() -> Self {
         Self { all: ALL.get(), interrupting: INTERRUPTING.get() }
     }
 
-    /// A handler ran, whatever its flags: what ends `poll` and its kin.
+    /// True when any handler ran, which ends `poll` and its relatives.
     #[inline]
     pub fn saw_any(self) -> bool {
         ALL.get() != self.all
     }
 
-    /// A handler ran that does not restart system calls: what ends reads and writes.
+    /// True when a handler without SA_RESTART ran, which ends reads and writes.
     #[inline]
     pub fn saw_interruption(self) -> bool {
         INTERRUPTING.get() != self.interrupting
     }
 }
 
-/// Stands before the program's handler.
+/// The handler that the kernel calls for the program's: it counts, and calls the program's handler.
 ///
 /// # Safety
 /// Called by the kernel as a signal handler.
-unsafe extern "C-unwind" fn counted(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let Some((handler, flags)) = place(signal) else { return };
+unsafe extern "C-unwind" fn counting_handler(
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    let Some((handler, flags)) = entry(signal) else { return };
     let flags = flags.load(Ordering::Relaxed);
     let has = |flag: c_int| flags & flag.unsigned_abs() as usize != 0;
-    // The kernel describes the signal where that is asked for, and takes a handler that is for one
-    // signal away.
+    // The kernel describes a signal when SA_SIGINFO is set. With SA_RESETHAND it has removed the
+    // handler, so a signal that is sent again would not reach it.
     let info_given = if has(libc::SA_SIGINFO) { info } else { std::ptr::null_mut() };
-    // SAFETY: the kernel's description.
+    // SAFETY: null, or the kernel's description.
     if !has(libc::SA_RESETHAND) && unsafe { deferral::puts_off(signal, info_given) } {
         return;
     }
@@ -78,24 +83,24 @@ unsafe extern "C-unwind" fn counted(signal: c_int, info: *mut siginfo_t, context
     let handler = handler.load(Ordering::Relaxed);
     if handler != libc::SIG_DFL && handler != libc::SIG_IGN {
         let handler: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
-            // SAFETY: the program gave it as a handler. One that takes the number alone does not
-            // look at the registers of the other two arguments.
+            // SAFETY: the program gave this address as a handler. One that takes only the number
+            // does not read the registers of the other two arguments.
             unsafe { std::mem::transmute(handler) };
-        // SAFETY: the arguments are the kernel's.
+        // SAFETY: the arguments are the kernel's own.
         unsafe { handler(signal, info, context) };
     }
 }
 
-fn place(signal: c_int) -> Option<(&'static AtomicUsize, &'static AtomicUsize)> {
+fn entry(signal: c_int) -> Option<(&'static AtomicUsize, &'static AtomicUsize)> {
     let signal = usize::try_from(signal).ok()?;
     Some((HANDLERS.get(signal)?, FLAGS.get(signal)?))
 }
 
-fn counted_address() -> usize {
-    counted as *const () as usize
+fn counting_address() -> usize {
+    counting_handler as *const () as usize
 }
 
-/// Faults of the thread itself, whose handlers runtimes call by the thousand.
+/// True for faults of the thread itself. Runtimes handle them by the thousand.
 fn is_fault(signal: c_int) -> bool {
     matches!(
         signal,
@@ -103,16 +108,16 @@ fn is_fault(signal: c_int) -> bool {
     )
 }
 
-/// C's `sigaction`, called with the action in force instead of the program's.
+/// C's `sigaction`, with [`counting_handler`] installed in place of the program's handler.
 ///
-/// `real` is the C library's function.
+/// `real` is the C library's `sigaction`.
 pub fn action(
     signal: c_int,
     action: Option<&libc::sigaction>,
     former: Option<&mut libc::sigaction>,
     real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int,
 ) -> c_int {
-    let Some((handler, flags)) = place(signal) else {
+    let Some((handler, flags)) = entry(signal) else {
         let former = former.map_or(std::ptr::null_mut(), std::ptr::from_mut);
         return real(action.map_or(std::ptr::null(), std::ptr::from_ref), former);
     };
@@ -120,12 +125,12 @@ pub fn action(
     let changed = action.map(|action| {
         let mut changed = *action;
         let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-        // In a vfork child the table is still its parent's.
+        // A child of vfork uses its parent's memory and must not change the table.
         if handled && !is_fault(signal) && crate::process::is_itself() {
-            // Before the kernel may call it.
+            // Stored first: the kernel may call the handler as soon as it is installed.
             handler.store(action.sa_sigaction, Ordering::Relaxed);
             flags.store(action.sa_flags.unsigned_abs() as usize, Ordering::Relaxed);
-            changed.sa_sigaction = counted_address();
+            changed.sa_sigaction = counting_address();
         }
         changed
     });
@@ -141,22 +146,22 @@ pub fn action(
     }
     if let Some(former) = former {
         *former = told;
-        if told.sa_sigaction == counted_address() {
+        if told.sa_sigaction == counting_address() {
             former.sa_sigaction = own.0;
         }
     }
     result
 }
 
-/// Another function of the C library may have installed a handler or changed its flags: counts it
-/// from now on.
+/// Has the handler of `signal` counted. Called after another function of the C library may have
+/// installed a handler or changed its flags.
 pub fn adopt(signal: c_int, real: impl Fn(*const libc::sigaction, *mut libc::sigaction) -> c_int) {
     // SAFETY: as in `action`.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
-    if place(signal).is_none() || real(std::ptr::null(), &raw mut now) != 0 {
+    if entry(signal).is_none() || real(std::ptr::null(), &raw mut now) != 0 {
         return;
     }
-    if now.sa_sigaction == counted_address() {
+    if now.sa_sigaction == counting_address() {
         now.sa_sigaction = HANDLERS[signal.unsigned_abs() as usize].load(Ordering::Relaxed);
     }
     if now.sa_sigaction != libc::SIG_DFL && now.sa_sigaction != libc::SIG_IGN {
@@ -164,22 +169,23 @@ pub fn adopt(signal: c_int, real: impl Fn(*const libc::sigaction, *mut libc::sig
     }
 }
 
-/// The handler that the program knows for what a function of the C library returned.
+/// Translates what a function of the C library `returned` into the program's handler, which was
+/// `before`.
 pub fn known(signal: c_int, returned: libc::sighandler_t, before: usize) -> libc::sighandler_t {
-    if place(signal).is_some() && returned == counted_address() { before } else { returned }
+    if entry(signal).is_some() && returned == counting_address() { before } else { returned }
 }
 
-/// The program's handler for a signal, as the table has it.
+/// The program's handler for a signal; 0 when it is not counted.
 pub fn handler(signal: c_int) -> usize {
-    place(signal).map_or(0, |(handler, _)| handler.load(Ordering::Relaxed))
+    entry(signal).map_or(0, |(handler, _)| handler.load(Ordering::Relaxed))
 }
 
-/// SIGPIPE, as a write to a closed connection raises it: for the calling thread.
+/// Raises SIGPIPE for the calling thread, as a write to a closed connection does.
 pub fn raise_pipe() {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     let process = rustix::process::getpid().as_raw_nonzero().get();
     let number = |value: i32| usize::try_from(value).unwrap_or(0);
     let arguments = [number(process), number(thread), number(libc::SIGPIPE), 0, 0, 0];
-    // SAFETY: the call takes three numbers; the signal is for the calling thread.
+    // SAFETY: the call takes three numbers; the signal goes to the calling thread.
     unsafe { sys::raw(libc::SYS_tgkill, arguments) };
 }

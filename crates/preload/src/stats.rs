@@ -1,6 +1,6 @@
-//! The counters that `weft run --stats` prints: a block of shared memory that it named.
+//! The counters that `weft run --stats` prints: a block of shared memory that `weft run` made.
 //!
-//! Without one, a page of this process takes the counts, so that counting needs no branch.
+//! If there is none, a private page takes the counts, so that counting needs no branch.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use weft_wire::stats::{self, TcpReason};
 static BLOCK: OnceLock<Segment> = OnceLock::new();
 static NOWHERE: [AtomicU64; stats::COUNTERS] = [const { AtomicU64::new(0) }; stats::COUNTERS];
 
-/// Maps the block at `path`, early, while the process still may.
+/// Maps the block at `path`. The constructor calls this, while the process may still open files.
 pub fn open(path: &str) {
     let Ok(file) = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) else {
         return;
@@ -26,12 +26,12 @@ pub fn open(path: &str) {
     }
 }
 
-/// True when somebody will read the counters.
+/// True when `weft run --stats` reads the counters.
 pub fn are_read() -> bool {
     BLOCK.get().is_some()
 }
 
-/// Adds to a counter.
+/// Adds `amount` to a counter, given by its index.
 #[inline]
 pub fn add(counter: usize, amount: u64) {
     match BLOCK.get() {

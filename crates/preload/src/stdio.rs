@@ -1,7 +1,8 @@
-//! Standard streams over a connection that is on the fabric, or may go there.
+//! Streams of C's stdio over a connection that is on the fabric, or may go there.
 //!
-//! The C library's own stream would read and write the kernel's socket by internal calls that no
-//! hook sees. A stream made of callbacks (`fopencookie`) reads and writes by way of the hooks.
+//! The C library's own stream would read and write the kernel's socket by internal calls, which no
+//! hook sees. Here a stream is made of callbacks (`fopencookie`), which read and write the
+//! connection.
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
@@ -32,10 +33,10 @@ unsafe extern "C" {
     ) -> *mut libc::FILE;
 }
 
-/// Set in the cookie of a stream that stands in for a standard one.
+/// A bit in the cookie of a stream that replaces one of stdin, stdout and stderr.
 const STANDARD: usize = 1 << 32;
 
-/// A stream over connection `fd`, or null with errno set.
+/// Opens a stream over the connection `fd`. Null with errno set on failure.
 ///
 /// # Safety
 /// `mode` is a C string.
@@ -49,7 +50,7 @@ pub unsafe fn open(fd: RawFd, mode: *const c_char) -> *mut libc::FILE {
 unsafe fn open_as(cookie: usize, mode: *const c_char) -> *mut libc::FILE {
     let cookie = std::ptr::without_provenance_mut(cookie);
     let functions = Functions { read, write, seek: None, close };
-    // SAFETY: the cookie is a number that only our functions see; the mode is the caller's.
+    // SAFETY: the cookie is a number that only the callbacks use; the mode is the caller's.
     unsafe { fopencookie(cookie, mode, functions) }
 }
 
@@ -62,22 +63,23 @@ unsafe extern "C" {
     static mut stderr: *mut libc::FILE;
 }
 
-/// Our streams in place of the standard ones, null where those are the C library's.
+/// The streams that replaced stdin, stdout and stderr; null where the C library's own is in use.
 static REPLACED: [AtomicPtr<libc::FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
 
-/// The descriptor of a standard stream that is ours, for which the C library knows none.
+/// The descriptor of a stream that replaced a standard one. The C library knows none for it.
 pub fn descriptor_of(stream: *mut libc::FILE) -> Option<RawFd> {
     let ours = |replaced: &AtomicPtr<libc::FILE>| replaced.load(Ordering::Relaxed) == stream;
     let place = REPLACED.iter().position(ours).filter(|_| !stream.is_null())?;
     RawFd::try_from(place).ok()
 }
 
-/// Writes what lies in the buffers of our streams, while there are connections: the C library does
-/// it when all libraries have ended. A stream that another thread is writing to is left alone.
+/// Flushes the replaced streams while connections are still open: the C library flushes its streams
+/// after all libraries have ended. Skips a stream that another thread is using.
 pub fn flush() {
     for replaced in &REPLACED[1..] {
         let stream = replaced.load(Ordering::Relaxed);
-        // SAFETY: a stream of ours that the program did not close, or null, which is not used.
+        // SAFETY: null, which is skipped, or a stream of this module that the program did not
+        // close.
         unsafe {
             if !stream.is_null() && ftrylockfile(stream) == 0 {
                 libc::fflush(stream);
@@ -87,8 +89,8 @@ pub fn flush() {
     }
 }
 
-/// Replaces the C library's standard stream over descriptor `fd`, 0 to 2, before the program's
-/// first line runs.
+/// Replaces the C library's standard stream over descriptor `fd`, 0 to 2. Called before the
+/// program's `main`.
 pub fn replace(fd: RawFd) {
     let mode = if fd == 0 { c"r" } else { c"w" };
     let Ok(place) = usize::try_from(fd) else { return };
@@ -99,11 +101,11 @@ pub fn replace(fd: RawFd) {
     }
     REPLACED[place].store(stream, Ordering::Relaxed);
     if fd == 2 {
-        // SAFETY: a fresh stream; standard error is never buffered.
+        // SAFETY: the stream was just made. Standard error is never buffered.
         unsafe { libc::setvbuf(stream, std::ptr::null_mut(), libc::_IONBF, 0) };
     }
-    // SAFETY: the constructor runs before any other thread of the program; the variables are the
-    // C library's, which documents that they can be assigned.
+    // SAFETY: the constructor runs before any other thread of the program exists; the C library
+    // documents that these variables can be assigned.
     unsafe {
         match fd {
             0 => stdin = stream,
@@ -113,11 +115,12 @@ pub fn replace(fd: RawFd) {
     }
 }
 
-/// C's `freopen` of our stream over descriptor `fd`, which the C library could not: it goes on over
-/// the file at `path`. `None` where the stream is for the other direction.
+/// C's `freopen` of a stream that replaced the standard one of descriptor `fd`; the C library
+/// cannot do it. The stream goes on over the file at `path`. `None` when `mode` needs the other
+/// direction; null in `Some`, with errno set, when the file cannot be opened.
 ///
 /// # Safety
-/// `path` and `mode` are C strings, and `stream` is ours.
+/// `path` and `mode` are C strings, and `stream` is the one that replaced `fd`.
 pub unsafe fn reopen(
     fd: RawFd,
     path: *const c_char,
@@ -132,13 +135,13 @@ pub unsafe fn reopen(
         (Some(b'a'), 1 | 2) => libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND,
         _ => return None,
     };
-    // SAFETY: a stream that is open; what was read ahead belongs to the former file.
+    // SAFETY: the stream is open. Input that was read ahead belongs to the former file.
     unsafe {
         libc::fflush(stream);
         __fpurge(stream);
         libc::clearerr(stream);
     }
-    // SAFETY: the caller's promise; a new descriptor is made.
+    // SAFETY: the path is the caller's C string; the call makes a new descriptor.
     let opened = unsafe {
         sys::raw(libc::SYS_openat, [libc::AT_FDCWD.word(), path.word(), flags.word(), 0o666, 0, 0])
     };
@@ -146,7 +149,7 @@ pub unsafe fn reopen(
         return Some(std::ptr::null_mut());
     };
     closing(fd);
-    // SAFETY: numbers of descriptors alone, of which the first is ours.
+    // SAFETY: the calls take numbers; `new` was opened here, and `fd` belongs to the stream.
     unsafe {
         sys::raw(libc::SYS_dup3, [new, fd.word(), 0, 0, 0, 0]);
         sys::raw(libc::SYS_close, [new, 0, 0, 0, 0, 0]);
@@ -187,7 +190,7 @@ extern "C-unwind" fn write(cookie: *mut c_void, buffer: *const c_char, length: s
     cancel::point();
     let fd = descriptor(cookie);
     let Some(connection) = find(fd) else {
-        // fopencookie's convention: a failed write wrote nothing.
+        // A callback of fopencookie returns 0 when a write failed.
         return real!(write as fn(c_int, *const c_void, size_t) -> ssize_t,
             (fd, buffer.cast(), length), else 0)
         .max(0);
@@ -211,7 +214,7 @@ extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
         replaced.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
     closing(fd);
-    // SAFETY: closing a number the stream owned; the raw call touches no memory.
+    // SAFETY: the descriptor belongs to the stream; the call takes a number.
     let result = unsafe { sys::raw(libc::SYS_close, [cookie.addr() & !STANDARD, 0, 0, 0, 0, 0]) };
     c_int::try_from(sys::c_result(result)).unwrap_or(-1)
 }

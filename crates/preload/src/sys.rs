@@ -1,4 +1,4 @@
-//! System calls that the hooks make themselves, never through a symbol that is hooked.
+//! System calls that this library makes itself. None goes through a symbol that is hooked.
 
 use std::cell::Cell;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -60,7 +60,7 @@ pub unsafe fn raw(number: libc::c_long, a: [usize; 6]) -> isize {
     result
 }
 
-/// An argument of a system call as the register that holds it.
+/// An argument of a system call, as the value of its register.
 pub trait Word {
     /// The register.
     fn word(self) -> usize;
@@ -97,7 +97,7 @@ impl<T> Word for *mut T {
     }
 }
 
-/// Turns a raw result into what C functions return, setting errno.
+/// Turns a raw result into that of a C function: -1 with errno set for an error.
 pub fn c_result(result: isize) -> isize {
     if (-4095..0).contains(&result) {
         set_errno(c_int::try_from(-result).unwrap_or(libc::EINVAL));
@@ -118,31 +118,31 @@ pub fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// A descriptor of the program, for the length of one call.
+/// The descriptor `fd` of the program, for one call.
 ///
-/// The program may close it at any time; a system call then fails with EBADF, or acts on what took
-/// its number, as it would without weft.
+/// The program may close it at any time. A system call then fails with EBADF, or acts on the file
+/// that got the number, as it would without weft.
 pub fn borrow(fd: RawFd) -> BorrowedFd<'static> {
     assert!(fd >= 0, "only descriptors of the table are borrowed");
-    // SAFETY: the number is not -1; that it may be closed meanwhile is said above and harms
-    // nothing but the one call.
+    // SAFETY: the number is not -1. The program may close it meanwhile, which harms this one call
+    // only.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// The byte that a wakeup is.
+/// The byte of which a wakeup consists.
 pub const WAKEUP: u8 = 0;
 
-/// Sends one byte that wakes whoever sleeps on the other end's kernel socket.
+/// Sends a wakeup to the other end's kernel socket; true when it was sent.
 pub fn ring(fd: RawFd) -> bool {
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
     // A peer that is gone needs no wakeup, and the kernel's buffer never holds more than two.
     rustix::net::send(borrow(fd), &[WAKEUP], flags).is_ok()
 }
 
-/// The calling thread's number in the kernel.
+/// The kernel's id of the calling thread.
 pub fn task() -> u32 {
     thread_local! {
-        /// The process that asked, and the answer.
+        /// The process for which the id was asked, and the id.
         static KNOWN: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
     }
     let process = process::pid();
@@ -154,7 +154,7 @@ pub fn task() -> u32 {
     task
 }
 
-/// Whether a thread of any process is there; one whose number means nothing yet counts as such.
+/// True when a thread of any process is alive, or its id says nothing yet.
 pub fn is_alive(task: u32) -> bool {
     let Some(task) = i32::try_from(task).ok().and_then(rustix::process::Pid::from_raw) else {
         return true;
@@ -162,10 +162,10 @@ pub fn is_alive(task: u32) -> bool {
     rustix::process::test_kill_process(task) != Err(Errno::SRCH)
 }
 
-/// Sends a signal to a thread of this process.
+/// Sends `signal` to a thread of this process.
 pub fn signal_task(task: u32, signal: c_int) {
     let process = rustix::process::getpid().as_raw_nonzero().get();
-    // SAFETY: the call takes three numbers; a thread that is gone is an error.
+    // SAFETY: the call takes three numbers; it returns an error when the thread is gone.
     unsafe { raw(libc::SYS_tgkill, [process.word(), task.word(), signal.word(), 0, 0, 0]) };
 }
 
@@ -179,14 +179,16 @@ struct KernelAction {
     mask: u64,
 }
 
-/// Takes SA_RESTART from a signal's action, which `sigaction` of the C library does not do for its
-/// own signals. `None` when the kernel refuses, false when no handler is there.
+/// Removes SA_RESTART from the action of a signal. The C library's `sigaction` refuses to do so for
+/// the signals that it uses itself. `None` when the kernel refuses, false when the signal has no
+/// handler.
 pub fn stop_restarting(signal: c_int) -> Option<bool> {
     const MASK_BYTES: usize = 8;
     let mut action = KernelAction::default();
     let former = &raw mut action;
     let ask = [signal.word(), 0, former.word(), MASK_BYTES, 0, 0];
-    // SAFETY: the kernel writes its structure, which has this layout on the machines above.
+    // SAFETY: the kernel writes its own structure, which has this layout on the architectures
+    // above.
     if unsafe { raw(libc::SYS_rt_sigaction, ask) } < 0 {
         return None;
     }
@@ -196,11 +198,11 @@ pub fn stop_restarting(signal: c_int) -> Option<bool> {
     action.flags &= !libc::c_ulong::from(libc::SA_RESTART.unsigned_abs());
     let changed = &raw const action;
     let set = [signal.word(), changed.word(), 0, MASK_BYTES, 0, 0];
-    // SAFETY: the kernel's own action with one flag less.
+    // SAFETY: the action is the kernel's own with one flag less.
     (unsafe { raw(libc::SYS_rt_sigaction, set) } >= 0).then_some(true)
 }
 
-/// O_NONBLOCK, as the kernel has it.
+/// True when O_NONBLOCK of the kernel's socket is set.
 pub fn is_nonblocking(fd: RawFd) -> bool {
     rustix::fs::fcntl_getfl(borrow(fd))
         .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
@@ -209,13 +211,13 @@ pub fn is_nonblocking(fd: RawFd) -> bool {
 /// The reason why a wait on the kernel's socket ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wakeup {
-    /// Bytes are there: wakeups, or data of a direction that is still on TCP.
+    /// Bytes are there: wakeups, or data of a direction that is on TCP.
     Bytes,
     /// The peer's end of file.
     End,
     /// The connection was reset or failed.
     Failed(Errno),
-    /// SO_RCVTIMEO is over, or nothing there and the call did not wait.
+    /// SO_RCVTIMEO is over, or the socket is non-blocking and has nothing.
     Nothing,
     /// A signal handler ran that does not restart system calls.
     Interrupted,
@@ -223,8 +225,8 @@ pub enum Wakeup {
     Cancelled,
 }
 
-/// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout and
-/// its restart after signals.
+/// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout, and
+/// restarted after signals.
 pub fn wait_for_wakeup(fd: RawFd) -> Wakeup {
     let mut byte = [0u8; 1];
     loop {
@@ -241,13 +243,13 @@ pub fn wait_for_wakeup(fd: RawFd) -> Wakeup {
     }
 }
 
-/// Waits as a blocking `recv` of `count` bytes does, with SO_RCVLOWAT, and takes none.
+/// Waits as a blocking `recv` of `count` bytes does, also by SO_RCVLOWAT. Takes no bytes.
 pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
     let arguments = [fd.word(), 0, count.word(), flags.word(), 0, 0];
     loop {
         let woken = cancel::sleeping(|| {
-            // SAFETY: with MSG_TRUNC TCP counts and writes nothing.
+            // SAFETY: with MSG_TRUNC, TCP counts the bytes and writes none.
             let result = unsafe { raw(libc::SYS_recvfrom, arguments) };
             i32::try_from(-result).map_or(Ok(()), |errno| match errno {
                 1.. => Err(Errno::from_raw_os_error(errno)),
@@ -260,16 +262,16 @@ pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// Wakeups looked at and taken by one call at most.
+/// The wakeups that one call looks at or takes at most.
 pub const WAKEUPS_MAX: usize = 16;
 
-/// Copies what lies in the kernel's socket to the front of `bytes` and returns how many there were.
+/// Copies the first bytes of the kernel's socket to `bytes` without taking them; returns how many.
 pub fn look_for_wakeups(fd: RawFd, bytes: &mut [u8]) -> usize {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
     rustix::net::recv(borrow(fd), bytes, flags).map_or(0, |(seen, _)| seen)
 }
 
-/// Takes up to `count` wakeups out of the kernel's socket and returns how many there were.
+/// Takes up to `count` wakeups out of the kernel's socket and returns how many it took.
 pub fn drain(fd: RawFd, count: usize) -> usize {
     let mut wakeups = [0; WAKEUPS_MAX];
     let wanted = count.min(wakeups.len());
@@ -277,20 +279,20 @@ pub fn drain(fd: RawFd, count: usize) -> usize {
         .map_or(0, |(taken, _)| taken)
 }
 
-/// True when the next byte of the kernel's socket is behind an urgent one (`SIOCATMARK`).
+/// True when the next byte of the kernel's socket is the one after an urgent byte (`SIOCATMARK`).
 pub fn is_at_mark(fd: RawFd) -> bool {
     let mut mark: libc::c_int = 0;
     let pointer = &raw mut mark;
     let arguments = [fd.word(), SIOCATMARK.word(), pointer.word(), 0, 0, 0];
-    // SAFETY: the call writes one int there; a bad descriptor is an error.
+    // SAFETY: the call writes one int; a bad descriptor is an error.
     let result = unsafe { raw(libc::SYS_ioctl, arguments) };
     result == 0 && mark != 0
 }
 
-/// Of linux/sockios.h.
+/// The request number, from linux/sockios.h.
 pub const SIOCATMARK: libc::c_ulong = 0x8905;
 
-/// Waits for events of one descriptor, at most `milliseconds`.
+/// Waits for `events` of one descriptor, at most `milliseconds`; returns those that are there.
 pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollFlags, Errno> {
     let timeout =
         Timespec { tv_sec: milliseconds / 1000, tv_nsec: (milliseconds % 1000) * 1_000_000 };
@@ -304,7 +306,7 @@ pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollF
     Ok(one[0].revents())
 }
 
-/// The number that an option of a socket has.
+/// The value of a socket option that is an int.
 pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {
     let mut value: c_int = 0;
     let mut length = 4u32;
@@ -315,7 +317,7 @@ pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {
     (result == 0).then_some(value)
 }
 
-/// A number of the network namespace that a socket is in; `None` before Linux 5.14.
+/// The number of the network namespace of a socket; `None` before Linux 5.14.
 pub fn network_cookie(fd: RawFd) -> Option<u64> {
     const SO_NETNS_COOKIE: c_int = 71;
     let mut value: u64 = 0;
@@ -328,12 +330,12 @@ pub fn network_cookie(fd: RawFd) -> Option<u64> {
     (result == 0 && length == 8).then_some(value)
 }
 
-/// Whether an option of TCP that is on or off is on.
+/// True when an on/off option of TCP is on; `None` when the kernel does not know the option.
 pub fn tcp_option(fd: RawFd, option: c_int) -> Option<bool> {
     socket_option(fd, libc::IPPROTO_TCP, option).map(|value| value != 0)
 }
 
-/// Sets it.
+/// Sets an on/off option of TCP.
 pub fn set_tcp_option(fd: RawFd, option: c_int, on: bool) {
     let value = c_int::from(on);
     let pointer = &raw const value;
@@ -343,21 +345,21 @@ pub fn set_tcp_option(fd: RawFd, option: c_int, on: bool) {
     unsafe { raw(libc::SYS_setsockopt, words) };
 }
 
-/// Bytes that the kernel's TCP sent and received on a connection.
+/// The bytes that the kernel sent and received on a TCP connection.
 pub fn tcp_bytes(fd: RawFd) -> Option<(u64, u64)> {
     tcp_counts(fd).map(|counts| (counts.sent, counts.received))
 }
 
-/// Where both directions of a connection stand, in bytes since its beginning.
+/// How far both directions of a TCP connection have come, in bytes since its beginning.
 pub struct TcpPosition {
-    /// Bytes that this end wrote.
+    /// Bytes that programs at this end wrote.
     pub written: u64,
-    /// Bytes that this end took.
+    /// Bytes that programs at this end read.
     pub taken: u64,
 }
 
-/// Where a connection stands, while nobody uses it at this end. `None` when its peer has ended its
-/// direction, or writes so fast that no moment is found.
+/// How far a connection has come, while no program at this end uses it. `None` when the peer has
+/// ended its direction, or writes so fast that the counts never agree.
 pub fn tcp_position(fd: RawFd) -> Option<TcpPosition> {
     const TRIES: usize = 1000;
     for _ in 0..TRIES {
@@ -378,14 +380,14 @@ pub fn tcp_position(fd: RawFd) -> Option<TcpPosition> {
 
 struct TcpCounts {
     sent: u64,
-    /// Written, but not sent yet.
+    /// Written by a program, but not sent yet.
     unsent: u64,
     received: u64,
 }
 
-/// The counts of `TCP_INFO`.
+/// The counts from `TCP_INFO`; `None` before Linux 5.5.
 fn tcp_counts(fd: RawFd) -> Option<TcpCounts> {
-    // Places in `struct tcp_info` of linux/tcp.h.
+    // Offsets in `struct tcp_info` of linux/tcp.h.
     const RECEIVED: usize = 128;
     const UNSENT: usize = 144;
     const SENT: usize = 200;
@@ -416,8 +418,8 @@ fn tcp_counts(fd: RawFd) -> Option<TcpCounts> {
     })
 }
 
-/// The sizes that the program gave the kernel's send and receive buffer, 0 where it did not.
-/// Kernels before 5.14 do not tell.
+/// The sizes that the program set for the kernel's send and receive buffer; 0 for one it did not
+/// set, and before Linux 5.14.
 pub fn fixed_buffers(fd: RawFd) -> (u64, u64) {
     const SEND: c_int = 1;
     const RECEIVE: c_int = 2;
@@ -435,7 +437,7 @@ pub fn fixed_buffers(fd: RawFd) -> (u64, u64) {
     )
 }
 
-/// A cheap clock that only compares with itself: processor ticks.
+/// A cheap clock: processor ticks. Values can only be compared with each other.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -443,14 +445,14 @@ pub fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// A cheap clock that only compares with itself: nanoseconds.
+/// A cheap clock: nanoseconds. Values can only be compared with each other.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub fn ticks() -> u64 {
     now_ns()
 }
 
-/// Monotonic time, nanoseconds.
+/// Monotonic time in nanoseconds.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)

@@ -1,8 +1,9 @@
 //! The meaning of each descriptor number of this process.
 //!
-//! A flat array, so that a hook on a file or pipe costs one load. Zero is "not ours": pass
-//! through. Every hook that makes a descriptor clears its entry, so that a number that was closed
-//! behind our back is not taken for what it was.
+//! The table is a flat array, so a hook on a file or pipe costs one load. Zero means that the
+//! library does not track the descriptor, and the hook passes the call on. Every hook that makes a
+//! descriptor clears its entry. So a number that was closed without the library is not taken for
+//! what it was.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -13,13 +14,14 @@ use rustix::process::{Resource, getrlimit};
 /// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Not ours.
+    /// A descriptor that the library does not track.
     None,
     /// A TCP connection: its place in the arena.
     Connection(u32),
     /// An epoll set: its number.
     Epoll(u32),
-    /// A TCP socket that this process made and nobody else has seen: connected, it is a connection.
+    /// A TCP socket that this process made and nobody else has. When it connects, it becomes a
+    /// connection.
     Unconnected {
         /// O_NONBLOCK.
         nonblocking: bool,
@@ -57,15 +59,16 @@ impl Entry {
     }
 }
 
-/// Descriptors above this are never ours.
+/// Descriptors from this number on are never tracked.
 const ENTRIES_MAX: usize = 1 << 20;
 
 static BASE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 static LENGTH: AtomicU32 = AtomicU32::new(0);
-/// One above the highest number that was ever set, for walks.
+/// One above the highest number that was ever set: where walks end.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
-/// Maps the table: room for every number this process can have, untouched pages cost nothing.
+/// Maps the table, with an entry for each number that this process can have. Untouched pages cost
+/// nothing. False when the kernel refuses the memory.
 pub fn init() -> bool {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let length = usize::try_from(limit).unwrap_or(ENTRIES_MAX).clamp(1024, ENTRIES_MAX);
@@ -102,7 +105,7 @@ pub fn get(fd: RawFd) -> Entry {
     slot(fd).map_or(Entry::None, |slot| Entry::decode(slot.load(Ordering::Acquire)))
 }
 
-/// Sets the entry and returns the former; false numbers are ignored.
+/// Sets the entry of `fd` and returns the former one. Numbers outside the table are ignored.
 pub fn set(fd: RawFd, entry: Entry) -> Entry {
     let Some(slot) = slot(fd) else { return Entry::None };
     if entry != Entry::None {
@@ -111,12 +114,12 @@ pub fn set(fd: RawFd, entry: Entry) -> Entry {
     Entry::decode(slot.swap(entry.encode(), Ordering::AcqRel))
 }
 
-/// True when `fd` has an entry at all: numbers above the table are never ours.
+/// True when the table has an entry for `fd`. Other descriptors are never tracked.
 pub fn covers(fd: RawFd) -> bool {
     slot(fd).is_some()
 }
 
-/// Every descriptor that is ours, from `first` to `last` inclusive.
+/// The tracked descriptors from `first` to `last`, inclusive, with their entries.
 pub fn walk(first: u32, last: u32) -> impl Iterator<Item = (RawFd, Entry)> {
     let end = HIGHEST.load(Ordering::Relaxed).min(last.saturating_add(1));
     (first..end).filter_map(|index| {

@@ -1,8 +1,9 @@
-//! Entry functions for fuzzing: the stream over a lane that answers what the input says.
+//! The fuzz target of direct sockets: both sides of a stream over a lane whose answers are the
+//! input.
 //!
-//! The lane keeps what [`Lane`] promises its caller (a slot has at most 120 bytes, room that was
-//! told stays) and is hostile in everything else: what arrived, what it says, what the peer posted
-//! and how its words stand changes from one call to the next.
+//! The lane keeps the promises that [`Lane`] makes to its caller: a slot has at most 120 bytes, and
+//! room that it reported stays. All else is hostile. What has arrived, what the peer posted and the
+//! attention words change from one call to the next.
 
 use std::cell::Cell;
 
@@ -14,10 +15,10 @@ use crate::{Leave, Limits, Origin, ReceiveSide, SendSide, Side};
 
 const DEPTH: u64 = 16;
 const SINK_BYTES: u64 = 4096;
-/// Operations on the lane that one call may take: a call may take a few for each byte it moves.
+/// The limit of lane operations in one call. A call may need a few for each byte that it moves.
 const OPERATIONS_MAX: u64 = 1 << 14;
 
-/// Answers from the input; at its end nothing comes any more.
+/// The answers of the lane, read off the input. At the end of the input nothing arrives any more.
 struct Script<'a> {
     rest: Cell<&'a [u8]>,
     operations: Cell<u64>,
@@ -40,7 +41,7 @@ impl<'a> Script<'a> {
 
     fn number(&self) -> u64 {
         match self.byte() {
-            // Small ones are likelier to be believed.
+            // Small numbers are common, since the stream more often accepts them.
             small @ 0..=0xef => u64::from(small),
             _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
         }
@@ -48,10 +49,11 @@ impl<'a> Script<'a> {
 
     fn count(&self) {
         self.operations.set(self.operations.get() + 1);
-        assert!(self.operations.get() < OPERATIONS_MAX, "a call without end");
+        assert!(self.operations.get() < OPERATIONS_MAX, "a call needs too many operations");
     }
 
-    /// Room of `size` with `sent` inside; what the peer says it took is believed within reason.
+    /// The room in a buffer of `size` bytes or slots, of which `sent` were sent in all. The input
+    /// says how many the peer took since, but not more than were sent.
     fn room(&self, size: u64, sent: u64, taken: &mut u64) -> u64 {
         self.count();
         *taken = taken.saturating_add(self.number()).min(sent);
@@ -162,10 +164,11 @@ impl Lane for Script<'_> {
     }
 }
 
-/// The stream gives bytes, an end or an error in a bounded number of steps, whatever a peer does.
+/// Drives a stream over a lane that answers as `input` says. Each call must return bytes, an end or
+/// an error after a bounded number of steps.
 ///
 /// # Panics
-/// When it does not.
+/// When a call breaks a promise of the stream.
 pub fn fuzz_stream(input: &[u8]) {
     let script = Script::new(input);
     let side = if script.byte() & 1 == 0 { Side::Accepted } else { Side::Connected };
@@ -210,8 +213,11 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
             let limits = Limits { eager_bytes: 480, chunk_bytes: 1 + size };
             let bytes = vec![1; size];
             if let Ok(written) = send.write(lane, &[&bytes], limits) {
-                assert!(written.bytes <= size, "more was written than given");
-                assert!(written.bytes > 0 || size == 0, "nothing is an error");
+                assert!(written.bytes <= size, "a write took more bytes than it was given");
+                assert!(
+                    written.bytes > 0 || size == 0,
+                    "a call that moves no bytes must return an error"
+                );
             }
         }
         _ => {
@@ -242,8 +248,11 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
             Origin::Lane => {
                 let mut target = vec![0; size];
                 if let Ok(reading) = receive.read(lane, &mut target, choice == 3) {
-                    assert!(reading.bytes <= size, "more was read than fits");
-                    assert!(reading.bytes > 0 || size == 0, "nothing is an error");
+                    assert!(reading.bytes <= size, "a read gave more bytes than fit");
+                    assert!(
+                        reading.bytes > 0 || size == 0,
+                        "a call that moves no bytes must return an error"
+                    );
                 }
             }
             Origin::Tcp { at_most } => {

@@ -1,10 +1,10 @@
-//! Records the earlier connections at one address and predicts the next one from them.
+//! Records what earlier connections at one address did, and predicts the next one from the record.
 //!
-//! A lane costs two programs and the daemon as much as some ten exchanges over TCP, and a move
-//! amid a transfer costs more than it brings when the transfer is nearly over. So a connection asks
-//! for one when more is to be expected of it than the lane costs. The best guess is that it will
-//! live as those before it did; one that has done twice as much is of another kind, and asks.
-//! Without a connection before it the caller's own thresholds are all there is.
+//! A lane costs two programs and the daemon about as much as ten exchanges over TCP. Moving amid a
+//! transfer that is nearly over costs more than it brings. So a connection asks for a lane when it
+//! is expected to carry more than the lane costs. It is expected to do as much as those before it.
+//! Once it has done twice as much it is of another kind, and nothing is expected. Where no forecast
+//! exists, the caller decides by its thresholds.
 
 use crate::Side;
 
@@ -17,55 +17,56 @@ pub struct Done {
     pub bytes: u64,
 }
 
-/// The expectation for a connection.
+/// The forecast for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outlook {
-    /// Nobody knows: there was none before it, or it has outlived them.
+    /// No forecast: there were too few connections before it, or it has done more than they did.
     Unknown,
-    /// So much that a lane pays, the sooner the better: what TCP holds when a direction moves has
-    /// to be read first, while the writer waits.
+    /// A lane pays, the sooner the better: the reader must first read the bytes that are still on
+    /// TCP, while the writer waits.
     Long,
-    /// Enough for a lane that is there already, too little for a new one.
+    /// A lane pays if one is there already; a new one does not.
     Middling,
-    /// Too little for a lane.
+    /// No lane pays.
     Short,
 }
 
-/// So many turns to come pay for a lane.
+/// A lane pays if this many turns are still expected,
 const TURNS_WORTH: u64 = 16;
-/// So many bytes to come do.
+/// or this many bytes.
 const BYTES_WORTH: u64 = 5 << 19;
-/// So many bytes to come pay for the move to a lane that an earlier connection left.
+/// The move to a kept lane pays if this many bytes are still expected.
 const BYTES_WORTH_KEPT: u64 = 1 << 18;
 
 impl Done {
-    /// So much that an end has asked for a lane by now, whatever it expected, if it sees all of it.
+    /// True when a connection has done so much that its end must have asked for a lane, whatever
+    /// the forecast was, if the library saw all of it.
     #[must_use]
     pub const fn is_past_doubt(self) -> bool {
         self.turns >= 6 * TURNS_WORTH || self.bytes >= 6 * BYTES_WORTH
     }
 }
 
-/// The memory of an address, in a word: how many connections were seen at the top, up to
-/// three, turns below, KiB at the bottom, and 0 for nothing.
+/// The record of an address, in one word. From the top: how many connections were seen, up to three
+/// (2 bits), turns (30 bits), KiB (32 bits). The word 0 has no connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Record(u64);
 
 const SEEN_SHIFT: u32 = 62;
-/// Fewer that were short say nothing of the next one: programs ask something first, on a connection
-/// of its own, and then begin with what they came for.
+/// A smaller number of short connections predicts nothing: programs often ask something on a
+/// connection of its own before they begin a long one.
 const SEEN_ENOUGH: u64 = 3;
 const TURNS_MAX: u64 = (1 << 30) - 1;
 const KIB_MAX: u64 = (1 << 32) - 1;
 
 impl Record {
-    /// The record that a word holds.
+    /// The record that `word` encodes.
     #[must_use]
     pub const fn of(word: u64) -> Self {
         Self(word)
     }
 
-    /// The word.
+    /// The record as a word.
     #[must_use]
     pub const fn word(self) -> u64 {
         self.0
@@ -82,8 +83,8 @@ impl Record {
         Some(Done { turns: (self.0 >> 32) & TURNS_MAX, bytes: (self.0 & KIB_MAX) << 10 })
     }
 
-    /// One more connection ended. A longer one counts at once, shorter ones little by little: what
-    /// is wrongly not expected costs more than a lane.
+    /// The record after one more connection, which did `done`. A longer connection counts at once,
+    /// shorter ones only gradually: to miss a lane costs more than to make one that is not used.
     #[must_use]
     pub fn learn(self, done: Done) -> Self {
         let weigh =
@@ -94,7 +95,7 @@ impl Record {
         Self((self.seen() + 1).min(SEEN_ENOUGH) << SEEN_SHIFT | turns << 32 | kib)
     }
 
-    /// The expectation for a connection that has `done` so much.
+    /// The forecast for a connection that has done `done` so far.
     #[must_use]
     pub fn outlook(self, done: Done) -> Outlook {
         let Some(expected) = self.expected() else { return Outlook::Unknown };
@@ -115,17 +116,18 @@ impl Record {
     }
 }
 
-/// Whether an end whose outlook is [`Outlook::Middling`] asks for a new lane all the same, so that
-/// there is one to keep. `number` is that of the connection; `in_vain` is how often the process
-/// asked so for its address since it last got a lane.
+/// True when an end whose outlook is [`Outlook::Middling`] asks for a new lane all the same, so
+/// that there is one to keep. `number` is that of the connection. `wasted` counts requests and
+/// misses for its address, less those that the use of a kept lane made up for.
 ///
-/// Both ends have to ask for the same connection: the connecting one asks for each, until it seems
-/// that its peer keeps no lanes; the accepting one, of which many peers may want none, for a few.
+/// A lane is made only if both ends ask for the same connection. The connecting end asks for each
+/// one, until its peer seems to keep no lanes. The accepting end may have many peers that want no
+/// lane, so it asks for a few.
 #[must_use]
-pub const fn primes(side: Side, number: u64, in_vain: u32) -> bool {
-    // Spread evenly, and not in step with the other end's numbers.
+pub const fn primes(side: Side, number: u64, wasted: u32) -> bool {
+    // Spreads the numbers evenly, and independently of the other end's numbers.
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
-    match (side, in_vain) {
+    match (side, wasted) {
         (Side::Connected, 0..32) => true,
         (Side::Accepted, 0..16) => spread < 8,
         _ => spread == 0,
@@ -194,14 +196,14 @@ mod tests {
     #[test]
     fn both_ends_ask_for_one_connection_of_few() {
         for start in [1_000, 1_000_000] {
-            let mut in_vain = [0; 2];
+            let mut wasted = [0; 2];
             let together = (0..).position(|number| {
                 let asks = [
-                    primes(Side::Connected, number, in_vain[0]),
-                    primes(Side::Accepted, start + number, in_vain[1]),
+                    primes(Side::Connected, number, wasted[0]),
+                    primes(Side::Accepted, start + number, wasted[1]),
                 ];
-                in_vain[0] += u32::from(asks[0]);
-                in_vain[1] += u32::from(asks[1]);
+                wasted[0] += u32::from(asks[0]);
+                wasted[1] += u32::from(asks[1]);
                 asks == [true; 2]
             });
             assert!(together.is_some_and(|count| count < 40), "{together:?}");
@@ -218,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn past_doubt_it_was_once_not_expected_to_be_short(word: u64, small: bool) {
+        fn a_connection_past_doubt_once_had_a_reason_to_ask(word: u64, small: bool) {
             let word = if small { word & (3 << SEEN_SHIFT | 63 << 32 | 0x3fff) } else { word };
             for done in [
                 Done { turns: 6 * TURNS_WORTH, bytes: 0 },

@@ -1,16 +1,16 @@
-//! Finds the two ends of a TCP connection among what programs offer.
+//! Finds the two ends of a TCP connection among the offers of programs.
 //!
-//! Each program that will do a connection's input and output through weft offers its end: the
-//! addresses as the kernel told the daemon (from the descriptor that the program showed, so nobody
-//! can claim a connection that is not his), mirrored at the other end. The accepting end brings
-//! the memory of the lane, at once or when it hears that the other end is there; when both are, the
-//! connecting end gets it.
+//! A program that will use a connection through weft offers its end. The offer has the addresses of
+//! the socket, which the kernel told the daemon about the descriptor that the program sent; so no
+//! program can claim a connection that it does not hold. The offers of the two ends mirror each
+//! other. The accepting end brings the memory of a lane, at once or when it hears that the other
+//! end is there. When both offers and the memory are there, the connecting end gets the memory.
 //!
 //! # Invariants
-//! - An end is offered once; a newer offer for the same end replaces the older, which can only be
-//!   a leftover of a connection that is gone; so is a pair that an end of is offered anew.
-//! - Tables are bounded by [`TableLimits`], and so is each user's part of them; beyond, an offer is
-//!   refused and the connection stays on TCP. A connection counts for the users of both its ends.
+//! - Each end has one offer. A newer offer for the same end replaces the older one, and the pair of
+//!   either end: these can only be left from a connection that is gone.
+//! - [`TableLimits`] bounds the tables and each user's part of them. An offer beyond the bounds is
+//!   refused, and the connection stays on TCP. A connection counts for the users of both ends.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,22 +25,22 @@ pub struct Tuple {
     pub namespace: u64,
     /// This end.
     pub local: SocketAddr,
-    /// The network namespace of the other end: another one where a network of weft joins the two.
+    /// The network namespace of the other end. It differs where a network of weft joins the two.
     pub remote_namespace: u64,
     /// The other end.
     pub remote: SocketAddr,
 }
 
 impl Tuple {
-    /// The tuple of a connection within `namespace`, with IPv4 addresses in IPv6 clothing undressed
-    /// and what only IPv6 has dropped.
+    /// The tuple of a connection within `namespace`, with both addresses as [`canonical`] returns
+    /// them.
     #[must_use]
     pub fn new(namespace: u64, local: SocketAddr, remote: SocketAddr) -> Self {
         let (local, remote) = (canonical(local), canonical(remote));
         Self { namespace, local, remote_namespace: namespace, remote }
     }
 
-    /// The same connection seen from the other end.
+    /// The tuple of the same connection at the other end.
     #[must_use]
     pub const fn mirrored(self) -> Self {
         Self {
@@ -52,22 +52,22 @@ impl Tuple {
     }
 }
 
-/// An address by its IP and port alone, mapped IPv4 as IPv4.
+/// The IP address and port alone, without flow and scope; an IPv4-mapped address becomes IPv4.
 #[must_use]
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Bounds of the tables.
+/// Bounds of the tables, and of a user's part of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableLimits {
-    /// Connections known, waiting or matched.
+    /// Offers that wait, and pairs.
     pub connections_max: usize,
-    /// Listening sockets known.
+    /// Listening sockets.
     pub listeners_max: usize,
-    /// How many percent of what others leave one user may have.
+    /// The percentage that one user may have of what the other users leave.
     pub user_share: u8,
-    /// The user who may have all, as root may.
+    /// A user who may have all places. Root may have them, too.
     pub user_unbounded: u32,
 }
 
@@ -82,7 +82,7 @@ impl Default for TableLimits {
     }
 }
 
-/// Names an offer: the program and its own number for it.
+/// Names an offer by its program and a number of that program's choice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Offerer<P> {
     /// The program.
@@ -91,44 +91,44 @@ pub struct Offerer<P> {
     pub token: u64,
 }
 
-/// How an end is offered.
+/// Which end is offered, and with what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Offer<M> {
-    /// It accepted, and brings the memory of a lane.
+    /// The accepting end, with the memory of a lane.
     Accepted(M),
-    /// It accepted, and makes a lane when the other end is there.
+    /// The accepting end, which makes a lane when the other end is there.
     Expecting,
-    /// It connected.
+    /// The connecting end.
     Connected,
 }
 
 /// The result of an offer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome<P, M> {
-    /// The other end is there too. The memory is for `connected`.
+    /// The other end is there, too. `connected` gets the memory.
     Matched {
         /// The end that connected.
         connected: Offerer<P>,
-        /// The end that accepted.
+        /// The accepting end.
         accepted: Offerer<P>,
         /// The memory that the accepting end brought.
         memory: M,
     },
-    /// Both are there, and `accepted` is to offer a lane.
+    /// Both ends are there, and `accepted` must make a lane and offer it.
     Wanted {
-        /// The end that connected.
+        /// The connecting end.
         connected: Offerer<P>,
-        /// The end that accepted.
+        /// The accepting end.
         accepted: Offerer<P>,
     },
     /// The other end has not come.
     Waiting {
-        /// Somebody under weft listens at the address it connected to.
+        /// A program under weft listens, or listened, at the address that this end connected to.
         listening: bool,
     },
-    /// A table is full.
+    /// The user's part of the table is full.
     Full {
-        /// Its bound.
+        /// How many places the user may have.
         maximum: usize,
     },
 }
@@ -139,7 +139,7 @@ struct Waiting<P, M> {
     offer: Offer<M>,
 }
 
-/// How much each user has of a table.
+/// How many places of a table each user has.
 #[derive(Debug, Default)]
 struct Tally(HashMap<u32, usize>);
 
@@ -162,20 +162,20 @@ impl Tally {
     }
 }
 
-/// A connection that both ends agreed on.
+/// A connection whose two offers matched.
 #[derive(Clone, Debug)]
 pub struct Pair<P, M> {
-    /// The end that accepted, and the tuple as it sees it.
+    /// The accepting end.
     pub accepted: Offerer<P>,
-    /// The end that connected.
+    /// The connecting end.
     pub connected: Offerer<P>,
-    /// As the accepting end sees it.
+    /// The tuple of the accepting end.
     pub tuple: Tuple,
     /// The users of the accepting and the connecting end.
     users: [u32; 2],
-    /// The lane's memory, for looking at its counters.
+    /// The lane's memory, also for reading the lane's counters.
     pub memory: M,
-    /// The programs that offered the accepting and the connecting end are gone.
+    /// True for the accepting and for the connecting offer when its program is gone.
     gone: [bool; 2],
 }
 
@@ -190,21 +190,22 @@ struct Listener {
 const CONNECTIONS: usize = 0;
 const LISTENERS: usize = 1;
 
-/// The state. `P` names a program, `M` is the memory of a lane (a descriptor).
+/// The offers, pairs and listeners. `P` names a program, `M` is the memory of a lane (a
+/// descriptor).
 pub struct Matchmaker<P, M> {
     limits: TableLimits,
     waiting: HashMap<Tuple, Waiting<P, M>>,
     tuples: HashMap<Offerer<P>, Tuple>,
     pairs: HashMap<Offerer<P>, Pair<P, M>>,
-    /// The accepting end of a pair by its tuple.
+    /// The accepting end of each pair, by its tuple.
     paired: HashMap<Tuple, Offerer<P>>,
     partners: HashMap<Offerer<P>, Offerer<P>>,
     listeners: HashMap<Offerer<P>, Listener>,
-    /// Connections and listeners by user.
+    /// The places of each user in the tables of connections and listeners.
     tallies: [Tally; 2],
     listening: HashMap<(u64, SocketAddr), usize>,
-    /// Where programs listened that still run: they may hold connections from there, and offer
-    /// them when those have moved some bytes.
+    /// Addresses where programs listened that still run. They may hold connections which they
+    /// accepted there, and offer them later.
     listened: HashMap<(u64, SocketAddr), P>,
 }
 
@@ -226,7 +227,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         }
     }
 
-    /// An end is offered, by a program of `user`.
+    /// A program of `user` offers the end `tuple`.
     pub fn offer(
         &mut self,
         offerer: Offerer<P>,
@@ -235,11 +236,11 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         offer: Offer<M>,
     ) -> Outcome<P, M> {
         self.withdraw(offerer);
-        self.wait_no_more(tuple);
+        self.remove_waiting(tuple);
         let other = tuple.mirrored();
         for end in [tuple, other] {
             if let Some(stale) = self.paired.get(&end).copied() {
-                self.part(stale);
+                self.remove_pair(stale);
             }
         }
         let found = self.waiting.get(&other);
@@ -277,22 +278,23 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         }
     }
 
-    /// How much `user` may have of a table of `maximum` places that holds `all` now.
+    /// How many places `user` may have in a table of `maximum` places, `all` of which are taken
+    /// now.
     fn allowance(&self, user: u32, table: usize, maximum: usize, all: usize) -> usize {
         let is_bounded = user != 0 && user != self.limits.user_unbounded;
         let percent = if is_bounded { self.limits.user_share } else { share::ALL };
         share::allowance(maximum, all.saturating_sub(self.tallies[table].of(user)), percent)
     }
 
-    /// Forgets what waits at `tuple`.
-    fn wait_no_more(&mut self, tuple: Tuple) {
+    /// Removes the offer that waits at `tuple`.
+    fn remove_waiting(&mut self, tuple: Tuple) {
         if let Some(found) = self.waiting.remove(&tuple) {
             self.tuples.remove(&found.offerer);
             self.tallies[CONNECTIONS].remove(found.user);
         }
     }
 
-    /// Both ends are there; `tuple` is as the accepting one sees it.
+    /// Makes a pair; `tuple` is the accepting end's.
     fn pair(
         &mut self,
         accepted: Offerer<P>,
@@ -302,7 +304,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         memory: M,
     ) -> Outcome<P, M> {
         for end in [tuple, tuple.mirrored()] {
-            self.wait_no_more(end);
+            self.remove_waiting(end);
         }
         self.tallies[CONNECTIONS].add(users[0]);
         if users[0] != users[1] {
@@ -316,15 +318,14 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         Outcome::Matched { connected, accepted, memory }
     }
 
-    /// Whether the accepting end that waits for `tuple`'s other end is still what it was; the
-    /// caller asks before it offers the connecting end, and drops the offer if not.
+    /// The offer that waits at the other end of `tuple`, of either kind.
     #[must_use]
     pub fn waiting_for(&self, tuple: Tuple) -> Option<Offerer<P>> {
         self.waiting.get(&tuple.mirrored()).map(|waiting| waiting.offerer)
     }
 
-    /// The memory of the lane that one end of `tuple` was offered with, for another program that
-    /// holds the same end.
+    /// The memory of the lane for the connection of `tuple`. Another program that holds one of its
+    /// ends asks for it.
     #[must_use]
     pub fn memory_of(&self, tuple: Tuple) -> Option<M> {
         if let Some(waiting) = self.waiting.get(&tuple) {
@@ -337,8 +338,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         self.pairs.get(accepted).map(|pair| pair.memory.clone())
     }
 
-    /// Forgets a pair by its accepting end.
-    fn part(&mut self, accepted: Offerer<P>) {
+    /// Removes a pair, given by its accepting end.
+    fn remove_pair(&mut self, accepted: Offerer<P>) {
         if let Some(pair) = self.pairs.remove(&accepted) {
             self.partners.remove(&pair.connected);
             self.paired.remove(&pair.tuple);
@@ -349,19 +350,20 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         }
     }
 
-    /// The end is closed or stays on TCP; a pair is forgotten when either end goes.
+    /// A program closed the end, or leaves it on TCP. Removes its offer; a pair goes with either
+    /// end.
     pub fn withdraw(&mut self, offerer: Offerer<P>) {
         self.withdraw_offer(offerer);
-        self.part(offerer);
+        self.remove_pair(offerer);
         if let Some(accepted) = self.partners.get(&offerer).copied() {
-            self.part(accepted);
+            self.remove_pair(accepted);
         }
     }
 
-    /// Withdraws the offer of `offerer` that no end took.
+    /// Removes the offer of `offerer` that waits, or its listener.
     fn withdraw_offer(&mut self, offerer: Offerer<P>) {
         if let Some(tuple) = self.tuples.remove(&offerer) {
-            self.wait_no_more(tuple);
+            self.remove_waiting(tuple);
         }
         self.stop_listening(offerer);
     }
@@ -382,9 +384,9 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         }
     }
 
-    /// A socket under weft listens at `address`. Beyond the bound it is not remembered, which
-    /// costs its clients a moment's wait and nothing else. What the same offerer said before is a
-    /// leftover of a socket that is gone.
+    /// A socket of a program under weft listens at `address`, and replaces what `offerer` listened
+    /// at before. Beyond the bound it is not recorded; a connection to it then stays on TCP if its
+    /// connecting end offers first.
     pub fn listen(&mut self, offerer: Offerer<P>, user: u32, namespace: u64, address: SocketAddr) {
         self.stop_listening(offerer);
         let (maximum, all) = (self.limits.listeners_max, self.listeners.len());
@@ -399,8 +401,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         *self.listening.entry((namespace, address)).or_insert(0) += 1;
     }
 
-    /// Whether somebody under weft listens where a connection to `address` ends, or did and may
-    /// have accepted it.
+    /// True when a program under weft listens where a connection to `address` ends, or did so and
+    /// may have accepted the connection.
     #[must_use]
     pub fn is_listening(&self, namespace: u64, address: SocketAddr) -> bool {
         let any4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
@@ -411,8 +413,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         })
     }
 
-    /// A program is gone with all it offered. A pair stays until the other end closes it or its
-    /// program is gone too: a relative by fork may hold the end, and ask for its memory.
+    /// A program is gone, and its offers with it. A pair stays until the other end is closed or the
+    /// other program is gone, too: a relative by fork may hold the end and ask for the memory.
     pub fn process_gone(&mut self, process: P) {
         let offerers: Vec<_> = (self.tuples.keys())
             .chain(self.listeners.keys())
@@ -432,11 +434,11 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             }
         }
         for accepted in over {
-            self.part(accepted);
+            self.remove_pair(accepted);
         }
     }
 
-    /// True when nothing is remembered of anybody.
+    /// True when all tables are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let offers = self.waiting.len() + self.tuples.len();
@@ -446,18 +448,18 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         offers + pairs + listeners + tallies == 0
     }
 
-    /// Connections both ends of which agreed.
+    /// The connections whose two offers matched.
     pub fn pairs(&self) -> impl Iterator<Item = &Pair<P, M>> {
         self.pairs.values()
     }
 
-    /// Ends that wait for the other.
+    /// How many offers wait for the other end.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Listening sockets.
+    /// The listening sockets, with their programs.
     pub fn listeners(&self) -> impl Iterator<Item = (P, SocketAddr)> {
         self.listeners.iter().map(|(offerer, listener)| (offerer.process, listener.address))
     }
@@ -483,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connecting_end_gets_the_memory_whoever_comes_first() {
+    fn the_connecting_end_gets_the_memory_in_either_order() {
         for accepted_first in [true, false] {
             let mut maker = Maker::new(TableLimits::default());
             let last = if accepted_first {
@@ -502,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_expects_the_other_is_told_whoever_comes_first() {
+    fn an_end_that_expects_the_other_is_told_in_either_order() {
         for expecting_first in [true, false] {
             let mut maker = Maker::new(TableLimits::default());
             let mut offers = [
@@ -594,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_an_end_gets_its_memory() {
+    fn every_holder_of_an_end_gets_its_memory() {
         let mut maker = Maker::new(TableLimits::default());
         assert_eq!(maker.memory_of(server()), None);
         maker.offer(by(1), 0, server(), Offer::Accepted("lane"));
@@ -618,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_all_and_what_goes_makes_room() {
+    fn no_user_takes_all_and_a_user_that_goes_makes_room() {
         let limits = TableLimits {
             connections_max: 16,
             listeners_max: 4,

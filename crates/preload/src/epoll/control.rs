@@ -1,4 +1,4 @@
-//! `epoll_ctl`, and what else changes registrations: connections that move to a lane or close.
+//! `epoll_ctl`, and the other events that change registrations: connections that move or close.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ pub fn control(
         return result;
     }
     let Some(wanted) = wanted else { return kernel_ctl(epfd, op, fd, event) };
-    // Asked with the set locked: another thread that moves the connection comes here next.
+    // Read with the set locked: a thread that moves the connection updates the set after that.
     let laned = connection.phase() == phase::LANED;
     match (op, known) {
         (libc::EPOLL_CTL_MOD, Some(index)) => {
@@ -59,9 +59,10 @@ pub fn control(
             let result = add(&mut set, epfd, fd, wanted, connection, laned);
             let errno = sys::errno();
             match former {
-                // The kernel took the number as new: what had it before is gone.
+                // The kernel did not have the descriptor, so the former registration is of a closed
+                // one.
                 Some(index) if result == 0 => set.remove(index),
-                // It is there already and stays.
+                // The kernel refused: the former registration stays.
                 Some(index) => {
                     set.by_fd.insert(fd, index);
                 }
@@ -75,8 +76,8 @@ pub fn control(
 }
 
 impl Set {
-    /// Changes a registration whose place in the kernel's set stays as it is: one on a lane, where
-    /// wakeups are edges. `None` when the kernel must be told.
+    /// Changes a registration on a lane whose kernel side is edge-triggered and can stay as it is.
+    /// `None` when the kernel must be told.
     fn change_quietly(
         &mut self,
         epfd: RawFd,
@@ -155,16 +156,16 @@ fn add(
     result
 }
 
-/// The connection moved to a lane: its registrations are computed from now on.
+/// The connection moved to a lane: the readiness of its registrations is computed from now on.
 pub fn moved(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
     }
     for (epfd, entry) in table::walk(0, u32::MAX) {
         let Entry::Epoll(number) = entry else { continue };
-        // Re-entered from this set's own wait: it finds out by itself.
+        // This thread may hold the lock, in a wait for the set; that wait finds the lane by itself.
         let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
-        // Another thread may have given the lane back since; it was here, or comes.
+        // Another thread may have given the lane back since. It updated the set, or will do so.
         if connection.phase() != phase::LANED {
             return;
         }
@@ -179,11 +180,11 @@ pub fn moved(connection: Connection) {
 }
 
 impl Set {
-    /// The connection of a registration is on a lane.
+    /// The connection of a registration came to a lane.
     pub(super) fn comes_to_lane(&mut self, epfd: RawFd, index: u32) {
         let Some(registration) = self.get(index) else { return };
         registration.laned = true;
-        // Telling the kernel the same again would make it report an edge again.
+        // The kernel would report an edge again if it were told the same events again.
         let edges = registration.events & (ET | OUT) == ET;
         if !edges {
             registration.fresh = true;
@@ -194,7 +195,7 @@ impl Set {
     }
 }
 
-/// This end shut the connection down, which the kernel calls an edge.
+/// This end shut the connection down, which is an edge, as in the kernel.
 pub fn shut(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
@@ -213,7 +214,7 @@ pub fn shut(connection: Connection) {
     }
 }
 
-/// The connection gave its lane back: its registrations are the kernel's for now.
+/// The connection gave its lane back: the kernel reports the events of its registrations again.
 pub fn moved_back(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
@@ -230,7 +231,7 @@ pub fn moved_back(connection: Connection) {
             registration.leave_lane();
             let (fd, dormant) = (registration.fd, registration.dormant);
             let mut event = kernel_event(registration, index);
-            // Not changed in place: the kernel refuses that for EPOLLEXCLUSIVE.
+            // Removed and added, since the kernel does not modify EPOLLEXCLUSIVE.
             kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
             if dormant {
                 set.remove(index);
@@ -242,14 +243,14 @@ pub fn moved_back(connection: Connection) {
     }
 }
 
-/// A connection that a forked process took off the fabric is about to be registered in `epfd`, or
-/// was: that is the kernel's alone.
+/// Hands the registrations of a connection that a forked process took off the fabric over to the
+/// kernel. This process uses the set `epfd`, so its registration is included.
 pub fn forget_here(epfd: RawFd, connection: Connection) {
     drop(set_of(epfd, false));
     forget(connection);
 }
 
-/// The connection turns out to be none: its registrations become the kernel's alone.
+/// The library does not serve the connection any more: hands its registrations over to the kernel.
 pub fn forget(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
@@ -269,7 +270,7 @@ pub fn forget(connection: Connection) {
             let (fd, dormant) = (registration.fd, registration.dormant);
             let (events, u64) = (registration.events, registration.data);
             let mut event = libc::epoll_event { events, u64 };
-            // Not changed in place: the kernel refuses that for EPOLLEXCLUSIVE.
+            // Removed and added, since the kernel does not modify EPOLLEXCLUSIVE.
             kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
             if !dormant {
                 kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
@@ -279,9 +280,9 @@ pub fn forget(connection: Connection) {
     }
 }
 
-/// Descriptor `fd` is about to be closed, while others refer to the connection: a registration that
-/// the program took out is taken out of the kernel's set, where the number would find it again when
-/// the connection gets it once more.
+/// Descriptor `fd` is about to be closed while others lead to the connection. A registration that
+/// the program removed must leave the kernel's set: it would be found there if the connection got
+/// this number once more.
 pub fn closing(fd: RawFd, connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
@@ -300,7 +301,7 @@ pub fn closing(fd: RawFd, connection: Connection) {
     }
 }
 
-/// No descriptor of this process refers to the connection any more.
+/// No descriptor of this process leads to the connection any more: removes its registrations.
 pub fn closed(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
@@ -319,10 +320,11 @@ pub fn closed(connection: Connection) {
     }
 }
 
-/// Sets in sets in sets: the kernel allows no more.
+/// The kernel allows no deeper nesting of sets.
 const DEPTH_MAX: u32 = 5;
 
-/// Somebody waits for the set `epfd` itself: the set `outer`, or a poll.
+/// Makes the kernel report the readiness of the set `epfd`, since the set `outer`, or a poll if
+/// `None`, waits for it.
 pub fn watched(epfd: RawFd, outer: Option<RawFd>) {
     if !matches!(table::get(epfd), Entry::Epoll(_)) {
         return;
@@ -336,8 +338,8 @@ pub fn watched(epfd: RawFd, outer: Option<RawFd>) {
     show(epfd, DEPTH_MAX);
 }
 
-/// A set is about to be waited for: those in it are to show what is so now. A program may have
-/// drained a connection without a look at the set that it is in.
+/// A thread is about to wait for a set: makes the kernel report the present readiness of the sets
+/// in it. The program may have read from a connection without a look at the set that has it.
 pub fn look_after_inner(epfd: RawFd) {
     look_within(epfd, DEPTH_MAX);
 }
@@ -352,7 +354,7 @@ fn look_within(epfd: RawFd, depth: u32) {
     inner.into_iter().for_each(|each| show(each, depth - 1));
 }
 
-/// Has the kernel's side of a set say what its connections are ready for.
+/// Makes the kernel report a set as ready when one of its connections is ready.
 fn show(epfd: RawFd, depth: u32) {
     look_within(epfd, depth);
     let Some(mut set) = set_of(epfd, false) else { return };
@@ -365,8 +367,9 @@ fn show(epfd: RawFd, depth: u32) {
     }
 }
 
-/// The kernel's side may say something else than is so: somebody rang since the connection was
-/// armed, or it was asked for what is always so and there is nothing any more.
+/// True when the kernel may report something else than the present readiness. Either the peer rang
+/// since the connection was armed, or the kernel was asked for EPOLLOUT and nothing is ready any
+/// more.
 fn is_to_be_shown(registration: &mut Registration) -> bool {
     let is_served = registration.laned && !registration.dormant && !registration.spent;
     let Some(connection) = arena::at(registration.place).filter(|_| is_served) else {

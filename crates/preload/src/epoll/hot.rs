@@ -1,4 +1,4 @@
-//! Which connections of a set are looked at directly, and what the looks find.
+//! Looks at the hot connections of a set directly, and leaves quiet ones to the kernel.
 
 use std::os::fd::RawFd;
 
@@ -11,18 +11,20 @@ use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
 use crate::arena::{self, phase};
 use crate::settling::Settling;
 
-/// Looks at a hot connection without finding anything before it is armed and left to the kernel.
+/// After this many looks without a find, a hot connection is armed and left to the kernel.
 const LOOKS_MAX: u32 = 512;
-/// With many of them each has fewer, so that looking costs no more than asking the kernel would.
+/// The looks of all hot connections together. With many of them each has fewer, so that looking
+/// costs no more than asking the kernel.
 const LOOKS_OF_ALL: u32 = 4096;
 const LOOKS_MIN: u32 = 8;
-/// So many are looked at for as long as nothing else is to be done: whoever only waits loses no
-/// time by it, and their peers need not ring.
+/// Up to this many connections stay hot while nothing is found at all: a thread that only waits
+/// loses no time by looking, and their peers need not ring.
 const WATCHED_MAX: u32 = 64;
 
 impl Set {
-    /// A registration is new or changed: it is looked at next, or, when a thread sleeps in the
-    /// kernel's wait, armed, and that thread woken if there is something already.
+    /// A registration is new or changed: it is looked at next. If a thread sleeps in the kernel's
+    /// wait, the connection is armed instead, and that thread is woken if the connection is ready
+    /// already.
     pub(super) fn enlist(&mut self, epfd: RawFd, index: u32) {
         if self.sleeping == 0 && !self.nested {
             self.warm(index);
@@ -39,7 +41,7 @@ impl Set {
             agree(epfd, registration, index);
             self.room |= writes;
         } else {
-            // The kernel's socket is always writable: asking for that wakes the sleeper.
+            // The kernel's socket always has room, so asking for EPOLLOUT wakes the sleeper.
             let mut event = kernel_event(registration, index);
             event.events |= OUT;
             registration.woken = true;
@@ -48,7 +50,7 @@ impl Set {
         }
     }
 
-    /// Has those that wait for room looked at again.
+    /// Makes the connections hot that wait for room, so that they are looked at again.
     pub(super) fn warm_writers(&mut self) {
         self.room = false;
         for index in 0..u32::try_from(self.registrations.len()).unwrap_or(0) {
@@ -69,8 +71,8 @@ impl Set {
         }
     }
 
-    /// Looks at the hot connections and returns how many events were found, and whether only the
-    /// kernel knows of some direction.
+    /// Looks at the hot connections and stores their events. Returns how many were found, and true
+    /// if only the kernel knows the readiness of some direction.
     pub(super) fn look(&mut self, epfd: RawFd, events: &mut [libc::epoll_event]) -> (usize, bool) {
         let mut found = 0;
         let mut unsure = false;
@@ -79,7 +81,7 @@ impl Set {
         let looks_max = (LOOKS_OF_ALL / count.max(1)).clamp(LOOKS_MIN, LOOKS_MAX);
         let counts = u32::from(self.busy || count > WATCHED_MAX);
         for place in 0..self.hot.len() {
-            // Begins elsewhere each time, so that nobody starves when the buffer is small.
+            // Starts at another place each time, so that a small buffer starves no connection.
             let index = self.hot[(place + self.looks as usize) % self.hot.len()];
             if found == events.len() {
                 break;
@@ -108,7 +110,8 @@ impl Set {
         (found, unsure)
     }
 
-    /// At the end of a wait: a set that others wait for must show what comes in the kernel's eyes.
+    /// A wait ends: if others wait for this set, its hot connections are armed, and the kernel is
+    /// made to report those that are ready.
     pub(super) fn leave(&mut self, epfd: RawFd) {
         if self.nested {
             for index in std::mem::take(&mut self.hot) {
@@ -120,8 +123,8 @@ impl Set {
         }
     }
 
-    /// Leaves hot connections to the kernel, but those that have something after all; true when
-    /// there is such a one.
+    /// Arms hot connections and leaves them to the kernel, except those that are ready after all.
+    /// True when there is one.
     pub(super) fn rest(&mut self, epfd: RawFd, indices: &[u32]) -> bool {
         let mut armed = Vec::with_capacity(indices.len());
         let mut settling = Settling::default();
@@ -161,8 +164,8 @@ impl Set {
         ready
     }
 
-    /// Turns what the kernel reported into what the program is told. What is about a connection
-    /// that a look found already, in `found`, is added there.
+    /// Turns an event of the kernel into one for the program; `None` when there is nothing to
+    /// report. Events of a connection that a look has `found` already are added there.
     pub(super) fn translate(
         &mut self,
         epfd: RawFd,
@@ -181,7 +184,7 @@ impl Set {
                 connection.wait_until_decided();
                 let laned = connection.phase() == phase::LANED;
                 if laned && connection.readable(registration.fd).is_some() {
-                    // A wakeup, or data that a look at the lane tells of.
+                    // The bytes are wakeups, or data that a look at the lane reports.
                     return self.tells_of_the_lane(epfd, index, event);
                 }
             }
@@ -203,9 +206,10 @@ impl Set {
         let was_edge = registration.kernel_edge;
         let mut ready = compute(registration, connection, true);
         agree(epfd, registration, index);
-        // One that just came back from the lane is reported again if there is more than wakeups.
+        // A connection that just came back from the lane is reported again if it has more than
+        // wakeups.
         if !registration.wants_edge && !was_edge && !registration.spent {
-            // Still on TCP in this direction: data there is data.
+            // This direction is still on TCP, so the kernel saw data.
             let mut told = kernel & (IN | RDHUP | HUP | ERR) & (registration.events | HUP | ERR);
             if told & IN != 0 && !connection.has_bytes_still(registration.fd) {
                 told &= !IN;
@@ -214,7 +218,7 @@ impl Set {
             registration.spent = ready != 0 && registration.events & ONESHOT != 0;
             registration.fresh &= ready == 0;
             if ready == 0 && registration.events & ONESHOT != 0 {
-                // A wakeup spent the kernel's single shot.
+                // A wakeup used up the kernel's one-shot.
                 let mut event = kernel_event(registration, index);
                 kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
             }
@@ -223,7 +227,8 @@ impl Set {
         if ready == 0 {
             return None;
         }
-        // Found ready to be written to, say, with bytes to read on TCP: an edge comes once.
+        // A look may have found room while the kernel reports data: one event has both, since an
+        // edge comes only once.
         let told = found.iter_mut().find(|other| {
             let other_data = other.u64;
             other_data == data
@@ -237,8 +242,8 @@ impl Set {
         Some(event)
     }
 
-    /// The kernel told of a connection that somebody is just bringing to its lane: what it says of
-    /// bytes is about wakeups, or told by the look that follows.
+    /// The kernel reported a connection that another thread is moving to its lane. The bytes are
+    /// wakeups, or the look that follows reports them.
     #[cold]
     fn tells_of_the_lane(
         &mut self,

@@ -1,16 +1,16 @@
-//! Epoll sets that hold connections of the fabric among ordinary descriptors.
+//! Epoll sets with connections on the fabric among ordinary descriptors.
 //!
-//! The kernel's set stays in charge of everything: a tracked connection is in it with a tag of ours
-//! instead of the program's data, and the tag leads back to what the program registered. While a
-//! connection is on TCP its events are the kernel's. On a lane, readiness is computed, and the
-//! kernel's set is where a wakeup shows.
+//! The kernel's set has all descriptors that the program added. A tracked connection is in it with
+//! a tag of this library in place of the program's data, and the tag leads to the registration.
+//! While a connection is on TCP, the kernel reports its events. On a lane, readiness is computed
+//! here, and the kernel's set reports the wakeups.
 //!
 //! A connection that was active lately is *hot*: it is looked at directly, without a system call.
 //! One that stayed quiet is armed and left to the kernel, so that idle connections cost nothing.
 //!
 //! # Invariants
 //! - Before the kernel's `epoll_wait` may sleep, every hot connection is armed and looked at again.
-//! - A tag names a registration and its generation; what the kernel reports for one that is gone is
+//! - A tag has the generation of its registration. An event for a registration that is gone is
 //!   dropped.
 
 mod control;

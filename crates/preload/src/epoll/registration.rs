@@ -1,4 +1,4 @@
-//! A connection in a set: what the program asked for, what the kernel is told, what is ready.
+//! A connection in a set: the program's events, the kernel's events, and its readiness.
 
 use std::os::fd::RawFd;
 
@@ -10,18 +10,20 @@ use crate::arena::{Connection, flag};
 use crate::sys::{self, Word};
 use crate::wakeups::StaleWakeups;
 
-/// Upper half of a tag; no pointer and no small number looks like it.
+/// The upper half of a tag. No pointer and no small number has these bits.
 const TAG: u64 = 0xe7f7_5bad << 32;
 pub(super) const TAG_MASK: u64 = 0xffff_ffff << 32;
 
-/// A tag below [`TAG`]: the generation of a registration above, its index below.
+/// The lower half of a tag: the index of a registration takes so many bits, its generation the
+/// rest.
 const INDEX_BITS: u32 = 20;
 /// Generations that tags can tell apart.
 pub(super) const GENERATIONS: u32 = 1 << (32 - INDEX_BITS);
 /// Registrations that a set can have.
 pub(super) const REGISTRATIONS_MAX: usize = 1 << INDEX_BITS;
 
-/// The index and the generation of the registration that a tag names; `None` when it is not ours.
+/// The index and the generation of the registration that a tag names; `None` for the program's
+/// data.
 pub(super) fn parse_tag(tag: u64) -> Option<(u32, u32)> {
     if tag & TAG_MASK != TAG {
         return None;
@@ -33,45 +35,46 @@ pub(super) fn parse_tag(tag: u64) -> Option<(u32, u32)> {
 /// One connection that the program put into a set.
 pub(super) struct Registration {
     pub(super) fd: RawFd,
-    /// Tells it from others that had its index before.
+    /// Tells the registration from earlier ones with the same index.
     pub(super) generation: u32,
     pub(super) place: u32,
     pub(super) events: u32,
     pub(super) data: u64,
-    /// On the lane, so that readiness is computed.
+    /// The connection has a lane, so readiness is computed.
     pub(super) laned: bool,
-    /// Looked at directly.
+    /// The connection is looked at directly.
     pub(super) hot: bool,
-    /// ONESHOT has fired.
+    /// EPOLLONESHOT has fired.
     pub(super) spent: bool,
-    /// The program took it out; the kernel's set keeps it, since programs that put a connection in
-    /// and out for every message would pay two system calls for each.
+    /// The program removed it. The kernel's set still has it, since programs that add and remove a
+    /// connection for every message would make two system calls for each.
     pub(super) dormant: bool,
     /// The count of arrivals when an edge was last reported.
     pub(super) seen: u64,
-    /// Report the next readiness whatever the edge says.
+    /// The next readiness is reported even without an edge.
     pub(super) fresh: bool,
-    /// The kernel was asked for what is always so, to wake who waits for the set.
+    /// The kernel was asked for EPOLLOUT, which is always ready, to wake a thread that waits for
+    /// the set.
     pub(super) woken: bool,
-    /// The kernel's registration is edge-triggered, as it is while the lane brings the data: its
-    /// wakeups are edges, and what lies undrained in the kernel's socket does not wake again.
+    /// The kernel's registration is edge-triggered, as it is while data come over the lane: a
+    /// wakeup makes an edge, and wakeups that were not drained make no further one.
     pub(super) kernel_edge: bool,
-    /// The kernel is asked for room, since the sending direction is on TCP.
+    /// The kernel is asked for EPOLLOUT, since the sending direction is on TCP.
     pub(super) kernel_room: bool,
-    /// The values that the two should have, as last computed.
+    /// The values that `kernel_edge` and `kernel_room` should have, as last computed.
     pub(super) wants_edge: bool,
     pub(super) wants_room: bool,
     pub(super) idle: u32,
 }
 
 impl Registration {
-    /// Arms the connection for what the program waits for.
+    /// Arms the connection for data, and for room if the program asked for EPOLLOUT.
     pub(super) fn arm(&self, connection: Connection) -> StaleWakeups {
         let stale = connection.arm(WaitFor::Data);
         if self.events & OUT == 0 { stale } else { connection.arm(WaitFor::Room) }
     }
 
-    /// Makes that count.
+    /// Executes the fence that must follow [`Registration::arm`].
     pub(super) fn settle(&self, connection: Connection) {
         connection.settle(WaitFor::Data);
         if self.events & OUT != 0 {
@@ -79,11 +82,11 @@ impl Registration {
         }
     }
 
-    /// The connection has no lane any more.
+    /// Resets the state that belongs to a lane, which the connection no longer has.
     pub(super) fn leave_lane(&mut self) {
         self.laned = false;
         self.hot = false;
-        // Another lane counts from the beginning.
+        // On another lane, arrivals are counted from 0.
         self.seen = 0;
         self.kernel_edge = false;
         self.kernel_room = false;
@@ -92,7 +95,7 @@ impl Registration {
         self.woken = false;
     }
 
-    /// The program changed it.
+    /// Stores what the program asked for in `epoll_ctl`.
     pub(super) fn change(&mut self, wanted: libc::epoll_event) {
         self.events = wanted.events;
         self.data = wanted.u64;
@@ -102,14 +105,14 @@ impl Registration {
     }
 }
 
-/// The event that the kernel's set is told to watch for.
+/// The event for the kernel's `epoll_ctl`: what its set must watch for, and the tag.
 pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epoll_event {
     let events = if registration.spent {
         0
     } else if !registration.laned {
         registration.events
     } else {
-        // While the receiving direction is on TCP, the kernel's own edges and single shots count.
+        // While the receiving direction is on TCP, the kernel's edges and one-shots apply.
         let own = registration.events & (ET | ONESHOT);
         let room = if registration.kernel_room { registration.events & OUT } else { 0 };
         IN | RDHUP | room | if registration.kernel_edge { ET } else { own }
@@ -120,7 +123,7 @@ pub(super) fn kernel_event(registration: &Registration, index: u32) -> libc::epo
     }
 }
 
-/// The kernel's `epoll_ctl`.
+/// Makes the kernel's `epoll_ctl`.
 pub(super) fn kernel_ctl(
     epfd: RawFd,
     op: c_int,
@@ -128,12 +131,12 @@ pub(super) fn kernel_ctl(
     event: *mut libc::epoll_event,
 ) -> c_int {
     let arguments = [epfd.word(), op.word(), fd.word(), event.word(), 0, 0];
-    // SAFETY: epoll_ctl reads one event where there is one; a bad descriptor is an error.
+    // SAFETY: epoll_ctl reads one event, unless the pointer is null; a bad descriptor is an error.
     let result = unsafe { sys::raw(libc::SYS_epoll_ctl, arguments) };
     c_int::try_from(sys::c_result(result)).unwrap_or(-1)
 }
 
-/// Tells the kernel what it is to watch for, when a direction moved since.
+/// Updates the kernel's registration, if a direction has moved or a sleeper was woken since.
 pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
     let changed = registration.woken
         || registration.kernel_edge != registration.wants_edge
@@ -148,7 +151,8 @@ pub(super) fn agree(epfd: RawFd, registration: &mut Registration, index: u32) {
     kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
 }
 
-/// The readiness of a registration on a lane; with `report`, an edge counts as told.
+/// The events for which a registration on a lane is ready. With `report`, edges and one-shots count
+/// as reported.
 pub(super) fn compute(
     registration: &mut Registration,
     connection: Connection,
@@ -159,7 +163,8 @@ pub(super) fn compute(
     }
     let wants = registration.events;
     let mut ready = 0;
-    // Counted before the look: what comes in between is not told of, and makes another edge.
+    // Counted before the look. Bytes that arrive in between are not reported, and make another
+    // edge.
     let arrived = match wants & ET {
         0 => 0,
         _ => connection.arrived(registration.seen).unwrap_or(0),
@@ -179,7 +184,7 @@ pub(super) fn compute(
                 ready |= RDHUP & wants;
             }
         }
-        // Behind data that is still on TCP something came on the lane: an edge, too.
+        // Bytes arrived on the lane, behind data that are still on TCP: an edge, too.
         None if wants & ET != 0 && connection.lane_brings(registration.fd) => ready |= IN & wants,
         _ => {}
     }
@@ -205,7 +210,7 @@ fn writes(registration: &mut Registration, connection: Connection) -> bool {
     })
 }
 
-/// Of `ready`, what is new since it was last reported.
+/// `ready` if something is new since the last report, else 0.
 fn edge(
     registration: &mut Registration,
     connection: Connection,

@@ -1,4 +1,4 @@
-//! The sets of this process: which descriptor leads to which, and what each holds.
+//! The epoll sets of this process: the descriptors that lead to each, and its registrations.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -20,7 +20,7 @@ pub(super) struct Set {
     pub(super) registrations: Vec<Option<Registration>>,
     pub(super) free: Vec<u32>,
     pub(super) by_fd: HashMap<RawFd, u32>,
-    /// That of the last registration.
+    /// The generation of the last registration.
     generation: u32,
     pub(super) hot: Vec<u32>,
     /// The last look found something.
@@ -28,17 +28,17 @@ pub(super) struct Set {
     pub(super) looks: u32,
     pub(super) learned: Learned,
     pub(super) descriptors: u32,
-    /// Threads inside the kernel's wait.
+    /// Threads that sleep in the kernel's wait.
     pub(super) sleeping: u32,
-    /// A hot or armed connection waits for room.
+    /// A connection of this set waits for room.
     pub(super) room: bool,
-    /// Another set, or a poll, waits for this one.
+    /// Another set, or a poll, waits for this set.
     pub(super) nested: bool,
-    /// The sets in this one.
+    /// The sets in this set.
     pub(super) inner: Vec<RawFd>,
-    /// Calls in a row that connections alone filled.
+    /// Calls in a row in which hot connections alone filled the program's buffer.
     pub(super) full_calls: u32,
-    /// It came by fork and this process did not use it: the kernel's side is another's.
+    /// The set was inherited by fork and is not used by this process: its kernel side is another's.
     pub(super) inherited: bool,
 }
 
@@ -59,14 +59,15 @@ pub(super) fn all_sets() -> impl Iterator<Item = &'static Slot> {
     (0..SETS_END.load(Ordering::Acquire)).filter_map(set_at)
 }
 
-/// A set was made.
+/// Tracks a set that was just created.
 pub fn created(epfd: RawFd) {
     let errno = sys::errno();
     drop(set_of(epfd, true));
     sys::set_errno(errno);
 }
 
-/// The set behind `epfd`; made here for one that came by other ways than `epoll_create`.
+/// The set behind `epfd`, locked. With `make`, a set that is not tracked yet is tracked from now
+/// on.
 pub(super) fn set_of(epfd: RawFd, make: bool) -> Option<LocalGuard<'static, Set>> {
     if let Entry::Epoll(number) = table::get(epfd) {
         let mut set = set_at(number)?.lock()?;
@@ -99,7 +100,8 @@ impl Set {
         self.registrations.get_mut(index as usize)?.as_mut()
     }
 
-    /// Takes a registration in and gives it its generation; `None` when there are too many.
+    /// Adds a registration, with a new generation, and returns its index; `None` when there are too
+    /// many.
     pub(super) fn insert(&mut self, mut registration: Registration) -> Option<u32> {
         let fd = registration.fd;
         self.generation = (self.generation + 1) % GENERATIONS;
@@ -120,7 +122,7 @@ impl Set {
     pub(super) fn remove(&mut self, index: u32) {
         let Some(place) = self.registrations.get_mut(index as usize) else { return };
         let Some(registration) = place.take() else { return };
-        // The number may lead to a later registration already.
+        // The descriptor may have a later registration already.
         if self.by_fd.get(&registration.fd) == Some(&index) {
             self.by_fd.remove(&registration.fd);
         }
@@ -134,7 +136,7 @@ impl Set {
     }
 }
 
-/// One descriptor of a set is closed.
+/// A descriptor of the set was closed. Without descriptors the set is freed.
 pub fn destroyed(number: u32) {
     let Some(slot) = set_at(number) else { return };
     let Some(mut set) = slot.lock() else { return };
@@ -152,33 +154,33 @@ pub fn destroyed(number: u32) {
     }
 }
 
-/// One more descriptor for a set.
+/// Counts one more descriptor of the set.
 pub fn retain(number: u32) {
     if let Some(mut set) = set_at(number).and_then(Slot::lock) {
         set.descriptors += 1;
     }
 }
 
-/// Locks everything, for fork.
+/// Locks all sets, for fork.
 pub fn before_fork() {
     FREE_SETS.take();
     all_sets().for_each(ForkLock::take);
 }
 
-/// Gives the locks back on both sides of a fork.
+/// Frees the locks, in both processes after fork.
 pub fn after_fork() {
     all_sets().for_each(ForkLock::give_back);
     FREE_SETS.give_back();
 }
 
-/// In a forked child.
+/// In a forked child: it uses none of the sets yet.
 pub fn forked() {
     for mut set in all_sets().filter_map(Slot::lock) {
         set.inherited = true;
     }
 }
 
-/// True when `epfd` holds connections that need more than the kernel's wait.
+/// True when `epfd` is a set that the library tracks.
 pub fn is_ours(epfd: RawFd) -> bool {
     matches!(table::get(epfd), Entry::Epoll(_))
 }

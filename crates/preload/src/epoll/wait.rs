@@ -1,4 +1,4 @@
-//! `epoll_wait`: looks at hot connections, lets the kernel speak, sleeps.
+//! `epoll_wait`: looks at hot connections, asks the kernel's set, and sleeps.
 
 use std::os::fd::RawFd;
 
@@ -11,15 +11,15 @@ use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
 use crate::{lanes, process, sys};
 
-/// Looks at hot connections alone before the kernel's set gets its turn.
+/// After this many looks at hot connections, the kernel's set is asked, too.
 const LOOKS_A_TURN: u32 = 8;
-/// After more calls in a row that connections alone filled, the kernel's set speaks first.
+/// After more calls in a row that hot connections alone filled, the kernel's set is asked first.
 const FULL_CALLS_MAX: u32 = 3;
 
-/// The kernel's wait: (buffer, maximum, timeout in ms) to what it returned.
+/// The kernel's wait: takes a buffer and a timeout in ms, and returns what the system call did.
 pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int) -> c_int + 'a;
 
-/// `epoll_wait` for a set with connections. `timeout` is in milliseconds, -1 without end.
+/// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end.
 pub fn wait(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
@@ -72,7 +72,7 @@ pub fn wait(
         drop(set);
         let mut steps = adaptive_wait
             .unwrap_or_else(|| AdaptiveWait::new(settings.spins, settings.yields).with(learned));
-        // The kernel's turn: after the spin, then now and then while yielding.
+        // The kernel's set is asked after the spin, then now and then while yielding.
         let turn = found > 0 || timeout == 0;
         let step = steps.step();
         if turn || (step == Step::Yield && set_turn(epfd)) {
@@ -147,11 +147,11 @@ fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
 enum Finished {
     /// The result of epoll_wait.
     Return(c_int),
-    /// The kernel had nothing but wakeups that led to nothing.
+    /// The kernel reported nothing but wakeups that led to no event.
     Again,
 }
 
-/// Lets the kernel's set speak, behind the `found` events that are there already.
+/// Asks the kernel's set; its events come behind the `found` ones.
 fn finish(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
@@ -187,7 +187,8 @@ fn finish(
     if kept == 0 && count > 0 { Finished::Again } else { Finished::Return(as_count(kept)) }
 }
 
-/// The kernel's wait, counted, and in slices while somebody waits for room, which may never come.
+/// Sleeps in the kernel's wait. While a connection waits for room, which may never come, the sleep
+/// is cut into slices.
 fn sleep(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
@@ -197,8 +198,8 @@ fn sleep(
     let mut limit = timeout;
     if let Some(mut set) = set_of(epfd, false) {
         if !set.hot.is_empty() {
-            // Another thread changed a registration since this one looked, and saw nobody asleep
-            // for whom it would have to be armed.
+            // Another thread changed a registration since this thread looked. It saw no sleeper, so
+            // it did not arm the connection.
             return 0;
         }
         set.sleeping += 1;
@@ -218,7 +219,7 @@ fn sleep(
     count
 }
 
-/// Arms every hot connection; true when one of them became ready meanwhile.
+/// Arms every hot connection; true when one of them is ready by then.
 fn prepare_to_sleep(epfd: RawFd) -> bool {
     let Some(mut set) = set_of(epfd, false) else { return false };
     let hot = set.hot.clone();

@@ -1,5 +1,4 @@
-//! Other names under which the C library has the same functions, for old programs and some
-//! libraries.
+//! Other names of hooked functions, which old programs and some libraries use.
 
 use libc::{c_int, c_uint, c_void, fd_set, mmsghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t};
 use libc::{pid_t, ssize_t, timeval};
@@ -12,7 +11,7 @@ macro_rules! aliases {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $alias($($argument: $type),*) -> $result {
-                // SAFETY: another name of the same.
+                // SAFETY: another name of the same function.
                 unsafe { $module::$name($($argument),*) }
             }
         )*
@@ -39,7 +38,7 @@ aliases! {
     __fork is programs::fork() -> pid_t;
 }
 
-/// sockatmark asks the kernel inside the C library; a lane's bytes lie before any mark.
+/// `sockatmark`, for which the C library asks the kernel. Bytes on a lane are never at the mark.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     let mut mark: c_int = 0;

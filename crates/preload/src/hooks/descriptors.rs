@@ -12,7 +12,7 @@ use crate::table::{self, Entry};
 use crate::{control, epoll, process, sys};
 use weft_wire::stats::TcpReason;
 
-/// Takes note of a close, unless this is a child of vfork, whose memory is its parent's.
+/// Tracks that `fd` is about to be closed, except in a child of vfork, which shares its memory.
 fn note_closing(fd: c_int) {
     if table::get(fd) != Entry::None && process::is_itself() {
         let errno = sys::errno();
@@ -24,7 +24,7 @@ fn note_closing(fd: c_int) {
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     if fd >= 0 && control::is_channel(fd) && process::is_itself() {
-        // As if it had been closed: programs that close what they do not know go on.
+        // Programs that close all descriptors they do not know must neither close it nor fail.
         return 0;
     }
     note_closing(fd);
@@ -73,7 +73,7 @@ fn note_copy(old: c_int, new: c_int) {
     }
 }
 
-/// Tells the peer that dup2 is about to close `new`, before the number is taken.
+/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open.
 fn before_copy_onto(old: c_int, new: c_int) {
     let valid = old != new && rustix::io::fcntl_getfd(sys::borrow(old.max(0))).is_ok();
     if old >= 0 && new >= 0 && valid {
@@ -84,7 +84,7 @@ fn before_copy_onto(old: c_int, new: c_int) {
             if process::is_itself() {
                 connection.becomes_standard_stream(old);
             } else {
-                // A program that a child of vfork becomes uses it, and nobody sees.
+                // The program that this child of vfork becomes uses it, unseen by the library.
                 connection.stay_unless_moved(TcpReason::RawUse);
             }
         }
@@ -109,7 +109,7 @@ pub(super) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int
     result
 }
 
-/// O_NONBLOCK was set or cleared.
+/// Tracks that O_NONBLOCK of `fd` was set or cleared.
 pub(super) fn note_blocking(fd: c_int, nonblocking: bool) {
     if let Some(connection) = find(fd) {
         connection.set(flag::NONBLOCKING, nonblocking);
@@ -148,7 +148,8 @@ pub(super) unsafe extern "C-unwind" fn fcntl64(
     result
 }
 
-/// Standard streams read and write inside the C library, where no hook sees them.
+/// The C library's own streams read and write where no hook sees it. So a connection on a lane gets
+/// a stream of this library (`stdio`), and any other one stays on TCP.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     if let Some(connection) = find(fd)
@@ -161,7 +162,7 @@ pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) ->
         else std::ptr::null_mut())
 }
 
-/// Declares hooks for calls that ask a stream for its descriptor.
+/// Declares hooks for the calls that return the descriptor of a stream.
 macro_rules! asks_descriptor {
     ($($name:ident)*) => {
         $(
@@ -181,7 +182,7 @@ macro_rules! asks_descriptor {
 
 asks_descriptor! { fileno fileno_unlocked }
 
-/// Declares hooks for calls that put a file behind a stream.
+/// Declares hooks for the calls that reopen a stream on another file.
 macro_rules! reopens {
     ($($name:ident)*) => {
         $(
@@ -209,7 +210,7 @@ macro_rules! reopens {
 
 reopens! { freopen freopen64 }
 
-/// Declares hooks for calls that make one descriptor: its number is new.
+/// Declares hooks for calls that make one descriptor, and drop the table's entry for its number.
 macro_rules! makes_descriptor {
     ($($name:ident($($argument:ident: $type:ty),*) $fallback:expr;)*) => {
         $(
@@ -240,7 +241,7 @@ makes_descriptor! {
         kernel!(SYS_eventfd2, value, flags);
 }
 
-/// Every set is known from its start: a thread may wait on it before the first connection comes.
+/// Tracks an epoll set from the start: a thread may wait on it before a connection is added.
 fn made_set(epfd: RawFd) -> c_int {
     made(epfd);
     if epfd >= 0 && process::ready() {
@@ -261,7 +262,7 @@ pub(super) unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
         else as_int(kernel!(SYS_epoll_create1, flags))))
 }
 
-/// Two descriptors are new.
+/// Drops old entries of the table for two descriptors that were just made.
 ///
 /// # Safety
 /// `pair` points at two ints when `result` is 0.

@@ -1,4 +1,4 @@
-//! Calls that put the process behind a filter of system calls.
+//! Calls that set a filter of system calls (seccomp).
 
 use libc::{c_int, c_ulong};
 
@@ -6,7 +6,7 @@ use super::{as_int, kernel};
 use crate::real::real;
 use crate::{process, sandbox};
 
-/// Called before a filter is set.
+/// Called before a filter is set, while every system call is allowed.
 pub(super) fn before_filter() {
     if process::ready() && process::is_itself() {
         sandbox::enter();

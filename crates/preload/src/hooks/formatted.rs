@@ -1,5 +1,5 @@
-//! dprintf and its relatives: formatted output to a descriptor, which the C library writes inside
-//! itself, where no hook sees it.
+//! `dprintf` and its relatives: formatted output to a descriptor. The C library writes it from
+//! within, where no hook sees the write, so the text is made here and sent.
 
 use libc::{c_char, c_int, c_void};
 
@@ -10,7 +10,7 @@ use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
 
-/// A `va_list`, which is passed by its address.
+/// A `va_list`. C passes it by its address.
 type Arguments = *mut c_void;
 
 unsafe extern "C" {
@@ -23,13 +23,14 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Writes text of `length` bytes, or fewer than 0, and frees it.
+/// Writes `text` of `length` bytes to `fd`, frees it, and returns how many bytes were written, or
+/// -1. A negative `length` says that there is no text.
 ///
 /// # Safety
 /// `text` came from the C library's allocator.
 unsafe fn write_text(fd: c_int, text: *mut c_char, length: c_int) -> c_int {
     let Ok(length) = usize::try_from(length) else { return -1 };
-    // SAFETY: vasprintf wrote so many bytes.
+    // SAFETY: vasprintf wrote `length` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(text.cast(), length) };
     let written = match find(fd) {
         Some(connection) => returned(connection.send(fd, &[bytes], How::default())),

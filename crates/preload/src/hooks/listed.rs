@@ -1,19 +1,20 @@
-//! exec with the new program's arguments in the call: `execl`, `execlp` and `execle`.
+//! `execl`, `execlp` and `execle`: exec with the arguments of the new program in the call itself.
 //!
-//! The C library calls its own exec inside these, where no hook stands.
+//! The C library serves them by an internal call of exec, which no hook sees.
 
 use libc::{c_char, c_int};
 
 use super::programs::{environment, execve, execvpe};
 use super::variadic::{List, variadic};
 
-/// So many arguments need no allocator, which a child of vfork had better not use.
+/// Up to this many arguments, with the null, are kept on the stack: a child of vfork had better not
+/// use the allocator.
 const FEW: usize = 256;
 
-/// Calls `exec` with the arguments, `first` and those in the list up to its null.
+/// Calls `exec` with an array of the arguments: `first`, and those of the list up to its null.
 ///
 /// # Safety
-/// The list is what came from the program, whose pointers end with a null.
+/// The list is the program's own; its pointers end with a null.
 unsafe fn with_arguments(
     first: *const c_char,
     list: &mut List,

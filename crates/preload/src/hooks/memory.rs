@@ -1,21 +1,23 @@
-//! The program's memory, as it names it in calls: what no program can have there is EFAULT, as the
-//! kernel says, and not a fault in this library.
+//! Checks the program's memory that calls name: for an address where nothing can be mapped a call
+//! returns EFAULT, as in the kernel, and this library does not fault.
 //!
-//! Two comparisons tell addresses that programs have from those that they never have; the kernel is
-//! asked about the rest. A hole inside the range that programs have is not looked for: the copy
-//! into or out of it faults as the program's own access would.
+//! Two comparisons accept all addresses that ordinary programs use; the kernel is asked about the
+//! others. A hole between mapped addresses is not looked for: a copy that meets it faults, as an
+//! access of the program itself would.
 
 use libc::{c_void, size_t};
 use rustix::io::Errno;
 
 use crate::sys;
 
-/// Below this only a program maps that may do raw input and output.
+/// Below this address only a program with CAP_SYS_RAWIO can map memory.
 const LOWEST: usize = 4096;
-/// Above this only a program maps that asks for it by address (five levels of page tables).
+/// Above this address memory is mapped only for a program that asks for such an address (five
+/// levels of page tables).
 const HIGHEST: usize = (1 << 47) - LOWEST;
 
-/// `EFAULT` when nothing can be mapped at some of the `length` bytes from `address` on.
+/// `EFAULT` when the kernel knows no mapping at the first or the last of the `length` bytes at
+/// `address`, and these lie outside of the usual range.
 #[inline]
 pub(super) fn check(address: usize, length: usize) -> Result<(), Errno> {
     match address.checked_add(length) {
@@ -32,8 +34,8 @@ fn ask_kernel(addresses: &[usize]) -> Result<(), Errno> {
     for address in addresses {
         let page = address & !(LOWEST - 1);
         let words = [page, 1, &raw mut resident as usize, 0, 0, 0];
-        // SAFETY: mincore writes one byte, for one page; of an address that is not mapped it says
-        // so.
+        // SAFETY: mincore writes one byte, for one page; it returns an error for an address that is
+        // not mapped.
         if unsafe { sys::raw(libc::SYS_mincore, words) } < 0 {
             return Err(Errno::FAULT);
         }
@@ -44,7 +46,7 @@ fn ask_kernel(addresses: &[usize]) -> Result<(), Errno> {
 /// The program's buffer as a slice to read into.
 ///
 /// # Safety
-/// As recv(2) demands: `length` writable bytes, unless it is an address that no program has.
+/// As recv(2) demands: `length` writable bytes, unless `check` refuses the address.
 #[inline]
 pub(super) unsafe fn target<'a>(
     buffer: *mut c_void,
@@ -54,20 +56,20 @@ pub(super) unsafe fn target<'a>(
     if length == 0 {
         return Ok(&mut []);
     }
-    // SAFETY: the caller's promise, which is the program's to its kernel.
+    // SAFETY: the caller's promise, which the program made to the kernel.
     Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), length) })
 }
 
 /// The program's buffer as a slice to write from.
 ///
 /// # Safety
-/// As send(2) demands: `length` readable bytes, unless it is an address that no program has.
+/// As send(2) demands: `length` readable bytes, unless `check` refuses the address.
 #[inline]
 pub(super) unsafe fn source<'a>(buffer: *const c_void, length: size_t) -> Result<&'a [u8], Errno> {
     check(buffer as usize, length)?;
     if length == 0 {
         return Ok(&[]);
     }
-    // SAFETY: the caller's promise, which is the program's to its kernel.
+    // SAFETY: the caller's promise, which the program made to the kernel.
     Ok(unsafe { std::slice::from_raw_parts(buffer.cast(), length) })
 }

@@ -1,8 +1,8 @@
-//! The C functions that this library stands before, by what they are for.
+//! The C functions that this library replaces, by what they are for.
 //!
-//! Each looks whether the descriptor is one of ours and otherwise calls the next library. None may
-//! panic, which aborts the program: invariants that hold them are checked, not assumed. All let the
-//! C library unwind through them ("C-unwind"), which is how it ends cancelled threads.
+//! Each hook serves descriptors that the library tracks, and calls the next library's function for
+//! all others. No hook may panic, since that aborts the program: hooks check what they rely on. The
+//! C library may unwind through every hook ("C-unwind"), as it does to end cancelled threads.
 
 mod aliases;
 mod descriptors;
@@ -28,13 +28,13 @@ use rustix::io::Errno;
 use crate::guard::ForkLock;
 use crate::{cancel, sys};
 
-/// The locks of the hooks that start programs, for fork.
+/// The locks of the modules that start programs, for fork.
 pub fn started_programs() -> [&'static dyn ForkLock; 3] {
     let [streams, waiting] = shell::locks();
     [spawn::lock(), streams, waiting]
 }
 
-/// The return value of a C function for a result of ours.
+/// The return value of a C function for `result`, with errno set. A cancelled thread ends here.
 fn returned(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(bytes) => isize::try_from(bytes).unwrap_or(isize::MAX),
@@ -50,12 +50,13 @@ fn returned(result: Result<usize, Errno>) -> isize {
     }
 }
 
-/// The same where the call returns an int.
+/// The return value of a C function that returns an int.
 fn as_int(result: isize) -> c_int {
     c_int::try_from(result).unwrap_or(-1)
 }
 
-/// A system call as C sees it, for the time before the next library's function is known.
+/// Makes a system call and returns as C does: -1 with errno set on failure. Used as long as the
+/// next library's function is not known.
 macro_rules! kernel {
     ($number:ident $(, $argument:expr)*) => {{
         let given: &[usize] = &[$($crate::sys::Word::word($argument)),*];

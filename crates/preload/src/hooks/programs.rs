@@ -1,6 +1,6 @@
-//! exec in its forms that a library can stand before, and fork.
+//! `fork`, and the forms of exec that have a symbol which can be hooked.
 //!
-//! A program that is started inherits connections and has to be told of them, see `handover`.
+//! A program that is started inherits connections and must be told of them; see `handover`.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ pub(super) fn environment() -> *const *const c_char {
     unsafe { environ }
 }
 
-/// The program's name, where there is one.
+/// `name` as a string of the operating system; `None` when it is null.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -33,7 +33,7 @@ pub(super) unsafe fn name<'a>(name: *const c_char) -> Option<&'a OsStr> {
     (!name.is_null()).then(|| OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()))
 }
 
-/// Where the program called `file` lies, if it does.
+/// The path of the program `file`, as execvp finds it in PATH; `None` when there is none.
 ///
 /// # Safety
 /// `file` is null or a C string.
@@ -162,7 +162,7 @@ pub(super) unsafe extern "C-unwind" fn execveat(
     unsafe { with_handover(found.as_deref(), environment, exec) }
 }
 
-/// A path to what is open as `fd`.
+/// A path that leads to the file or directory open as `fd`.
 fn path_of(fd: c_int) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{fd}"))
 }

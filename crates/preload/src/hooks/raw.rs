@@ -1,9 +1,9 @@
-//! `syscall`: calls by number.
+//! `syscall`: system calls by number.
 //!
-//! Those that a hook serves go to the hook, so that programs which make them by number find their
-//! bytes. One must not work: a program that polls by io_uring and reads by calls that are hooked
-//! would wait on the kernel's socket for data that comes on a lane. Where io_uring is missing, as
-//! in most containers, programs go on with epoll; so it is missing here.
+//! A call that has a hook goes to the hook, so that a program which makes it by number finds the
+//! bytes of its connections. io_uring is refused with ENOSYS: a program that waits by io_uring and
+//! reads by hooked calls would wait on the kernel's socket for data that come on a lane. Many
+//! containers forbid io_uring, so programs know how to go on with epoll.
 
 use libc::{c_int, c_long, c_uint, c_ulong, off_t, size_t, socklen_t};
 
@@ -31,7 +31,7 @@ unsafe extern "C-unwind" fn syscall(
             return result;
         }
     }
-    // Six are passed on whatever the call takes, as the C library itself does.
+    // All six are passed on, however many the call takes; the C library does the same.
     real!(syscall as
         fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long,
         (number, first, second, third, fourth, fifth, sixth), else {
@@ -48,7 +48,7 @@ fn refused() -> c_long {
     -1
 }
 
-/// An argument as the kernel takes it from a register.
+/// An argument of a hook, made from the register that the kernel would get.
 trait FromWord {
     fn from_word(word: usize) -> Self;
 }
@@ -79,7 +79,7 @@ impl<T> FromWord for *const T {
     }
 }
 
-/// Calls a hook with the first words as its arguments.
+/// Calls a hook with the words at the given places as its arguments.
 macro_rules! call {
     ($words:expr, $module:ident::$name:ident($($place:literal),*)) => {{
         // SAFETY: the program's promise to the call of this name.
@@ -88,10 +88,10 @@ macro_rules! call {
     }};
 }
 
-/// The hook's answer to a call by number, where one stands before it.
+/// The result of the hook for system call `number`; `None` when it has no hook.
 ///
 /// # Safety
-/// The words are what the call demands.
+/// The words are what the system call demands.
 unsafe fn hooked(number: c_long, words: [usize; 6]) -> Option<c_long> {
     match number {
         libc::SYS_read => call!(words, streams::read(0, 1, 2)),

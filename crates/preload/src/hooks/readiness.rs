@@ -1,4 +1,4 @@
-//! poll, select and epoll with all their forms.
+//! poll, select and epoll with all their variants.
 
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
@@ -12,7 +12,7 @@ use crate::{cancel, epoll, poll, sys};
 
 const MASK_BYTES: usize = 8;
 
-/// Milliseconds of a timeout, rounded up; -1 for none.
+/// A timeout in milliseconds, rounded up.
 fn milliseconds(seconds: i64, nanoseconds: i64) -> c_int {
     let total = seconds
         .saturating_mul(1000)
@@ -20,9 +20,11 @@ fn milliseconds(seconds: i64, nanoseconds: i64) -> c_int {
     c_int::try_from(total).unwrap_or(c_int::MAX)
 }
 
+/// Milliseconds of a timeout, rounded up; -1 when it is null, for no end.
+///
 /// # Safety
 /// `time` is null or the program's.
-unsafe fn of_timespec(time: *const timespec) -> c_int {
+unsafe fn timespec_ms(time: *const timespec) -> c_int {
     if time.is_null() {
         return -1;
     }
@@ -31,7 +33,7 @@ unsafe fn of_timespec(time: *const timespec) -> c_int {
     milliseconds(time.tv_sec, time.tv_nsec)
 }
 
-/// ppoll of the kernel with a timeout in milliseconds.
+/// Calls the kernel's ppoll. `timeout` is in milliseconds, below 0 without end.
 fn kernel_poll(fds: &mut [pollfd], timeout: c_int, mask: *const sigset_t) -> c_int {
     let time = timespec {
         tv_sec: i64::from(timeout) / 1000,
@@ -43,8 +45,8 @@ fn kernel_poll(fds: &mut [pollfd], timeout: c_int, mask: *const sigset_t) -> c_i
     if timeout == 0 { call() } else { cancel::asleep(&mut call) }
 }
 
-/// The calling thread ends here if it was cancelled while it waited.
-fn ended(result: c_int) -> c_int {
+/// Passes on the result of a wait. A thread that was cancelled while it waited ends here.
+fn end_if_cancelled(result: c_int) -> c_int {
     if result < 0 && sys::errno() == libc::ECANCELED {
         cancel::act();
         sys::set_errno(libc::EINTR);
@@ -56,7 +58,8 @@ fn ended(result: c_int) -> c_int {
 /// As poll(2) demands of `fds`.
 unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> &'a mut [pollfd] {
     let bytes = usize::try_from(count).unwrap_or(0).saturating_mul(size_of::<pollfd>());
-    // The kernel refuses an array that is not there.
+    // For an array that the program cannot have, the list is empty, and the kernel refuses the
+    // call.
     if count == 0 || check(fds as usize, bytes).is_err() {
         return &mut [];
     }
@@ -74,7 +77,7 @@ pub(super) unsafe extern "C-unwind" fn poll(
     // SAFETY: the program's promise to poll(2).
     let entries = unsafe { list(fds, count) };
     if poll::concerns(entries) {
-        return ended(poll::wait(entries, timeout, &mut |fds, timeout| {
+        return end_if_cancelled(poll::wait(entries, timeout, &mut |fds, timeout| {
             kernel_poll(fds, timeout, std::ptr::null())
         }));
     }
@@ -89,7 +92,7 @@ pub(super) unsafe extern "C-unwind" fn __poll_chk(
     timeout: c_int,
     _room: size_t,
 ) -> c_int {
-    // SAFETY: as poll(2), which this is.
+    // SAFETY: this is poll(2), with its conditions.
     unsafe { poll(fds, count, timeout) }
 }
 
@@ -105,9 +108,9 @@ pub(super) unsafe extern "C-unwind" fn ppoll(
     let entries = unsafe { list(fds, count) };
     if poll::concerns(entries) {
         // SAFETY: as above.
-        let timeout = unsafe { of_timespec(time) };
+        let timeout = unsafe { timespec_ms(time) };
         let mut kernel = |fds: &mut [pollfd], timeout| kernel_poll(fds, timeout, mask);
-        return ended(poll::wait(entries, timeout, &mut kernel));
+        return end_if_cancelled(poll::wait(entries, timeout, &mut kernel));
     }
     real!(ppoll as fn(*mut pollfd, nfds_t, *const timespec, *const sigset_t) -> c_int,
         (fds, count, time, mask),
@@ -122,11 +125,12 @@ pub(super) unsafe extern "C-unwind" fn __ppoll_chk(
     mask: *const sigset_t,
     _room: size_t,
 ) -> c_int {
-    // SAFETY: as ppoll(2), which this is.
+    // SAFETY: this is ppoll(2), with its conditions.
     unsafe { ppoll(fds, count, time, mask) }
 }
 
-/// select over a list; `None` when no connection is in it.
+/// `select` as a poll of a list of descriptors; `None` when no connection is in the sets. `timeout`
+/// is in milliseconds, below 0 without end.
 ///
 /// # Safety
 /// As select(2) demands of the sets.
@@ -177,10 +181,10 @@ pub(super) unsafe extern "C-unwind" fn select(
     let before = sys::now_ns();
     let sets = [reads, writes, exceptions];
     // SAFETY: the program's promise to select(2).
-    if let Some(result) = unsafe { select_ours(count, sets, timeout, std::ptr::null()) }.map(ended)
-    {
+    let result = unsafe { select_ours(count, sets, timeout, std::ptr::null()) };
+    if let Some(result) = result.map(end_if_cancelled) {
         if !time.is_null() {
-            // Linux leaves what remains of the time.
+            // On Linux, select writes back the time that is left.
             let left = (u64::from(timeout.unsigned_abs()) * 1_000_000)
                 .saturating_sub(sys::now_ns() - before);
             let left = i64::try_from(left / 1000).unwrap_or(0);
@@ -205,10 +209,10 @@ pub(super) unsafe extern "C-unwind" fn pselect(
 ) -> c_int {
     cancel::point();
     // SAFETY: the program's pointer or null.
-    let timeout = unsafe { of_timespec(time) };
+    let timeout = unsafe { timespec_ms(time) };
     let sets = [reads, writes, exceptions];
     // SAFETY: the program's promise to pselect(2).
-    if let Some(result) = unsafe { select_ours(count, sets, timeout, mask) }.map(ended) {
+    if let Some(result) = unsafe { select_ours(count, sets, timeout, mask) }.map(end_if_cancelled) {
         return result;
     }
     let with_size = [mask as usize, MASK_BYTES];
@@ -257,7 +261,7 @@ unsafe fn wait_ours(
     }
     // SAFETY: the caller's promise.
     let events = unsafe { std::slice::from_raw_parts_mut(events, length) };
-    ended(epoll::wait(epfd, events, timeout, &mut |events, timeout| {
+    end_if_cancelled(epoll::wait(epfd, events, timeout, &mut |events, timeout| {
         let mut call = || {
             as_int(kernel!(
                 SYS_epoll_pwait,
@@ -323,7 +327,7 @@ pub(super) unsafe extern "C-unwind" fn epoll_pwait2(
     cancel::point();
     if concerns(epfd, events, count) {
         // SAFETY: the program's pointer or null.
-        let timeout = unsafe { of_timespec(time) };
+        let timeout = unsafe { timespec_ms(time) };
         // SAFETY: the program's promise to epoll_pwait2(2).
         return unsafe { wait_ours(epfd, events, count, timeout, mask) };
     }

@@ -1,7 +1,8 @@
 //! `system` and `popen`.
 //!
-//! The C library starts the shell by calls that no hook sees, in the environment that it has. Where
-//! the shell inherits connections on the fabric it is started here, told of them.
+//! The C library starts the shell with its own environment, by calls that no hook sees. If the
+//! shell inherits connections that are on the fabric, it is started here instead, with a handover
+//! in its environment.
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, IntoRawFd, RawFd};
@@ -20,7 +21,7 @@ use crate::{process, sys};
 
 const SHELL: &CStr = c"/bin/sh";
 
-/// Streams of `popen` that were made here, and their shells.
+/// Streams that this module's `popen` opened, and their shells.
 static STREAMS: LocalLock<Vec<Stream>> = LocalLock::new(Vec::new());
 
 struct Stream {
@@ -29,12 +30,13 @@ struct Stream {
     shell: pid_t,
 }
 
-/// Calls of `system` that wait here: while there are any, signals of the terminal are the shell's.
+/// The calls of `system` that are running. While there are any, this process ignores SIGINT and
+/// SIGQUIT.
 static WAITING: LocalLock<Waiting> = LocalLock::new(Waiting { calls: 0, former: None });
 
 struct Waiting {
     calls: u32,
-    /// The former actions of SIGINT and SIGQUIT.
+    /// The program's actions of SIGINT and SIGQUIT.
     former: Option<[libc::sigaction; 2]>,
 }
 
@@ -45,7 +47,7 @@ pub fn locks() -> [&'static dyn ForkLock; 2] {
     [&STREAMS, &WAITING]
 }
 
-/// The connections on the fabric that a shell would find; `None` when there are none.
+/// Prepares the handover of the connections that a shell inherits; `None` when there are none.
 fn prepared(copies: &[(RawFd, RawFd)]) -> Option<Handover> {
     if !process::ready() || !process::is_itself() {
         return None;
@@ -54,7 +56,7 @@ fn prepared(copies: &[(RawFd, RawFd)]) -> Option<Handover> {
     unsafe { Handover::prepare(Start::Spawn(copies), Some(Path::new("/bin/sh")), environment()) }
 }
 
-/// Starts `sh -c command`; the child's number, or an error.
+/// Starts `sh -c command` and returns its process id, or the error of `posix_spawn`.
 ///
 /// # Safety
 /// `command` is a C string; the actions and attributes are null or initialized.
@@ -84,7 +86,7 @@ unsafe fn start(
     Ok(pid)
 }
 
-/// The status of child `pid` once it has ended; -1 with errno set when it is not ours.
+/// Waits for child `pid` and returns its status; -1 with errno set when it is not a child.
 fn wait_for(pid: pid_t) -> c_int {
     let mut status: c_int = -1;
     loop {
@@ -100,19 +102,19 @@ fn wait_for(pid: pid_t) -> c_int {
     }
 }
 
-fn no_signals() -> sigset_t {
+fn empty_signal_set() -> sigset_t {
     // SAFETY: a set of zeros is an empty one.
     unsafe { std::mem::zeroed() }
 }
 
-/// Ignores the signals of a terminal; returns those that the shell is to take as usual.
-fn ignore_terminal() -> sigset_t {
-    let mut usual = no_signals();
+/// Ignores the signals of a terminal. Returns those of them that the shell must handle by default.
+fn ignore_terminal_signals() -> sigset_t {
+    let mut usual = empty_signal_set();
     let Some(mut waiting) = WAITING.lock() else { return usual };
     waiting.calls += 1;
     let former = waiting.former.get_or_insert_with(|| {
         TERMINAL.map(|signal| {
-            // SAFETY: zeros are the default action, no flags, an empty mask.
+            // SAFETY: zeros are a valid action: the default one, without flags, with an empty mask.
             let mut ignore: libc::sigaction = unsafe { std::mem::zeroed() };
             ignore.sa_sigaction = libc::SIG_IGN;
             let mut former = ignore;
@@ -130,14 +132,15 @@ fn ignore_terminal() -> sigset_t {
     usual
 }
 
-fn heed_terminal() {
+/// Installs the program's actions again when the last call of `system` returns.
+fn restore_terminal_signals() {
     let Some(mut waiting) = WAITING.lock() else { return };
     waiting.calls = waiting.calls.saturating_sub(1);
     if waiting.calls == 0
         && let Some(former) = waiting.former.take()
     {
         for (signal, action) in TERMINAL.iter().zip(&former) {
-            // SAFETY: what the call in `ignore_terminal` gave.
+            // SAFETY: the action is the one that sigaction returned in `ignore_terminal_signals`.
             unsafe { libc::sigaction(*signal, action, std::ptr::null_mut()) };
         }
     }
@@ -149,8 +152,8 @@ pub(super) unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
     let Some(handover) = handover else {
         return real!(system as fn(*const c_char) -> c_int, (command), else -1);
     };
-    let usual = ignore_terminal();
-    let (mut child_signal, mut former) = (no_signals(), no_signals());
+    let usual = ignore_terminal_signals();
+    let (mut child_signal, mut former) = (empty_signal_set(), empty_signal_set());
     // SAFETY: zeros are storage; init makes attributes of them.
     let mut attributes: Attributes = unsafe { std::mem::zeroed() };
     let flags = libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
@@ -167,11 +170,11 @@ pub(super) unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
     };
     let status = match started {
         Ok(pid) => wait_for(pid),
-        // As if the shell could not be executed.
+        // The status of a shell that could not be executed, as POSIX defines it.
         Err(_) => 127 << 8,
     };
     let errno = sys::errno();
-    heed_terminal();
+    restore_terminal_signals();
     // SAFETY: both were filled above.
     unsafe {
         libc::posix_spawnattr_destroy(&raw mut attributes);
@@ -186,23 +189,24 @@ pub(super) unsafe extern "C-unwind" fn popen(
     command: *const c_char,
     mode: *const c_char,
 ) -> *mut FILE {
-    let by_the_library = || {
+    let from_the_c_library = || {
         let file = real!(popen as fn(*const c_char, *const c_char) -> *mut FILE, (command, mode),
             else std::ptr::null_mut());
         if let Some(mut streams) = STREAMS.lock() {
-            // A stream of ours that was closed by fclose left its place in memory to this one.
+            // A stream of this module that the program closed by fclose may have had the same
+            // address.
             streams.retain(|stream| stream.file != file.addr());
         }
         file
     };
     if command.is_null() || mode.is_null() {
-        return by_the_library();
+        return from_the_c_library();
     }
     // SAFETY: the program's C string.
     let text = unsafe { CStr::from_ptr(mode) }.to_bytes();
     let (reads, writes) = (text.contains(&b'r'), text.contains(&b'w'));
     let Some(handover) = prepared(&[]).filter(|_| reads != writes) else {
-        return by_the_library();
+        return from_the_c_library();
     };
     // SAFETY: the command and the mode are C strings.
     match unsafe { open(handover, command, reads, !text.contains(&b'e')) } {
@@ -214,7 +218,8 @@ pub(super) unsafe extern "C-unwind" fn popen(
     }
 }
 
-/// A stream from or to a shell that runs `command`.
+/// Starts a shell that runs `command`, and returns a stream that reads its output or writes its
+/// input.
 ///
 /// # Safety
 /// `command` is a C string.
@@ -227,7 +232,7 @@ unsafe fn open(
     let os = |errno: rustix::io::Errno| errno.raw_os_error();
     let (out, into) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(os)?;
     let (ours, theirs, standard) = if reads { (out, into, 1) } else { (into, out, 0) };
-    // A copy of a descriptor onto itself would stay closed at exec.
+    // dup2 of a descriptor onto itself would keep CLOEXEC, so this one must be above 2.
     let theirs = rustix::io::fcntl_dupfd_cloexec(&theirs, 3).map_err(os)?;
     let mode = if reads { c"r" } else { c"w" };
     // SAFETY: zeros are storage; init makes actions of them.
@@ -236,7 +241,8 @@ unsafe fn open(
     let started = unsafe {
         libc::posix_spawn_file_actions_init(&raw mut actions);
         if let Some(streams) = STREAMS.lock() {
-            // As POSIX has it: a shell that held the other end of a stream would keep it open.
+            // POSIX demands it: a shell that held the other end of another stream would keep it
+            // open.
             for stream in streams.iter().filter(|stream| stream.fd != standard) {
                 libc::posix_spawn_file_actions_addclose(&raw mut actions, stream.fd);
             }
@@ -250,7 +256,7 @@ unsafe fn open(
     if inherits {
         let _ = rustix::io::fcntl_setfd(&ours, FdFlags::empty());
     }
-    // SAFETY: the descriptor is ours to give; the mode is a C string.
+    // SAFETY: the descriptor is owned here, and the stream takes it; the mode is a C string.
     let file = unsafe { libc::fdopen(ours.as_raw_fd(), mode.as_ptr()) };
     if file.is_null() {
         return Err(sys::errno());
@@ -271,7 +277,7 @@ pub(super) unsafe extern "C-unwind" fn pclose(file: *mut FILE) -> c_int {
     let Some(stream) = ours else {
         return real!(pclose as fn(*mut FILE) -> c_int, (file), else -1);
     };
-    // SAFETY: a stream of ours that nobody closed.
+    // SAFETY: the stream was opened here and is still in the list, so the program did not close it.
     unsafe { libc::fclose(file) };
     wait_for(stream.shell)
 }

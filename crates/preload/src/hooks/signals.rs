@@ -1,4 +1,4 @@
-//! Installing signal handlers, in all forms that C has, and cancelling threads.
+//! The functions that install signal handlers, and `pthread_cancel`.
 
 use libc::{c_int, sighandler_t};
 
@@ -6,8 +6,8 @@ use crate::cancel;
 use crate::real::real;
 use crate::signals;
 
-/// The C library's `sigaction`. The kernel's own structure differs from C's, so there is no way
-/// around the C library; before it is known no handler can be installed.
+/// Calls the C library's `sigaction`. The kernel's own call takes another structure, so it cannot
+/// replace the C library; EAGAIN when the C library's function is not known yet.
 fn real_action(
     signal: c_int,
     action: *const libc::sigaction,
@@ -39,11 +39,12 @@ unsafe extern "C-unwind" fn __sigaction(
     action: *const libc::sigaction,
     former: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: another name of the same.
+    // SAFETY: another name of the same function.
     unsafe { sigaction(signal, action, former) }
 }
 
-/// Calls a function that installs a handler in its own way, and counts the handler from then on.
+/// Calls `real`, which installs a handler past `sigaction`, and then has the handler counted as
+/// those of `sigaction` are (`crate::signals`).
 fn install(signal: c_int, real: impl FnOnce() -> sighandler_t) -> sighandler_t {
     let before = signals::handler(signal);
     let returned = real();

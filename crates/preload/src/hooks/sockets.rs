@@ -1,4 +1,5 @@
-//! How connections begin and end: listen, accept, connect, shutdown, options.
+//! How connections begin and end: `listen`, `accept`, `connect`, `shutdown`; socket options and
+//! `ioctl`.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,7 +17,7 @@ use crate::real::real;
 use crate::table::{self, Entry};
 use crate::{control, epoll, history, process, sys};
 
-/// A TCP socket over IPv4 or IPv6; MPTCP and SCTP streams are not.
+/// True for a TCP socket. MPTCP and SCTP streams are none.
 fn is_tcp(fd: c_int) -> bool {
     let socket = sys::borrow(fd);
     sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
@@ -35,7 +36,7 @@ pub(super) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_in
     result
 }
 
-/// Tells the daemon that connections to `fd` will be accepted through weft, once.
+/// Tells the daemon, once, that this process will accept connections of `fd` through weft.
 fn note_listener(fd: c_int) {
     match table::get(fd) {
         Entry::Listener | Entry::OtherListener => return,
@@ -43,13 +44,14 @@ fn note_listener(fd: c_int) {
     }
     if is_tcp(fd) {
         if let Some(connection) = find(fd) {
-            // Put into a set before anybody knew what it would become.
+            // It was tracked when it was added to an epoll set, before it listened.
             epoll::forget(connection);
         }
         made(fd);
         note_low_water(fd);
-        // Before the table says so: opening the channel announces all that it knows, and the answer
-        // to that would be taken for the one to this packet, which still holds the listener open.
+        // Before the table has the listener: if this call opens the channel, it announces the
+        // listeners of the table. The daemon's answer to that would be taken for the answer to this
+        // packet, which still holds the listener open.
         control::listening(listener_token(fd), fd);
         history::begin();
         table::set(fd, Entry::Listener);
@@ -99,7 +101,7 @@ pub(super) unsafe extern "C-unwind" fn accept4(
     new
 }
 
-/// The bytes of an address that a program gave.
+/// The bytes of the address that a program gave, as many as a `sockaddr_in6` has at most.
 ///
 /// # Safety
 /// As connect(2) demands of the two.
@@ -133,7 +135,7 @@ pub(super) unsafe extern "C-unwind" fn connect(
             _ => None,
         };
         if let Some(nonblocking) = nonblocking {
-            // SAFETY: as above; no address is longer than the library's own for any.
+            // SAFETY: as above; `bytes_of` cuts the length at that of the longest internet address.
             let remote = unsafe { bytes_of(address, length) };
             track(fd, Side::Connected, nonblocking, Address::Remote(remote).place());
         }
@@ -142,8 +144,8 @@ pub(super) unsafe extern "C-unwind" fn connect(
     result
 }
 
-/// `fd` is about to be put into a set. Programs do that with sockets that they connect later, and
-/// the set must know by then whose registration it is.
+/// Tracks `fd`, which is about to be added to an epoll set, if it is a TCP socket without a peer.
+/// The program may connect it later, and the set must know by then that it is a connection.
 pub(super) fn track_unconnected(fd: c_int) {
     let may_be = matches!(table::get(fd), Entry::None | Entry::Unconnected { .. });
     if fd < 0 || !may_be || !process::ready() {
@@ -167,7 +169,7 @@ pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
         connection.stay_at_its_end(fd);
         if connection.decide_if_asked(fd) == phase::LANED {
             if connection.is_over(fd) {
-                // Over in both directions, which the kernel's socket is told now.
+                // Both directions have ended, which the kernel does not know yet.
                 kernel!(SYS_shutdown, fd, libc::SHUT_RDWR);
                 sys::set_errno(libc::ENOTCONN);
                 return -1;
@@ -183,7 +185,7 @@ pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int 
         else as_int(kernel!(SYS_shutdown, fd, how)))
 }
 
-/// Ends directions of a lane; false when the kernel is to do its part too.
+/// Shuts down directions of a connection with a lane. False when the kernel must act, too.
 fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
     if how == libc::SHUT_RD || how == libc::SHUT_RDWR {
         connection.set(flag::READING_SHUT, true);
@@ -193,8 +195,8 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
         && let Some(sending) = connection.sending()
         && let Some(lane) = sending.lane
     {
-        // Said on the lane in any case: a peer that comes there later must not take the kernel's
-        // end for a death.
+        // The end is posted on the lane in any case: a peer that moves to the lane later would take
+        // the end of file on the kernel's socket for the death of this process.
         let said = sending.state.shut(lane, connection.side());
         on_lane = said.is_some();
         if said == Some(true) {
@@ -202,9 +204,9 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
         }
     }
     match how {
-        // The kernel's half close would end the wakeups too, which the other direction still needs.
+        // A half close by the kernel would also end wakeups, which the other direction still needs.
         libc::SHUT_WR => on_lane,
-        // Nor is it needed for reading, but to wake a thread that sleeps in it.
+        // Reading needs no shutdown by the kernel, except to wake threads that sleep in it.
         libc::SHUT_RD => connection.shared.sleepers.load(Ordering::SeqCst) == 0,
         _ => false,
     }
@@ -225,8 +227,8 @@ pub(super) unsafe extern "C-unwind" fn socket(
     fd
 }
 
-/// Whether `fd`, just made so, is a TCP socket. The kernel is asked once for each family: it may be
-/// set up to make MPTCP of what asks for TCP.
+/// True when `fd`, which was made with these arguments, is a TCP socket. The kernel is asked once
+/// for each family, since it may be configured to make MPTCP sockets for programs that ask for TCP.
 fn makes_tcp(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) -> bool {
     const UNKNOWN: u8 = 0;
     const TCP: u8 = 1;
@@ -259,7 +261,7 @@ pub(super) unsafe extern "C-unwind" fn getpeername(
     address: *mut sockaddr,
     length: *mut socklen_t,
 ) -> c_int {
-    // A reset that is told on a lane leaves the kernel's socket as it was.
+    // After a reset that was posted on the lane, the kernel's socket still has a peer.
     if find(fd).is_some_and(|connection| connection.was_reset()) {
         sys::set_errno(libc::ENOTCONN);
         return -1;
@@ -282,7 +284,7 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
         && let Some(connection) = find(fd)
         && !connection.sends_by_kernel(fd)
     {
-        // Its completions would never come; programs that ask then copy.
+        // Bytes on the lane get no completions. Programs copy after this error.
         sys::set_errno(libc::ENOTSUP);
         return -1;
     }
@@ -308,7 +310,7 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
     {
         has_low_water();
         if let Some(connection) = find(fd) {
-            // The kernel knows how to wait for so much; the peer follows with what it sends next.
+            // Only the kernel can wait for so many bytes. The peer follows this end to TCP.
             connection.set(flag::LOW_WATER, true);
             connection.sends_by_kernel(fd);
         }
@@ -390,18 +392,19 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
     result
 }
 
-/// FIONREAD of a connection with a lane: what is left on TCP and what is on the lane.
+/// The bytes that a read can get, for FIONREAD: those left on TCP and those on the lane. `None`
+/// when the kernel knows the answer.
 fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
     let receiving = connection.receiving()?;
     let lane = receiving.lane?;
     let on_tcp = match connection.origin(fd, receiving.state, lane) {
         Origin::Lane => 0,
-        // Not switched: the kernel knows all of it.
+        // Before the switch, and on TCP again, all bytes are in the kernel's socket.
         Origin::Tcp { at_most: None } | Origin::Wakeups(_) | Origin::Back => return None,
         Origin::Tcp { at_most: Some(left) } => {
             let here = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
             if here < left {
-                // Bytes on the lane come behind bytes of TCP that are still on their way.
+                // Bytes on the lane come after bytes of TCP that have not arrived yet.
                 return Some(c_int::try_from(here).unwrap_or(c_int::MAX));
             }
             left

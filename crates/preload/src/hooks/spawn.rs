@@ -1,4 +1,4 @@
-//! `posix_spawn`: what the child finds is prepared in the parent.
+//! `posix_spawn`. The parent prepares what the new program must be told of its connections.
 
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -15,9 +15,9 @@ pub(super) type Actions = posix_spawn_file_actions_t;
 pub(super) type Attributes = posix_spawnattr_t;
 pub(super) type Words = *const *mut c_char;
 
-/// Descriptors that a child gets copies of, by the actions that say so.
+/// The copies of descriptors that file actions ask for.
 static COPIES: LocalLock<Vec<Copy>> = LocalLock::new(Vec::new());
-/// Actions that nobody destroys are forgotten in the end.
+/// The oldest are forgotten beyond this, since programs may never destroy their actions.
 const COPIES_MAX: usize = 4096;
 
 struct Copy {

@@ -1,7 +1,7 @@
-//! splice between a pipe and a connection.
+//! `splice` between a pipe and a connection.
 //!
-//! Into a connection the kernel does it, on TCP. Out of a lane it is a read and a write, since the
-//! bytes are in no socket that the kernel knows.
+//! Into a connection, the kernel does it, over TCP. Out of a lane it is done here by a read and a
+//! write, since the kernel's socket does not have the bytes.
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use rustix::event::PollFlags;
@@ -17,7 +17,7 @@ use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
 
-/// A pipe that is writable takes so many bytes at once.
+/// A pipe that poll calls writable has room for this many bytes.
 const PIPE_BYTES: usize = 4096;
 
 #[unsafe(no_mangle)]
@@ -38,7 +38,7 @@ pub(super) unsafe extern "C-unwind" fn splice(
         return returned(from_lane(connection, input, output, length, flags));
     }
     if find(output).is_some_and(|connection| !connection.sends_by_kernel(output)) {
-        // As for files that cannot splice: programs then read and write.
+        // EINVAL, as for files that do not support splice: programs then read and write.
         log::debug!("a splice to descriptor {output} is refused");
         sys::set_errno(libc::EINVAL);
         return -1;
@@ -48,8 +48,8 @@ pub(super) unsafe extern "C-unwind" fn splice(
         else kernel!(SYS_splice, input, input_offset, output, output_offset, length, flags))
 }
 
-/// Moves what is there into the pipe, as much as goes in without waiting, but waits for the first
-/// byte and for room for it where the kernel would.
+/// Moves bytes that have arrived on the lane into the pipe, as many as fit without waiting. Unless
+/// the flags forbid it, it waits for the first bytes and for room for them, as the kernel does.
 fn from_lane(
     connection: Connection,
     input: c_int,

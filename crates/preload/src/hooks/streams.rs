@@ -1,4 +1,4 @@
-//! Reading and writing: read, write and all their relatives.
+//! `read`, `write` and their relatives.
 
 use libc::{c_int, c_void, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
@@ -13,7 +13,7 @@ use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
 
-/// How a call with `flags` wants its bytes, or `None` for flags that only the kernel serves.
+/// The [`How`] of a call with `flags`; `None` when a flag needs the kernel.
 fn how(flags: c_int) -> Option<How> {
     let served = libc::MSG_PEEK
         | libc::MSG_DONTWAIT
@@ -32,7 +32,7 @@ fn how(flags: c_int) -> Option<How> {
     })
 }
 
-/// MSG_TRUNC on TCP: the bytes are taken and dropped.
+/// Takes up to `length` bytes and drops them, as MSG_TRUNC does on TCP.
 fn discard(connection: Connection, fd: c_int, length: usize, how: How) -> Result<usize, Errno> {
     let mut waste = vec![0u8; length.min(1 << 16)];
     connection.receive(fd, &mut [&mut waste], how)
@@ -62,11 +62,11 @@ pub(super) unsafe extern "C-unwind" fn __read_chk(
     room: size_t,
 ) -> ssize_t {
     check_room(length, room);
-    // SAFETY: as read(2), which this is.
+    // SAFETY: this is read(2), with its conditions.
     unsafe { read(fd, buffer, length) }
 }
 
-/// Ends the program when a buffer is too small, as the fortified functions do.
+/// Aborts the program when its buffer is too small, as the fortified functions of the C library do.
 fn check_room(length: size_t, room: size_t) {
     if length > room {
         crate::log::say(format_args!("*** buffer overflow detected ***: terminated"));
@@ -104,7 +104,7 @@ pub(super) unsafe extern "C-unwind" fn recvfrom(
         let truncates = flags & libc::MSG_TRUNC != 0;
         if let Some(how) = how(flags & !libc::MSG_TRUNC) {
             if !address.is_null() && !address_length.is_null() {
-                // SAFETY: the program's pointer; a stream has no source address to give.
+                // SAFETY: the program's pointer, not null. A stream has no source address.
                 unsafe { *address_length = 0 };
             }
             if truncates {
@@ -146,7 +146,7 @@ pub(super) unsafe extern "C-unwind" fn __recv_chk(
     flags: c_int,
 ) -> ssize_t {
     check_room(length, room);
-    // SAFETY: as recv(2), which this is.
+    // SAFETY: this is recv(2), with its conditions.
     unsafe { recv(fd, buffer, length, flags) }
 }
 
@@ -161,12 +161,13 @@ pub(super) unsafe extern "C-unwind" fn __recvfrom_chk(
     address_length: *mut socklen_t,
 ) -> ssize_t {
     check_room(length, room);
-    // SAFETY: as recvfrom(2), which this is.
+    // SAFETY: this is recvfrom(2), with its conditions.
     unsafe { recvfrom(fd, buffer, length, flags, address, address_length) }
 }
 
-/// As [`how`], for sending: urgent data and completions are the kernel's, so the direction goes
-/// back to TCP for them. Where that cannot be, the urgent byte goes in line, as with SO_OOBINLINE.
+/// As [`how`], for a call that sends; `None` when the kernel must serve it. Urgent data take the
+/// sending direction back to TCP; if it cannot return, the urgent byte is sent in line, as with
+/// SO_OOBINLINE. MSG_ZEROCOPY gets its completions only where the direction returned before.
 fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
     let urgent = flags & libc::MSG_OOB != 0 && connection.sends_by_kernel(fd);
     let completes = flags & libc::MSG_ZEROCOPY != 0 && connection.is_back_for_good();
@@ -192,7 +193,8 @@ pub(super) unsafe extern "C-unwind" fn send(
         else kernel!(SYS_sendto, fd, buffer, length, flags, 0, 0))
 }
 
-/// The bytes that connect a socket are sent by the kernel, uncounted: it stays on TCP.
+/// With MSG_FASTOPEN the kernel sends bytes while it connects, and this library cannot count them.
+/// So the connection stays on TCP.
 fn stay_before_fastopen(fd: c_int, flags: c_int) {
     if flags & libc::MSG_FASTOPEN != 0
         && let Some(connection) = find(fd)
@@ -212,7 +214,7 @@ pub(super) unsafe extern "C-unwind" fn sendto(
 ) -> ssize_t {
     cancel::point();
     if find(fd).is_some() && flags & libc::MSG_FASTOPEN == 0 {
-        // SAFETY: a connected stream ignores the address.
+        // SAFETY: the caller's promise; a connected stream ignores the address.
         return unsafe { send(fd, buffer, length, flags) };
     }
     stay_before_fastopen(fd, flags);
@@ -266,7 +268,7 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
     if unsafe { passes_stuck_lanes(message) } {
-        // The receiver of the descriptor would not find the bytes that lie unread there.
+        // The receiver of the descriptor could not read the bytes that lie on the lane.
         sys::set_errno(libc::EOPNOTSUPP);
         return -1;
     }
@@ -274,8 +276,8 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
         else kernel!(SYS_sendmsg, fd, message, flags))
 }
 
-/// True when a message passes descriptors of connections that cannot leave their lane; all others
-/// are on TCP from here on, where whoever gets them finds their bytes.
+/// Takes all connections whose descriptors `message` passes back to TCP for good, where their
+/// receiver finds the bytes. True when one of them cannot leave its lane.
 ///
 /// # Safety
 /// `message` is null or valid for sendmsg(2).
@@ -330,7 +332,7 @@ pub(super) unsafe extern "C-unwind" fn recvmmsg(
             if length == 0 {
                 break;
             }
-            // A stream is never so full that waiting for the next would be meant.
+            // Only the first message waits: more bytes may never come.
             flags |= libc::MSG_DONTWAIT;
         }
         return if done > 0 { done } else { -1 };
@@ -391,7 +393,7 @@ pub(super) unsafe extern "C-unwind" fn sendfile64(
     unsafe { sendfile(out, input, offset, count) }
 }
 
-/// Copies from a file to a connection. The file's position moves by what was accepted.
+/// Copies from a file to a connection. The offset moves by the bytes that the connection accepted.
 ///
 /// # Safety
 /// `offset` is null or the program's.

@@ -1,17 +1,18 @@
-//! Functions with a variable list of arguments, which cannot be written in Rust.
+//! Functions with a variable list of arguments. Rust cannot define them.
 //!
-//! The program calls a few instructions that lay the registers out as a `va_list` of the
-//! System V ABI for x86-64 (section 3.5.7) and call the function that takes one.
+//! Instead, each is a few instructions that save the registers as a `va_list` of the System V ABI
+//! for x86-64 (section 3.5.7) and call a function that takes the list.
 
 use libc::{c_char, c_uint};
 
-/// The bytes of the six general registers in the area that a list points to.
+/// The bytes that the six general registers take in the saved area.
 const GENERAL_BYTES: c_uint = 48;
 
-/// A `va_list`, as [`variadic`] lays it out.
+/// A `va_list` as [`variadic`] builds it.
 #[repr(C)]
 pub(super) struct List {
-    /// Where the next general register lies in the area; past its end the stack goes on.
+    /// The offset of the next general register in `area`. At its end the arguments are on the
+    /// stack.
     general: c_uint,
     vector: c_uint,
     stack: *const *const c_char,
@@ -19,7 +20,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// The next argument, which is a pointer.
+    /// Takes the next argument, a pointer.
     ///
     /// # Safety
     /// The program gave another argument, and it is a pointer.
@@ -40,15 +41,15 @@ impl List {
     }
 }
 
-/// A function with a variable list of arguments behind `$named` of 8 bytes each: calls `$target`
-/// with the list in register `$list`.
+/// Defines `$name`, a function with `$named` named arguments of 8 bytes each and a variable list
+/// behind them. It calls `$target` with the list in register `$list`.
 macro_rules! variadic {
     ($name:ident, $named:literal, $target:ident, $list:literal) => {
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         unsafe extern "C-unwind" fn $name() {
-            // The area of registers at 0 (six of 8 bytes, then eight of 16), the list behind it at
-            // 176; the return address is at 216, and what came on the stack behind that.
+            // The saved registers are at 0 (six of 8 bytes, then eight of 16), the list at 176, the
+            // return address at 216, and the program's arguments on the stack behind it.
             core::arch::naked_asm!(
                 "sub rsp, 216",
                 "mov [rsp + 16], rdx",

@@ -1,4 +1,4 @@
-//! Reading and writing vectors: readv, writev and their relatives.
+//! `readv`, `writev` and their relatives.
 
 use libc::{c_int, iovec, off_t, ssize_t};
 use rustix::io::Errno;
@@ -11,9 +11,9 @@ use crate::connection::find;
 use crate::real::real;
 use crate::transfer::How;
 
-/// The kernel refuses longer vectors.
+/// The kernel refuses longer vectors with EINVAL.
 const ENTRIES_MAX: usize = 1024;
-/// Parts of a vector handled without allocating.
+/// A vector of up to this many parts is handled without the allocator.
 const PARTS: usize = 16;
 
 /// Reads into the parts of a vector.
@@ -74,13 +74,13 @@ pub(super) unsafe fn send_vector(
     connection.send(fd, parts, how)
 }
 
-/// The connection behind `fd` and the length of the vector, where the kernel is not to answer.
+/// The connection behind `fd` and the length of the vector; `None` when the kernel serves the call.
 fn ours(fd: c_int, count: c_int) -> Option<(Connection, usize)> {
     let count = usize::try_from(count).ok().filter(|count| *count <= ENTRIES_MAX)?;
     Some((find(fd)?, count))
 }
 
-/// How preadv2 and pwritev2 want their bytes when they act on a stream, which has no offset.
+/// The [`How`] of preadv2 and pwritev2; `None` for an offset, which a stream does not have.
 fn how(offset: off_t, flags: c_int) -> Option<How> {
     let dont_wait = flags & libc::RWF_NOWAIT != 0;
     (offset == -1).then_some(How { dont_wait, ..How::default() })
@@ -118,7 +118,7 @@ pub(super) unsafe extern "C-unwind" fn writev(
         else kernel!(SYS_writev, fd, vector, count))
 }
 
-/// off_t has 64 bits, so each of these functions has two names.
+/// Declares two names for each function, since `off_t` has 64 bits in both.
 macro_rules! with_flags {
     ($($name:ident $name64:ident $call:ident $number:ident;)*) => {
         $(
@@ -150,7 +150,7 @@ macro_rules! with_flags {
                 offset: off_t,
                 flags: c_int,
             ) -> ssize_t {
-                // SAFETY: another name of the same.
+                // SAFETY: another name of the same function.
                 unsafe { $name(fd, vector, count, offset, flags) }
             }
         )*

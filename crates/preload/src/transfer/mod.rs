@@ -14,26 +14,26 @@ use weft_transport_shm::lane::ShmLane;
 use crate::arena::{Connection, flag};
 use crate::{process, sys};
 
-/// How a call wants its bytes.
+/// The options of one read or write.
 #[derive(Clone, Copy, Default)]
 pub struct How {
-    /// Leave them there.
+    /// Leave the bytes where they are (MSG_PEEK).
     pub peek: bool,
-    /// Do not wait.
+    /// Do not wait (MSG_DONTWAIT).
     pub dont_wait: bool,
-    /// Wait for all of them.
+    /// Wait for all bytes (MSG_WAITALL).
     pub wait_all: bool,
-    /// No SIGPIPE.
+    /// Raise no SIGPIPE (MSG_NOSIGNAL).
     pub no_signal: bool,
 }
 
-/// The result of one try to move bytes.
+/// The result of one attempt to move bytes.
 enum Attempt {
     Moved(usize),
-    /// The last bytes before the direction moves between TCP and the lane; what follows may be
-    /// there already.
+    /// The last bytes before the direction moves between TCP and the lane. Bytes on the other way
+    /// may be there already.
     MovedTheLast(usize),
-    /// Something changed: try again at once.
+    /// Something changed: the caller must try again at once.
     Again,
     End,
     WouldBlock,
@@ -61,8 +61,8 @@ impl Connection {
         !how.dont_wait && !self.has(flag::NONBLOCKING)
     }
 
-    /// A reset is told once, by the kernel or by a lane, whoever knew of it first; `after` is what
-    /// is told from then on.
+    /// Passes on the result of a call of the kernel. A reset is reported once, by the kernel or the
+    /// lane; from then on the result is `after`.
     fn told_once(&self, attempt: Attempt, after: Attempt) -> Attempt {
         if !matches!(attempt, Attempt::Failed(Errno::CONNRESET)) {
             return attempt;
@@ -72,7 +72,7 @@ impl Connection {
         if former & flag::RESET_REPORTED == 0 { attempt } else { after }
     }
 
-    /// ECONNRESET, the first time.
+    /// ECONNRESET the first time, then an end.
     fn report_reset(&self) -> Attempt {
         let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
         if former & flag::RESET_REPORTED == 0 {
@@ -83,7 +83,7 @@ impl Connection {
     }
 }
 
-/// Bytes that go through a lane before a peer that sleeps is woken for them.
+/// How many bytes go through the lane before a peer that sleeps is woken for them.
 fn piece(lane: &ShmLane) -> usize {
     usize::try_from(lane.sink_bytes() / 4).unwrap_or(usize::MAX).max(1)
 }

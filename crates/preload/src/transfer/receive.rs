@@ -1,8 +1,8 @@
-//! Reading.
+//! Reads from a connection.
 //!
-//! A reader that finds nothing looks a little longer, then arms its attention word, looks once
-//! more and sleeps in the kernel's own `recv` on the shadow socket (with MSG_PEEK): so timeouts,
-//! signals, the peer's end and its death are the kernel's. The peer wakes it with one byte.
+//! A reader that finds nothing looks a little longer, then arms its attention word, looks once more
+//! and sleeps in the kernel's `recv` on the kernel's socket (with MSG_PEEK). So timeouts, signals,
+//! the peer's end and its death are the kernel's own. The peer wakes the reader with one byte.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ use crate::signals::Watch;
 use crate::{cancel, process, stats, sys};
 
 impl Connection {
-    /// Reads into `targets` one after the other; 0 is the end.
+    /// Reads into `targets` one after the other, and returns how many bytes; 0 at the end of file.
     pub fn receive(&self, fd: RawFd, targets: &mut [&mut [u8]], how: How) -> Result<usize, Errno> {
         let wanted: usize = targets.iter().map(|target| target.len()).sum();
         let mut total = 0;
@@ -30,7 +30,7 @@ impl Connection {
         let watch = Watch::new();
         let mut short = None;
         if self.has(flag::LOW_WATER) && self.blocks(how) && wanted > 0 && self.reads_tcp(fd) {
-            // When it ends without enough, what is there is read all the same.
+            // If the wait ends without enough bytes, those that are there are read all the same.
             short = sys::wait_for_bytes(fd, wanted).err();
             if short == Some(Errno::CANCELED) {
                 return Err(Errno::CANCELED);
@@ -54,7 +54,8 @@ impl Connection {
                     adaptive_wait.restart();
                     continue;
                 }
-                // A short read says that there is no more: edges rely on that.
+                // A short read says that no more bytes are there. Programs with edge triggering
+                // rely on that.
                 Attempt::MovedTheLast(bytes) => {
                     total += bytes;
                     if how.peek || total == wanted {
@@ -80,7 +81,7 @@ impl Connection {
                 return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
             }
             waited = !on_tcp;
-            // On TCP alone the kernel waits, as without weft.
+            // On TCP the kernel waits, as without weft.
             match if on_tcp { Step::Sleep } else { adaptive_wait.step() } {
                 Step::Spin => std::hint::spin_loop(),
                 Step::Yield => adaptive_wait.give_way(),
@@ -92,7 +93,7 @@ impl Connection {
                     }
                     match self.sleep_for_data(fd, watch) {
                         Ok(()) => {}
-                        // The thread ends, and nobody learns how far it came.
+                        // The thread ends in its hook, so the bytes that it read are not reported.
                         Err(Errno::CANCELED) => return Err(Errno::CANCELED),
                         Err(_) if total > 0 => return Ok(total),
                         Err(errno) => return Err(errno),
@@ -102,8 +103,9 @@ impl Connection {
         }
     }
 
-    /// One call of the kernel, where the connection cannot move while the caller waits, which takes
-    /// wakeups for data: no other thread or process could move it, and no handler may.
+    /// Reads by one call of the kernel that waits; `None` when the connection could move meanwhile,
+    /// since that call would take wakeups for data. No other thread or process may hold the
+    /// connection, and signal handlers are kept from moving it.
     fn receive_as_without_weft(
         &self,
         fd: RawFd,
@@ -135,7 +137,7 @@ impl Connection {
         Some(result)
     }
 
-    /// Moves what is there into the part of `targets` behind the first `skip` bytes.
+    /// Reads bytes that are there into the part of `targets` behind the first `skip` bytes.
     fn try_receive(&self, fd: RawFd, targets: &mut [&mut [u8]], skip: usize, how: How) -> Attempt {
         let Some(receiving) = self.receiving() else { return Attempt::Failed(Errno::AGAIN) };
         let mut room = false;
@@ -148,7 +150,7 @@ impl Connection {
                     let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
                     self.read_tcp_beside_lane(fd, receiving.state, lane, targets, skip, limit, how)
                 }
-                // Wakeups that did not arrive yet, unless the connection ended.
+                // Wakeups come first that have not arrived yet, unless the connection ended.
                 Origin::Wakeups(_) | Origin::Back => {
                     match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
                         Attempt::Moved(_) => Attempt::Again,
@@ -156,7 +158,7 @@ impl Connection {
                     }
                 }
             },
-            // Its lane is gone with the daemon that would have to pass it.
+            // This process cannot map the lane: the daemon that would pass it is gone.
             None if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
             None => match self
                 .told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
@@ -177,7 +179,7 @@ impl Connection {
         attempt
     }
 
-    /// Reads what lies on TCP in front of a boundary, if there is one.
+    /// Reads up to `limit` bytes from TCP, those in front of the boundary to the lane.
     #[allow(clippy::too_many_arguments, reason = "one call's buffers, and where to read")]
     fn read_tcp_beside_lane(
         &self,
@@ -189,16 +191,17 @@ impl Connection {
         limit: usize,
         how: How,
     ) -> Attempt {
-        // Looked at first: what the peer rang since belongs to others, and is behind the data.
+        // Peeked first: wakeups that the peer sent since lie behind the data, and are for other
+        // threads.
         match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End) {
             Attempt::Moved(bytes) => match state.data_of(lane, bytes) {
-                // Nothing but wakeups: the switch was posted before they were sent.
+                // All bytes are wakeups: the peer posted the switch before it sent them.
                 0 => Attempt::Again,
                 data if how.peek => Attempt::Moved(data),
                 data => self.take_tcp(fd, state, lane, targets, skip, data),
             },
-            // The peer may have switched, spoken and closed since the look: what it posted before
-            // its end is visible with it.
+            // The peer may have switched, written and closed since the peek. All that it posted
+            // before its end is visible by now.
             Attempt::End | Attempt::Failed(_) if self.origin(fd, state, lane) == Origin::Lane => {
                 self.heard(sys::Wakeup::End);
                 Attempt::Again
@@ -207,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// Takes `data` bytes that were looked at before.
+    /// Takes `data` bytes that were peeked.
     fn take_tcp(
         &self,
         fd: RawFd,
@@ -253,7 +256,8 @@ impl Connection {
             if part.is_empty() {
                 continue;
             }
-            // A peer that sleeps until there is room goes on while this end reads what is left.
+            // In pieces, so that a peer that sleeps for lack of room goes on while this end reads
+            // the rest.
             let piece = if how.peek { part.len() } else { piece(lane) };
             for part in part.chunks_mut(piece) {
                 if std::mem::take(room) {
@@ -282,7 +286,7 @@ impl Connection {
             self.count();
         }
         if short && state.origin(lane) == Origin::Back {
-            // A read stops at an urgent byte.
+            // The kernel's read stops at an urgent byte.
             let on_tcp = matches!(self.origin(fd, state, lane), Origin::Tcp { .. });
             if on_tcp && !sys::is_at_mark(fd) {
                 return Attempt::MovedTheLast(total);
@@ -291,8 +295,8 @@ impl Connection {
         Attempt::Moved(total)
     }
 
-    /// Looks at what is on the lane with a vector: each look starts at the head, so that it takes
-    /// one for all parts.
+    /// Peeks into several targets. Every peek starts at the head of the lane, so one peek fills
+    /// them all.
     fn peek_lane(
         &self,
         fd: RawFd,
@@ -302,7 +306,7 @@ impl Connection {
     ) -> Attempt {
         let wanted = targets.iter().map(|target| target.len()).sum();
         let there = usize::try_from(state.available(lane)).unwrap_or(usize::MAX);
-        // At least one byte, so that an end is found.
+        // At least one byte, so that the read finds an end.
         let mut seen = vec![0; there.max(1).min(wanted)];
         match state.read(lane, &mut seen, true) {
             Ok(reading) => {
@@ -318,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// Nothing on the lane: is that for now, or the end?
+    /// The result of a read that found nothing on the lane.
     fn lane_is_empty(
         &self,
         fd: RawFd,
@@ -336,7 +340,7 @@ impl Connection {
             ReadError::Back => Attempt::Again,
             ReadError::Empty => match self.peer() {
                 peer::ALIVE => Attempt::WouldBlock,
-                // Bytes that the peer sent before its end may have come after the look.
+                // Bytes that the peer sent before its end may have arrived after the read.
                 _ if state.readable(lane) => Attempt::Again,
                 _ if self.has_strays(fd, state, lane) => self.report_reset(),
                 _ => self.peer_is_dead(lane),
@@ -344,8 +348,8 @@ impl Connection {
         }
     }
 
-    /// The kernel says the peer is gone, and it did not say goodbye: it was killed. As TCP has it,
-    /// that is an end, unless something we sent was never read.
+    /// The kernel reports that the peer is gone, and the lane has no goodbye: the peer was killed.
+    /// As on TCP, that is an end, or a reset if the peer left bytes of this end unread.
     fn peer_is_dead(&self, lane: &ShmLane) -> Attempt {
         let unread = self.sending().is_some_and(|sending| sending.state.unread_by_peer(lane));
         if unread { self.report_reset() } else { Attempt::End }
@@ -366,7 +370,8 @@ impl Connection {
             self.wait_for_wakeup(fd)
         };
         if self.shared.generation.load(Ordering::Relaxed) != generation {
-            // Closed by another thread meanwhile; the number may be another connection by now.
+            // Another thread closed the descriptor. Its number may lead to another connection by
+            // now.
             return Err(Errno::BADF);
         }
         self.heard(wakeup);

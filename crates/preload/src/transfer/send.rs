@@ -1,8 +1,8 @@
-//! Writing.
+//! Writes to a connection.
 //!
 //! A writer that finds no room looks a little longer, then arms its attention word, looks once more
-//! and sleeps on the shadow socket until the peer rings, in slices: a lane that stays full is left
-//! for TCP.
+//! and sleeps on the kernel's socket until the peer rings. The sleep is cut into slices, since
+//! a lane that stays full is left for TCP.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::wakeups::StaleWakeups;
 use crate::{process, settling, signals, stats, sys};
 
 impl Connection {
-    /// Writes `parts`, all of them when it may block.
+    /// Writes `parts`, all of them when it may block, and returns how many bytes.
     pub fn send(&self, fd: RawFd, parts: &[&[u8]], how: How) -> Result<usize, Errno> {
         let wanted: usize = parts.iter().map(|part| part.len()).sum();
         let mut total = 0;
@@ -69,7 +69,7 @@ impl Connection {
                 return if total > 0 { Ok(total) } else { Err(Errno::INTR) };
             }
             waited = !on_tcp;
-            // On TCP alone the kernel waits, as without weft.
+            // On TCP the kernel waits, as without weft.
             match if on_tcp { Step::Sleep } else { adaptive_wait.step() } {
                 Step::Spin => std::hint::spin_loop(),
                 Step::Yield => adaptive_wait.give_way(),
@@ -80,7 +80,7 @@ impl Connection {
                         waited = false;
                     }
                     match self.sleep_for_room(fd, &mut deadline) {
-                        // Handlers that restart; others are seen above.
+                        // A handler ran. Unless it has SA_RESTART, the check above ends the call.
                         Ok(()) | Err(Errno::INTR) => {}
                         Err(Errno::CANCELED) => return Err(Errno::CANCELED),
                         Err(_) if total > 0 => return Ok(total),
@@ -110,14 +110,15 @@ impl Connection {
             self.leave(fd, sending.state, lane, how);
         }
         if !sending.state.switch(lane, self.side()) {
-            // In pieces until the peer has the lane, so that it can move amid a large write.
+            // In pieces until the peer has mapped the lane, so that the direction can switch amid a
+            // large write.
             let comes = !SendSide::peer_attached(lane, self.side());
             let front = if comes { front(parts, self.piece()) } else { None };
             return self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
         }
         if self.looks_dead(fd) {
-            // As TCP has it: what was never read makes a reset, else the peer's kernel answers
-            // what comes next with one.
+            // As on TCP: bytes that were never read make a reset. Otherwise the next bytes go out,
+            // and the peer's kernel answers them with a reset.
             let lost = self.lost_something(sending.state, lane);
             let resets = lost && !self.has(flag::SENT_TO_NOBODY);
             return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };
@@ -131,7 +132,7 @@ impl Connection {
                     self.ring(fd, sending.state);
                 }
                 if let Some(how) = sending.state.called_back(lane) {
-                    // It left meanwhile, and may have done so without seeing these bytes.
+                    // The peer returned to TCP meanwhile, perhaps without seeing these bytes.
                     self.leave(fd, sending.state, lane, how);
                 }
                 drop(sending);
@@ -151,8 +152,8 @@ impl Connection {
         }
     }
 
-    /// Bytes written to TCP at once: as long as a lane may come, a large write goes in pieces, so
-    /// that it can move in the middle.
+    /// How many bytes one call writes to TCP. As long as the connection may get a lane, a large
+    /// write goes in pieces, so that it can switch in the middle.
     fn piece(&self) -> usize {
         match self.phase() {
             phase::DECLINED => usize::MAX,
@@ -171,12 +172,13 @@ impl Connection {
         attempt
     }
 
-    /// The peer closed in order, or was killed when it had read everything. On TCP the next bytes
-    /// still go out, and the reset that answers them breaks the pipe: a byte on the kernel's socket
-    /// fetches that reset for all who look there.
+    /// The peer closed in order, or was killed after it had read everything. On TCP the next bytes
+    /// still go out, and a reset answers them. So one byte is sent on the kernel's socket, to get
+    /// that reset there for all that look, and the bytes of `parts` are dropped.
     #[cold]
     fn send_to_nobody(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
-        /// A segment of the loopback device; the reset is there before a second one.
+        /// A segment of the loopback device: on TCP, the reset arrives before a second one goes
+        /// out.
         const BYTES_MAX: usize = 65_483;
         if self.has(flag::SENT_TO_NOBODY) {
             self.set(flag::RESET_REPORTED, true);
@@ -190,7 +192,7 @@ impl Connection {
         Attempt::Moved(bytes)
     }
 
-    /// The peer is gone with what we sent: a reset once, then a broken pipe.
+    /// The peer is gone and left bytes unread: a reset once, then a broken pipe.
     fn lane_is_broken(&self) -> Attempt {
         match self.report_reset() {
             Attempt::Failed(errno) => Attempt::Failed(errno),
@@ -198,8 +200,8 @@ impl Connection {
         }
     }
 
-    /// The peer was killed. A writer that never waits would not notice: it asks the kernel now and
-    /// then.
+    /// True when the peer was killed. The kernel is asked now and then, since a writer that never
+    /// waits would not notice.
     #[inline]
     fn looks_dead(&self, fd: RawFd) -> bool {
         /// About 10 ms of processor ticks.
@@ -217,7 +219,7 @@ impl Connection {
     fn is_dead(&self, fd: RawFd) -> bool {
         let Ok(seen) = sys::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
         self.heard_of(seen);
-        // Closed in order is for the stream to tell; without a word it was killed.
+        // The stream reports a close in order. A peer without a goodbye was killed.
         self.peer() != peer::ALIVE && !self.peer_said_goodbye()
     }
 
@@ -230,8 +232,8 @@ impl Connection {
 
     /// Sleeps until there may be room, as long as SO_SNDTIMEO and signals allow.
     ///
-    /// The wakeup for room and the wakeup for data are the same byte: when unread data keeps one in
-    /// the kernel's socket, this waits in short slices instead.
+    /// A wakeup for room and one for data are the same byte. When unread data keep such a byte in
+    /// the kernel's socket, the sleep is cut into short slices.
     fn sleep_for_room(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
         self.begin_sleep(WaitFor::Room);
         let slept = self.sleep_for_room_counted(fd, deadline);
@@ -270,7 +272,8 @@ impl Connection {
         }
     }
 
-    /// Waits for a wakeup, at most a slice; those that were stale at arming are taken first.
+    /// Waits for a wakeup, one slice at most. Wakeups that were stale at arming are taken out
+    /// first.
     fn sleep_until_wakeup(
         &self,
         fd: RawFd,
@@ -334,7 +337,7 @@ fn broken_pipe(how: How) -> Errno {
     Errno::PIPE
 }
 
-/// The time that is left of `limit`, which begins to run at the first call.
+/// The milliseconds that are left of `limit`, which begins to run at the first call.
 fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
     let now = sys::now_ns();
     let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;

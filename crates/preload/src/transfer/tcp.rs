@@ -1,4 +1,4 @@
-//! The kernel's own calls, for what goes over TCP.
+//! The kernel's own calls, for bytes that go over TCP.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::Attempt;
 use crate::sys;
 
-/// Parts of a vector that one call of the kernel is given.
+/// How many parts of a vector one call of the kernel gets.
 const PARTS_MAX: usize = 64;
 
 pub(super) fn receive_tcp(
@@ -50,7 +50,7 @@ pub(super) fn receive_tcp(
     received_tcp(received.map(|received| received.bytes))
 }
 
-/// Waits as the program's own call does.
+/// Receives bytes, and waits as the program's own call does.
 pub(super) fn wait_and_receive(fd: RawFd, targets: &mut [&mut [u8]]) -> Result<usize, Errno> {
     let flags = RecvFlags::empty();
     if let [target] = targets {
