@@ -11,28 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
-use weft_socket::{ReceiveSide, SendSide, Side};
+use weft_socket::{Common, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side};
 use weft_sync::lock::SharedLock;
 use weft_transport_shm::lane::ShmLane;
 
 use crate::guard::LocalLock;
 use crate::{handover, process, reserve};
-
-/// Where a connection stands. Numbers, since they lie in shared memory.
-pub mod phase {
-    /// The place is free.
-    pub const FREE: u32 = 0;
-    /// On TCP; nobody asked for the fabric yet.
-    pub const FRESH: u32 = 1;
-    /// Somebody is asking right now.
-    pub const DECIDING: u32 = 2;
-    /// Offered by the connecting end; on TCP until the other end comes.
-    pub const PENDING: u32 = 3;
-    /// There is a lane.
-    pub const LANED: u32 = 4;
-    /// On TCP for good.
-    pub const DECLINED: u32 = 5;
-}
 
 /// Bits of [`Shared::flags`].
 pub mod flag {
@@ -70,29 +54,16 @@ pub mod flag {
     pub const PRIMES: u32 = 65536;
 }
 
-/// The kernel's word about the peer.
-pub mod peer {
-    /// Nothing.
-    pub const ALIVE: u32 = 0;
-    /// Its end of file.
-    pub const ENDED: u32 = 1;
-    /// A reset.
-    pub const RESET: u32 = 2;
-}
-
 /// A connection as all processes that hold it see it. Zeroed memory is a free place, and any bytes
 /// are valid.
 #[repr(C, align(64))]
 pub struct Shared {
-    pub phase: AtomicU32,
-    /// The thread that decides, while the phase says that one does.
-    pub decider: AtomicU32,
+    pub phase: SharedPhase,
     pub generation: AtomicU32,
     /// Descriptors that refer to it, in all processes.
     pub refs: AtomicU32,
     pub side: AtomicU32,
     pub flags: AtomicU32,
-    pub peer: AtomicU32,
     /// Reads and writes that moved something over TCP before it asked for the fabric, and how many
     /// bytes those were.
     pub calls: AtomicU32,
@@ -101,17 +72,10 @@ pub struct Shared {
     /// Where its address is remembered ([`crate::history`]), 0 for nowhere.
     pub address: AtomicU32,
     pub moved: AtomicU64,
-    /// Threads, in all processes, that sleep until data comes.
-    pub sleepers: AtomicU32,
-    /// Threads that sleep until there is room.
-    pub room_sleepers: AtomicU32,
+    /// What its two directions use without a lock.
+    pub common: Common,
     /// The socket's inode, which finds it again behind another number.
     pub inode: AtomicU64,
-    /// Wakeups that came, or will, and that nobody waits for any more
-    /// ([`crate::wakeups::StaleWakeups`]), and how many of them were taken out of the kernel's
-    /// socket.
-    pub stale: AtomicU64,
-    pub drained: AtomicU32,
     /// A process that uses it where the library does not see that, 0 for none: in the C library's
     /// own streams, behind a filter of system calls, or in a program that is about to start.
     pub unseen_user: AtomicU32,
@@ -202,8 +166,14 @@ impl Connection {
 
     /// Where it stands.
     #[inline]
-    pub fn phase(&self) -> u32 {
-        self.shared.phase.load(Ordering::Acquire)
+    pub fn phase(&self) -> Phase {
+        self.shared.phase.get()
+    }
+
+    /// The kernel's word about the peer.
+    #[inline]
+    pub fn peer(&self) -> Peer {
+        self.shared.common.peer()
     }
 
     /// True when `bit` of [`flag`] is set.
@@ -243,7 +213,7 @@ pub fn at(place: u32) -> Option<Connection> {
     Some(Connection { place, shared, local: &arena.local[index] })
 }
 
-/// A new connection in phase FRESH with one reference, or `None` when there is no room. `address`
+/// A new connection in phase [`Phase::Fresh`] with one reference, or `None` when there is no room. `address`
 /// is its place in [`crate::history`], or 0.
 pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connection> {
     let mut free = FREE.lock()?;
@@ -261,19 +231,16 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     };
     let connection = at(base + index)?;
     let shared = connection.shared;
-    shared.phase.store(phase::DECLINED, Ordering::Relaxed);
+    shared.phase.set(Phase::Declined);
     drop(free);
     shared.generation.fetch_add(1, Ordering::Relaxed);
     shared.refs.store(1, Ordering::Relaxed);
     shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
     shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
-    shared.peer.store(peer::ALIVE, Ordering::Relaxed);
     shared.calls.store(0, Ordering::Relaxed);
     shared.writes.store(0, Ordering::Relaxed);
     shared.address.store(address, Ordering::Relaxed);
     shared.moved.store(0, Ordering::Relaxed);
-    shared.stale.store(0, Ordering::Relaxed);
-    shared.drained.store(0, Ordering::Relaxed);
     shared.unseen_user.store(0, Ordering::Relaxed);
     shared.token.store(new_token(), Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.
@@ -281,8 +248,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     // SAFETY: as above.
     unsafe { *shared.send.get() = SendSide::default() };
     connection.local.fds.store(1, Ordering::Relaxed);
-    shared.sleepers.store(0, Ordering::Relaxed);
-    shared.room_sleepers.store(0, Ordering::Relaxed);
+    shared.common.reset();
     shared.inode.store(0, Ordering::Relaxed);
     shared.bringer.store(0, Ordering::Relaxed);
     connection.local.registered.store(0, Ordering::Relaxed);
@@ -291,7 +257,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     connection.local.checked.store(0, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);
     connection.local.round.store(reserve::NOT_KEPT, Ordering::Relaxed);
-    shared.phase.store(phase::FRESH, Ordering::Release);
+    shared.phase.set(Phase::Fresh);
     Some(connection)
 }
 
@@ -302,7 +268,7 @@ pub fn new_token() -> u64 {
 
 /// Gives the place of a connection without references back.
 pub fn free(connection: Connection) {
-    connection.shared.phase.store(phase::FREE, Ordering::Release);
+    connection.shared.phase.set(Phase::Free);
     let places = u32::try_from(PLACES).expect("2^16");
     let current = CURRENT.load(Ordering::Relaxed);
     // A place of another process's arena is found by its owner when that runs out.
@@ -371,7 +337,7 @@ pub fn adopt(number: usize, memory: OwnedFd) {
 fn reclaim(base: u32) -> Option<u32> {
     (0..u32::try_from(PLACES).ok()?).find(|index| {
         at(base + index).is_some_and(|connection| {
-            connection.phase() == phase::FREE && connection.local.fds.load(Ordering::Relaxed) == 0
+            connection.phase() == Phase::Free && connection.local.fds.load(Ordering::Relaxed) == 0
         })
     })
 }

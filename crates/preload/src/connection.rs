@@ -1,108 +1,18 @@
-//! A tracked TCP connection, its lane, and the descriptors that lead to it.
-//!
-//! # Locks
-//! Each direction has one, in memory that forked processes share. The lane is used under either;
-//! it is unmapped under both. Nothing sleeps with a lock held.
+//! A tracked TCP connection, and the descriptors that lead to it.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use weft_socket::{ReceiveSide, SendSide, Side};
-use weft_sync::lock::{Holder, SharedGuard, SharedLock};
-use weft_transport_shm::lane::ShmLane;
+use weft_socket::{Peer, Phase, Side};
 use weft_wire::stats::{CONNECTIONS_FABRIC, TcpReason};
 
-use crate::arena::{self, Connection, flag, peer, phase};
-use crate::deferral::Held;
+use crate::arena::{self, Connection, flag};
 use crate::table::{self, Entry};
-use crate::{control, epoll, lanes, log, process, stats, sys};
-
-/// A direction that is locked, with the lane if this process has it.
-pub struct Locked<'a, S> {
-    /// The direction's state.
-    pub state: &'a mut S,
-    /// The lane; `None` while there is none.
-    pub lane: Option<&'a ShmLane>,
-    _guard: SharedGuard<'a>,
-    /// Given back behind the lock.
-    _held: Held,
-}
-
-/// Takes a lock, and keeps handlers away until it is given back. `None` in a handler that was not
-/// kept away, of whose thread it is.
-#[inline]
-fn locked(lock: &SharedLock) -> Option<(SharedGuard<'_>, Held)> {
-    let holder = Holder::current(process::pid());
-    let held = Held::new();
-    if let Some(guard) = lock.try_lock(holder) {
-        return Some((guard, held));
-    }
-    // Handlers come while it waits: the holder may be a process that was stopped.
-    drop(held);
-    let guard = lock.lock(holder).ok()?;
-    Some((guard, Held::new()))
-}
+use crate::{control, epoll, log, process, stats, sys};
 
 impl Connection {
-    /// Locks the receiving direction; `None` in a handler that interrupted its holder, or when the
-    /// connection is gone.
-    #[inline]
-    pub fn receiving(&self) -> Option<Locked<'_, ReceiveSide>> {
-        let (_guard, _held) = locked(&self.shared.receive_lock)?;
-        // SAFETY: the guard of this direction is held as long as the reference.
-        let state = unsafe { &mut *self.shared.receive.get() };
-        Some(Locked { state, lane: self.lane(), _guard, _held })
-    }
-
-    /// Locks the sending direction, as [`Connection::receiving`].
-    #[inline]
-    pub fn sending(&self) -> Option<Locked<'_, SendSide>> {
-        let (_guard, _held) = locked(&self.shared.send_lock)?;
-        // SAFETY: the guard of this direction is held as long as the reference.
-        let state = unsafe { &mut *self.shared.send.get() };
-        Some(Locked { state, lane: self.lane(), _guard, _held })
-    }
-
-    /// The lane, for callers that hold a lock of the connection.
-    #[inline]
-    fn lane(&self) -> Option<&ShmLane> {
-        let lane = self.local.lane.load(Ordering::Acquire);
-        // SAFETY: the box was leaked when it was stored and is taken back under both locks, one of
-        // which the caller holds.
-        (!lane.is_null()).then(|| unsafe { &*lane })
-    }
-
-    /// Puts the lane in place.
-    pub fn set_lane(&self, lane: Box<ShmLane>) {
-        lanes::taken();
-        // It does not rest yet.
-        self.local.moved_before.store(u64::MAX, Ordering::Relaxed);
-        let former = self.local.lane.swap(Box::into_raw(lane), Ordering::AcqRel);
-        assert!(former.is_null(), "a connection has one lane");
-    }
-
-    /// Takes the lane away and unmaps it.
-    pub fn drop_lane(&self) {
-        let locks = (self.receiving(), self.sending());
-        let lane = self.take_lane();
-        drop(locks);
-        drop(lane);
-    }
-
-    /// Takes the lane away from under both locks, which the caller holds until it has it.
-    pub fn take_lane(&self) -> Option<Box<ShmLane>> {
-        let lane = self.local.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        if lane.is_null() {
-            return None;
-        }
-        lanes::free();
-        // SAFETY: the pointer came from a box and was swapped out, so nobody else has it: users
-        // hold a lock, and both are held.
-        Some(unsafe { Box::from_raw(lane) })
-    }
-
     /// The number the daemon knows it by.
     pub fn token(&self) -> u64 {
         self.shared.token.load(Ordering::Relaxed)
@@ -110,7 +20,7 @@ impl Connection {
 
     /// Stays on TCP for good.
     pub fn decline(&self, reason: TcpReason) {
-        self.shared.phase.store(phase::DECLINED, Ordering::Release);
+        self.shared.phase.set(Phase::Declined);
         self.count_on_tcp(reason);
         log::debug!("connection {} stays on TCP: {}", self.place, reason.name());
     }
@@ -139,8 +49,8 @@ impl Connection {
     /// Remembers what the kernel's socket said of the peer.
     pub fn heard(&self, wakeup: sys::Wakeup) {
         match wakeup {
-            sys::Wakeup::End => self.shared.peer.store(peer::ENDED, Ordering::Release),
-            sys::Wakeup::Failed(_) => self.shared.peer.store(peer::RESET, Ordering::Release),
+            sys::Wakeup::End => self.shared.common.hear(Peer::Ended),
+            sys::Wakeup::Failed(_) => self.shared.common.hear(Peer::Reset),
             sys::Wakeup::Bytes
             | sys::Wakeup::Nothing
             | sys::Wakeup::Interrupted
@@ -161,12 +71,6 @@ impl Connection {
         } else if !ends.is_empty() {
             self.heard(sys::Wakeup::End);
         }
-    }
-
-    /// The word of the kernel's socket about the peer.
-    #[inline]
-    pub fn peer(&self) -> u32 {
-        self.shared.peer.load(Ordering::Acquire)
     }
 }
 
@@ -309,7 +213,7 @@ pub fn copied(old: RawFd, new: RawFd) {
 /// The connection behind `fd`, if it is one that may be on the fabric.
 #[inline]
 pub fn find(fd: RawFd) -> Option<Connection> {
-    tracked(fd).filter(|connection| connection.phase() != phase::DECLINED)
+    tracked(fd).filter(|connection| connection.phase() != Phase::Declined)
 }
 
 /// The connection behind `fd`, also one that stays on TCP.

@@ -5,13 +5,13 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::PollFlags;
-use weft_fabric::{Lane, WaitFor};
+use weft_socket::due::{Due, Threshold};
 use weft_socket::history::Outlook;
-use weft_socket::{Leave, SendSide, Side};
+use weft_socket::{Leave, Phase, SendSide, Side, prepare};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::stats::TcpReason;
 
-use crate::arena::{self, Connection, flag, phase};
+use crate::arena::{self, Connection, flag};
 use crate::deferral::Held;
 use crate::table::{self, Entry};
 use crate::{control, epoll, lanes, log, other_end, process, stats, sys};
@@ -31,25 +31,25 @@ impl Connection {
     /// answer has come. `pending` bytes are about to be written. Returns the phase to act on, which
     /// is never DECIDING.
     #[inline]
-    pub fn decide(&self, fd: RawFd, pending: usize) -> u32 {
+    pub fn decide(&self, fd: RawFd, pending: usize) -> Phase {
         match self.phase() {
-            phase::LANED if self.local.lane.load(Ordering::Relaxed).is_null() => self.join(fd),
-            phase::LANED if self.has(flag::GIVING_BACK) => {
+            Phase::Laned if self.local.lane.load(Ordering::Relaxed).is_null() => self.join(fd),
+            Phase::Laned if self.has(flag::GIVING_BACK) => {
                 self.gives_back(fd);
                 self.decided()
             }
-            phase::FRESH if self.is_in_kernel() => phase::FRESH,
-            phase::FRESH if !self.may_be_invited() && !self.is_due(pending) => phase::FRESH,
-            phase::PENDING if !self.looks_again() || self.is_in_kernel() => phase::PENDING,
-            phase::FRESH | phase::DECIDING | phase::PENDING => self.decide_slowly(fd, pending),
+            Phase::Fresh if self.is_in_kernel() => Phase::Fresh,
+            Phase::Fresh if !self.may_be_invited() && !self.is_due(pending) => Phase::Fresh,
+            Phase::Pending if !self.looks_again() || self.is_in_kernel() => Phase::Pending,
+            Phase::Fresh | Phase::Deciding | Phase::Pending => self.decide_slowly(fd, pending),
             decided => decided,
         }
     }
 
     /// The phase, once nobody is deciding any more.
-    fn decided(&self) -> u32 {
+    fn decided(&self) -> Phase {
         match self.phase() {
-            phase::DECIDING => self.wait_for_decision(DECISION_NS),
+            Phase::Deciding => self.wait_for_decision(DECISION_NS),
             decided => decided,
         }
     }
@@ -58,26 +58,16 @@ impl Connection {
     /// the lane, for a peer that is there.
     fn is_due(&self, pending: usize) -> bool {
         let settings = process::settings();
-        let (calls, bytes) = (settings.switch_calls, settings.switch_bytes);
-        let (calls, bytes, pending) = match self.side() {
-            Side::Connected => (calls, bytes, pending as u64),
-            Side::Accepted if calls == 0 => (0, 0, 0),
-            Side::Accepted => (calls.saturating_add(calls / 2), bytes.saturating_mul(2), 0),
+        let threshold = Threshold::of(self.side(), settings.switch_calls, settings.switch_bytes);
+        let pending = if self.side() == Side::Connected { pending as u64 } else { 0 };
+        let moved = self.shared.moved.load(Ordering::Relaxed).saturating_add(pending);
+        let outlook = (!self.has(flag::UNSEEN)).then(|| self.outlook());
+        let is_due = match threshold.due(self.shared.calls.load(Ordering::Relaxed), moved, outlook)
+        {
+            Due::Now => true,
+            Due::AtLowPrice => self.is_due_at_low_price(),
+            Due::NotYet => false,
         };
-        let has_moved_much =
-            || self.shared.moved.load(Ordering::Relaxed).saturating_add(pending) >= bytes;
-        let has_done_much =
-            || self.shared.calls.load(Ordering::Relaxed) >= calls || has_moved_much();
-        let is_due = calls == 0
-            || match self.outlook() {
-                // Servers that are started for one connection greet and agree on keys first, in
-                // many short calls, and may lock themselves in for that.
-                _ if self.has(flag::UNSEEN) => has_moved_much(),
-                Outlook::Long => true,
-                Outlook::Unknown => has_done_much(),
-                Outlook::Middling => self.is_due_at_low_price(),
-                Outlook::Short => false,
-            };
         is_due && self.is_seen() && self.has_room_for_a_lane()
     }
 
@@ -134,23 +124,23 @@ impl Connection {
     }
 
     /// The phase to act on, without asking for the fabric where nobody did yet.
-    pub fn decide_if_asked(&self, fd: RawFd) -> u32 {
+    pub fn decide_if_asked(&self, fd: RawFd) -> Phase {
         match self.phase() {
-            phase::FRESH => phase::FRESH,
+            Phase::Fresh => Phase::Fresh,
             _ => self.decide(fd, 0),
         }
     }
 
     /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
     /// for good. Returns the phase.
-    pub fn decide_for_kernel(&self, fd: RawFd) -> u32 {
+    pub fn decide_for_kernel(&self, fd: RawFd) -> Phase {
         loop {
             self.stay_unless_moved(TcpReason::RawUse);
             match self.decide(fd, 0) {
                 // A handler that interrupted the asking cannot wait for its end.
-                waits @ (phase::FRESH | phase::PENDING) if self.is_deciding() => return waits,
+                waits @ (Phase::Fresh | Phase::Pending) if self.is_deciding() => return waits,
                 // Another thread was asking, and no answer has come yet.
-                phase::FRESH | phase::PENDING => {}
+                Phase::Fresh | Phase::Pending => {}
                 decided => return decided,
             }
         }
@@ -159,14 +149,12 @@ impl Connection {
     /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
     /// that did not move yet stays on TCP as long, and others send there from now on.
     pub fn becomes_standard_stream(&self, fd: RawFd) {
-        if self.becomes_unseen() || self.decide_for_kernel(fd) != phase::LANED {
+        if self.becomes_unseen() || self.decide_for_kernel(fd) != Phase::Laned {
             return;
         }
         self.recall(fd);
-        if let Some(sending) = self.sending()
-            && let Some(lane) = sending.lane
-        {
-            self.leave(fd, sending.state, lane, Leave::ForGood);
+        if let Some(mut sending) = self.sending_on_lane(fd) {
+            sending.leave(Leave::ForGood);
         }
     }
 
@@ -188,7 +176,7 @@ impl Connection {
         self.wait_until_decided();
         // An offer of a relative stays: it finds the answer when this user is gone.
         self.leave_pending();
-        matches!(self.phase(), phase::FRESH | phase::PENDING)
+        matches!(self.phase(), Phase::Fresh | Phase::Pending)
     }
 
     /// An epoll set of this process has it.
@@ -231,22 +219,15 @@ impl Connection {
 
     /// True when this thread decides from here on. No signal handler runs in between: it would wait
     /// for a decider that it does not take for its own thread.
-    fn claims_decision(&self, from: u32) -> bool {
+    pub fn claims_decision(&self, from: Phase) -> bool {
         let _held = Held::new();
-        let phase = &self.shared.phase;
-        let claimed = phase
-            .compare_exchange(from, phase::DECIDING, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
-        if claimed {
-            self.shared.decider.store(sys::task(), Ordering::Relaxed);
-        }
-        claimed
+        self.shared.phase.claim(from, sys::task())
     }
 
     #[cold]
-    fn decide_slowly(&self, fd: RawFd, pending: usize) -> u32 {
+    fn decide_slowly(&self, fd: RawFd, pending: usize) -> Phase {
         let from = self.phase();
-        if from == phase::DECIDING {
+        if from == Phase::Deciding {
             return self.wait_for_decision(DECISION_NS);
         }
         if !self.claims_decision(from) {
@@ -254,40 +235,32 @@ impl Connection {
         }
         let decided = match from {
             // Asked again, since somebody may have begun in between.
-            stays @ (phase::FRESH | phase::PENDING) if !(self.is_seen() && self.is_counted(fd)) => {
+            stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {
                 stays
             }
-            phase::FRESH if self.may_be_invited() && self.goes_where_invited(fd) => phase::LANED,
-            phase::FRESH if !self.is_due(pending) => phase::FRESH,
-            phase::FRESH => self.ask(fd),
-            phase::PENDING if self.has(flag::INVITED) => self.look_for_answer(pending),
-            phase::PENDING => self.ask_again(fd),
+            Phase::Fresh if self.may_be_invited() && self.goes_where_invited(fd) => Phase::Laned,
+            Phase::Fresh if !self.is_due(pending) => Phase::Fresh,
+            Phase::Fresh => self.ask(fd),
+            Phase::Pending if self.has(flag::INVITED) => self.look_for_answer(fd, pending),
+            Phase::Pending => self.ask_again(fd),
             other => other,
         };
-        if decided == phase::LANED {
+        if decided == Phase::Laned {
             let bringer = if self.is_shared() { process::pid() } else { 0 };
             self.shared.bringer.store(bringer, Ordering::Relaxed);
             self.fix_buffers(fd);
             self.ring_at_once(fd);
         }
-        if decided != phase::DECLINED {
-            let stored = self.shared.phase.compare_exchange(
-                phase::DECIDING,
-                decided,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            if stored.is_err() {
-                // Others lost adaptive wait and went on over TCP: the lane must not be used.
-                control::withdraw(self.token());
-                if decided == phase::LANED {
-                    self.rings_no_more(fd);
-                }
-                self.drop_lane();
-                return self.phase();
+        if !self.shared.phase.decide(decided) {
+            // Another thread lost patience and went on over TCP: the lane must not be used.
+            control::withdraw(self.token());
+            if decided == Phase::Laned {
+                self.rings_no_more(fd);
             }
+            self.drop_lane();
+            return self.phase();
         }
-        if decided == phase::LANED {
+        if decided == Phase::Laned {
             log::debug!("connection {} has a lane", self.place);
             epoll::moved(*self);
         }
@@ -306,46 +279,46 @@ impl Connection {
 
     /// The calling thread is asking: this is a handler that interrupted it.
     fn is_deciding(&self) -> bool {
-        let decider = self.shared.decider.load(Ordering::Relaxed);
-        self.phase() == phase::DECIDING && decider == sys::task()
+        let decider = self.shared.phase.decider();
+        self.phase() == Phase::Deciding && decider == sys::task()
     }
 
     /// The kernel says that there is something to read. While another thread is bringing the
     /// connection to a lane that may be a wakeup, which is not for the program: waits for the end
     /// of that, longer than any answer takes.
     pub fn wait_until_decided(&self) {
-        if self.phase() == phase::DECIDING {
+        if self.phase() == Phase::Deciding {
             self.wait_for_decision(1_000_000_000);
         }
     }
 
     /// Another thread is asking; that takes about as long as the daemon's answer. When it takes
     /// longer, or this is a handler that interrupted the asking, the call goes over TCP.
-    fn wait_for_decision(&self, most_ns: u64) -> u32 {
+    fn wait_for_decision(&self, most_ns: u64) -> Phase {
         let start = sys::now_ns();
         loop {
             match self.phase() {
-                phase::DECIDING if self.is_deciding() => return phase::PENDING,
-                phase::DECIDING if sys::now_ns() - start < most_ns => {
+                Phase::Deciding if self.is_deciding() => return Phase::Pending,
+                Phase::Deciding if sys::now_ns() - start < most_ns => {
                     rustix::thread::sched_yield();
                 }
-                phase::DECIDING if sys::is_alive(self.shared.decider.load(Ordering::Relaxed)) => {
-                    return phase::PENDING;
+                Phase::Deciding if sys::is_alive(self.shared.phase.decider()) => {
+                    return Phase::Pending;
                 }
                 // The process that asked died: whoever comes next is on TCP.
-                phase::DECIDING => {
+                Phase::Deciding => {
                     self.decline(TcpReason::Other);
-                    return phase::DECLINED;
+                    return Phase::Declined;
                 }
                 decided => return decided,
             }
         }
     }
 
-    fn ask(&self, fd: RawFd) -> u32 {
+    fn ask(&self, fd: RawFd) -> Phase {
         let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else {
             // Not connected yet, or no more: the kernel answers for now.
-            return phase::FRESH;
+            return Phase::Fresh;
         };
         let local = rustix::net::getsockname(sys::borrow(fd)).ok();
         let addresses = local
@@ -356,7 +329,7 @@ impl Connection {
         };
         let Some((local, remote)) = addresses.filter(|addresses| is_here(*addresses)) else {
             self.decline(TcpReason::NotLocal);
-            return phase::DECLINED;
+            return Phase::Declined;
         };
         let outlook = self.outlook();
         self.set(flag::EARLY, matches!(outlook, Outlook::Long | Outlook::Middling));
@@ -365,11 +338,11 @@ impl Connection {
         if outlook == Outlook::Middling && !is_due_anyhow {
             if self.side() == Side::Connected {
                 if self.invites(fd) {
-                    return phase::PENDING;
+                    return Phase::Pending;
                 }
                 if self.has_kept_lane() {
                     // Its peer is not done with it.
-                    return phase::FRESH;
+                    return Phase::Fresh;
                 }
             }
             self.asks_to_keep();
@@ -380,7 +353,7 @@ impl Connection {
                     control::Answer::Wanted(peer) => self.make_lane(fd, peer),
                     control::Answer::Refused(reason) => Err(reason),
                     control::Answer::Matched(_) | control::Answer::Pending { .. } => {
-                        Ok(phase::PENDING)
+                        Ok(Phase::Pending)
                     }
                 }
             }
@@ -399,7 +372,7 @@ impl Connection {
             Ok(decided) => decided,
             Err(reason) => {
                 self.decline(reason);
-                phase::DECLINED
+                Phase::Declined
             }
         }
     }
@@ -412,7 +385,7 @@ impl Connection {
     }
 
     /// `peer` is the process at the other end as in [`control::Memory`].
-    fn make_lane(&self, fd: RawFd, peer: u32) -> Result<u32, TcpReason> {
+    fn make_lane(&self, fd: RawFd, peer: u32) -> Result<Phase, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
             slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
@@ -423,10 +396,10 @@ impl Connection {
             TcpReason::OutOfMemory
         })?;
         // Before the peer can know of it: threads may sleep on TCP already.
-        lane.arm(WaitFor::Data);
+        prepare(&lane, Side::Accepted);
         // Under the lock of readers: one that found no lane takes whatever comes over TCP, and has
         // to be done with that before the peer can go to the lane, and back.
-        let Some(guard) = self.receiving() else { return Ok(phase::FRESH) };
+        let Some(guard) = self.receiving() else { return Ok(Phase::Fresh) };
         self.set_lane(Box::new(lane));
         drop(guard);
         self.may_keep_lane(peer);
@@ -434,8 +407,8 @@ impl Connection {
             self.drop_lane();
             return Err(reason);
         }
-        self.disarm_for_nobody();
-        Ok(phase::LANED)
+        self.disarm_for_nobody(fd);
+        Ok(Phase::Laned)
     }
 
     /// After the first piece of a transfer that is expected to be long: the peer, which is looking
@@ -444,7 +417,7 @@ impl Connection {
     #[cold]
     pub fn wait_for_peer(&self) {
         self.wait_once(|| {
-            self.phase() != phase::LANED
+            self.phase() != Phase::Laned
                 || self.sending().is_none_or(|sending| {
                     sending.lane.is_none_or(|lane| SendSide::peer_attached(lane, self.side()))
                 })
@@ -464,21 +437,9 @@ impl Connection {
         }
     }
 
-    /// The word of a lane that was just put in place is armed; unless somebody sleeps already, it
-    /// need not be.
-    pub fn disarm_for_nobody(&self) {
-        // Under the lock of readers, who count themselves before they look for a lane.
-        if let Some(receiving) = self.receiving()
-            && let Some(lane) = receiving.lane
-            && self.shared.sleepers.load(Ordering::SeqCst) == 0
-        {
-            self.stop_waiting_for(lane, WaitFor::Data);
-        }
-    }
-
-    fn ask_connected(&self, fd: RawFd) -> Result<u32, TcpReason> {
+    fn ask_connected(&self, fd: RawFd) -> Result<Phase, TcpReason> {
         match control::offer_connected(self.token(), fd) {
-            control::Answer::Matched(memory) => self.attach(&memory),
+            control::Answer::Matched(memory) => self.attach(fd, &memory),
             control::Answer::Refused(reason) => Err(reason),
             control::Answer::Wanted(_) => Err(TcpReason::Other),
             // One that had a lane before has a peer under weft.
@@ -490,13 +451,13 @@ impl Connection {
                 let settings = process::settings();
                 if settings.switch_calls > 0 {
                     // The other end asks when it has done as much; it may wait for this one.
-                    return Ok(phase::PENDING);
+                    return Ok(Phase::Pending);
                 }
                 let wait = settings.options.socket_switch_wait_us() * 1000;
                 let start = sys::now_ns();
                 loop {
                     match control::matched(self.token()) {
-                        control::Offered::Matched(memory) => return self.attach(&memory),
+                        control::Offered::Matched(memory) => return self.attach(fd, &memory),
                         control::Offered::Wanted(_) => return Err(TcpReason::Other),
                         control::Offered::Lost(reason) => return Err(reason),
                         control::Offered::Pending => {}
@@ -504,7 +465,7 @@ impl Connection {
                     // A peer that is gone will not come.
                     let gone = sys::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|e| !e.is_empty());
                     if gone || sys::now_ns() - start >= wait {
-                        return Ok(phase::PENDING);
+                        return Ok(Phase::Pending);
                     }
                     rustix::thread::sched_yield();
                 }
@@ -512,25 +473,25 @@ impl Connection {
         }
     }
 
-    fn ask_again(&self, fd: RawFd) -> u32 {
+    fn ask_again(&self, fd: RawFd) -> Phase {
         let attached = match control::matched(self.token()) {
-            control::Offered::Matched(memory) => self.attach(&memory),
+            control::Offered::Matched(memory) => self.attach(fd, &memory),
             // Others may hold it since it was offered.
-            control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(phase::FRESH),
+            control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(Phase::Fresh),
             control::Offered::Wanted(peer) => self.make_lane(fd, peer),
             control::Offered::Lost(reason) => Err(reason),
-            control::Offered::Pending => Ok(phase::PENDING),
+            control::Offered::Pending => Ok(Phase::Pending),
         };
         match attached {
             Ok(decided) => decided,
             Err(reason) => {
                 self.decline(reason);
-                phase::DECLINED
+                Phase::Declined
             }
         }
     }
 
-    fn attach(&self, memory: &control::Memory) -> Result<u32, TcpReason> {
+    fn attach(&self, fd: RawFd, memory: &control::Memory) -> Result<Phase, TcpReason> {
         let lane =
             ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode()).map_err(|error| {
                 log::debug!("the lane cannot be used: {error}");
@@ -539,17 +500,17 @@ impl Connection {
         // Under the lock of readers: threads asleep on TCP count themselves before they look for a
         // lane, and the end says that it has it only when its word is armed for them.
         let guard = self.receiving().ok_or(TcpReason::Other)?;
-        SendSide::attach(&lane);
+        prepare(&lane, Side::Connected);
         self.set_lane(Box::new(lane));
         drop(guard);
         self.may_keep_lane(memory.process);
-        self.disarm_for_nobody();
-        Ok(phase::LANED)
+        self.disarm_for_nobody(fd);
+        Ok(Phase::Laned)
     }
 
     /// A forked process moved the connection to a lane that this one has not mapped.
     #[cold]
-    fn join(&self, fd: RawFd) -> u32 {
+    fn join(&self, fd: RawFd) -> Phase {
         let side = usize::from(self.side() == Side::Connected);
         let lane = control::join(self.token(), fd)
             .and_then(|memory| ShmLane::open(memory.as_fd(), side, control::copy_mode()).ok());
@@ -571,13 +532,13 @@ impl Connection {
         } else {
             log::warn_user!("a connection inherited by fork cannot be followed to the fabric");
         }
-        phase::LANED
+        Phase::Laned
     }
 
     /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
     /// direction, say, its wakeups could not ring.
     pub fn stay_unless_moved(&self, reason: TcpReason) {
-        if self.stays_in_phase(|_| reason) == Some(phase::PENDING) {
+        if self.stays_in_phase(|_| reason) == Some(Phase::Pending) {
             self.withdraws();
         }
     }
@@ -586,26 +547,16 @@ impl Connection {
     /// it is closed.
     pub fn stay_at_its_end(&self, fd: RawFd) {
         let former = self.stays_in_phase(|phase| self.why_still_on_tcp(fd, phase));
-        if former == Some(phase::PENDING) && self.has(flag::INVITED) {
+        if former == Some(Phase::Pending) && self.has(flag::INVITED) {
             self.withdraws();
         }
     }
 
     /// Returns the phase that it was in, if it stays now and did not before.
-    fn stays_in_phase(&self, reason: impl Fn(u32) -> TcpReason) -> Option<u32> {
-        for from in [phase::FRESH, phase::PENDING] {
-            let declined = self.shared.phase.compare_exchange(
-                from,
-                phase::DECLINED,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            if declined.is_ok() {
-                self.count_on_tcp(reason(from));
-                return Some(from);
-            }
-        }
-        None
+    fn stays_in_phase(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
+        let from = self.shared.phase.stay()?;
+        self.count_on_tcp(reason(from));
+        Some(from)
     }
 }
 
@@ -624,7 +575,7 @@ pub fn move_answered() {
     for (fd, entry) in table::walk(0, u32::MAX) {
         if let Entry::Connection(place) = entry
             && let Some(connection) = arena::at(place)
-            && connection.phase() == phase::PENDING
+            && connection.phase() == Phase::Pending
             && answered.contains(&connection.token())
             && !connection.is_in_kernel()
         {

@@ -3,10 +3,10 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use weft_socket::{SendSide, Side, closed};
+use weft_socket::{Phase, SendSide, Side, closed};
 use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
 
-use crate::arena::{self, Connection, flag, phase};
+use crate::arena::{self, Connection, flag};
 use crate::table::{self, Entry};
 use crate::{control, epoll, process, reserve, stats, sys};
 
@@ -60,13 +60,8 @@ impl Connection {
         if !control::is_pending(self.token()) {
             return;
         }
-        let fresh = self.shared.phase.compare_exchange(
-            phase::PENDING,
-            phase::FRESH,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if fresh.is_ok() || self.phase() == phase::DECLINED {
+        if self.shared.phase.moves(Phase::Pending, Phase::Fresh) || self.phase() == Phase::Declined
+        {
             control::withdraw(self.token());
         }
     }
@@ -75,8 +70,8 @@ impl Connection {
     fn end(&self, fd: RawFd) {
         self.teaches();
         match self.phase() {
-            waiting @ (phase::FRESH | phase::PENDING) => {
-                if waiting == phase::PENDING {
+            waiting @ (Phase::Fresh | Phase::Pending) => {
+                if waiting == Phase::Pending {
                     self.withdraws();
                 }
                 // It had a lane before and gave it back.
@@ -87,7 +82,7 @@ impl Connection {
                     self.count_kernel_bytes(fd);
                 }
             }
-            phase::LANED => {
+            Phase::Laned => {
                 if process::is_ending() {
                     self.announce_end(fd);
                 } else {
@@ -100,7 +95,7 @@ impl Connection {
                     self.count_on_tcp(self.why_not_used());
                 }
             }
-            phase::DECLINED => {
+            Phase::Declined => {
                 if control::is_pending(self.token()) {
                     self.withdraws();
                 }
@@ -113,15 +108,15 @@ impl Connection {
     }
 
     /// The reason of a connection without a lane that ends, or shuts down, in `phase`.
-    pub fn why_still_on_tcp(&self, fd: RawFd, phase: u32) -> TcpReason {
+    pub fn why_still_on_tcp(&self, fd: RawFd, phase: Phase) -> TcpReason {
         match (phase, self.side()) {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
-            (phase::PENDING, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
-            (phase::PENDING, Side::Accepted) => TcpReason::PeerNotWeft,
-            (phase::PENDING, Side::Connected) if self.done().is_past_doubt() => {
+            (Phase::Pending, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
+            (Phase::Pending, Side::Accepted) => TcpReason::PeerNotWeft,
+            (Phase::Pending, Side::Connected) if self.done().is_past_doubt() => {
                 TcpReason::PeerUnseen
             }
-            (phase::FRESH, _) if self.has(flag::UNSEEN) && moved_much(fd) => TcpReason::Unseen,
+            (Phase::Fresh, _) if self.has(flag::UNSEEN) && moved_much(fd) => TcpReason::Unseen,
             _ => TcpReason::ShortLived,
         }
     }
@@ -150,15 +145,8 @@ impl Connection {
         self.follow_now(fd);
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
         let aborts = broken || self.has_lane_data(fd) || lingers_not(fd);
-        let on_lane = self.sending().is_some_and(|sending| {
-            let Some(lane) = sending.lane else { return false };
-            let on_lane = sending.state.switch(lane, self.side());
-            let how = if aborts { closed::RESET } else { closed::ORDERLY };
-            if sending.state.close(lane, how) {
-                self.ring(fd, sending.state);
-            }
-            on_lane
-        });
+        let how = if aborts { closed::RESET } else { closed::ORDERLY };
+        let on_lane = self.sending_on_lane(fd).is_some_and(|mut sending| sending.close(how));
         if !lingers_not(fd) {
             self.drain_before_close(fd, on_lane);
         }
@@ -171,12 +159,10 @@ impl Connection {
         if lingers_not(fd) {
             return;
         }
-        if let Some(receiving) = self.receiving()
-            && let Some(lane) = receiving.lane
-        {
+        if let Some(mut receiving) = self.receiving_on_lane(fd) {
             // Takes what is due first.
-            self.origin(fd, receiving.state, lane);
-            receiving.state.end_with_process(lane, self.side());
+            receiving.origin();
+            receiving.state.end_with_process(receiving.lane, self.side());
         }
     }
 }

@@ -19,9 +19,10 @@ use std::sync::atomic::Ordering;
 
 use libc::c_char;
 use rustix::io::FdFlags;
+use weft_socket::Phase;
 use weft_wire::stats::TcpReason;
 
-use crate::arena::{self, flag, phase};
+use crate::arena::{self, flag};
 use crate::table::{self, Entry};
 use crate::{characters, log, process, sys};
 
@@ -117,7 +118,7 @@ impl Handover {
                 connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
             }
         }
-        let is_unseen = |place: &u32| arena::at(*place).is_some_and(|c| c.phase() != phase::LANED);
+        let is_unseen = |place: &u32| arena::at(*place).is_some_and(|c| c.phase() != Phase::Laned);
         let unseen = entries.iter().map(|entry| entry.place).filter(is_unseen).collect();
         let shared: Vec<u32> = entries.iter().filter(|_| stays).map(|entry| entry.place).collect();
         for place in &shared {
@@ -205,7 +206,7 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         }
         let flags = rustix::io::fcntl_getfd(sys::borrow(fd)).unwrap_or(FdFlags::CLOEXEC);
         let is_kept = !flags.contains(FdFlags::CLOEXEC);
-        if connection.phase() != phase::LANED {
+        if connection.phase() != Phase::Laned {
             if !itself {
                 if is_kept {
                     // The parent uses this descriptor beside its child, so the connection must not
@@ -216,7 +217,7 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
             }
             // The new program may use the connection where the library does not see that.
             let goes_on =
-                || connection.becomes_unseen() || connection.decide_for_kernel(fd) == phase::LANED;
+                || connection.becomes_unseen() || connection.decide_for_kernel(fd) == Phase::Laned;
             if is_kept && !goes_on() {
                 continue;
             }
@@ -277,7 +278,7 @@ fn spawned(copies: &[(RawFd, RawFd)]) -> Vec<Inherited> {
     found.retain_mut(|kept| {
         let Some(connection) = arena::at(kept.place) else { return false };
         kept.inode = connection.shared.inode.load(Ordering::Relaxed);
-        connection.decide_for_kernel(kept.source) == phase::LANED
+        connection.decide_for_kernel(kept.source) == Phase::Laned
     });
     found
 }
@@ -351,7 +352,7 @@ pub fn take_over(text: &str) {
         let Some(connection) = arena::at(place) else { continue };
         connection.shared.receive_lock.release_of(process::pid());
         connection.shared.send_lock.release_of(process::pid());
-        let goes_on = matches!(connection.phase(), phase::LANED | phase::FRESH | phase::PENDING);
+        let goes_on = matches!(connection.phase(), Phase::Laned | Phase::Fresh | Phase::Pending);
         if fd < 0 || inode(fd) != Some(word(1)) || !goes_on {
             if word(3) != 0 {
                 // The former program counted a reference in advance.
@@ -368,7 +369,7 @@ pub fn take_over(text: &str) {
             if fd <= 2 {
                 crate::stdio::replace(fd);
             }
-        } else if connection.phase() == phase::LANED {
+        } else if connection.phase() == Phase::Laned {
             connection.goes_back_for_good(fd);
         }
         log::debug!("descriptor {fd} is the former program's connection {place}");

@@ -9,9 +9,9 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_socket::{Leave, Origin, ReceiveSide, SendSide};
+use weft_socket::Phase;
 
-use crate::arena::{self, Connection, flag, peer, phase};
+use crate::arena::{self, Connection, flag};
 use crate::guard::{ForkLock, LocalLock};
 use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, sys};
@@ -140,7 +140,7 @@ pub fn forked() {
 impl Connection {
     /// True when it has a lane of its own and moved nothing there since it was last asked.
     fn is_idle(&self) -> bool {
-        if self.phase() != phase::LANED || self.has(flag::GIVING_BACK) {
+        if self.phase() != Phase::Laned || self.has(flag::GIVING_BACK) {
             return false;
         }
         let received = self.receiving().map_or(0, |receiving| receiving.state.totals().1);
@@ -151,58 +151,32 @@ impl Connection {
 
     /// Leaves the lane to give it back, when nothing is on its way; false when that cannot be.
     fn leaves_its_lane(&self, fd: RawFd) -> bool {
-        if self.is_shared() || self.has(KEEPS) || self.peer() != peer::ALIVE {
+        if self.is_shared() || self.has(KEEPS) {
             return false;
         }
-        let Some(receiving) = self.receiving() else { return false };
-        let Some(lane) = receiving.lane else { return false };
-        let is_quiet = match self.origin(fd, receiving.state, lane) {
-            Origin::Lane => !receiving.state.has_data(lane),
-            Origin::Tcp { at_most } => at_most.is_none(),
-            Origin::Wakeups(_) | Origin::Back => false,
-        };
-        let stays =
-            ReceiveSide::peer_closed(lane).is_some() || !SendSide::peer_attached(lane, self.side());
-        drop(receiving);
-        if !is_quiet || stays {
+        let receiving = self.receiving_on_lane(fd);
+        let may = receiving.is_some_and(|mut receiving| receiving.may_give_back(self.side()));
+        if !may {
             return false;
         }
-        let Some(sending) = self.sending() else { return false };
-        let Some(lane) = sending.lane else { return false };
-        !sending.state.is_shut()
-            && !sending.state.unread_by_peer(lane)
-            && self.leave(fd, sending.state, lane, Leave::GivingBack)
+        self.sending_on_lane(fd).is_some_and(|mut sending| sending.begin_giving_back())
     }
 
     /// Forgets the lane when all of both directions is on TCP; false when it is not yet.
     #[cold]
     pub fn gives_back(&self, fd: RawFd) -> bool {
         let Some(_guard) = FORGETTING.lock() else { return false };
-        if self.is_shared() || self.has(KEEPS) || self.peer() != peer::ALIVE {
+        if self.is_shared() || self.has(KEEPS) {
             return false;
         }
-        let (receiving, sending) = (self.receiving(), self.sending());
-        let (Some(receiving), Some(sending)) = (receiving, sending) else { return false };
-        let Some(lane) = receiving.lane else { return false };
-        self.origin(fd, receiving.state, lane);
-        if !sending.state.has_given_back() || !receiving.state.is_given_back(lane) {
+        let directions = (self.receiving_on_lane(fd), self.sending_on_lane(fd));
+        let (Some(mut receiving), Some(mut sending)) = directions else { return false };
+        if !sending.is_given_back(&mut receiving) || !self.claims_decision(Phase::Laned) {
             return false;
         }
-        let mine = self.shared.phase.compare_exchange(
-            phase::LANED,
-            phase::DECIDING,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        if mine.is_err() {
-            return false;
-        }
-        self.shared.decider.store(sys::task(), Ordering::Relaxed);
         self.teaches_with(sending.state, receiving.state);
-        sending.state.begin_again();
-        receiving.state.begin_again();
+        sending.begin_again(&mut receiving);
         self.set(flag::GIVING_BACK, false);
-        self.forget_wakeups();
         let lane = self.take_lane();
         drop((receiving, sending));
         drop(lane);
@@ -213,7 +187,7 @@ impl Connection {
         self.shared.moved.store(0, Ordering::Relaxed);
         self.rings_no_more(fd);
         epoll::moved_back(*self);
-        self.shared.phase.store(phase::FRESH, Ordering::Release);
+        self.shared.phase.set(Phase::Fresh);
         log::debug!("connection {} gave its lane back", self.place);
         true
     }

@@ -9,14 +9,14 @@ use libc::{
 use libc::{c_int, c_short, pollfd};
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
+use weft_socket::{Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
-use crate::arena::{Connection, phase};
+use crate::arena::Connection;
 use crate::route::LOOK_AGAIN_MS;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
-use crate::wakeups::StaleWakeups;
 use crate::{connection, epoll, lanes, process, sys};
 
 /// After this many looks that find nothing, the kernel is asked.
@@ -132,7 +132,7 @@ fn time_left(deadline: Option<u64>, timeout: c_int) -> c_int {
 
 fn laned(fd: RawFd) -> Option<Connection> {
     let connection = connection::find(fd)?;
-    (connection.phase() == phase::LANED).then_some(connection)
+    (connection.phase() == Phase::Laned).then_some(connection)
 }
 
 /// The events for which a connection on a lane is ready, and those that only the kernel can report.
@@ -303,12 +303,12 @@ impl Armed {
         for entry in fds {
             let Some(connection) = connection::find(entry.fd) else { continue };
             let writes = entry.events & WRITES != 0;
-            connection.begin_sleep(WaitFor::Data);
-            let mut stale = connection.arm(WaitFor::Data);
+            connection.shared.common.begin_sleep(WaitFor::Data);
+            let mut stale = connection.arm(entry.fd, WaitFor::Data);
             settling.add(connection, WaitFor::Data);
             if writes {
-                connection.begin_sleep(WaitFor::Room);
-                stale = connection.arm(WaitFor::Room);
+                connection.shared.common.begin_sleep(WaitFor::Room);
+                stale = connection.arm(entry.fd, WaitFor::Room);
                 settling.add(connection, WaitFor::Room);
             }
             connections.push(ArmedOne { connection, fd: entry.fd, writes, stale });
@@ -335,12 +335,12 @@ impl Armed {
 
 impl Drop for Armed {
     fn drop(&mut self) {
-        for ArmedOne { connection, writes, .. } in &self.connections {
-            connection.end_sleep(WaitFor::Data);
-            connection.stop_waiting(WaitFor::Data);
+        for ArmedOne { connection, fd, writes, .. } in &self.connections {
+            connection.shared.common.end_sleep(WaitFor::Data);
+            connection.stop_waiting(*fd, WaitFor::Data);
             if *writes {
-                connection.end_sleep(WaitFor::Room);
-                connection.stop_waiting(WaitFor::Room);
+                connection.shared.common.end_sleep(WaitFor::Room);
+                connection.stop_waiting(*fd, WaitFor::Room);
             }
         }
     }

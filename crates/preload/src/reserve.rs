@@ -23,11 +23,11 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_socket::history::primes;
-use weft_socket::{SendSide, Side};
+use weft_socket::{Phase, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
 
-use crate::arena::{self, Connection, flag, phase};
+use crate::arena::{self, Connection, flag};
 use crate::decision::same_host;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
@@ -175,7 +175,7 @@ impl Connection {
 
     /// True when the daemon does not know its lane, so that no other process can ask for it.
     pub fn is_on_kept_lane(&self) -> bool {
-        self.phase() == phase::LANED && self.local.round.load(Ordering::Relaxed) > FIRST_ROUND
+        self.phase() == Phase::Laned && self.local.round.load(Ordering::Relaxed) > FIRST_ROUND
     }
 
     /// Its last descriptor was closed: keeps its lane, or unmaps it.
@@ -342,36 +342,36 @@ impl Connection {
     /// Looks for the answer to its invitation, and returns the new phase. If `pending` bytes to
     /// write are many, it waits for the answer for a short time: the other end would have to read
     /// what goes over TCP before it reads the lane.
-    pub fn look_for_answer(&self, pending: usize) -> u32 {
+    pub fn look_for_answer(&self, fd: RawFd, pending: usize) -> Phase {
         if pending >= PENDING_WORTH {
             self.wait_once(|| self.is_claimed());
         }
         let calls = self.shared.calls.load(Ordering::Relaxed);
-        let Some(mut connecting) = CONNECTING.lock() else { return phase::PENDING };
+        let Some(mut connecting) = CONNECTING.lock() else { return Phase::Pending };
         // Another process that holds the connection by now has not mapped the lane.
         let is_last = calls >= LOOKS_MAX || self.is_shared();
         let kept = match self.answer(&mut connecting, is_last) {
-            Answer::Waiting => return phase::PENDING,
+            Answer::Waiting => return Phase::Pending,
             Answer::Claimed(kept) if !self.is_shared() => kept,
             Answer::Claimed(kept) => {
                 self.set(flag::INVITED, false);
                 kept.lane.abandon();
-                return phase::FRESH;
+                return Phase::Fresh;
             }
             Answer::Over => {
                 self.set(flag::INVITED, false);
-                return phase::FRESH;
+                return Phase::Fresh;
             }
         };
         self.set(flag::INVITED, false);
         if !self.move_to_kept(kept.lane) {
-            return phase::FRESH;
+            return Phase::Fresh;
         }
         drop(connecting);
         self.forgive_wasted();
         self.set_round(kept.round, kept.peer);
-        self.disarm_for_nobody();
-        phase::LANED
+        self.disarm_for_nobody(fd);
+        Phase::Laned
     }
 
     /// Withdraws its invitation, or its offer to the daemon, since it goes on or ends without a
@@ -450,7 +450,7 @@ impl Connection {
         self.note_socket(fd);
         // Has the first write wait for the other end once.
         self.set(flag::EARLY, true);
-        self.disarm_for_nobody();
+        self.disarm_for_nobody(fd);
         true
     }
 }

@@ -5,8 +5,9 @@
 //! good before it is set. All others are no longer tracked here, and stay on TCP until this process
 //! has ended. After that, another process that holds them may move them: `sshd` agrees on keys
 //! behind a filter.
+use weft_socket::Phase;
 
-use crate::arena::{self, phase};
+use crate::arena;
 use crate::connection;
 use crate::table::{self, Entry};
 
@@ -19,7 +20,7 @@ pub fn enter() {
         let is_in_a_set = connection.is_registered();
         if !is_in_a_set && connection.becomes_unseen() {
             connection::forget(fd);
-        } else if connection.decide_for_kernel(fd) == phase::LANED {
+        } else if connection.decide_for_kernel(fd) == Phase::Laned {
             connection.goes_back_for_good(fd);
         }
     }

@@ -47,6 +47,8 @@ pub enum Empty {
     LookAgain,
     /// Nothing will come: the peer died without a word, and all that it sent was read.
     PeerDied,
+    /// The direction is broken off: bytes that are no wakeups lie in the kernel's socket.
+    Broken,
 }
 
 impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
@@ -121,7 +123,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             return 0;
         }
         self.state.begin_tcp();
-        let taken = self.shadow.take(wakeups);
+        let taken = self.shadow.take_wakeups(wakeups);
         self.state.took_wakeups(taken);
         taken
     }
@@ -216,7 +218,13 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         // Another thread may have heard of the end after the look: what the peer sent before its end
         // is visible by now, and nobody sends again what was recalled.
         self.state.recall_is_void(self.lane);
-        if self.state.readable(self.lane) { Empty::LookAgain } else { Empty::PeerDied }
+        if self.state.readable(self.lane) {
+            Empty::LookAgain
+        } else if self.has_strays() {
+            Empty::Broken
+        } else {
+            Empty::PeerDied
+        }
     }
 
     /// True while bytes lie unread on the lane and are next.

@@ -33,7 +33,7 @@ pub trait Shadow {
     fn look(&self) -> Unread;
 
     /// Takes up to `count` unread bytes, which are wakeups, and returns how many it took.
-    fn take(&self, count: usize) -> usize;
+    fn take_wakeups(&self, count: usize) -> usize;
 
     /// Sends as much data as the kernel takes at once; `None` when the peer is gone.
     fn send(&self, bytes: &[u8]) -> Option<usize>;

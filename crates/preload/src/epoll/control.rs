@@ -8,7 +8,9 @@ use libc::c_int;
 use super::registration::{Registration, compute, kernel_ctl, kernel_event};
 use super::sets::{Set, Slot, all_sets, set_at, set_of};
 use super::{ET, OUT};
-use crate::arena::{self, Connection, phase};
+use weft_socket::Phase;
+
+use crate::arena::{self, Connection};
 use crate::sys;
 use crate::table::{self, Entry};
 
@@ -41,7 +43,7 @@ pub fn control(
     }
     let Some(wanted) = wanted else { return kernel_ctl(epfd, op, fd, event) };
     // Read with the set locked: a thread that moves the connection updates the set after that.
-    let laned = connection.phase() == phase::LANED;
+    let laned = connection.phase() == Phase::Laned;
     match (op, known) {
         (libc::EPOLL_CTL_MOD, Some(index)) => {
             let Some(registration) = set.get(index) else { return -1 };
@@ -166,7 +168,7 @@ pub fn moved(connection: Connection) {
         // This thread may hold the lock, in a wait for the set; that wait finds the lane by itself.
         let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
         // Another thread may have given the lane back since. It updated the set, or will do so.
-        if connection.phase() != phase::LANED {
+        if connection.phase() != Phase::Laned {
             return;
         }
         let indices: Vec<u32> = set.by_fd.values().copied().collect();
@@ -377,6 +379,6 @@ fn is_to_be_shown(registration: &mut Registration) -> bool {
     };
     match registration.woken {
         true => compute(registration, connection, false) == 0,
-        false => !connection.is_armed(),
+        false => !connection.is_armed(registration.fd),
     }
 }

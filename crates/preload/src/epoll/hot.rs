@@ -8,7 +8,9 @@ use weft_fabric::WaitFor;
 use super::registration::{agree, compute, kernel_ctl, kernel_event, parse_tag};
 use super::sets::Set;
 use super::{ERR, HUP, IN, ONESHOT, OUT, RDHUP, RDNORM};
-use crate::arena::{self, phase};
+use weft_socket::Phase;
+
+use crate::arena;
 use crate::settling::Settling;
 
 /// After this many looks without a find, a hot connection is armed and left to the kernel.
@@ -153,8 +155,8 @@ impl Set {
                 agree(epfd, registration, index);
                 registration.hot = false;
             } else {
-                connection.woken(WaitFor::Data);
-                connection.woken(WaitFor::Room);
+                connection.woken(registration.fd, WaitFor::Data);
+                connection.woken(registration.fd, WaitFor::Room);
                 ready = true;
             }
         }
@@ -182,7 +184,7 @@ impl Set {
         if !registration.laned {
             if event.events & IN != 0 {
                 connection.wait_until_decided();
-                let laned = connection.phase() == phase::LANED;
+                let laned = connection.phase() == Phase::Laned;
                 if laned && connection.readable(registration.fd).is_some() {
                     // The bytes are wakeups, or data that a look at the lane reports.
                     return self.tells_of_the_lane(epfd, index, event);
@@ -201,8 +203,8 @@ impl Set {
         if kernel & IN != 0 {
             connection.woken_by_bytes();
         }
-        connection.woken(WaitFor::Data);
-        connection.woken(WaitFor::Room);
+        connection.woken(registration.fd, WaitFor::Data);
+        connection.woken(registration.fd, WaitFor::Room);
         let was_edge = registration.kernel_edge;
         let mut ready = compute(registration, connection, true);
         agree(epfd, registration, index);

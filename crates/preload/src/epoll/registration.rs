@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 
 use libc::c_int;
 use weft_fabric::WaitFor;
+use weft_socket::StaleWakeups;
 
 use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::{Connection, flag};
 use crate::sys::{self, Word};
-use crate::wakeups::StaleWakeups;
 
 /// The upper half of a tag. No pointer and no small number has these bits.
 const TAG: u64 = 0xe7f7_5bad << 32;
@@ -70,8 +70,8 @@ pub(super) struct Registration {
 impl Registration {
     /// Arms the connection for data, and for room if the program asked for EPOLLOUT.
     pub(super) fn arm(&self, connection: Connection) -> StaleWakeups {
-        let stale = connection.arm(WaitFor::Data);
-        if self.events & OUT == 0 { stale } else { connection.arm(WaitFor::Room) }
+        let stale = connection.arm(self.fd, WaitFor::Data);
+        if self.events & OUT == 0 { stale } else { connection.arm(self.fd, WaitFor::Room) }
     }
 
     /// Executes the fence that must follow [`Registration::arm`].

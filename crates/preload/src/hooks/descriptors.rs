@@ -5,7 +5,9 @@ use std::os::fd::RawFd;
 use libc::{c_char, c_int, c_uint, mode_t};
 
 use super::{as_int, kernel};
-use crate::arena::{flag, phase};
+use weft_socket::Phase;
+
+use crate::arena::flag;
 use crate::connection::{closing, copied, find, made};
 use crate::real::real;
 use crate::table::{self, Entry};
@@ -153,7 +155,7 @@ pub(super) unsafe extern "C-unwind" fn fcntl64(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     if let Some(connection) = find(fd)
-        && connection.decide_for_kernel(fd) == phase::LANED
+        && connection.decide_for_kernel(fd) == Phase::Laned
     {
         // SAFETY: the program's mode, as fdopen(3) demands.
         return unsafe { crate::stdio::open(fd, mode) };

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use libc::{c_int, c_ulong, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 use rustix::net::{SocketType, ipproto, sockopt};
-use weft_socket::{Origin, Side};
+use weft_fabric::WaitFor;
+use weft_socket::{Origin, Phase, Side};
 
 use super::descriptors::note_blocking;
 use super::{as_int, kernel};
-use crate::arena::{Connection, flag, phase};
+use crate::arena::{Connection, flag};
 use crate::connection::{find, has_low_water, listener_token, made, note_low_water, track};
 use crate::history::Address;
 use crate::real::real;
@@ -167,7 +168,7 @@ pub(super) fn track_unconnected(fd: c_int) {
 pub(super) unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(connection) = find(fd) {
         connection.stay_at_its_end(fd);
-        if connection.decide_if_asked(fd) == phase::LANED {
+        if connection.decide_if_asked(fd) == Phase::Laned {
             if connection.is_over(fd) {
                 // Both directions have ended, which the kernel does not know yet.
                 kernel!(SYS_shutdown, fd, libc::SHUT_RDWR);
@@ -192,22 +193,17 @@ fn shut(connection: Connection, fd: c_int, how: c_int) -> bool {
     }
     let mut on_lane = false;
     if how != libc::SHUT_RD
-        && let Some(sending) = connection.sending()
-        && let Some(lane) = sending.lane
+        && let Some(mut sending) = connection.sending_on_lane(fd)
     {
         // The end is posted on the lane in any case: a peer that moves to the lane later would take
         // the end of file on the kernel's socket for the death of this process.
-        let said = sending.state.shut(lane, connection.side());
-        on_lane = said.is_some();
-        if said == Some(true) {
-            connection.ring(fd, sending.state);
-        }
+        on_lane = sending.shut();
     }
     match how {
         // A half close by the kernel would also end wakeups, which the other direction still needs.
         libc::SHUT_WR => on_lane,
         // Reading needs no shutdown by the kernel, except to wake threads that sleep in it.
-        libc::SHUT_RD => connection.shared.sleepers.load(Ordering::SeqCst) == 0,
+        libc::SHUT_RD => !connection.shared.common.has_sleeper(WaitFor::Data),
         _ => false,
     }
 }
@@ -320,7 +316,7 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
         && level == libc::SOL_SOCKET
         && sizes.contains(&name)
         && let Some(connection) = find(fd)
-        && connection.phase() == phase::LANED
+        && connection.phase() == Phase::Laned
     {
         connection.fix_buffers(fd);
     }
@@ -395,9 +391,8 @@ pub(super) unsafe extern "C-unwind" fn ioctl(
 /// The bytes that a read can get, for FIONREAD: those left on TCP and those on the lane. `None`
 /// when the kernel knows the answer.
 fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
-    let receiving = connection.receiving()?;
-    let lane = receiving.lane?;
-    let on_tcp = match connection.origin(fd, receiving.state, lane) {
+    let mut receiving = connection.receiving_on_lane(fd)?;
+    let on_tcp = match receiving.origin() {
         Origin::Lane => 0,
         // Before the switch, and on TCP again, all bytes are in the kernel's socket.
         Origin::Tcp { at_most: None } | Origin::Wakeups(_) | Origin::Back => return None,
@@ -410,6 +405,6 @@ fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
             left
         }
     };
-    let total = receiving.state.available(lane).saturating_add(on_tcp);
+    let total = receiving.state.available(receiving.lane).saturating_add(on_tcp);
     Some(c_int::try_from(total).unwrap_or(c_int::MAX))
 }

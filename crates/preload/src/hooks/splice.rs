@@ -9,7 +9,9 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::{kernel, returned};
-use crate::arena::{Connection, phase};
+use weft_socket::Phase;
+
+use crate::arena::Connection;
 use crate::cancel;
 use crate::connection::find;
 use crate::log;
@@ -33,7 +35,7 @@ pub(super) unsafe extern "C-unwind" fn splice(
     let offsets = !input_offset.is_null() || !output_offset.is_null();
     if let Some(connection) = find(input)
         && !offsets
-        && connection.decide_for_kernel(input) == phase::LANED
+        && connection.decide_for_kernel(input) == Phase::Laned
     {
         return returned(from_lane(connection, input, output, length, flags));
     }

@@ -9,14 +9,15 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use weft_fabric::WaitFor;
-use weft_socket::{Origin, ReadError, ReceiveSide};
+use weft_socket::{Empty, Origin, Phase, ReadError};
 use weft_sync::Step;
 use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::{BYTES_FABRIC_RECEIVED, BYTES_TCP_RECEIVED};
 
 use super::tcp::{receive_tcp, wait_and_receive};
 use super::{Attempt, How, piece};
-use crate::arena::{Connection, flag, peer, phase};
+use crate::arena::{Connection, flag};
+use crate::direction::ReceiveGuard;
 use crate::signals::Watch;
 use crate::{cancel, process, stats, sys};
 
@@ -40,7 +41,7 @@ impl Connection {
             return result;
         }
         loop {
-            let on_tcp = self.decide(fd, 0) != phase::LANED;
+            let on_tcp = self.decide(fd, 0) != Phase::Laned;
             match self.try_receive(fd, targets, total, how) {
                 Attempt::Moved(bytes) => {
                     total += bytes;
@@ -117,7 +118,7 @@ impl Connection {
         if !waits || !process::is_single_threaded() {
             return None;
         }
-        let undecided = matches!(self.decide(fd, 0), phase::FRESH | phase::PENDING);
+        let undecided = matches!(self.decide(fd, 0), Phase::Fresh | Phase::Pending);
         if !undecided || self.is_shared() {
             return None;
         }
@@ -141,14 +142,12 @@ impl Connection {
     fn try_receive(&self, fd: RawFd, targets: &mut [&mut [u8]], skip: usize, how: How) -> Attempt {
         let Some(receiving) = self.receiving() else { return Attempt::Failed(Errno::AGAIN) };
         let mut room = false;
-        let attempt = match receiving.lane {
-            Some(lane) => match self.origin(fd, receiving.state, lane) {
-                Origin::Lane => {
-                    self.read_lane(fd, receiving.state, lane, targets, skip, how, &mut room)
-                }
+        let attempt = match receiving.on_lane(*self, fd) {
+            Ok(mut receiving) => match receiving.origin() {
+                Origin::Lane => self.read_lane(fd, &mut receiving, targets, skip, how, &mut room),
                 Origin::Tcp { at_most } => {
                     let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
-                    self.read_tcp_beside_lane(fd, receiving.state, lane, targets, skip, limit, how)
+                    self.read_tcp_beside_lane(fd, &mut receiving, targets, skip, limit, how)
                 }
                 // Wakeups come first that have not arrived yet, unless the connection ended.
                 Origin::Wakeups(_) | Origin::Back => {
@@ -159,8 +158,8 @@ impl Connection {
                 }
             },
             // This process cannot map the lane: the daemon that would pass it is gone.
-            None if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
-            None => match self
+            Err(receiving) if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
+            Err(receiving) => match self
                 .told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
             {
                 Attempt::Moved(bytes) if !how.peek => {
@@ -172,7 +171,6 @@ impl Connection {
                 other => other,
             },
         };
-        drop(receiving);
         if room {
             self.ring_for_room(fd);
         }
@@ -184,8 +182,7 @@ impl Connection {
     fn read_tcp_beside_lane(
         &self,
         fd: RawFd,
-        state: &mut ReceiveSide,
-        lane: &ShmLane,
+        receiving: &mut ReceiveGuard<'_>,
         targets: &mut [&mut [u8]],
         skip: usize,
         limit: usize,
@@ -194,15 +191,15 @@ impl Connection {
         // Peeked first: wakeups that the peer sent since lie behind the data, and are for other
         // threads.
         match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End) {
-            Attempt::Moved(bytes) => match state.data_of(lane, bytes) {
+            Attempt::Moved(bytes) => match receiving.state.data_of(receiving.lane, bytes) {
                 // All bytes are wakeups: the peer posted the switch before it sent them.
                 0 => Attempt::Again,
                 data if how.peek => Attempt::Moved(data),
-                data => self.take_tcp(fd, state, lane, targets, skip, data),
+                data => self.take_tcp(fd, receiving, targets, skip, data),
             },
             // The peer may have switched, written and closed since the peek. All that it posted
             // before its end is visible by now.
-            Attempt::End | Attempt::Failed(_) if self.origin(fd, state, lane) == Origin::Lane => {
+            Attempt::End | Attempt::Failed(_) if receiving.origin() == Origin::Lane => {
                 self.heard(sys::Wakeup::End);
                 Attempt::Again
             }
@@ -214,18 +211,17 @@ impl Connection {
     fn take_tcp(
         &self,
         fd: RawFd,
-        state: &mut ReceiveSide,
-        lane: &ShmLane,
+        receiving: &mut ReceiveGuard<'_>,
         targets: &mut [&mut [u8]],
         skip: usize,
         data: usize,
     ) -> Attempt {
-        state.begin_tcp();
+        receiving.state.begin_tcp();
         let attempt = receive_tcp(fd, targets, skip, data, false);
-        state.took_tcp(if let Attempt::Moved(bytes) = attempt { bytes } else { 0 });
+        receiving.state.took_tcp(if let Attempt::Moved(bytes) = attempt { bytes } else { 0 });
         let Attempt::Moved(bytes) = attempt else { return attempt };
         stats::add(BYTES_TCP_RECEIVED, bytes as u64);
-        if self.origin(fd, state, lane) == Origin::Lane {
+        if receiving.origin() == Origin::Lane {
             return Attempt::MovedTheLast(bytes);
         }
         attempt
@@ -236,16 +232,16 @@ impl Connection {
     fn read_lane(
         &self,
         fd: RawFd,
-        state: &mut ReceiveSide,
-        lane: &ShmLane,
+        receiving: &mut ReceiveGuard<'_>,
         targets: &mut [&mut [u8]],
         skip: usize,
         how: How,
         room: &mut bool,
     ) -> Attempt {
         if how.peek && targets.len() > 1 {
-            return self.peek_lane(fd, state, lane, targets);
+            return self.peek_lane(fd, receiving, targets);
         }
+        let lane = receiving.lane;
         let mut total = 0;
         let mut short = false;
         let mut left = skip;
@@ -264,14 +260,14 @@ impl Connection {
                     self.ring_for_room(fd);
                 }
                 let wanted = part.len();
-                match state.read(lane, part, how.peek) {
+                match receiving.state.read(lane, part, how.peek) {
                     Ok(reading) => {
                         total += reading.bytes;
                         *room |= reading.room;
                         short = reading.bytes < wanted;
                     }
                     Err(_) if total > 0 => short = true,
-                    Err(error) => return self.lane_is_empty(fd, state, lane, error),
+                    Err(error) => return self.lane_is_empty(fd, receiving, error),
                 }
                 if short {
                     break;
@@ -285,9 +281,9 @@ impl Connection {
             stats::add(BYTES_FABRIC_RECEIVED, total as u64);
             self.count();
         }
-        if short && state.origin(lane) == Origin::Back {
+        if short && receiving.state.origin(lane) == Origin::Back {
             // The kernel's read stops at an urgent byte.
-            let on_tcp = matches!(self.origin(fd, state, lane), Origin::Tcp { .. });
+            let on_tcp = matches!(receiving.origin(), Origin::Tcp { .. });
             if on_tcp && !sys::is_at_mark(fd) {
                 return Attempt::MovedTheLast(total);
             }
@@ -300,15 +296,15 @@ impl Connection {
     fn peek_lane(
         &self,
         fd: RawFd,
-        state: &mut ReceiveSide,
-        lane: &ShmLane,
+        receiving: &mut ReceiveGuard<'_>,
         targets: &mut [&mut [u8]],
     ) -> Attempt {
         let wanted = targets.iter().map(|target| target.len()).sum();
-        let there = usize::try_from(state.available(lane)).unwrap_or(usize::MAX);
+        let lane = receiving.lane;
+        let there = usize::try_from(receiving.state.available(lane)).unwrap_or(usize::MAX);
         // At least one byte, so that the read finds an end.
         let mut seen = vec![0; there.max(1).min(wanted)];
-        match state.read(lane, &mut seen, true) {
+        match receiving.state.read(lane, &mut seen, true) {
             Ok(reading) => {
                 let mut rest = &seen[..reading.bytes];
                 for target in targets {
@@ -318,7 +314,7 @@ impl Connection {
                 }
                 Attempt::Moved(reading.bytes)
             }
-            Err(error) => self.lane_is_empty(fd, state, lane, error),
+            Err(error) => self.lane_is_empty(fd, receiving, error),
         }
     }
 
@@ -326,11 +322,10 @@ impl Connection {
     fn lane_is_empty(
         &self,
         fd: RawFd,
-        state: &mut ReceiveSide,
-        lane: &ShmLane,
+        receiving: &mut ReceiveGuard<'_>,
         error: ReadError,
     ) -> Attempt {
-        self.follow(fd, lane);
+        self.follow(fd, receiving.lane);
         if self.has(flag::READING_SHUT) {
             return Attempt::End;
         }
@@ -338,12 +333,11 @@ impl Connection {
             ReadError::Ended => Attempt::End,
             ReadError::Reset => self.report_reset(),
             ReadError::Back => Attempt::Again,
-            ReadError::Empty => match self.peer() {
-                peer::ALIVE => Attempt::WouldBlock,
-                // Bytes that the peer sent before its end may have arrived after the read.
-                _ if state.readable(lane) => Attempt::Again,
-                _ if self.has_strays(fd, state, lane) => self.report_reset(),
-                _ => self.peer_is_dead(lane),
+            ReadError::Empty => match receiving.found_empty() {
+                Empty::Wait => Attempt::WouldBlock,
+                Empty::LookAgain => Attempt::Again,
+                Empty::Broken => self.report_reset(),
+                Empty::PeerDied => self.peer_is_dead(receiving.lane),
             },
         }
     }
@@ -358,8 +352,8 @@ impl Connection {
     /// Sleeps until there may be something to read, as long as SO_RCVTIMEO and signals allow.
     fn sleep_for_data(&self, fd: RawFd, watch: Watch) -> Result<(), Errno> {
         let generation = self.shared.generation.load(Ordering::Relaxed);
-        self.begin_sleep(WaitFor::Data);
-        let stale = self.arm(WaitFor::Data);
+        self.shared.common.begin_sleep(WaitFor::Data);
+        let stale = self.arm(fd, WaitFor::Data);
         let wakeup = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
             sys::Wakeup::Bytes
         } else if !self.drain(fd, stale) {
@@ -375,8 +369,8 @@ impl Connection {
             return Err(Errno::BADF);
         }
         self.heard(wakeup);
-        self.end_sleep(WaitFor::Data);
-        self.stop_waiting(WaitFor::Data);
+        self.shared.common.end_sleep(WaitFor::Data);
+        self.stop_waiting(fd, WaitFor::Data);
         match wakeup {
             sys::Wakeup::Interrupted => Err(Errno::INTR),
             sys::Wakeup::Cancelled => Err(Errno::CANCELED),

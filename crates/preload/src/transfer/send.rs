@@ -11,16 +11,16 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use weft_fabric::WaitFor;
 use weft_socket::history::Outlook;
-use weft_socket::{SendSide, WriteError};
+use weft_socket::{Peer, Phase, SendSide, StaleWakeups, WriteError};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
 use super::tcp::send_tcp;
 use super::{Attempt, How, piece};
-use crate::arena::{Connection, flag, peer, phase};
+use crate::arena::{Connection, flag};
+use crate::direction::Locked;
 use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
-use crate::wakeups::StaleWakeups;
 use crate::{process, settling, signals, stats, sys};
 
 impl Connection {
@@ -35,7 +35,7 @@ impl Connection {
         let mut rest: Vec<&[u8]>;
         let mut left: &[&[u8]] = parts;
         loop {
-            let on_tcp = self.decide(fd, wanted - total) != phase::LANED;
+            let on_tcp = self.decide(fd, wanted - total) != Phase::Laned;
             match self.try_send(fd, left) {
                 Attempt::Moved(bytes) | Attempt::MovedTheLast(bytes) => {
                     total += bytes;
@@ -93,23 +93,15 @@ impl Connection {
 
     fn try_send(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
         let Some(sending) = self.sending() else { return Attempt::Failed(Errno::AGAIN) };
-        let Some(lane) = sending.lane else {
-            if sending.state.on_lane() {
-                return Attempt::Failed(Errno::CONNRESET);
-            }
-            let attempt = match front(parts, self.piece()) {
-                Some(front) => self.write_tcp(fd, sending.state, &front),
-                None => self.write_tcp(fd, sending.state, parts),
-            };
-            if let Attempt::Moved(bytes) = attempt {
-                self.wrote_over_tcp(bytes);
-            }
-            return attempt;
+        let mut sending = match sending.on_lane(*self, fd) {
+            Ok(sending) => sending,
+            Err(sending) => return self.send_without_lane(fd, sending, parts),
         };
-        if let Some(how) = sending.state.called_back(lane) {
-            self.leave(fd, sending.state, lane, how);
+        let lane = sending.lane;
+        if let Some(how) = sending.called_back() {
+            sending.leave(how);
         }
-        if !sending.state.switch(lane, self.side()) {
+        if !sending.switch() {
             // In pieces until the peer has mapped the lane, so that the direction can switch amid a
             // large write.
             let comes = !SendSide::peer_attached(lane, self.side());
@@ -119,7 +111,7 @@ impl Connection {
         if self.looks_dead(fd) {
             // As on TCP: bytes that were never read make a reset. Otherwise the next bytes go out,
             // and the peer's kernel answers them with a reset.
-            let lost = self.lost_something(sending.state, lane);
+            let lost = sending.lost_something();
             let resets = lost && !self.has(flag::SENT_TO_NOBODY);
             return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };
         }
@@ -129,11 +121,11 @@ impl Connection {
         match sending.state.write(lane, parts, process::settings().limits) {
             Ok(written) => {
                 if written.ring {
-                    self.ring(fd, sending.state);
+                    sending.ring();
                 }
-                if let Some(how) = sending.state.called_back(lane) {
+                if let Some(how) = sending.called_back() {
                     // The peer returned to TCP meanwhile, perhaps without seeing these bytes.
-                    self.leave(fd, sending.state, lane, how);
+                    sending.leave(how);
                 }
                 drop(sending);
                 stats::add(BYTES_FABRIC_SENT, written.bytes as u64);
@@ -141,10 +133,8 @@ impl Connection {
                 self.is_not_stuck();
                 Attempt::Moved(written.bytes)
             }
-            Err(WriteError::Full) if self.is_gone(lane) => self.lane_is_broken(),
-            Err(WriteError::Full) if self.leaves_when_full(fd, sending.state, lane) => {
-                Attempt::Again
-            }
+            Err(WriteError::Full) if sending.is_gone() => self.lane_is_broken(),
+            Err(WriteError::Full) if self.leaves_when_full(&mut sending) => Attempt::Again,
             Err(WriteError::Full) => Attempt::WouldBlock,
             Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
@@ -152,12 +142,30 @@ impl Connection {
         }
     }
 
+    /// Writes to TCP while the connection has no lane.
+    fn send_without_lane(
+        &self,
+        fd: RawFd,
+        sending: Locked<'_, SendSide>,
+        parts: &[&[u8]],
+    ) -> Attempt {
+        if sending.state.on_lane() {
+            return Attempt::Failed(Errno::CONNRESET);
+        }
+        let front = front(parts, self.piece());
+        let attempt = self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
+        if let Attempt::Moved(bytes) = attempt {
+            self.wrote_over_tcp(bytes);
+        }
+        attempt
+    }
+
     /// How many bytes one call writes to TCP. As long as the connection may get a lane, a large
     /// write goes in pieces, so that it can switch in the middle.
     fn piece(&self) -> usize {
         match self.phase() {
-            phase::DECLINED => usize::MAX,
-            phase::FRESH if self.outlook() == Outlook::Short => usize::MAX,
+            Phase::Declined => usize::MAX,
+            Phase::Fresh if self.outlook() == Outlook::Short => usize::MAX,
             _ => usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX).max(4096),
         }
     }
@@ -208,7 +216,7 @@ impl Connection {
         const EVERY: u64 = 25_000_000;
         let now = sys::ticks();
         let early = now.wrapping_sub(self.local.checked.load(Ordering::Relaxed)) < EVERY;
-        if early && self.peer() == peer::ALIVE {
+        if early && self.peer() == Peer::Alive {
             return false;
         }
         self.local.checked.store(now, Ordering::Relaxed);
@@ -220,7 +228,7 @@ impl Connection {
         let Ok(seen) = sys::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
         self.heard_of(seen);
         // The stream reports a close in order. A peer without a goodbye was killed.
-        self.peer() != peer::ALIVE && !self.peer_said_goodbye()
+        self.peer() != Peer::Alive && !self.peer_said_goodbye()
     }
 
     fn peer_said_goodbye(&self) -> bool {
@@ -235,15 +243,15 @@ impl Connection {
     /// A wakeup for room and one for data are the same byte. When unread data keep such a byte in
     /// the kernel's socket, the sleep is cut into short slices.
     fn sleep_for_room(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
-        self.begin_sleep(WaitFor::Room);
+        self.shared.common.begin_sleep(WaitFor::Room);
         let slept = self.sleep_for_room_counted(fd, deadline);
-        self.end_sleep(WaitFor::Room);
-        self.stop_waiting(WaitFor::Room);
+        self.shared.common.end_sleep(WaitFor::Room);
+        self.stop_waiting(fd, WaitFor::Room);
         slept
     }
 
     fn sleep_for_room_counted(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
-        let stale = self.arm(WaitFor::Room);
+        let stale = self.arm(fd, WaitFor::Room);
         let armed = {
             let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
             match sending.lane {

@@ -186,6 +186,7 @@ impl Reader {
                 match world.receive(self.host, &mut receive, |receiving| receiving.found_empty()) {
                     Empty::Wait => Attempt::WouldBlock,
                     Empty::LookAgain => Attempt::Again,
+                    Empty::Broken => Attempt::Reset,
                     Empty::PeerDied => {
                         let unread = host.send.try_borrow_mut().ok()?.unread_by_peer(&lane);
                         if unread { Attempt::Reset } else { Attempt::End }

@@ -38,7 +38,7 @@ impl Shadow for Socket<'_> {
         }
     }
 
-    fn take(&self, count: usize) -> usize {
+    fn take_wakeups(&self, count: usize) -> usize {
         let mut pipe = self.world.pipes[1 - self.number].borrow_mut();
         match pipe.receive(count, false, self.world.now()) {
             Received::Bytes(bytes) => bytes.len(),

@@ -1,0 +1,229 @@
+//! The two directions of a connection, each behind its lock.
+//!
+//! A direction's lock lies in memory that forked processes share. The lane is used under either
+//! lock and unmapped under both. A thread that takes both takes the receiving direction's first.
+//! Nothing sleeps with a lock held.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use weft_socket::{Leave, ReceiveSide, Receiving, SendSide, Sending};
+use weft_sync::lock::{Holder, SharedGuard, SharedLock};
+use weft_transport_shm::lane::ShmLane;
+
+use crate::arena::Connection;
+use crate::deferral::Held;
+use crate::shadow::KernelSocket;
+use crate::{lanes, log, process};
+
+/// A lock of a direction, and the handlers that wait for it.
+struct Lock<'a> {
+    _guard: SharedGuard<'a>,
+    /// Given back behind the lock.
+    _held: Held,
+}
+
+/// Takes a lock, and keeps handlers away until it is given back. `None` in a handler that was not
+/// kept away, of whose thread it is.
+#[inline]
+fn locked(lock: &SharedLock) -> Option<Lock<'_>> {
+    let holder = Holder::current(process::pid());
+    let _held = Held::new();
+    if let Some(_guard) = lock.try_lock(holder) {
+        return Some(Lock { _guard, _held });
+    }
+    // Handlers come while it waits: the holder may be a process that was stopped.
+    drop(_held);
+    let _guard = lock.lock(holder).ok()?;
+    Some(Lock { _guard, _held: Held::new() })
+}
+
+/// A direction that is locked, with the lane if this process has it.
+pub struct Locked<'a, S> {
+    /// The direction's state.
+    pub state: &'a mut S,
+    /// The lane; `None` while there is none.
+    pub lane: Option<&'a ShmLane>,
+    lock: Lock<'a>,
+}
+
+/// A receiving direction that is locked and has a lane.
+pub struct ReceiveGuard<'a> {
+    direction: Receiving<'a, ShmLane, KernelSocket>,
+    connection: Connection,
+    _lock: Lock<'a>,
+}
+
+/// A sending direction that is locked and has a lane.
+pub struct SendGuard<'a> {
+    direction: Sending<'a, ShmLane, KernelSocket>,
+    connection: Connection,
+    _lock: Lock<'a>,
+}
+
+impl Connection {
+    /// Locks the receiving direction; `None` in a handler that interrupted its holder.
+    #[inline]
+    pub fn receiving(&self) -> Option<Locked<'_, ReceiveSide>> {
+        let lock = locked(&self.shared.receive_lock)?;
+        // SAFETY: the lock of this direction is held as long as the reference.
+        let state = unsafe { &mut *self.shared.receive.get() };
+        Some(Locked { state, lane: self.lane(), lock })
+    }
+
+    /// Locks the sending direction, as [`Connection::receiving`].
+    #[inline]
+    pub fn sending(&self) -> Option<Locked<'_, SendSide>> {
+        let lock = locked(&self.shared.send_lock)?;
+        // SAFETY: the lock of this direction is held as long as the reference.
+        let state = unsafe { &mut *self.shared.send.get() };
+        Some(Locked { state, lane: self.lane(), lock })
+    }
+
+    /// Locks the receiving direction of a connection with a lane, behind descriptor `fd`.
+    #[inline]
+    pub fn receiving_on_lane(&self, fd: RawFd) -> Option<ReceiveGuard<'_>> {
+        self.receiving()?.on_lane(*self, fd).ok()
+    }
+
+    /// Locks the sending direction of a connection with a lane, behind descriptor `fd`.
+    #[inline]
+    pub fn sending_on_lane(&self, fd: RawFd) -> Option<SendGuard<'_>> {
+        self.sending()?.on_lane(*self, fd).ok()
+    }
+
+    /// The lane, for callers that hold a lock of the connection.
+    #[inline]
+    fn lane(&self) -> Option<&ShmLane> {
+        let lane = self.local.lane.load(Ordering::Acquire);
+        // SAFETY: the box was leaked when it was stored and is taken back under both locks, one of
+        // which the caller holds.
+        (!lane.is_null()).then(|| unsafe { &*lane })
+    }
+
+    /// Puts the lane in place.
+    pub fn set_lane(&self, lane: Box<ShmLane>) {
+        lanes::taken();
+        // It is not idle yet.
+        self.local.moved_before.store(u64::MAX, Ordering::Relaxed);
+        let former = self.local.lane.swap(Box::into_raw(lane), Ordering::AcqRel);
+        assert!(former.is_null(), "a connection has one lane");
+    }
+
+    /// Takes the lane away and unmaps it.
+    pub fn drop_lane(&self) {
+        let locks = (self.receiving(), self.sending());
+        let lane = self.take_lane();
+        drop(locks);
+        drop(lane);
+    }
+
+    /// Takes the lane away from under both locks, which the caller holds until it has it.
+    pub fn take_lane(&self) -> Option<Box<ShmLane>> {
+        let lane = self.local.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if lane.is_null() {
+            return None;
+        }
+        lanes::free();
+        // SAFETY: the pointer came from a box and was swapped out, so nobody else has it: users
+        // hold a lock, and both are held.
+        Some(unsafe { Box::from_raw(lane) })
+    }
+}
+
+impl<'a> Locked<'a, ReceiveSide> {
+    /// The direction with all that its rules use, or itself when there is no lane.
+    #[inline]
+    pub fn on_lane(self, connection: Connection, fd: RawFd) -> Result<ReceiveGuard<'a>, Self> {
+        let Some(lane) = self.lane else { return Err(self) };
+        let (shadow, common) = (KernelSocket(fd), &connection.shared.common);
+        let direction = Receiving { state: self.state, lane, shadow, common, crossed: false };
+        Ok(ReceiveGuard { direction, connection, _lock: self.lock })
+    }
+}
+
+impl<'a> Locked<'a, SendSide> {
+    /// The direction with all that its rules use, or itself when there is no lane.
+    #[inline]
+    pub fn on_lane(self, connection: Connection, fd: RawFd) -> Result<SendGuard<'a>, Self> {
+        let Some(lane) = self.lane else { return Err(self) };
+        let (shadow, common) = (KernelSocket(fd), &connection.shared.common);
+        let side = connection.side();
+        let direction = Sending { state: self.state, lane, shadow, common, side };
+        Ok(SendGuard { direction, connection, _lock: self.lock })
+    }
+}
+
+impl<'a> Deref for ReceiveGuard<'a> {
+    type Target = Receiving<'a, ShmLane, KernelSocket>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.direction
+    }
+}
+
+impl DerefMut for ReceiveGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.direction
+    }
+}
+
+impl Drop for ReceiveGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.direction.crossed {
+            // A wakeup that was taken on the way may have asked this end to follow, and may be for a
+            // thread that sleeps.
+            self.connection.follow_now(self.direction.shadow.0);
+        }
+    }
+}
+
+impl<'a> Deref for SendGuard<'a> {
+    type Target = Sending<'a, ShmLane, KernelSocket>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.direction
+    }
+}
+
+impl DerefMut for SendGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.direction
+    }
+}
+
+impl SendGuard<'_> {
+    /// Takes the direction back to TCP; false when that cannot be.
+    #[cold]
+    pub fn leave(&mut self, how: Leave) -> bool {
+        let left = self.direction.leave(how);
+        if left {
+            self.has_left(how);
+        }
+        left
+    }
+
+    /// Leaves the lane to give it back, when nothing is on its way; false when that cannot be.
+    pub fn begin_giving_back(&mut self) -> bool {
+        let left = self.direction.begin_giving_back();
+        if left {
+            self.has_left(Leave::GivingBack);
+        }
+        left
+    }
+
+    fn has_left(&self, how: Leave) {
+        let connection = self.connection;
+        connection.local.full_since.store(0, Ordering::Relaxed);
+        if how == Leave::GivingBack {
+            lanes::expect_back(self.direction.shadow.0, connection);
+        }
+        log::debug!("connection {} sends over TCP again, {how:?}", connection.place);
+    }
+}

@@ -1,0 +1,68 @@
+//! The kernel's connection behind a descriptor, as the rules of `weft-socket` use it.
+
+use std::os::fd::RawFd;
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown};
+use weft_socket::{Shadow, Unread};
+use weft_wire::stats::BYTES_TCP_SENT;
+
+use crate::{log, stats, sys};
+
+/// How long a peer may take to read over TCP what it wanted sent again.
+const UNREAD_MS: i64 = 10_000;
+
+/// The kernel's connection behind a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelSocket(pub RawFd);
+
+impl Shadow for KernelSocket {
+    fn ring(&self) -> bool {
+        sys::ring(self.0)
+    }
+
+    fn look(&self) -> Unread {
+        let mut bytes = [0; sys::WAKEUPS_MAX];
+        let seen = sys::look_for_wakeups(self.0, &mut bytes);
+        Unread::of(&bytes[..seen])
+    }
+
+    fn take_wakeups(&self, count: usize) -> usize {
+        sys::drain(self.0, count)
+    }
+
+    fn send(&self, bytes: &[u8]) -> Option<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::net::send(sys::borrow(self.0), bytes, flags) {
+            Ok(sent) => {
+                stats::add(BYTES_TCP_SENT, sent as u64);
+                Some(sent)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Some(0),
+            Err(_) => None,
+        }
+    }
+
+    fn wait_for_room(&self) -> bool {
+        // A signal ends the wait early: the send that follows tells whether there is room.
+        sys::poll_one(self.0, PollFlags::OUT, UNREAD_MS).map_or(true, |seen| !seen.is_empty())
+    }
+
+    fn end(&self) {
+        let _ = rustix::net::shutdown(sys::borrow(self.0), Shutdown::Write);
+    }
+
+    fn abort(&self) {
+        log::warn_user!("a connection is reset: its other end does not go on");
+        // A connect to AF_UNSPEC sends a reset, and all later calls on the socket fail.
+        let _ = rustix::net::connect_unspec(sys::borrow(self.0));
+    }
+
+    fn report_strays(&self) {
+        log::warn_user!(
+            "a connection is reset: its other end wrote bytes past weft, which a program does that \
+             uses the socket without it"
+        );
+    }
+}
