@@ -16,7 +16,7 @@ use weft_sync::lock::SharedLock;
 use weft_transport_shm::lane::ShmLane;
 
 use crate::guard::LocalLock;
-use crate::{handover, process, reserve};
+use crate::{process, sys};
 
 /// Bits of [`Shared::flags`].
 pub mod flag {
@@ -115,13 +115,16 @@ pub struct Local {
     pub full_taken: AtomicU64,
     /// Bytes that it had moved over lanes, in both directions, when that was last looked at.
     pub moved_before: AtomicU64,
-    /// The round in which it uses its lane, or [`crate::reserve::NOT_KEPT`].
+    /// The round in which it uses its lane, or [`NOT_KEPT`].
     pub round: AtomicU32,
     /// The process at the other end of a lane that may be kept.
     pub peer: AtomicU32,
     /// How often the process had forked when the connection came to its lane.
     pub forks: AtomicU32,
 }
+
+/// The value of [`Local::round`] for a lane that is not kept.
+pub const NOT_KEPT: u32 = 0;
 
 const PLACES: usize = 1 << 16;
 const ARENAS: usize = 64;
@@ -256,7 +259,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);
-    connection.local.round.store(reserve::NOT_KEPT, Ordering::Relaxed);
+    connection.local.round.store(NOT_KEPT, Ordering::Relaxed);
     shared.phase.set(Phase::Fresh);
     Some(connection)
 }
@@ -292,7 +295,7 @@ fn start_arena(free: &mut FreePlaces) -> Option<()> {
 fn put(number: usize, shared: Segment, memory: OwnedFd) -> Option<()> {
     // SAFETY: Local is made of atomics, for which zero is a valid value.
     let local = unsafe { Box::<[Local]>::new_zeroed_slice(PLACES).assume_init() };
-    let memory = handover::high(memory);
+    let memory = sys::high(memory);
     let inode = rustix::fs::fstat(&memory).ok()?.st_ino;
     let arena = Box::new(Arena { shared, local, memory, inode });
     ALL[number].store(Box::into_raw(arena), Ordering::Release);
@@ -314,7 +317,7 @@ pub fn memory_of(number: u32) -> Option<OwnedFd> {
     let arena = unsafe { &*arena };
     let ours = |fd: &OwnedFd| rustix::fs::fstat(fd).is_ok_and(|found| found.st_ino == arena.inode);
     if ours(&arena.memory) {
-        return handover::inheritable(&arena.memory);
+        return sys::inheritable(&arena.memory);
     }
     // The program closed what it did not know, as children about to exec do; whoever forked it may
     // still have it.

@@ -10,7 +10,7 @@ use weft_wire::stats::{CONNECTIONS_FABRIC, TcpReason};
 
 use crate::arena::{self, Connection, flag};
 use crate::table::{self, Entry};
-use crate::{control, epoll, log, process, stats, sys};
+use crate::{control, epoll, log, process, stats, sys, waits};
 
 impl Connection {
     /// The number the daemon knows it by.
@@ -32,8 +32,16 @@ impl Connection {
         stats::stays_on_tcp(if of_other { TcpReason::OtherUser } else { reason });
     }
 
-    /// Counts the connection as one of the fabric, once.
+    /// Counts the connection as one of the fabric, once. Called for each read and write.
+    #[inline]
     pub fn count(&self) {
+        if !self.has(flag::COUNTED) {
+            self.count_first_use();
+        }
+    }
+
+    #[cold]
+    fn count_first_use(&self) {
         let former = self.shared.flags.fetch_or(flag::COUNTED, Ordering::Relaxed);
         if former & flag::COUNTED == 0 {
             stats::add(CONNECTIONS_FABRIC, 1);
@@ -47,14 +55,14 @@ impl Connection {
     }
 
     /// Remembers what the kernel's socket said of the peer.
-    pub fn heard(&self, wakeup: sys::Wakeup) {
+    pub fn heard(&self, wakeup: waits::Wakeup) {
         match wakeup {
-            sys::Wakeup::End => self.shared.common.hear(Peer::Ended),
-            sys::Wakeup::Failed(_) => self.shared.common.hear(Peer::Reset),
-            sys::Wakeup::Bytes
-            | sys::Wakeup::Nothing
-            | sys::Wakeup::Interrupted
-            | sys::Wakeup::Cancelled => {}
+            waits::Wakeup::End => self.shared.common.hear(Peer::Ended),
+            waits::Wakeup::Failed(_) => self.shared.common.hear(Peer::Reset),
+            waits::Wakeup::Bytes
+            | waits::Wakeup::Nothing
+            | waits::Wakeup::Interrupted
+            | waits::Wakeup::Cancelled => {}
         }
     }
 
@@ -67,9 +75,9 @@ impl Connection {
             seen & (PollFlags::HUP | PollFlags::RDHUP)
         };
         if seen.contains(PollFlags::ERR) || ends.contains(PollFlags::HUP) {
-            self.heard(sys::Wakeup::Failed(Errno::CONNRESET));
+            self.heard(waits::Wakeup::Failed(Errno::CONNRESET));
         } else if !ends.is_empty() {
-            self.heard(sys::Wakeup::End);
+            self.heard(waits::Wakeup::End);
         }
     }
 }
@@ -164,17 +172,12 @@ pub fn closing(fd: RawFd) {
         }
         Entry::Listener => {
             table::set(fd, Entry::None);
-            control::withdraw(listener_token(fd));
+            control::withdraw(table::listener_token(fd));
         }
         Entry::OtherListener | Entry::Unconnected { .. } => {
             table::set(fd, Entry::None);
         }
     }
-}
-
-/// The number the daemon knows a listening socket by.
-pub fn listener_token(fd: RawFd) -> u64 {
-    1 << 63 | u64::from(fd.unsigned_abs())
 }
 
 /// `new` is a copy of `old` from now on; what `new` was is closed.

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use weft_channel::{Channel, ConnectError, Packet};
 use weft_memory::CopyMode;
 use weft_wire::control::{Advice, Control, CopyAdvice, End};
@@ -20,7 +19,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::guard::{ForkLock, LocalLock};
 use crate::table::{self, Entry};
-use crate::{connection, log, process, sys};
+use crate::{log, process, sys};
 
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 static STATE: LocalLock<State> = LocalLock::new(State::new());
@@ -426,7 +425,7 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
 fn announce_listeners(channel: &Channel) {
     for (fd, entry) in table::walk(0, u32::MAX) {
         if entry == Entry::Listener {
-            let token = connection::listener_token(fd);
+            let token = table::listener_token(fd);
             let _ = channel.send(&Control::Listening { token }.emit(), &[sys::borrow(fd)]);
         }
     }
@@ -462,16 +461,10 @@ fn warn_once(state: &mut State, what: std::fmt::Arguments<'_>) {
 
 /// Moves the channel to a high number, so that programs find the next free number as expected.
 fn out_of_the_way(channel: Channel) -> Channel {
-    match rustix::io::fcntl_dupfd_cloexec(&channel, high_number()) {
+    match rustix::io::fcntl_dupfd_cloexec(&channel, sys::high_number()) {
         Ok(moved) => Channel::new(moved),
         Err(_) => channel,
     }
-}
-
-/// The first number for descriptors of this library.
-pub fn high_number() -> RawFd {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(1024);
-    RawFd::try_from(limit.min(1 << 20).saturating_sub(64)).unwrap_or(0)
 }
 
 fn lost(state: &mut State, errno: Errno) -> TcpReason {

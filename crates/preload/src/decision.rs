@@ -14,7 +14,7 @@ use weft_wire::stats::TcpReason;
 use crate::arena::{self, Connection, flag};
 use crate::deferral::Held;
 use crate::table::{self, Entry};
-use crate::{control, epoll, lanes, log, other_end, process, stats, sys};
+use crate::{control, epoll, lanes, log, other_end, process, stats, sys, waits};
 
 /// One more than the place of the connection that this process waits for in the kernel, 0 for none.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
@@ -463,7 +463,8 @@ impl Connection {
                         control::Offered::Pending => {}
                     }
                     // A peer that is gone will not come.
-                    let gone = sys::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|e| !e.is_empty());
+                    let gone =
+                        waits::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|e| !e.is_empty());
                     if gone || sys::now_ns() - start >= wait {
                         return Ok(Phase::Pending);
                     }

@@ -390,18 +390,3 @@ fn open_number(text: &str) -> Option<OwnedFd> {
     rustix::io::fcntl_setfd(owned.as_fd(), FdFlags::CLOEXEC).ok()?;
     Some(owned)
 }
-
-/// Moves a descriptor to a high number, away from those that programs use.
-pub fn high(fd: OwnedFd) -> OwnedFd {
-    match rustix::io::fcntl_dupfd_cloexec(&fd, crate::control::high_number()) {
-        Ok(moved) => moved,
-        Err(_) => fd,
-    }
-}
-
-/// A copy of `fd` that exec keeps.
-pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
-    let copy = rustix::io::fcntl_dupfd_cloexec(fd, crate::control::high_number()).ok()?;
-    rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;
-    Some(copy)
-}

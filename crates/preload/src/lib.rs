@@ -4,25 +4,26 @@
 //! ever and keeps its descriptor, its addresses and its life; if both ends run under weft, its
 //! bytes move to a lane of the shared-memory transport. Everything else passes through.
 //!
+//! A module imports those below it only (`xtask/tests/modules.rs`). The rules of lanes, wakeups and
+//! phases are in `weft-socket`: these modules own the descriptors, the locks and the clock.
+//!
 //! | module | what it is |
 //! |---|---|
-//! | `hooks` | the C functions that programs call |
-//! | `table` | what each descriptor number stands for |
-//! | `arena` | connections, in memory that forked processes share |
-//! | `connection`, `ending` | how a connection begins, moves to a lane, ends |
-//! | `route`, `wakeups` | directions that move between TCP and the lane; who is woken, and how |
-//! | `transfer` | reading and writing, blocking or not |
-//! | `standing` | what a connection is ready for, how it ended, who waits for it |
-//! | `poll`, `epoll` | readiness of connections among ordinary descriptors |
-//! | `handover` | what survives exec |
-//! | `stdio`, `characters` | the standard streams of a program over a connection |
-//! | `sandbox` | processes whose system calls are filtered |
-//! | `signals`, `cancel` | handlers and cancellations that end a call |
-//! | `deferral` | handlers wait until a lock is free |
-//! | `reserve` | lanes that are kept for the next connection |
-//! | `history` | what earlier connections at an address did |
-//! | `control` | the channel to the node daemon |
-//! | `other_end` | which user holds the other end, for `--stats` |
+//! | `hooks` | the C functions that programs call; the process's start, forks and end |
+//! | `handover`, `stdio`, `sandbox` | what survives exec; standard streams; filtered processes |
+//! | `poll`, `transfer` | waiting for several connections; reading and writing, blocking or not |
+//! | `connection`, `ending` | which descriptors lead to a connection, and how it ends |
+//! | `decision`, `reserve` | when a connection gets a lane; lanes kept for the next one |
+//! | `route` | directions that go back to TCP |
+//! | `direction` | the two directions of a connection, each behind its lock |
+//! | `lanes` | how many lanes there are, and idle connections that give theirs back |
+//! | `epoll` | sets of connections and ordinary descriptors |
+//! | `wakeups`, `settling`, `readiness` | arming, sleeping, and what a connection is ready for |
+//! | `control`, `other_end` | the channel to the node daemon; the user at the other end |
+//! | `shadow`, `waits` | the kernel's connection, and a thread's waits on it |
+//! | `arena`, `table`, `history` | connections, descriptor numbers, earlier connections |
+//! | `signals`, `cancel`, `deferral` | handlers and cancellations that end or wait for a call |
+//! | `process`, `stats`, `log`, `guard`, `characters`, `sys`, `real` | the ground |
 //!
 //! # Rules
 //! - Nothing here may panic on what a program or a peer does, block without end, or leave errno
@@ -63,4 +64,5 @@ mod stdio;
 mod sys;
 mod table;
 mod transfer;
+mod waits;
 mod wakeups;

@@ -13,10 +13,10 @@ use weft_socket::{Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
 use crate::arena::Connection;
-use crate::route::LOOK_AGAIN_MS;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
+use crate::waits::LOOK_AGAIN_MS;
 use crate::{connection, epoll, lanes, process, sys};
 
 /// After this many looks that find nothing, the kernel is asked.

@@ -1,4 +1,4 @@
-//! The events of the whole process: the library is loaded, the process forks, the process ends.
+//! The process: its id, its settings, and whether it begins or ends.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -7,11 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use libc::c_char;
 use weft_options::Options;
 use weft_socket::Limits;
-
-use crate::{
-    arena, cancel, control, decision, ending, epoll, handover, hooks, lanes, log, real, reserve,
-    stats, stdio, table,
-};
 
 static PID: AtomicU32 = AtomicU32::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -116,136 +111,29 @@ impl Settings {
     }
 }
 
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = start;
-
-extern "C" fn start() {
-    set_pid();
-    abort_on_panic();
-    real::resolve_all();
+/// The library is loaded: the process's settings are fixed. False when they were already.
+pub fn configure(options: Options) -> bool {
     // SAFETY: the name is a C string.
     let single = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     SINGLE_THREADED.store(single.cast(), Ordering::Relaxed);
-    // The environment is read only here: the program may change it later in another thread.
-    let pairs: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| name.starts_with("WEFT_"))
-        .collect();
-    let variable = |wanted: &str| {
-        pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
-    };
-    if let Some(filter) = variable("WEFT_LOG") {
-        log::set_level(filter);
-    }
-    let (options, _) = Options::from_environment(pairs.iter().map(|(n, v)| (n, v)));
-    if let Some(path) = variable("WEFT_STATS") {
-        stats::open(path);
-    }
-    let socket = variable("WEFT_SOCKET").map(str::to_owned);
-    let enabled = options.socket_enable();
-    if SETTINGS.set(Settings::new(options)).is_err() || !enabled {
-        return;
-    }
-    let Some(socket) = socket else { return };
-    control::set_path(socket);
-    weft_sync::fence::register();
-    // SAFETY: the three functions live as long as the library, which is never unloaded.
-    let registered =
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_forked_child)) };
-    if registered == 0 && table::init() {
-        if let Some(text) = variable(handover::VARIABLE) {
-            handover::take_over(text);
-        }
-        READY.store(true, Ordering::Release);
-    }
+    SETTINGS.set(Settings::new(options)).is_ok()
 }
 
-/// A panic must not unwind into the program, although hooks let the C library unwind through them.
-fn abort_on_panic() {
-    let former = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        former(info);
-        std::process::abort();
-    }));
+/// The library serves the process from here on.
+pub fn is_ready_now() {
+    READY.store(true, Ordering::Release);
 }
 
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static DESTRUCTOR: extern "C" fn() = finish;
-
-extern "C" fn finish() {
-    stdio::flush();
-    end();
+/// The process ends. True for the one thread that ends its connections: the only thread, or the
+/// first of several.
+pub fn begins_to_end() -> bool {
+    ready() && is_itself() && (is_alone() || !ENDING.swap(true, Ordering::SeqCst))
 }
 
-/// Ends this process's use of its connections; called before the process exits. Several threads may
-/// call it at the same time.
-pub fn end() {
-    if ready() && is_itself() && (is_alone() || !ENDING.swap(true, Ordering::SeqCst)) {
-        ending::close_all();
-    }
-}
-
-fn set_pid() {
+/// Asks the kernel for the id of this process, which is new after a fork.
+pub fn set_pid() {
     let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     PID.store(pid, Ordering::Relaxed);
-}
-
-extern "C" fn before_fork() {
-    // While this process alone holds these connections: a child cannot take the daemon's answers.
-    decision::move_answered();
-    let [forgetting, leaving] = lanes::locks();
-    reserve::before_fork();
-    forgetting.take();
-    reserve::locks().iter().for_each(|lock| lock.take());
-    hooks::started_programs().iter().for_each(|lock| lock.take());
-    arena::lock().take();
-    control::lock().take();
-    epoll::before_fork();
-    leaving.take();
-    for_each_connection(|connection| {
-        connection.shared.refs.fetch_add(1, Ordering::Relaxed);
-    });
-}
-
-/// Fork failed: takes back the references that `before_fork` counted for the child.
-pub fn fork_failed() {
-    for_each_connection(|connection| {
-        connection.shared.refs.fetch_sub(1, Ordering::Relaxed);
-    });
-}
-
-fn for_each_connection(act: impl Fn(arena::Connection)) {
-    for (_, entry) in table::walk(0, u32::MAX) {
-        if let table::Entry::Connection(place) = entry
-            && let Some(connection) = arena::at(place)
-        {
-            act(connection);
-        }
-    }
-}
-
-extern "C" fn after_fork() {
-    let [forgetting, leaving] = lanes::locks();
-    leaving.give_back();
-    epoll::after_fork();
-    control::lock().give_back();
-    arena::lock().give_back();
-    hooks::started_programs().iter().for_each(|lock| lock.give_back());
-    reserve::locks().iter().for_each(|lock| lock.give_back());
-    forgetting.give_back();
-}
-
-extern "C" fn in_forked_child() {
-    set_pid();
-    cancel::forked();
-    after_fork();
-    arena::forked();
-    epoll::forked();
-    control::forked();
-    lanes::forked();
-    reserve::forked();
 }
 
 /// The name of the program, which `weft status` shows.

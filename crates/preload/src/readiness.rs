@@ -6,7 +6,7 @@ use rustix::event::PollFlags;
 use weft_socket::{Origin, Peer, ReceiveSide, closed};
 
 use crate::arena::{Connection, flag};
-use crate::sys;
+use crate::{sys, waits};
 
 /// How a connection ended.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +32,7 @@ impl Connection {
     /// back from meanwhile, and that was taken on the way: whether there is something still.
     pub fn has_bytes_still(&self, fd: RawFd) -> bool {
         // Interrupted by a signal it is believed.
-        let there = sys::poll_one(fd, PollFlags::IN, 0).map_or(true, |seen| !seen.is_empty());
+        let there = waits::poll_one(fd, PollFlags::IN, 0).map_or(true, |seen| !seen.is_empty());
         self.readable(fd).unwrap_or(there)
     }
 

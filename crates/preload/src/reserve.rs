@@ -27,7 +27,7 @@ use weft_socket::{Phase, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
 
-use crate::arena::{self, Connection, flag};
+use crate::arena::{self, Connection, NOT_KEPT, flag};
 use crate::decision::same_host;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
@@ -46,9 +46,6 @@ const PENDING_WORTH: usize = 1 << 16;
 const FORGIVEN_BY_USE: u32 = 8;
 /// The count stops here, so that it can come down again.
 const WASTED_MAX: u32 = 64;
-
-/// The value of [`crate::arena::Local::round`] for a lane that will not be kept.
-pub const NOT_KEPT: u32 = 0;
 
 /// A kept lane, which no connection uses.
 struct Kept {

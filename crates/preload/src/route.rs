@@ -10,14 +10,12 @@ use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag};
 use crate::direction::SendGuard;
-use crate::{epoll, sys};
+use crate::{epoll, sys, waits};
 
 /// A lane that is full for so long, while the peer takes nothing, is left for TCP, ticks (about
 /// 100 ms): the kernel holds some megabytes more, and programs exist that count on that. Shorter,
 /// and readers that only wait for a processor would lose their lane.
 const STUCK_TICKS: u64 = 250_000_000;
-/// How long who waits for room may sleep before it looks whether that is so.
-pub const LOOK_AGAIN_MS: i64 = 50;
 /// How long a peer may take to go back to TCP when it is asked to.
 const FOLLOW_NS: u64 = 1_000_000_000;
 /// How long before this end leaves alone: a peer that is awake has followed by then.
@@ -145,9 +143,9 @@ impl Connection {
             }
             // Nothing but its end comes from a peer that is gone, nor what it sent before. One that
             // follows may end its direction on the way. Both show in one more look.
-            let seen = sys::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
+            let seen = waits::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
             if !seen.is_empty() && !self.has(flag::READING_SHUT) {
-                self.heard(sys::Wakeup::End);
+                self.heard(waits::Wakeup::End);
             }
             looked_at_end = !seen.is_empty();
             let waited = sys::now_ns() - start;

@@ -8,7 +8,7 @@ use rustix::net::{SendFlags, Shutdown};
 use weft_socket::{Shadow, Unread};
 use weft_wire::stats::BYTES_TCP_SENT;
 
-use crate::{log, stats, sys};
+use crate::{log, stats, sys, waits};
 
 /// How long a peer may take to read over TCP what it wanted sent again.
 const UNREAD_MS: i64 = 10_000;
@@ -46,7 +46,7 @@ impl Shadow for KernelSocket {
 
     fn wait_for_room(&self) -> bool {
         // A signal ends the wait early: the send that follows tells whether there is room.
-        sys::poll_one(self.0, PollFlags::OUT, UNREAD_MS).map_or(true, |seen| !seen.is_empty())
+        waits::poll_one(self.0, PollFlags::OUT, UNREAD_MS).map_or(true, |seen| !seen.is_empty())
     }
 
     fn end(&self) {

@@ -1,17 +1,15 @@
 //! The counters that `weft run --stats` prints: a block of shared memory that `weft run` made.
-//!
-//! If there is none, a private page takes the counts, so that counting needs no branch.
+//! Without one nothing is counted.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
 use weft_wire::stats::{self, TcpReason};
 
 static BLOCK: OnceLock<Segment> = OnceLock::new();
-static NOWHERE: [AtomicU64; stats::COUNTERS] = [const { AtomicU64::new(0) }; stats::COUNTERS];
 
 /// Maps the block at `path`. The constructor calls this, while the process may still open files.
 pub fn open(path: &str) {
@@ -34,10 +32,9 @@ pub fn are_read() -> bool {
 /// Adds `amount` to a counter, given by its index.
 #[inline]
 pub fn add(counter: usize, amount: u64) {
-    match BLOCK.get() {
-        Some(block) => block.word64(counter * 8).fetch_add(amount, Ordering::Relaxed),
-        None => NOWHERE[counter].fetch_add(amount, Ordering::Relaxed),
-    };
+    if let Some(block) = BLOCK.get() {
+        block.word64(counter * 8).fetch_add(amount, Ordering::Relaxed);
+    }
 }
 
 /// Counts a connection that stays on TCP.

@@ -1,14 +1,15 @@
 //! System calls that this library makes itself. None goes through a symbol that is hooked.
 
 use std::cell::Cell;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
 use libc::c_int;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use rustix::net::RecvFlags;
+use rustix::process::{Resource, getrlimit};
 
-use crate::{cancel, process};
+use crate::process;
 
 /// The six-argument system call.
 ///
@@ -208,60 +209,6 @@ pub fn is_nonblocking(fd: RawFd) -> bool {
         .is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
-/// The reason why a wait on the kernel's socket ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wakeup {
-    /// Bytes are there: wakeups, or data of a direction that is on TCP.
-    Bytes,
-    /// The peer's end of file.
-    End,
-    /// The connection was reset or failed.
-    Failed(Errno),
-    /// SO_RCVTIMEO is over, or the socket is non-blocking and has nothing.
-    Nothing,
-    /// A signal handler ran that does not restart system calls.
-    Interrupted,
-    /// The thread was cancelled, see [`cancel`].
-    Cancelled,
-}
-
-/// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout, and
-/// restarted after signals.
-pub fn wait_for_wakeup(fd: RawFd) -> Wakeup {
-    let mut byte = [0u8; 1];
-    loop {
-        let woken = cancel::sleeping(|| rustix::net::recv(borrow(fd), &mut byte, RecvFlags::PEEK));
-        return match woken {
-            None => continue,
-            Some(Ok((0, _))) => Wakeup::End,
-            Some(Ok(_)) => Wakeup::Bytes,
-            Some(Err(Errno::AGAIN)) => Wakeup::Nothing,
-            Some(Err(Errno::INTR)) => Wakeup::Interrupted,
-            Some(Err(Errno::CANCELED)) => Wakeup::Cancelled,
-            Some(Err(errno)) => Wakeup::Failed(errno),
-        };
-    }
-}
-
-/// Waits as a blocking `recv` of `count` bytes does, also by SO_RCVLOWAT. Takes no bytes.
-pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
-    let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-    let arguments = [fd.word(), 0, count.word(), flags.word(), 0, 0];
-    loop {
-        let woken = cancel::sleeping(|| {
-            // SAFETY: with MSG_TRUNC, TCP counts the bytes and writes none.
-            let result = unsafe { raw(libc::SYS_recvfrom, arguments) };
-            i32::try_from(-result).map_or(Ok(()), |errno| match errno {
-                1.. => Err(Errno::from_raw_os_error(errno)),
-                _ => Ok(()),
-            })
-        });
-        if let Some(result) = woken {
-            return result;
-        }
-    }
-}
-
 /// The wakeups that one call looks at or takes at most.
 pub const WAKEUPS_MAX: usize = 16;
 
@@ -279,6 +226,14 @@ pub fn drain(fd: RawFd, count: usize) -> usize {
         .map_or(0, |(taken, _)| taken)
 }
 
+/// The events of one descriptor that are there now.
+pub fn poll_now(fd: RawFd, events: PollFlags) -> Result<PollFlags, Errno> {
+    let descriptor = borrow(fd);
+    let mut one = [PollFd::new(&descriptor, events)];
+    rustix::event::poll(&mut one, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(one[0].revents())
+}
+
 /// True when the next byte of the kernel's socket is the one after an urgent byte (`SIOCATMARK`).
 pub fn is_at_mark(fd: RawFd) -> bool {
     let mut mark: libc::c_int = 0;
@@ -291,20 +246,6 @@ pub fn is_at_mark(fd: RawFd) -> bool {
 
 /// The request number, from linux/sockios.h.
 pub const SIOCATMARK: libc::c_ulong = 0x8905;
-
-/// Waits for `events` of one descriptor, at most `milliseconds`; returns those that are there.
-pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollFlags, Errno> {
-    let timeout =
-        Timespec { tv_sec: milliseconds / 1000, tv_nsec: (milliseconds % 1000) * 1_000_000 };
-    let descriptor = borrow(fd);
-    let mut one = [PollFd::new(&descriptor, events)];
-    if milliseconds == 0 {
-        rustix::event::poll(&mut one, Some(&timeout))?;
-    } else {
-        cancel::sleeping(|| rustix::event::poll(&mut one, Some(&timeout))).transpose()?;
-    }
-    Ok(one[0].revents())
-}
 
 /// The value of a socket option that is an int.
 pub fn socket_option(fd: RawFd, level: c_int, option: c_int) -> Option<c_int> {
@@ -365,7 +306,7 @@ pub fn tcp_position(fd: RawFd) -> Option<TcpPosition> {
     for _ in 0..TRIES {
         let before = tcp_counts(fd)?;
         let unread = rustix::io::ioctl_fionread(borrow(fd)).ok()?;
-        let ended = poll_one(fd, PollFlags::RDHUP, 0).ok()?;
+        let ended = poll_now(fd, PollFlags::RDHUP).ok()?;
         if !ended.is_empty() {
             // The kernel counts an end as a byte.
             return None;
@@ -456,4 +397,25 @@ pub fn ticks() -> u64 {
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// The first number for descriptors of this library.
+pub fn high_number() -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(1024);
+    RawFd::try_from(limit.min(1 << 20).saturating_sub(64)).unwrap_or(0)
+}
+
+/// Moves a descriptor to a high number, away from those that programs use.
+pub fn high(fd: OwnedFd) -> OwnedFd {
+    match rustix::io::fcntl_dupfd_cloexec(&fd, high_number()) {
+        Ok(moved) => moved,
+        Err(_) => fd,
+    }
+}
+
+/// A copy of `fd` that exec keeps.
+pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, high_number()).ok()?;
+    rustix::io::fcntl_setfd(&copy, FdFlags::empty()).ok()?;
+    Some(copy)
 }

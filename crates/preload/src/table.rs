@@ -130,3 +130,8 @@ pub fn walk(first: u32, last: u32) -> impl Iterator<Item = (RawFd, Entry)> {
         }
     })
 }
+
+/// The number the daemon knows a listening socket by.
+pub fn listener_token(fd: RawFd) -> u64 {
+    1 << 63 | u64::from(fd.unsigned_abs())
+}

@@ -10,7 +10,7 @@ use weft_fabric::WaitFor;
 use weft_socket::{Peer, Phase, StaleWakeups};
 
 use crate::arena::{Connection, flag};
-use crate::sys;
+use crate::{sys, waits};
 
 /// Options of TCP that hold small segments back, and what the program wants of them.
 const DELAYS: [(c_int, u32); 2] =
@@ -98,9 +98,9 @@ impl Connection {
             if !patient || sys::now_ns() - start > WAIT_NS {
                 return;
             }
-            let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, 1);
+            let seen = waits::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, 1);
             if seen.is_ok_and(|seen| seen.contains(PollFlags::RDHUP)) {
-                self.heard(sys::Wakeup::End);
+                self.heard(waits::Wakeup::End);
             }
         }
     }

@@ -9,6 +9,7 @@ use weft_socket::StaleWakeups;
 use super::{ERR, ET, HUP, IN, ONESHOT, OUT, RDHUP};
 use crate::arena::{Connection, flag};
 use crate::sys::{self, Word};
+use crate::waits;
 
 /// The upper half of a tag. No pointer and no small number has these bits.
 const TAG: u64 = 0xe7f7_5bad << 32;
@@ -206,7 +207,7 @@ fn writes(registration: &mut Registration, connection: Connection) -> bool {
     registration.wants_room = writable.is_none();
     writable.unwrap_or_else(|| {
         let events = rustix::event::PollFlags::OUT;
-        sys::poll_one(registration.fd, events, 0).is_ok_and(|seen| !seen.is_empty())
+        waits::poll_one(registration.fd, events, 0).is_ok_and(|seen| !seen.is_empty())
     })
 }
 

@@ -7,9 +7,9 @@ use weft_sync::{AdaptiveWait, Step};
 
 use super::control::look_after_inner;
 use super::sets::set_of;
-use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
-use crate::{lanes, process, sys};
+use crate::waits::LOOK_AGAIN_MS;
+use crate::{process, sys};
 
 /// After this many looks at hot connections, the kernel's set is asked, too.
 const LOOKS_A_TURN: u32 = 8;
@@ -32,7 +32,6 @@ pub fn wait(
     let watch = Watch::new();
     let mut looked_within = false;
     loop {
-        lanes::look_after();
         let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
         if !set.inner.is_empty() && !looked_within {
             looked_within = true;

@@ -315,7 +315,7 @@ macro_rules! ends_process {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
-                process::end();
+                super::lifecycle::end();
                 real!($name as fn(c_int) -> (), (status), else ());
                 loop {
                     kernel!(SYS_exit_group, status);

@@ -8,6 +8,7 @@ mod aliases;
 mod descriptors;
 mod filters;
 mod formatted;
+mod lifecycle;
 mod listed;
 mod memory;
 mod programs;

@@ -173,7 +173,7 @@ pub(super) unsafe extern "C-unwind" fn fork() -> libc::pid_t {
         else as_int(kernel!(SYS_fork)));
     if child < 0 && process::ready() {
         let errno = crate::sys::errno();
-        process::fork_failed();
+        super::lifecycle::fork_failed();
         crate::sys::set_errno(errno);
     }
     child

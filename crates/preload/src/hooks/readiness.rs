@@ -8,7 +8,7 @@ use super::{as_int, kernel};
 use crate::connection::{find, tracked};
 use crate::poll::Selection;
 use crate::real::real;
-use crate::{cancel, epoll, poll, sys};
+use crate::{cancel, epoll, lanes, poll, sys};
 
 const MASK_BYTES: usize = 8;
 
@@ -261,6 +261,7 @@ unsafe fn wait_ours(
     }
     // SAFETY: the caller's promise.
     let events = unsafe { std::slice::from_raw_parts_mut(events, length) };
+    lanes::look_after();
     end_if_cancelled(epoll::wait(epfd, events, timeout, &mut |events, timeout| {
         let mut call = || {
             as_int(kernel!(

@@ -12,7 +12,7 @@ use weft_socket::{Origin, Phase, Side};
 use super::descriptors::note_blocking;
 use super::{as_int, kernel};
 use crate::arena::{Connection, flag};
-use crate::connection::{find, has_low_water, listener_token, made, note_low_water, track};
+use crate::connection::{find, has_low_water, made, note_low_water, track};
 use crate::history::Address;
 use crate::real::real;
 use crate::table::{self, Entry};
@@ -53,7 +53,7 @@ fn note_listener(fd: c_int) {
         // Before the table has the listener: if this call opens the channel, it announces the
         // listeners of the table. The daemon's answer to that would be taken for the answer to this
         // packet, which still holds the listener open.
-        control::listening(listener_token(fd), fd);
+        control::listening(table::listener_token(fd), fd);
         history::begin();
         table::set(fd, Entry::Listener);
     } else {

@@ -12,12 +12,12 @@ use super::{kernel, returned};
 use weft_socket::Phase;
 
 use crate::arena::Connection;
-use crate::cancel;
 use crate::connection::find;
 use crate::log;
 use crate::real::real;
 use crate::sys;
 use crate::transfer::How;
+use crate::{cancel, waits};
 
 /// A pipe that poll calls writable has room for this many bytes.
 const PIPE_BYTES: usize = 4096;
@@ -82,7 +82,7 @@ fn from_lane(
             Err(errno) => return Err(errno),
         };
         let wait = if how.dont_wait { 0 } else { i64::from(i32::MAX) };
-        if sys::poll_one(output, PollFlags::OUT, wait)?.is_empty() {
+        if waits::poll_one(output, PollFlags::OUT, wait)?.is_empty() {
             return if total > 0 { Ok(total) } else { Err(Errno::AGAIN) };
         }
         let moved = match rustix::io::write(pipe, &buffer[..there]) {

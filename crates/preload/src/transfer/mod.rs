@@ -12,7 +12,7 @@ use weft_sync::{AdaptiveWait, Learned};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag};
-use crate::{process, sys};
+use crate::{process, waits};
 
 /// The options of one read or write.
 #[derive(Clone, Copy, Default)]
@@ -67,7 +67,7 @@ impl Connection {
         if !matches!(attempt, Attempt::Failed(Errno::CONNRESET)) {
             return attempt;
         }
-        self.heard(sys::Wakeup::Failed(Errno::CONNRESET));
+        self.heard(waits::Wakeup::Failed(Errno::CONNRESET));
         let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
         if former & flag::RESET_REPORTED == 0 { attempt } else { after }
     }

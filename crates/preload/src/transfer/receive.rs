@@ -19,7 +19,7 @@ use super::{Attempt, How, piece};
 use crate::arena::{Connection, flag};
 use crate::direction::ReceiveGuard;
 use crate::signals::Watch;
-use crate::{cancel, process, stats, sys};
+use crate::{cancel, process, stats, sys, waits};
 
 impl Connection {
     /// Reads into `targets` one after the other, and returns how many bytes; 0 at the end of file.
@@ -32,7 +32,7 @@ impl Connection {
         let mut short = None;
         if self.has(flag::LOW_WATER) && self.blocks(how) && wanted > 0 && self.reads_tcp(fd) {
             // If the wait ends without enough bytes, those that are there are read all the same.
-            short = sys::wait_for_bytes(fd, wanted).err();
+            short = waits::wait_for_bytes(fd, wanted).err();
             if short == Some(Errno::CANCELED) {
                 return Err(Errno::CANCELED);
             }
@@ -200,7 +200,7 @@ impl Connection {
             // The peer may have switched, written and closed since the peek. All that it posted
             // before its end is visible by now.
             Attempt::End | Attempt::Failed(_) if receiving.origin() == Origin::Lane => {
-                self.heard(sys::Wakeup::End);
+                self.heard(waits::Wakeup::End);
                 Attempt::Again
             }
             other => other,
@@ -355,11 +355,11 @@ impl Connection {
         self.shared.common.begin_sleep(WaitFor::Data);
         let stale = self.arm(fd, WaitFor::Data);
         let wakeup = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
-            sys::Wakeup::Bytes
+            waits::Wakeup::Bytes
         } else if !self.drain(fd, stale) {
-            sys::Wakeup::Failed(Errno::CONNRESET)
+            waits::Wakeup::Failed(Errno::CONNRESET)
         } else if watch.saw_interruption() {
-            sys::Wakeup::Interrupted
+            waits::Wakeup::Interrupted
         } else {
             self.wait_for_wakeup(fd)
         };
@@ -372,16 +372,16 @@ impl Connection {
         self.shared.common.end_sleep(WaitFor::Data);
         self.stop_waiting(fd, WaitFor::Data);
         match wakeup {
-            sys::Wakeup::Interrupted => Err(Errno::INTR),
-            sys::Wakeup::Cancelled => Err(Errno::CANCELED),
-            sys::Wakeup::Nothing => Err(Errno::AGAIN),
-            sys::Wakeup::Bytes | sys::Wakeup::End | sys::Wakeup::Failed(_) => Ok(()),
+            waits::Wakeup::Interrupted => Err(Errno::INTR),
+            waits::Wakeup::Cancelled => Err(Errno::CANCELED),
+            waits::Wakeup::Nothing => Err(Errno::AGAIN),
+            waits::Wakeup::Bytes | waits::Wakeup::End | waits::Wakeup::Failed(_) => Ok(()),
         }
     }
 
-    fn wait_for_wakeup(&self, fd: RawFd) -> sys::Wakeup {
-        let wakeup = sys::wait_for_wakeup(fd);
-        if wakeup == sys::Wakeup::Bytes {
+    fn wait_for_wakeup(&self, fd: RawFd) -> waits::Wakeup {
+        let wakeup = waits::wait_for_wakeup(fd);
+        if wakeup == waits::Wakeup::Bytes {
             self.woken_by_bytes();
         }
         wakeup

@@ -19,9 +19,9 @@ use super::tcp::send_tcp;
 use super::{Attempt, How, piece};
 use crate::arena::{Connection, flag};
 use crate::direction::Locked;
-use crate::route::LOOK_AGAIN_MS;
 use crate::signals::Watch;
-use crate::{process, settling, signals, stats, sys};
+use crate::waits::LOOK_AGAIN_MS;
+use crate::{process, settling, signals, stats, sys, waits};
 
 impl Connection {
     /// Writes `parts`, all of them when it may block, and returns how many bytes.
@@ -225,7 +225,7 @@ impl Connection {
 
     #[cold]
     fn is_dead(&self, fd: RawFd) -> bool {
-        let Ok(seen) = sys::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
+        let Ok(seen) = waits::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
         self.heard_of(seen);
         // The stream reports a close in order. A peer without a goodbye was killed.
         self.peer() != Peer::Alive && !self.peer_said_goodbye()
@@ -271,7 +271,7 @@ impl Connection {
         } else {
             // On TCP the kernel knows when there is room.
             let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
-            sys::poll_one(fd, PollFlags::OUT, wait).map(|_| ())
+            waits::poll_one(fd, PollFlags::OUT, wait).map(|_| ())
         };
         match slept {
             Ok(()) if limit_ms == Some(0) => Err(Errno::AGAIN),
@@ -296,16 +296,16 @@ impl Connection {
             if !self.drain(fd, stale) {
                 return Ok(());
             }
-            let seen = sys::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
+            let seen = waits::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, slice)?;
             if seen.contains(PollFlags::IN) {
                 self.woken_by_bytes();
             }
             self.heard_of(seen);
             return Ok(());
         }
-        let seen = sys::poll_one(fd, PollFlags::RDHUP, 1)?;
+        let seen = waits::poll_one(fd, PollFlags::RDHUP, 1)?;
         if !seen.is_empty() && !self.has(flag::READING_SHUT) {
-            self.heard(sys::Wakeup::End);
+            self.heard(waits::Wakeup::End);
         }
         Ok(())
     }

@@ -17,7 +17,6 @@ pub enum Ending {
 pub struct Faults {
     pub forget_wakeups: bool,
     pub wakeup_before_switch: bool,
-    pub one_count_of_sleepers: bool,
     pub attach_without_arming: bool,
     pub leave_silently: bool,
     pub wakeups_uncounted: bool,

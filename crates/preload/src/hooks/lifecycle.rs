@@ -1,0 +1,134 @@
+//! The events of the whole process: the library is loaded, the process forks, the process ends.
+
+use std::sync::atomic::Ordering;
+
+use weft_options::Options;
+
+use crate::{
+    arena, cancel, control, decision, ending, epoll, handover, lanes, log, process, real, reserve,
+    stats, stdio, table,
+};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = start;
+
+extern "C" fn start() {
+    process::set_pid();
+    abort_on_panic();
+    real::resolve_all();
+    // The environment is read only here: the program may change it later in another thread.
+    let pairs: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name.starts_with("WEFT_"))
+        .collect();
+    let variable = |wanted: &str| {
+        pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+    };
+    if let Some(filter) = variable("WEFT_LOG") {
+        log::set_level(filter);
+    }
+    let (options, _) = Options::from_environment(pairs.iter().map(|(n, v)| (n, v)));
+    if let Some(path) = variable("WEFT_STATS") {
+        stats::open(path);
+    }
+    let socket = variable("WEFT_SOCKET").map(str::to_owned);
+    let enabled = options.socket_enable();
+    if !process::configure(options) || !enabled {
+        return;
+    }
+    let Some(socket) = socket else { return };
+    control::set_path(socket);
+    weft_sync::fence::register();
+    // SAFETY: the three functions live as long as the library, which is never unloaded.
+    let registered =
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_forked_child)) };
+    if registered == 0 && table::init() {
+        if let Some(text) = variable(handover::VARIABLE) {
+            handover::take_over(text);
+        }
+        process::is_ready_now();
+    }
+}
+
+/// A panic must not unwind into the program, although hooks let the C library unwind through them.
+fn abort_on_panic() {
+    let former = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        former(info);
+        std::process::abort();
+    }));
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = finish;
+
+extern "C" fn finish() {
+    stdio::flush();
+    end();
+}
+
+/// Ends this process's use of its connections; called before the process exits. Several threads may
+/// call it at the same time.
+pub(super) fn end() {
+    if process::begins_to_end() {
+        ending::close_all();
+    }
+}
+
+extern "C" fn before_fork() {
+    // While this process alone holds these connections: a child cannot take the daemon's answers.
+    decision::move_answered();
+    let [forgetting, leaving] = lanes::locks();
+    reserve::before_fork();
+    forgetting.take();
+    reserve::locks().iter().for_each(|lock| lock.take());
+    super::started_programs().iter().for_each(|lock| lock.take());
+    arena::lock().take();
+    control::lock().take();
+    epoll::before_fork();
+    leaving.take();
+    for_each_connection(|connection| {
+        connection.shared.refs.fetch_add(1, Ordering::Relaxed);
+    });
+}
+
+/// Fork failed: takes back the references that `before_fork` counted for the child.
+pub(super) fn fork_failed() {
+    for_each_connection(|connection| {
+        connection.shared.refs.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+fn for_each_connection(act: impl Fn(arena::Connection)) {
+    for (_, entry) in table::walk(0, u32::MAX) {
+        if let table::Entry::Connection(place) = entry
+            && let Some(connection) = arena::at(place)
+        {
+            act(connection);
+        }
+    }
+}
+
+extern "C" fn after_fork() {
+    let [forgetting, leaving] = lanes::locks();
+    leaving.give_back();
+    epoll::after_fork();
+    control::lock().give_back();
+    arena::lock().give_back();
+    super::started_programs().iter().for_each(|lock| lock.give_back());
+    reserve::locks().iter().for_each(|lock| lock.give_back());
+    forgetting.give_back();
+}
+
+extern "C" fn in_forked_child() {
+    process::set_pid();
+    cancel::forked();
+    after_fork();
+    arena::forked();
+    epoll::forked();
+    control::forked();
+    lanes::forked();
+    reserve::forked();
+}

@@ -1,0 +1,81 @@
+//! Waits of a thread in the kernel, for one descriptor. A cancelled thread is woken from them
+//! ([`crate::cancel`]).
+
+use std::os::fd::RawFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::cancel;
+use crate::sys::{Word, borrow, poll_now, raw};
+
+/// How long a thread that waits for room may sleep before it looks whether the lane is stuck.
+pub const LOOK_AGAIN_MS: i64 = 50;
+
+/// The reason why a wait on the kernel's socket ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wakeup {
+    /// Bytes are there: wakeups, or data of a direction that is on TCP.
+    Bytes,
+    /// The peer's end of file.
+    End,
+    /// The connection was reset or failed.
+    Failed(Errno),
+    /// SO_RCVTIMEO is over, or the socket is non-blocking and has nothing.
+    Nothing,
+    /// A signal handler ran that does not restart system calls.
+    Interrupted,
+    /// The thread was cancelled, see [`cancel`].
+    Cancelled,
+}
+
+/// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout, and
+/// restarted after signals.
+pub fn wait_for_wakeup(fd: RawFd) -> Wakeup {
+    let mut byte = [0u8; 1];
+    loop {
+        let woken = cancel::sleeping(|| rustix::net::recv(borrow(fd), &mut byte, RecvFlags::PEEK));
+        return match woken {
+            None => continue,
+            Some(Ok((0, _))) => Wakeup::End,
+            Some(Ok(_)) => Wakeup::Bytes,
+            Some(Err(Errno::AGAIN)) => Wakeup::Nothing,
+            Some(Err(Errno::INTR)) => Wakeup::Interrupted,
+            Some(Err(Errno::CANCELED)) => Wakeup::Cancelled,
+            Some(Err(errno)) => Wakeup::Failed(errno),
+        };
+    }
+}
+
+/// Waits as a blocking `recv` of `count` bytes does, also by SO_RCVLOWAT. Takes no bytes.
+pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
+    let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
+    let arguments = [fd.word(), 0, count.word(), flags.word(), 0, 0];
+    loop {
+        let woken = cancel::sleeping(|| {
+            // SAFETY: with MSG_TRUNC, TCP counts the bytes and writes none.
+            let result = unsafe { raw(libc::SYS_recvfrom, arguments) };
+            i32::try_from(-result).map_or(Ok(()), |errno| match errno {
+                1.. => Err(Errno::from_raw_os_error(errno)),
+                _ => Ok(()),
+            })
+        });
+        if let Some(result) = woken {
+            return result;
+        }
+    }
+}
+
+/// Waits for `events` of one descriptor, at most `milliseconds`; returns those that are there.
+pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollFlags, Errno> {
+    if milliseconds == 0 {
+        return poll_now(fd, events);
+    }
+    let timeout =
+        Timespec { tv_sec: milliseconds / 1000, tv_nsec: (milliseconds % 1000) * 1_000_000 };
+    let descriptor = borrow(fd);
+    let mut one = [PollFd::new(&descriptor, events)];
+    cancel::sleeping(|| rustix::event::poll(&mut one, Some(&timeout))).transpose()?;
+    Ok(one[0].revents())
+}
