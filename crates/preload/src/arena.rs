@@ -216,8 +216,8 @@ pub fn at(place: u32) -> Option<Connection> {
     Some(Connection { place, shared, local: &arena.local[index] })
 }
 
-/// A new connection in phase [`Phase::Fresh`] with one reference, or `None` when there is no room. `address`
-/// is its place in [`crate::history`], or 0.
+/// A new connection in phase [`Phase::Fresh`] with one reference, or `None` when there is no room.
+/// `address` is its place in [`crate::history`], or 0.
 pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connection> {
     let mut free = FREE.lock()?;
     if CURRENT.load(Ordering::Relaxed) == 0 {

@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The lane that was just put in place is armed; unless a thread sleeps already, it need not be.
+    /// The lane that was just put in place is armed. It need not be when no thread sleeps.
     pub fn disarm_for_nobody(&self, fd: RawFd) {
         if let Some(mut lane) = self.receiving_on_lane(fd) {
             lane.disarm_for_nobody();

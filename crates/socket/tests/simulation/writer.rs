@@ -201,9 +201,7 @@ impl Writer {
             self.state = State::Try;
             return;
         }
-        let what =
-            if world.plan.faults.one_count_of_sleepers { WaitFor::Data } else { WaitFor::Room };
-        host.common.begin_sleep(what);
+        host.common.begin_sleep(WaitFor::Room);
         self.stale =
             world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Room));
         self.state = State::Look;
@@ -244,9 +242,7 @@ impl Writer {
     fn wake(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
-        let what =
-            if world.plan.faults.one_count_of_sleepers { WaitFor::Data } else { WaitFor::Room };
-        host.common.end_sleep(what);
+        host.common.end_sleep(WaitFor::Room);
         if host.has_lane() {
             world.receive(self.host, &mut receive, |receiving| {
                 receiving.stop_waiting(WaitFor::Room, false);
