@@ -77,8 +77,8 @@ impl Connection {
     /// The end of the connection as far as the peer brought it about.
     fn ended_by_peer(&self, fd: RawFd) -> HangUp {
         let none = HangUp::default();
-        let Some(mut receiving) = self.receiving_on_lane(fd) else { return none };
-        let lane = receiving.lane;
+        let Some(receiving) = self.receiving() else { return none };
+        let Some(lane) = receiving.lane else { return none };
         let goodbye = ReceiveSide::peer_closed(lane);
         let reset = goodbye == Some(closed::RESET);
         let killed = goodbye.is_none() && self.peer() != Peer::Alive;
@@ -88,6 +88,7 @@ impl Connection {
             // Nothing was said of an end, nor heard: most looks end here.
             return none;
         }
+        let Ok(mut receiving) = receiving.on_lane(*self, fd) else { return none };
         let on_lane = receiving.origin() == Origin::Lane;
         if !on_lane && !reset && !killed && !told {
             return none;

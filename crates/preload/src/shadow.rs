@@ -8,33 +8,39 @@ use rustix::net::{SendFlags, Shutdown};
 use weft_socket::{Shadow, Unread};
 use weft_wire::stats::BYTES_TCP_SENT;
 
+use crate::arena::Connection;
 use crate::{log, stats, sys, waits};
 
 /// How long a peer may take to read over TCP what it wanted sent again.
 const UNREAD_MS: i64 = 10_000;
 
 /// The kernel's connection behind a descriptor.
-#[derive(Clone, Copy, Debug)]
-pub struct KernelSocket(pub RawFd);
+#[derive(Clone, Copy)]
+pub struct KernelSocket {
+    /// The descriptor.
+    pub fd: RawFd,
+    /// The connection that it leads to.
+    pub connection: Connection,
+}
 
 impl Shadow for KernelSocket {
     fn ring(&self) -> bool {
-        sys::ring(self.0)
+        sys::ring(self.fd)
     }
 
     fn look(&self) -> Unread {
         let mut bytes = [0; sys::WAKEUPS_MAX];
-        let seen = sys::look_for_wakeups(self.0, &mut bytes);
+        let seen = sys::look_for_wakeups(self.fd, &mut bytes);
         Unread::of(&bytes[..seen])
     }
 
     fn take_wakeups(&self, count: usize) -> usize {
-        sys::drain(self.0, count)
+        sys::drain(self.fd, count)
     }
 
     fn send(&self, bytes: &[u8]) -> Option<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::send(sys::borrow(self.0), bytes, flags) {
+        match rustix::net::send(sys::borrow(self.fd), bytes, flags) {
             Ok(sent) => {
                 stats::add(BYTES_TCP_SENT, sent as u64);
                 Some(sent)
@@ -46,17 +52,21 @@ impl Shadow for KernelSocket {
 
     fn wait_for_room(&self) -> bool {
         // A signal ends the wait early: the send that follows tells whether there is room.
-        waits::poll_one(self.0, PollFlags::OUT, UNREAD_MS).map_or(true, |seen| !seen.is_empty())
+        waits::poll_one(self.fd, PollFlags::OUT, UNREAD_MS).map_or(true, |seen| !seen.is_empty())
     }
 
     fn end(&self) {
-        let _ = rustix::net::shutdown(sys::borrow(self.0), Shutdown::Write);
+        let _ = rustix::net::shutdown(sys::borrow(self.fd), Shutdown::Write);
     }
 
     fn abort(&self) {
         log::warn_user!("a connection is reset: its other end does not go on");
         // A connect to AF_UNSPEC sends a reset, and all later calls on the socket fail.
-        let _ = rustix::net::connect_unspec(sys::borrow(self.0));
+        let _ = rustix::net::connect_unspec(sys::borrow(self.fd));
+    }
+
+    fn crossed(&self) {
+        self.connection.follow_now(self.fd);
     }
 
     fn report_strays(&self) {

@@ -19,10 +19,6 @@ pub struct Receiving<'a, L, S> {
     pub shadow: S,
     /// What both directions use.
     pub common: &'a Common,
-    /// The direction crossed to TCP since it was locked. The peer may have left for good, and this
-    /// call may have taken the wakeup that asked the end to follow: before the lock is given back,
-    /// [`crate::Sending::called_back`] has to be asked.
-    pub crossed: bool,
 }
 
 /// How far the peer followed an end that left the lane for good.
@@ -74,7 +70,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
                 Origin::Back => {
                     self.common.forget_wakeups();
                     self.state.come_back(self.lane);
-                    self.crossed = true;
+                    self.shadow.crossed();
                 }
                 Origin::Wakeups(left) => {
                     let left = usize::try_from(left).unwrap_or(usize::MAX);

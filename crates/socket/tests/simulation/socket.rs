@@ -68,6 +68,10 @@ impl Shadow for Socket<'_> {
         panic!("the model's kernel takes all, so that nothing is aborted")
     }
 
+    fn crossed(&self) {
+        self.world.hosts[self.number].follows.set(true);
+    }
+
     fn report_strays(&self) {
         panic!("data for wakeups: {}", self.world.describe())
     }
@@ -82,7 +86,7 @@ impl World {
         lane: &'a Hooked<'a>,
     ) -> Receiving<'a, Hooked<'a>, Socket<'a>> {
         let shadow = Socket { world: self, number, silent: false };
-        Receiving { state, lane, shadow, common: &self.hosts[number].common, crossed: false }
+        Receiving { state, lane, shadow, common: &self.hosts[number].common }
     }
 
     pub fn sending<'a>(
@@ -112,9 +116,6 @@ impl World {
         let lane = self.lane(number);
         let mut receiving = self.receiving(number, state, &lane);
         let result = act(&mut receiving);
-        if receiving.crossed {
-            self.hosts[number].follows.set(true);
-        }
         self.follow(number);
         result
     }
