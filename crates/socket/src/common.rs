@@ -2,8 +2,8 @@
 //! thread waits for any more, and what the kernel said of the peer.
 //!
 //! A wakeup is one byte on the kernel's socket. A thread never takes the wakeup of another. Wakeups
-//! that came, or will come, for threads that gave up waiting are *stale*, and only so many are taken
-//! out of the socket.
+//! that came, or will come, for threads that gave up waiting are *stale*, and only so many are
+//! taken out of the socket.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -47,7 +47,8 @@ impl StaleWakeups {
     }
 }
 
-/// State of an end that its processes share. Any memory is a valid one, zeroed memory the beginning.
+/// State of an end that its processes share. Any memory is a valid one, zeroed memory the
+/// beginning.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Common {
@@ -115,7 +116,8 @@ impl Common {
     }
 
     /// Counts one more stale wakeup when `take` finds that a peer rang. The receiving direction is
-    /// locked, so that no wakeup is seen in between for which neither its word nor the count stands.
+    /// locked, so that no wakeup is seen in between for which neither its word nor the count
+    /// stands.
     pub(crate) fn note_stale_if(&self, take: impl FnOnce() -> bool) {
         let epoch = self.stale().epoch();
         if take() {

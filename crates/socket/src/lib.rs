@@ -4,8 +4,8 @@
 //!   puts, credits, shutdown and close; its directions are [`send`] and [`receive`].
 //! - [`route`]: the byte boundaries at which a direction moves.
 //! - [`receiving`] and [`sending`]: a direction together with its lane and the kernel's connection
-//!   ([`shadow`]): crossings, wakeups, waiting, and giving a lane back; [`common`] is the state that
-//!   both use.
+//!   ([`shadow`]): crossings, wakeups, waiting, and giving a lane back. [`common`] is what both
+//!   directions use.
 //! - [`phase`] and [`due`]: where a connection stands, and when it asks for a lane.
 //! - `state`: which states of a direction exclude each other, and how they are stored.
 //! - [`history`]: what earlier connections say of the next one.

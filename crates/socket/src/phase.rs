@@ -55,8 +55,8 @@ impl SharedPhase {
         self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// True when the thread `task` decides from here on; [`SharedPhase::decide`] ends that. A signal
-    /// handler of the thread must not run inside this call: it would wait for the thread.
+    /// True when the thread `task` decides from here on; [`SharedPhase::decide`] ends that. A
+    /// signal handler of the thread must not run inside this call: it would wait for the thread.
     pub fn claim(&self, from: Phase, task: u32) -> bool {
         let is_claimed = self.moves(from, Phase::Deciding);
         if is_claimed {
@@ -76,8 +76,8 @@ impl SharedPhase {
         self.decider.load(Ordering::Relaxed)
     }
 
-    /// Stays on TCP for good unless there is a lane. Returns the phase that it was in, if it did not
-    /// stay before.
+    /// Stays on TCP for good unless there is a lane. Returns the phase that it was in, if it did
+    /// not stay before.
     pub fn stay(&self) -> Option<Phase> {
         [Phase::Fresh, Phase::Pending].into_iter().find(|from| self.moves(*from, Phase::Declined))
     }

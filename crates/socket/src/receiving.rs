@@ -85,9 +85,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         origin
     }
 
-    /// How many wakeups lie unread in the kernel's socket. When something else lies there, it breaks
-    /// the direction off and returns 0: somebody without weft who holds the peer's socket wrote
-    /// bytes, and nobody can tell where in the stream they belong.
+    /// How many wakeups lie unread in the kernel's socket. When something else lies there, it
+    /// breaks the direction off and returns 0: somebody without weft who holds the peer's socket
+    /// wrote bytes, and nobody can tell where in the stream they belong.
     fn unread_wakeups(&mut self) -> usize {
         if self.state.is_broken() {
             return 0;
@@ -154,8 +154,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         !self.state.is_broken()
     }
 
-    /// Takes all wakeups that are there, and asks the peer for no more. False when some are on their
-    /// way.
+    /// Takes all wakeups that are there, and asks the peer for no more. False when some are on
+    /// their way.
     pub fn drain_all(&mut self) -> bool {
         match self.origin() {
             Origin::Lane => {}
@@ -198,8 +198,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             .note_stale_if(|| if others { self.lane.rearm(what) } else { self.lane.disarm(what) });
     }
 
-    /// A lane that was just put in place is armed for threads that sleep without knowing of it. When
-    /// no thread sleeps, a wakeup that came meanwhile must be stale.
+    /// A lane that was just put in place is armed for threads that sleep without knowing of it.
+    /// When no thread sleeps, a wakeup that came meanwhile must be stale.
     pub fn disarm_for_nobody(&mut self) {
         if !self.common.has_sleeper(WaitFor::Data) {
             self.stop_waiting(WaitFor::Data, false);
@@ -211,8 +211,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         if self.common.peer() == Peer::Alive {
             return Empty::Wait;
         }
-        // Another thread may have heard of the end after the look: what the peer sent before its end
-        // is visible by now, and nobody sends again what was recalled.
+        // Another thread may have heard of the end after the look: what the peer sent before its
+        // end is visible by now, and nobody sends again what was recalled.
         self.state.recall_is_void(self.lane);
         if self.state.readable(self.lane) {
             Empty::LookAgain

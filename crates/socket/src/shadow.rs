@@ -48,9 +48,9 @@ pub trait Shadow {
     /// Resets the connection.
     fn abort(&self);
 
-    /// The receiving direction, which is locked, crossed to TCP. The peer may have left for good, and
-    /// the wakeup that asked this end to follow may be taken by a thread that only looks by the way:
-    /// the sending direction has to follow a peer that left ([`crate::Sending::called_back`]).
+    /// The receiving direction, which is locked, crossed to TCP. The peer may have left for good,
+    /// and the wakeup that asked this end to follow may be taken by a thread that only looks by the
+    /// way: the sending direction has to follow a peer that left ([`crate::Sending::called_back`]).
     fn crossed(&self);
 
     /// Tells the user, where one can be told, that bytes were found that are no wakeups: somebody

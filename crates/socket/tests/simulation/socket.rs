@@ -120,7 +120,8 @@ impl World {
         result
     }
 
-    /// Follows a peer that left its lane, when that is due and no thread uses the sending direction.
+    /// Follows a peer that left its lane, when that is due and no thread uses the sending
+    /// direction.
     pub fn follow(&self, number: usize) {
         let host = &self.hosts[number];
         if !host.follows.get() || host.is_gone() {
