@@ -9,10 +9,11 @@ use weft_socket::{Shadow, Unread};
 use weft_wire::stats::BYTES_TCP_SENT;
 
 use crate::arena::Connection;
+use crate::waits::LOOK_AGAIN_MS;
 use crate::{log, stats, sys, waits};
 
 /// How long a peer may take to read over TCP what it wanted sent again.
-const UNREAD_MS: i64 = 10_000;
+const UNREAD_NS: u64 = 10_000_000_000;
 
 /// The kernel's connection behind a descriptor.
 #[derive(Clone, Copy)]
@@ -51,8 +52,17 @@ impl Shadow for KernelSocket {
     }
 
     fn wait_for_room(&self) -> bool {
-        // A signal ends the wait early: the send that follows tells whether there is room.
-        waits::poll_one(self.fd, PollFlags::OUT, UNREAD_MS).map_or(true, |seen| !seen.is_empty())
+        let start = sys::now_ns();
+        loop {
+            // Signals and a cancellation end a wait early.
+            let seen = waits::poll_one(self.fd, PollFlags::OUT, LOOK_AGAIN_MS);
+            if seen.is_ok_and(|seen| !seen.is_empty()) {
+                return true;
+            }
+            if sys::now_ns() - start > UNREAD_NS {
+                return false;
+            }
+        }
     }
 
     fn end(&self) {
