@@ -161,3 +161,54 @@ impl Common {
         self.left_of(self.stale()) + rung
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_wakeups_are_drained_by_their_number() {
+        let common = Common::default();
+        let before = common.stale();
+        common.note_stale_if(|| true);
+        common.note_stale_if(|| false);
+        common.note_stale_if(|| true);
+        assert!(common.is_drained(before));
+        assert_eq!(common.left_of(common.stale()), 2);
+        common.note_drained(1);
+        assert_eq!(common.left_of(common.stale()), 1);
+    }
+
+    #[test]
+    fn a_crossing_forgets_stale_wakeups() {
+        let common = Common::default();
+        common.note_stale_if(|| true);
+        let before = common.stale();
+        // The direction crosses to TCP after the word was taken and before it is counted.
+        common.note_stale_if(|| {
+            common.forget_wakeups();
+            true
+        });
+        assert_eq!(common.left_of(before), 0, "of a former epoch");
+        assert_eq!(common.left_of(common.stale()), 0, "counted in a former epoch");
+    }
+
+    #[test]
+    fn sleepers_are_counted_for_each_condition() {
+        let common = Common::default();
+        common.begin_sleep(WaitFor::Data);
+        common.begin_sleep(WaitFor::Data);
+        common.end_sleep(WaitFor::Data);
+        assert!(common.has_sleeper(WaitFor::Data) && !common.has_sleeper(WaitFor::Room));
+        // An end without a beginning, as after a process that died, does not wrap around.
+        common.end_sleep(WaitFor::Room);
+        assert!(!common.has_sleeper(WaitFor::Room));
+    }
+
+    #[test]
+    fn any_word_about_the_peer_is_read() {
+        let common = Common::default();
+        common.peer.store(77, Ordering::Relaxed);
+        assert_eq!(common.peer(), Peer::Reset);
+    }
+}

@@ -82,3 +82,48 @@ impl SharedPhase {
         [Phase::Fresh, Phase::Pending].into_iter().find(|from| self.moves(*from, Phase::Declined))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_phase(phase: Phase) -> SharedPhase {
+        let shared = SharedPhase::default();
+        shared.set(phase);
+        shared
+    }
+
+    #[test]
+    fn one_thread_decides_at_a_time() {
+        let phase = in_phase(Phase::Fresh);
+        assert!(phase.claim(Phase::Fresh, 7));
+        assert!(!phase.claim(Phase::Fresh, 8));
+        assert_eq!((phase.get(), phase.decider()), (Phase::Deciding, 7));
+        assert!(phase.decide(Phase::Pending));
+        assert!(phase.claim(Phase::Pending, 8));
+    }
+
+    #[test]
+    fn a_decision_that_took_too_long_does_not_count() {
+        let phase = in_phase(Phase::Fresh);
+        assert!(phase.claim(Phase::Fresh, 7));
+        phase.set(Phase::Declined);
+        assert!(!phase.decide(Phase::Laned));
+        assert_eq!(phase.get(), Phase::Declined);
+    }
+
+    #[test]
+    fn a_connection_with_a_lane_or_a_decider_does_not_stay() {
+        for (before, after) in [
+            (Phase::Fresh, Some(Phase::Fresh)),
+            (Phase::Pending, Some(Phase::Pending)),
+            (Phase::Deciding, None),
+            (Phase::Laned, None),
+            (Phase::Declined, None),
+        ] {
+            let phase = in_phase(before);
+            assert_eq!(phase.stay(), after);
+            assert_eq!(phase.get(), if after.is_some() { Phase::Declined } else { before });
+        }
+    }
+}
