@@ -160,7 +160,7 @@ impl State {
         self.stale += u8::from(std::mem::replace(&mut self.memory[WORD], WATCHING) == RUNG);
     }
 
-    /// Never by way of `WATCHING`: another waiter may rely on the word being armed.
+    /// The word is never `WATCHING` in between, since another waiter may rely on it being armed.
     fn arm(&mut self, thread: usize) {
         match self.load(thread, WORD) {
             WATCHING => self.store(thread, WORD, ARMED),
@@ -224,7 +224,7 @@ impl State {
         }
     }
 
-    /// One step of a waiter; a lock is held in each of those that take or arm.
+    /// Makes one step of a waiter. A step that takes or arms stands for a call under a lock.
     fn wait(&mut self, thread: usize, rules: Rules) {
         let there = self.load(thread, PUBLISHED) > self.taken;
         let at = self.at[thread];
@@ -349,7 +349,7 @@ impl State {
         next
     }
 
-    /// Nothing goes on, and somebody sleeps while a message is there.
+    /// True if a waiter sleeps while a message is there. Call it if no thread can go on.
     fn is_lost(&self) -> bool {
         self.at.contains(&At::Sleep) && self.memory[PUBLISHED] > self.taken
     }
@@ -359,7 +359,7 @@ fn after_fence(rules: Rules) -> At {
     if rules.without_look { At::Drain } else { At::Look }
 }
 
-/// How many states there are, and one in which a wake-up was lost.
+/// Returns the number of states, and one in which a wakeup was lost.
 fn explore(rules: Rules) -> (usize, Option<State>) {
     const STATES_MAX: usize = 2_000_000;
     let mut seen = HashSet::new();
@@ -395,7 +395,7 @@ fn what_is_left_out_is_missed() {
     let one = Rules { waiters: 1, messages: 2, ..Rules::default() };
     assert!(explore(Rules { without_settle: true, ..one }).1.is_some());
     assert!(explore(Rules { without_look: true, ..one }).1.is_some());
-    // Two, the first of whom takes the wakeup away from the second.
+    // With two waiters, the first one takes the wakeup away from the second.
     let two = Rules { waiters: 2, messages: 2, leave_after: 1, ..Rules::default() };
     assert!(explore(Rules { disarm_for_all: true, ..two }).1.is_some());
 }
@@ -427,14 +427,14 @@ fn what_is_agreed_too_early_is_missed() {
     let adaptive = Rules { adaptive: true, pays: SLEPT, waiters: 1, ..Rules::default() };
     let one = Rules { messages: 2, take_backs: 1, ..adaptive };
     assert!(explore(Rules { reads_pays_first: true, ..one }).1.is_some());
-    // The one who asks takes one of two messages and leaves; the other relied on it.
+    // The waiter that asks takes one of two messages and leaves. The other waiter relied on it.
     let two = Rules { waiters: 2, leave_after: 1, take_backs: 0, ..one };
     assert_eq!(explore(two).1, None);
     assert!(explore(Rules { agree_at_once: true, ..two }).1.is_some());
 }
 
-/// A waiter that takes some of what is there and leaves has not taken the wakeup that wakes
-/// another.
+/// A waiter that takes some of the messages and leaves must not take the wakeup that wakes another
+/// waiter.
 #[test]
 fn what_a_waiter_leaves_behind_wakes_another() {
     for (waiters, leave_after, messages) in [(2, 1, 2), (2, 1, 3), (2, 2, 3), (2, 2, 4), (3, 1, 2)]
