@@ -85,7 +85,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         origin
     }
 
-    /// How many wakeups lie unread in the kernel's socket. If strays lie there, it breaks the
+    /// How many wakeups lie unread in the kernel's socket. If strays lie there, the call breaks the
     /// direction off and returns 0. A process without weft that holds the peer's socket wrote them,
     /// and their place in the stream is unknown.
     fn unread_wakeups(&mut self) -> usize {
@@ -125,7 +125,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     }
 
     /// Takes the wakeups out of the kernel's socket that were stale when the thread armed. Call it
-    /// after the look behind arming found nothing: the data of those wakeups is then taken. A
+    /// after the look that follows arming found nothing: the data of those wakeups is then taken. A
     /// wakeup that became stale later stays, since it may be the only one that wakes another
     /// thread. `in_vain` says that bytes ended a wait in the kernel, but brought no data or room.
     ///
@@ -212,7 +212,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             return Empty::Wait;
         }
         // Another thread may have learned of the end of the peer after the look. By now all that
-        // the peer sent before is visible, and nobody will answer a recall.
+        // the peer sent before is visible, and no recall will be answered.
         self.state.recall_is_void(self.lane);
         if self.state.readable(self.lane) {
             Empty::LookAgain

@@ -53,8 +53,9 @@ impl SendSide {
         self.route.is_followed(lane) || presence::taken_at_end(lane).is_some_and(took_all)
     }
 
-    /// Moves this direction to the lane if the peer has it and will follow. True if the direction
-    /// is there. Also true if the direction is broken, since [`SendSide::write`] reports that.
+    /// Moves this direction to the lane if the peer has the lane and will follow. True if the
+    /// direction is there. Also true if the direction is broken, since [`SendSide::write`] reports
+    /// that.
     #[inline]
     pub fn switch<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
         self.route.on_lane() || self.cross(lane, side) || self.state.get() == SendState::Broken
@@ -179,7 +180,7 @@ impl SendSide {
             return None;
         }
         lane.settle();
-        // One wakeup wakes all threads of the peer. The peer would count a second claimed word as a
+        // One wakeup wakes for room and for data. The peer would count a second claimed word as a
         // second wakeup.
         Some(self.on_lane() && (lane.must_ring(WaitFor::Room) || lane.must_ring(WaitFor::Data)))
     }

@@ -26,7 +26,7 @@ pub struct Sending<'a, L, S> {
 
 /// Makes a lane ready for an end of the given side, before any thread of it can use the lane. The
 /// caller holds the lock of the receiving direction. Threads may sleep on TCP without knowing of
-/// the lane, so it is armed for them, until [`Receiving::disarm_for_nobody`].
+/// the lane, so the lane is armed for them, until [`Receiving::disarm_for_nobody`].
 pub fn prepare<L: Lane>(lane: &L, side: Side) {
     match side {
         Side::Accepted => lane.arm(WaitFor::Data),
@@ -49,7 +49,7 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         }
     }
 
-    /// Moves to the lane if the peer has it and will follow. True if the direction is there.
+    /// Moves to the lane if the peer has the lane and will follow. True if the direction is there.
     #[inline]
     pub fn switch(&mut self) -> bool {
         self.state.switch(self.lane, self.side)

@@ -76,7 +76,7 @@ impl State for Count {
 }
 
 impl Stored<Count> {
-    /// Begins a system call that moves bytes. A call that nobody ended was that of a process that
+    /// Begins a system call that moves bytes. A call that did not end was that of a process that
     /// died.
     pub fn begin_call(&mut self) {
         self.set(match self.get() {
