@@ -180,7 +180,7 @@ impl SendSide {
             return None;
         }
         lane.settle();
-        // One wakeup wakes for room and for data. The peer would count a second claimed word as a
+        // One wakeup ends both waits. The peer would count a second claimed word as a
         // second wakeup.
         Some(self.on_lane() && (lane.must_ring(WaitFor::Room) || lane.must_ring(WaitFor::Data)))
     }

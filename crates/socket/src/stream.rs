@@ -22,11 +22,12 @@
 //! direction then stays on TCP too, unless it moved before. If it moved before, both ends know of
 //! the lane, and the half close happens there.
 //!
-//! # The way back A writer may go back to TCP at any time ([`crate::SendSide::leave`],
+//! # The way back
+//! A writer may go back to TCP at any time ([`crate::SendSide::leave`],
 //! [`crate::SendSide::go_back`]): for bytes that only the kernel can carry, or because the lane
 //! stays full while the kernel has room. From then on the writer can ring no more. So it rings a
 //! peer that waits on the lane for room before it goes. A peer that is about to wait later sees
-//! that this end would not ring it ([`crate::SendSide::is_answered`]), and goes back to TCP, too.
+//! that the writer would not ring ([`crate::SendSide::is_answered`]), and goes back to TCP, too.
 //!
 //! # Invariants
 //! - The state of an end consists of two plain values, [`crate::SendSide`] and
