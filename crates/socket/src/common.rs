@@ -1,28 +1,28 @@
-//! The part of an end that both directions use, without a lock: threads that sleep, wakeups that no
-//! thread waits for any more, and what the kernel said of the peer.
+//! The state of an end that both directions use without a lock: sleeping threads, stale wakeups,
+//! and the state of the peer as the kernel reported it.
 //!
-//! A wakeup is one byte on the kernel's socket. A thread never takes the wakeup of another. Wakeups
-//! that came, or will come, for threads that gave up waiting are *stale*, and only so many are
-//! taken out of the socket.
+//! A wakeup is one byte on the kernel's socket. A thread never takes the wakeup of another thread.
+//! Wakeups that came, or will come, for threads that gave up waiting are *stale*. Only as many
+//! bytes as there are stale wakeups are taken out of the socket.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_fabric::{Attention, Lane, WaitFor};
 
-/// The kernel's word about the peer.
+/// The state of the peer, as the kernel reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Peer {
-    /// The kernel said nothing yet.
+    /// The kernel has reported nothing yet.
     Alive = 0,
-    /// The kernel told of an end of file.
+    /// The kernel reported an end of file.
     Ended = 1,
-    /// The kernel told of a reset.
+    /// The kernel reported a reset.
     Reset = 2,
 }
 
-/// How many wakeups were stale at some moment, since the connection last crossed to TCP. A crossing
-/// begins a new epoch, which is part of the value.
+/// The number of wakeups that were stale at some moment, since the connection last crossed to TCP.
+/// A crossing begins a new epoch. The epoch is part of the value.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct StaleWakeups(u64);
 
@@ -47,21 +47,21 @@ impl StaleWakeups {
     }
 }
 
-/// State of an end that its processes share. Any memory is a valid one, zeroed memory the
-/// beginning.
+/// State of an end that its processes share. Any memory is valid. Zeroed memory is the state of a
+/// new connection.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Common {
     data_sleepers: AtomicU32,
     room_sleepers: AtomicU32,
     peer: AtomicU32,
-    /// Stale wakeups that were taken out of the kernel's socket.
+    /// Number of stale wakeups that were taken out of the kernel's socket.
     drained: AtomicU32,
     stale: AtomicU64,
 }
 
 impl Common {
-    /// Makes it that of a new connection, which nobody uses yet.
+    /// Resets it for a new connection, which no thread uses yet.
     pub fn reset(&self) {
         self.data_sleepers.store(0, Ordering::Relaxed);
         self.room_sleepers.store(0, Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Common {
         self.stale.store(0, Ordering::Relaxed);
     }
 
-    /// The kernel's word about the peer.
+    /// The state of the peer, as the kernel reported it.
     #[inline]
     pub fn peer(&self) -> Peer {
         match self.peer.load(Ordering::Acquire) {
@@ -80,7 +80,7 @@ impl Common {
         }
     }
 
-    /// Remembers what the kernel said of the peer.
+    /// Stores the state of the peer that the kernel reported.
     pub fn hear(&self, peer: Peer) {
         self.peer.store(peer as u32, Ordering::Release);
     }
@@ -92,13 +92,13 @@ impl Common {
         }
     }
 
-    /// Counts a thread that is about to sleep until there is `what`. A thread counts itself before
-    /// it looks for a lane.
+    /// Counts a thread that is about to sleep until there is `what`. The thread calls it before it
+    /// looks for a lane.
     pub fn begin_sleep(&self, what: WaitFor) {
         self.sleepers(what).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The thread woke up.
+    /// Ends the sleep of a thread that [`Common::begin_sleep`] counted.
     pub fn end_sleep(&self, what: WaitFor) {
         let _ = self
             .sleepers(what)
@@ -115,27 +115,28 @@ impl Common {
         StaleWakeups(self.stale.load(Ordering::Relaxed))
     }
 
-    /// Counts one more stale wakeup when `take` finds that a peer rang. The receiving direction is
-    /// locked, so that no wakeup is seen in between for which neither its word nor the count
-    /// stands.
+    /// Counts one more stale wakeup if `take` returns true, since the peer had rung. The caller
+    /// holds the lock of the receiving direction. Otherwise another thread could see a wakeup for
+    /// which neither a rung word nor the count stands.
     pub(crate) fn note_stale_if(&self, take: impl FnOnce() -> bool) {
         let epoch = self.stale().epoch();
         if take() {
             let _ = self.stale.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |stale| {
-                // A wakeup from before the direction crossed to TCP is in front of the data there.
+                // A wakeup from before the crossing to TCP lies in front of the data there.
                 (StaleWakeups(stale).epoch() == epoch).then(|| StaleWakeups(stale).one_more().0)
             });
         }
     }
 
-    /// Forgets stale wakeups. The receiving direction, which is locked, crosses to TCP: all wakeups
-    /// so far lie in front of the data there, and are taken by their number.
+    /// Forgets stale wakeups, since the receiving direction crosses to TCP. All wakeups so far lie
+    /// in front of the data there, and are taken by their number. The caller holds the direction's
+    /// lock.
     pub fn forget_wakeups(&self) {
         self.drained.store(0, Ordering::Relaxed);
         self.stale.store(self.stale().next_epoch().0, Ordering::Relaxed);
     }
 
-    /// True when all of `stale` were taken out of the kernel's socket.
+    /// True if all of `stale` were taken out of the kernel's socket.
     pub fn is_drained(&self, stale: StaleWakeups) -> bool {
         stale.count() == self.drained.load(Ordering::Relaxed)
     }
@@ -144,7 +145,7 @@ impl Common {
         self.drained.fetch_add(u32::try_from(taken).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// How many of `stale` still have to be taken; none of a former epoch.
+    /// How many of `stale` still have to be taken; 0 for an earlier epoch.
     pub(crate) fn left_of(&self, stale: StaleWakeups) -> usize {
         if stale.epoch() != self.stale().epoch() {
             return 0;
@@ -153,8 +154,8 @@ impl Common {
         usize::try_from(left.cast_signed()).unwrap_or(0)
     }
 
-    /// The most wakeups that may lie in the kernel's socket: stale ones, and one for each word of
-    /// the lane that a peer rang.
+    /// The most wakeups that may lie in the kernel's socket: all stale ones, and one for each word
+    /// of the lane that the peer rang.
     pub(crate) fn wakeups_due<L: Lane>(&self, lane: &L) -> usize {
         let words = [WaitFor::Data, WaitFor::Room];
         let rung = words.iter().filter(|what| lane.attention(**what) == Attention::Rung).count();

@@ -1,29 +1,30 @@
-//! When an end asks for a lane.
+//! The moment at which an end asks for a lane.
 
 use crate::Side;
 use crate::history::Outlook;
 
-/// After how much an end asks: reads and writes, and bytes over TCP. No calls means: at once.
+/// An end asks after this many reads and writes, or this many bytes over TCP. With 0 calls it asks
+/// at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threshold {
     calls: u32,
     bytes: u64,
 }
 
-/// The answer for a connection.
+/// The decision of a connection about a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
-    /// It asks now.
+    /// The connection asks now.
     Now,
-    /// It asks if there is a lane already, or one that pays for later connections.
+    /// The connection asks if a lane is there already, or if a lane pays for later connections.
     AtLowPrice,
-    /// It stays on TCP for now.
+    /// The connection stays on TCP for now.
     NotYet,
 }
 
 impl Threshold {
-    /// The threshold of an end. The accepting end asks later than the connecting one: it makes the
-    /// lane, for a peer that is there.
+    /// The threshold of an end. The accepting end asks later than the connecting one, since it
+    /// makes the lane, and only for a peer that is there.
     #[must_use]
     pub const fn of(side: Side, calls: u32, bytes: u64) -> Self {
         match side {
@@ -35,10 +36,10 @@ impl Threshold {
         }
     }
 
-    /// Whether a connection asks that has made so many `calls` over TCP, in which `bytes` moved or
-    /// are about to. `outlook` is `None` where the library does not see all calls: servers that are
-    /// started for one connection greet and agree on keys first, in many short calls, and may lock
-    /// themselves in for that.
+    /// Decides for a connection that has made `calls` calls over TCP, in which `bytes` bytes moved
+    /// or are about to. `outlook` is `None` if the library does not see all calls. Then `calls` do
+    /// not count: servers that are started for one connection first greet and agree on keys, in
+    /// many short calls, and may lock themselves in for that.
     #[must_use]
     pub const fn due(self, calls: u32, bytes: u64, outlook: Option<Outlook>) -> Due {
         let has_moved_much = bytes >= self.bytes;

@@ -1,19 +1,19 @@
 //! Layer 3: direct sockets without I/O.
 //!
 //! - [`stream`]: one end of a TCP connection that can move to a lane and back: eager messages,
-//!   puts, credits, shutdown and close; its directions are [`send`] and [`receive`].
+//!   puts, credits, shutdown and close. Its directions are [`send`] and [`receive`].
 //! - [`route`]: the byte boundaries at which a direction moves.
 //! - [`receiving`] and [`sending`]: a direction together with its lane and the kernel's connection
-//!   ([`shadow`]): crossings, wakeups, waiting, and giving a lane back. [`common`] is what both
-//!   directions use.
-//! - [`phase`] and [`due`]: where a connection stands, and when it asks for a lane.
-//! - `state`: which states of a direction exclude each other, and how they are stored.
-//! - [`history`]: what earlier connections say of the next one.
-//! - [`matchmaker`]: which two ends are the same connection, for the node daemon.
+//!   ([`shadow`]): crossings, wakeups, waiting, and giving a lane back. [`common`] is the state
+//!   that both directions use.
+//! - [`phase`] and [`due`]: the phase of a connection, and the moment at which it asks for a lane.
+//! - `state`: the states of a direction that exclude each other, and the way they are stored.
+//! - [`history`]: the outlook for a connection from earlier ones at its address.
+//! - [`matchmaker`]: finds the two ends of one connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
-//! Source: 003 section 5.5 (EXT-DS, Table 5.3, BCopy). May depend on `weft-fabric` and
-//! `weft-options`; knows no socket, thread, clock or memory.
+//! Source: 003 section 5.5 (EXT-DS, Table 5.3, BCopy). The crate may depend on `weft-fabric` and
+//! `weft-options`. It opens no socket, starts no thread, reads no clock and maps no memory.
 #![forbid(unsafe_code)]
 
 pub mod common;

@@ -1,32 +1,32 @@
-//! Where a connection stands between TCP and a lane, and which thread may move it.
+//! The phase of a connection between TCP and a lane, and the thread that may change it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where a connection stands.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Phase {
     /// There is no connection.
     Free = 0,
-    /// It is on TCP, and nobody asked for a lane yet.
+    /// The connection is on TCP, and no thread asked for a lane yet.
     Fresh = 1,
-    /// A thread asks for a lane right now, or gives one back.
+    /// A thread is asking for a lane, or giving one back.
     Deciding = 2,
-    /// The end offered it; it stays on TCP until the other end comes.
+    /// The end offered the connection. It stays on TCP until the other end offers it, too.
     Pending = 3,
-    /// It has a lane.
+    /// The connection has a lane.
     Laned = 4,
-    /// It stays on TCP for good.
+    /// The connection stays on TCP for good.
     Declined = 5,
 }
 
-/// The phase of a connection in memory that processes share. Any memory is a valid one, and zeroed
-/// memory is [`Phase::Free`].
+/// The phase of a connection in memory that processes share. Any memory is valid. Zeroed memory is
+/// [`Phase::Free`].
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct SharedPhase {
     phase: AtomicU32,
-    /// The thread that decides, while the phase says that one does.
+    /// The thread that decides, while one does.
     decider: AtomicU32,
 }
 
@@ -49,14 +49,14 @@ impl SharedPhase {
         self.phase.store(phase as u32, Ordering::Release);
     }
 
-    /// Moves from one phase to another; false when it was in a third one.
+    /// Changes the phase from `from` to `to`. False if it was not `from`.
     pub fn moves(&self, from: Phase, to: Phase) -> bool {
         let (from, to) = (from as u32, to as u32);
         self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// True when the thread `task` decides from here on; [`SharedPhase::decide`] ends that. A
-    /// signal handler of the thread must not run inside this call: it would wait for the thread.
+    /// Makes `task` the thread that decides, until [`SharedPhase::decide`]. False if the phase was
+    /// not `from`. A signal handler must not interrupt this call: it would wait for its own thread.
     pub fn claim(&self, from: Phase, task: u32) -> bool {
         let is_claimed = self.moves(from, Phase::Deciding);
         if is_claimed {
@@ -65,19 +65,20 @@ impl SharedPhase {
         is_claimed
     }
 
-    /// Ends deciding. False when another thread lost patience and declined: a lane must then not be
-    /// used.
+    /// Ends deciding. False if another thread declined meanwhile, after it had waited too long: the
+    /// caller must not use its lane then. For [`Phase::Declined`] the caller has set the phase
+    /// itself.
     pub fn decide(&self, phase: Phase) -> bool {
         phase == Phase::Declined || self.moves(Phase::Deciding, phase)
     }
 
-    /// The thread that decides, while one does.
+    /// The number of the thread that decides, while one does.
     pub fn decider(&self) -> u32 {
         self.decider.load(Ordering::Relaxed)
     }
 
-    /// Stays on TCP for good unless there is a lane. Returns the phase that it was in, if it did
-    /// not stay before.
+    /// Declines a connection that is fresh or pending, and returns its former phase. In other
+    /// phases it changes nothing, and returns `None`.
     pub fn stay(&self) -> Option<Phase> {
         [Phase::Fresh, Phase::Pending].into_iter().find(|from| self.moves(*from, Phase::Declined))
     }

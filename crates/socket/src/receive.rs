@@ -1,8 +1,8 @@
 //! The receiving direction of an end.
 //!
-//! Any bytes are a [`ReceiveSide`]: other processes can write the memory where it lies. So no call
-//! takes for granted what another one left there. One that finds a state to which no order of calls
-//! leads breaks the direction off, and reads give a reset.
+//! Any bytes are a valid [`ReceiveSide`], since other processes can write its memory. So no call
+//! relies on what another call left there. A call that finds a state to which no order of calls
+//! leads breaks the direction off: reads then give a reset.
 
 use weft_fabric::{Lane, ReceiveCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
@@ -11,18 +11,19 @@ use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
 use crate::state::{ReceiveState, Stored};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
 
-/// Where the reader stands.
+/// The place in the lane up to which this end has read.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 struct Position {
     cursor: ReceiveCursor,
-    /// Bytes of the message at the head that were read.
+    /// Bytes that were read of the message at the head.
     slot_offset: usize,
     /// Announced bytes of the sink that were not read.
     chunk_left: u64,
 }
 
-/// The receiving direction of an end. Any bytes are one; zeroed memory is the beginning.
+/// The receiving direction of an end. Any bytes are valid. Zeroed memory is that of a new
+/// connection.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct ReceiveSide {
@@ -30,15 +31,15 @@ pub struct ReceiveSide {
     route: Inward,
     tcp_bytes: u64,
     lane_bytes: u64,
-    /// Given back since the peer was last considered for a wakeup.
+    /// Room returned since a read last considered a wakeup for the peer.
     unrung_bytes: u64,
     unrung_messages: u64,
     state: Stored<ReceiveState>,
 }
 
 impl ReceiveSide {
-    /// Where the next bytes come from. May turn from TCP to the lane or back at any time; call it
-    /// again after reading from TCP ([`ReceiveSide::took_tcp`] does).
+    /// The place from which the next bytes come. Each call may cross to the lane, and after each
+    /// read from TCP the place may be another.
     #[inline]
     pub fn origin<L: Lane>(&mut self, lane: &L) -> Origin {
         if !self.route.on_lane() {
@@ -47,10 +48,10 @@ impl ReceiveSide {
         if self.is_at_return(lane) { Origin::Back } else { Origin::Lane }
     }
 
-    /// Reads no more from the lane: what is there unread, or will be, is to come over TCP, when the
-    /// peer follows this end there. Called before this end leaves for good. Until the peer has
-    /// answered nothing is there to read; one that left before it knew does not answer, and the
-    /// lane is read on.
+    /// Stops reading the lane, and asks the peer to send all bytes that are unread there over TCP.
+    /// Call it before this end leaves for good. Until the peer has answered, there are no bytes to
+    /// read. A peer that left before it saw the recall does not answer, and this end reads on from
+    /// the lane.
     pub fn recall<L: Lane>(&mut self, lane: &L) {
         let has_left = self.route.on_lane() && self.route.has_boundary(lane);
         if self.state.get() != ReceiveState::Open || has_left {
@@ -62,19 +63,19 @@ impl ReceiveSide {
         self.state.set(ReceiveState::Recalling);
     }
 
-    /// The peer is gone, so that nobody answers who did not: the lane is read on.
+    /// Ends a recall that the peer did not answer before it died. This end reads on from the lane.
     pub fn recall_is_void<L: Lane>(&mut self, lane: &L) {
         if self.has_recalled() && !self.route.has_boundary(lane) {
             self.state.set(ReceiveState::Open);
         }
     }
 
-    /// For a reader on TCP that has not taken the bytes in front of the peer's last stay on the
-    /// lane: whether all that the peer sent, and will send, lies on TCP without a wakeup in
+    /// Call it for a reader on TCP that has not taken the bytes before the peer's last stay on the
+    /// lane. `Some(true)` if all that the peer sent, and will send, lies on TCP without a wakeup in
     /// between, because the peer sent again what it had on the lane. `None` until the peer is back
     /// on TCP for good.
     pub fn is_all_on_tcp<L: Lane>(&self, lane: &L) -> Option<bool> {
-        // Asked first: the boundaries of a peer that says so are posted.
+        // This look comes first: a peer that is back for good has posted its boundaries before.
         let peer = PeerRoute::of(lane);
         (peer.leaves_for_good() && peer.is_on_tcp()).then(|| {
             self.has_recalled()
@@ -88,7 +89,7 @@ impl ReceiveSide {
         self.state.get() == ReceiveState::Recalling
     }
 
-    /// True when the bytes on the lane must not be read.
+    /// True while the bytes on the lane must not be read.
     #[inline]
     fn is_recalling<L: Lane>(&self, lane: &L) -> bool {
         self.has_recalled() && self.route.on_lane() && self.is_answered_or_may_be(lane)
@@ -99,25 +100,25 @@ impl ReceiveSide {
         if self.route.has_boundary(lane) {
             return lane.posted(word::RECALLED) != 0;
         }
-        // A peer that closed follows no more. A peer that only ended its sending direction does.
+        // A peer that closed does not follow. A peer that only ended its sending direction does.
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
     }
 
-    /// Marks the direction as broken, after a peer broke the protocol: nothing can be read any
-    /// more, and a recall has no answer.
+    /// Marks the direction as broken, after the peer broke the protocol. All later reads fail, and
+    /// a recall gets no answer.
     pub fn break_off(&mut self) -> ReadError {
         self.state.set(ReceiveState::Broken);
         ReadError::Reset
     }
 
-    /// True after [`ReceiveSide::break_off`], by whatever the peer wrote.
+    /// True after [`ReceiveSide::break_off`], and if the memory holds an unknown state.
     #[inline]
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.state.get() == ReceiveState::Broken
     }
 
-    /// Everything before a boundary to TCP was read.
+    /// True if everything before a boundary to TCP was read.
     fn is_at_return<L: Lane>(&self, lane: &L) -> bool {
         if self.is_recalling(lane) {
             return self.route.has_boundary(lane);
@@ -127,30 +128,32 @@ impl ReceiveSide {
             && self.route.is_at_return(lane, self.position.cursor.messages)
     }
 
-    /// Goes on over TCP, when [`ReceiveSide::origin`] said so. All wakeups of before lie in front
-    /// of the data there, so the caller forgets first which of them are stale.
+    /// Crosses to TCP. Call it after [`ReceiveSide::origin`] returned [`Origin::Back`]. All earlier
+    /// wakeups lie in front of the data on TCP, so the caller first forgets which of them are
+    /// stale.
     pub fn come_back<L: Lane>(&mut self, lane: &L) {
         if !self.on_lane() {
             self.break_off();
             return;
         }
-        // Rung is done with. Before the peer learns that it may come again, and ring again.
+        // From here on the wakeups of rung words are counted by their position on TCP. The words
+        // change before the peer learns that it may come to the lane again, and ring again.
         lane.rearm(WaitFor::Data);
         lane.rearm(WaitFor::Room);
         if self.is_recalling(lane) {
             self.position.slot_offset = 0;
             self.position.chunk_left = 0;
         } else if self.has_recalled() {
-            // Before the peer may come to the lane again.
+            // The peer must not find the recall when it comes to the lane again.
             Recall::withdraw(lane);
             self.state.set(ReceiveState::Open);
         }
         self.route.cross_to_tcp(lane);
     }
 
-    /// True when the peer's direction is done with the lane, and all it sent there was read.
+    /// True if the peer's direction needs the lane no more, and all that it sent there was read.
     pub fn is_given_back<L: Lane>(&mut self, lane: &L) -> bool {
-        // Asked first: a peer that says so stays on TCP when it is there.
+        // This look comes first: a peer that leaves for good and is on TCP stays there.
         let peer = PeerRoute::of(lane);
         peer.leaves_for_good()
             && peer.is_on_tcp()
@@ -158,7 +161,7 @@ impl ReceiveSide {
             && self.origin(lane) == Origin::Tcp { at_most: None }
     }
 
-    /// Goes on over TCP without the lane, as [`crate::SendSide::begin_again`].
+    /// Goes on over TCP without the lane, as [`crate::SendSide::begin_again`] does.
     pub fn begin_again(&mut self) {
         if self.on_lane() || self.is_broken() {
             self.break_off();
@@ -171,22 +174,23 @@ impl ReceiveSide {
         self.route.begin_again();
     }
 
-    /// A call that takes bytes from TCP begins; [`ReceiveSide::took_tcp`] or
+    /// Begins a call that takes bytes from TCP. [`ReceiveSide::took_tcp`] or
     /// [`ReceiveSide::took_wakeups`] ends it.
     pub fn begin_tcp(&mut self) {
-        // A process that died in between may have taken bytes uncounted: no boundary can be found.
+        // A process died in such a call. It may have taken bytes uncounted, so no boundary can be
+        // found.
         if !self.route.begin_counting() {
             self.break_off();
         }
     }
 
-    /// `bytes` lie on TCP while [`ReceiveSide::origin`] said so. Returns how many of them are data;
-    /// the rest are wakeups that came behind a switch.
+    /// How many of `bytes` unread bytes on TCP are data. The others are wakeups behind a boundary.
+    /// Call it while [`ReceiveSide::origin`] returns [`Origin::Tcp`].
     pub fn data_of<L: Lane>(&self, lane: &L, bytes: usize) -> usize {
         self.route.data_of(lane, bytes)
     }
 
-    /// `bytes` of data were taken from TCP.
+    /// Counts `bytes` of data that were taken from TCP.
     pub fn took_tcp(&mut self, bytes: usize) {
         if self.on_lane() && bytes > 0 {
             // After the switch only wakeups come from TCP.
@@ -196,37 +200,37 @@ impl ReceiveSide {
         self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
     }
 
-    /// Bytes that were taken from TCP since the connection began, as
-    /// [`crate::SendSide::has_written`].
+    /// Sets the number of bytes taken from TCP since the connection began, as
+    /// [`crate::SendSide::has_written`] does.
     pub fn has_taken(&mut self, bytes: u64) {
         if self.on_lane() {
-            // The lane goes on behind what was counted.
+            // The boundary to the lane stands for the former count.
             self.break_off();
             return;
         }
         self.route.set_taken(bytes);
     }
 
-    /// Of `seen` bytes that lie on TCP, those that are wakeups. Look at TCP first, then ask.
+    /// How many of `seen` unread bytes on TCP are wakeups. Look at TCP first, then call it.
     pub fn wakeups_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
         self.route.wakeups_of(lane, seen)
     }
 
-    /// So many wakeups were taken from TCP.
+    /// Counts `wakeups` wakeups that were taken from TCP.
     pub fn took_wakeups(&mut self, wakeups: usize) {
         self.route.count(wakeups as u64);
     }
 
-    /// True when this direction is on the lane.
+    /// True while this direction is on the lane.
     #[must_use]
     pub const fn on_lane(&self) -> bool {
         self.route.on_lane()
     }
 
-    /// Copies what has arrived on the lane, without taking it when `peek`.
+    /// Copies bytes that have arrived on the lane. With `peek` they stay there.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`], if no byte was copied.
     pub fn read<L: Lane>(
         &mut self,
         lane: &L,
@@ -260,7 +264,7 @@ impl ReceiveSide {
         Ok(Reading { bytes: filled, room: self.gave_room(lane) })
     }
 
-    /// Copies from the chunk or message at the head; 0 when nothing is there.
+    /// Copies bytes of the chunk or message at the head. 0 if there is none.
     #[inline]
     fn step<L: Lane>(
         &mut self,
@@ -324,8 +328,8 @@ impl ReceiveSide {
         if peek {
             walk.skip += size as u64;
         } else {
-            // The position moves before the room is given back: whoever dies in between has read
-            // the bytes once, and the peer misses a credit that no one waits for any more.
+            // The position moves before the room is returned. A process that dies in between has
+            // read the bytes once, and the next release returns their room, too.
             let mut cursor = walk.position.cursor;
             cursor.bytes = cursor.bytes.wrapping_add(size as u64);
             self.position = Position { cursor, ..walk.position };
@@ -346,8 +350,8 @@ impl ReceiveSide {
         self.unrung_messages = self.unrung_messages.wrapping_add(1);
     }
 
-    /// Whether the peer waits for room and is to be rung: when a good part came free, or when
-    /// nothing is left to read, so that it can never wait for what will not come.
+    /// True if the peer waits for room and should be rung: a good part of the room came free, or
+    /// nothing is left to read. Without the second case the peer could wait for ever.
     fn gave_room<L: Lane>(&mut self, lane: &L) -> bool {
         let much = self.unrung_bytes >= lane.sink_bytes() / 4
             || self.unrung_messages >= lane.mailbox_depth() / 2;
@@ -373,15 +377,16 @@ impl ReceiveSide {
         }
     }
 
-    /// How the peer ended its direction, once everything before was read.
+    /// The way in which the peer ended its direction, once all bytes before the end were read.
     #[inline]
     pub fn ended<L: Lane>(&self, lane: &L) -> Option<u64> {
         let value = lane.posted(word::CLOSED);
-        // A message sent before the end is visible with it, so an end that counts more messages
-        // than were read means: look again.
+        // A message sent before the end is visible with it. If the end counts more messages than
+        // were read, the caller looks again.
         let read_all =
             value != 0 && (value >> 2).saturating_sub(1) <= self.position.cursor.messages;
-        // Looked at after the end: one that is behind a boundary to TCP is told there.
+        // These looks come after the look at the end. An end behind a boundary to TCP is told on
+        // TCP.
         let here = read_all
             && self.position.chunk_left == 0
             && !self.is_recalling(lane)
@@ -389,7 +394,7 @@ impl ReceiveSide {
         here.then_some(value & closed::MASK)
     }
 
-    /// How the peer closed, whether or not everything was read.
+    /// The way in which the peer closed, whether or not all bytes were read.
     pub fn peer_closed<L: Lane>(lane: &L) -> Option<u64> {
         match lane.posted(word::CLOSED) {
             0 => None,
@@ -397,21 +402,21 @@ impl ReceiveSide {
         }
     }
 
-    /// The peer ended its direction while that was on TCP, so the kernel's socket tells that end
-    /// and nothing more of the peer.
+    /// True if the peer ended its direction on TCP. The kernel's socket then tells that end, and
+    /// nothing more about the peer.
     pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
         PeerRoute::ended_on_tcp(lane)
     }
 
-    /// Tells the peer that this process ends, and how much of what lay on TCP was taken until now.
-    /// Threads of it may still use both directions. The kernel is about to close the socket, with a
-    /// reset if a wakeup lies there unread ([`crate::SendSide::rings_alone`]).
+    /// Tells the peer that this process ends, and how many bytes of TCP it has taken. Its threads
+    /// may still use both directions. The kernel is about to close the socket, and resets the
+    /// connection if a wakeup lies there unread ([`crate::SendSide::rings_alone`]).
     pub fn end_with_process<L: Lane>(&self, lane: &L, side: Side) {
         let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
         lane.post(word::PRESENCE, attached | presence::ending(self.route.taken()));
     }
 
-    /// True when a read would not be [`ReadError::Empty`].
+    /// True if a read would not return [`ReadError::Empty`].
     #[inline]
     pub fn readable<L: Lane>(&self, lane: &L) -> bool {
         self.is_broken()
@@ -420,29 +425,30 @@ impl ReceiveSide {
             || self.is_at_return(lane)
     }
 
-    /// True while data lies unread.
+    /// True while unread bytes lie on the lane and may be read there.
     pub fn has_data<L: Lane>(&self, lane: &L) -> bool {
         !self.is_drained(lane)
     }
 
-    /// How many messages arrived in all, one more after the peer's end: when this grows, there is
-    /// an edge. `from` is what was answered before.
+    /// Number of messages that arrived so far, plus 1 after the peer's end. A higher number than
+    /// before is an edge for epoll. `from` is the result of a former call.
     pub fn arrived<L: Lane>(&self, lane: &L, from: u64) -> u64 {
         let taken = self.position.cursor.messages;
-        // A mailbox holds no more, though a hostile peer could fill slots as fast as we look.
+        // A mailbox holds no more. Without this bound a hostile peer could fill slots as fast as
+        // the loop counts them.
         let arrived_max = taken.wrapping_add(lane.mailbox_depth());
         let mut probe = self.position.cursor;
         probe.messages = from.clamp(taken, arrived_max.max(taken));
         while probe.messages < arrived_max && matches!(lane.peek(&probe), Ok(Some(_))) {
             probe.messages += 1;
         }
-        // The end of a direction that is on TCP is told there.
+        // The end of a direction on TCP is told there.
         let ended = lane.posted(word::CLOSED) != 0
             && (self.route.on_lane() || !PeerRoute::of(lane).is_on_tcp());
         probe.messages.wrapping_add(u64::from(ended))
     }
 
-    /// Bytes that can be read at once (FIONREAD), as far as what the peer wrote makes sense.
+    /// Number of bytes that can be read at once (FIONREAD), if the peer's messages make sense.
     pub fn available<L: Lane>(&self, lane: &L) -> u64 {
         if self.is_recalling(lane) {
             return 0;
@@ -466,20 +472,20 @@ impl ReceiveSide {
         messages + chunks.min(lane.sink_bytes())
     }
 
-    /// Messages received over the lane.
+    /// Number of messages received over the lane.
     #[must_use]
     pub const fn messages(&self) -> u64 {
         self.position.cursor.messages
     }
 
-    /// Bytes received: over TCP and over the lane.
+    /// Number of bytes received over TCP and over the lane.
     #[must_use]
     pub const fn totals(&self) -> (u64, u64) {
         (self.tcp_bytes, self.lane_bytes)
     }
 }
 
-/// A read in progress: the position it is at, and what a peek went past in the sink.
+/// A read in progress: its position, and how many bytes of the sink a peek has passed.
 struct Walk {
     position: Position,
     skip: u64,

@@ -8,47 +8,47 @@ use crate::shadow::Shadow;
 use crate::stream::Side;
 use crate::{ReceiveSide, SendSide};
 
-/// The receiving direction with all that its rules use. The caller holds its lock.
+/// The receiving direction with everything that its rules use. The caller holds its lock.
 #[derive(Debug)]
 pub struct Receiving<'a, L, S> {
-    /// The direction's state.
+    /// State of the direction.
     pub state: &'a mut ReceiveSide,
     /// The lane.
     pub lane: &'a L,
     /// The kernel's connection.
     pub shadow: S,
-    /// What both directions use.
+    /// State that both directions use.
     pub common: &'a Common,
 }
 
-/// How far the peer followed an end that left the lane for good.
+/// How far the peer has followed an end that left the lane for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Followed {
-    /// All that it sent, and will send, lies on TCP.
+    /// All that the peer sent, and will send, lies on TCP.
     Yes,
-    /// It did not look yet, or is about to follow.
+    /// The peer has not looked yet, or is about to follow.
     NotYet,
-    /// It did not follow yet, and bytes lie unread on TCP in front of what it wrote to the lane.
+    /// The peer has not followed yet. Unread bytes lie on TCP before its bytes on the lane.
     BehindTcp,
-    /// Bytes lie on the lane that it does not send again.
+    /// Bytes lie on the lane that the peer does not send again.
     Never,
 }
 
-/// What a reader does that found the lane empty.
+/// The next step of a reader that found the lane empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Empty {
-    /// It waits: the peer is there.
+    /// Wait: the peer is there.
     Wait,
-    /// It looks again: something came after its look.
+    /// Look again: something arrived after the look.
     LookAgain,
-    /// Nothing will come: the peer died without a word, and all that it sent was read.
+    /// Stop: the peer died without ending its direction, and all that it sent was read.
     PeerDied,
-    /// The direction is broken off: bytes that are no wakeups lie in the kernel's socket.
+    /// Report a reset: the direction is broken, since strays lie in the kernel's socket.
     Broken,
 }
 
 impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
-    /// Where the next bytes come from, after every crossing that is due.
+    /// The place of the next bytes. Makes every crossing first that is due.
     #[inline]
     pub fn origin(&mut self) -> Origin {
         if self.common.peer() != Peer::Alive {
@@ -62,7 +62,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     #[cold]
     fn cross(&mut self) -> Origin {
-        /// A peer of ours crosses once at most while we look.
+        /// A peer that follows the protocol crosses at most once during the call.
         const CROSSINGS_MAX: usize = 64;
         let mut origin = self.state.origin(self.lane);
         for _ in 0..CROSSINGS_MAX {
@@ -85,15 +85,15 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         origin
     }
 
-    /// How many wakeups lie unread in the kernel's socket. When something else lies there, it
-    /// breaks the direction off and returns 0: somebody without weft who holds the peer's socket
-    /// wrote bytes, and nobody can tell where in the stream they belong.
+    /// How many wakeups lie unread in the kernel's socket. If strays lie there, the call breaks the
+    /// direction off and returns 0. A process without weft that holds the peer's socket wrote them,
+    /// and their place in the stream is unknown.
     fn unread_wakeups(&mut self) -> usize {
         if self.state.is_broken() {
             return 0;
         }
-        // Looked at before the boundary is read: data that came meanwhile is behind a boundary that
-        // is posted by then, and the peer claimed a word before it rang.
+        // This look comes before the look at the boundary. So the boundary before data that it
+        // finds is posted, and the peer has claimed a word for each wakeup.
         let seen = self.shadow.look();
         let wakeups = self.state.wakeups_of(self.lane, seen.bytes);
         let more = self.state.on_lane() && wakeups > self.common.wakeups_due(self.lane);
@@ -106,13 +106,13 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         wakeups
     }
 
-    /// True when something else than wakeups lies in the kernel's socket, or lay there before.
+    /// True if strays lie in the kernel's socket, or if the direction broke before.
     pub fn has_strays(&mut self) -> bool {
         self.unread_wakeups();
         self.state.is_broken()
     }
 
-    /// Takes up to `most` wakeups out of the kernel's socket and returns how many there were.
+    /// Takes up to `most` wakeups out of the kernel's socket and returns how many it took.
     pub fn take_wakeups(&mut self, most: usize) -> usize {
         let wakeups = self.unread_wakeups().min(most);
         if wakeups == 0 {
@@ -124,15 +124,15 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         taken
     }
 
-    /// Takes the wakeups that were stale when a thread armed, after it looked once more and found
-    /// nothing: by then their data is taken. A wakeup that became stale since may be the only one
-    /// that wakes another thread, and stays. `in_vain` says that a wait in the kernel ended with
-    /// bytes and nothing came of it.
+    /// Takes the wakeups out of the kernel's socket that were stale when the thread armed. Call it
+    /// after the look that follows arming found nothing: the data of those wakeups is then taken. A
+    /// wakeup that became stale later stays, since it may be the only one that wakes another
+    /// thread. `in_vain` says that bytes ended a wait in the kernel, but brought no data or room.
     ///
-    /// False when the direction is broken off, so that there is something to tell.
+    /// False if the direction is broken. The caller must then report that.
     #[must_use]
     pub fn drain(&mut self, stale: StaleWakeups, mut in_vain: bool) -> bool {
-        // Only there are all bytes wakeups.
+        // Only on the lane are all bytes of the kernel's socket wakeups.
         if self.origin() != Origin::Lane {
             return true;
         }
@@ -154,8 +154,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         !self.state.is_broken()
     }
 
-    /// Takes all wakeups that are there, and asks the peer for no more. False when some are on
-    /// their way.
+    /// Takes all wakeups that are there, and disarms the words, so that the peer sends no more.
+    /// False if some wakeups are still on their way.
     pub fn drain_all(&mut self) -> bool {
         match self.origin() {
             Origin::Lane => {}
@@ -175,44 +175,44 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         self.common.left_of(self.common.stale()) == 0
     }
 
-    /// Arms `what` before a thread sleeps: the fence of the lane and one more look must follow, and
-    /// [`Receiving::drain`] when that found nothing. Never by way of watching, since other threads
-    /// may rely on the word. Returns the wakeups that are stale by then.
+    /// Arms `what` before the thread sleeps. The fence of the lane and one more look must follow,
+    /// and [`Receiving::drain`] if the look found nothing. The word is never set to watching in
+    /// between, since other threads may rely on it. Returns the wakeups that are stale by now.
     pub fn arm(&mut self, what: WaitFor) -> StaleWakeups {
         self.common.note_stale_if(|| self.lane.rearm(what));
         self.lane.arm(what);
         self.common.stale()
     }
 
-    /// The peer will ring for what comes next.
+    /// True if the peer will ring for the next data.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.lane.attention(WaitFor::Data) == Attention::Armed
     }
 
-    /// The caller waits for `what` no more. The word stays armed while a thread sleeps, or, as
-    /// `watched` says, an epoll set waits for it.
+    /// Ends a wait for `what`. The word stays armed while another thread sleeps, or an epoll set
+    /// waits for it (`watched`).
     pub fn stop_waiting(&mut self, what: WaitFor, watched: bool) {
         let others = watched || self.common.has_sleeper(what);
         self.common
             .note_stale_if(|| if others { self.lane.rearm(what) } else { self.lane.disarm(what) });
     }
 
-    /// A lane that was just put in place is armed for threads that sleep without knowing of it.
-    /// When no thread sleeps, a wakeup that came meanwhile must be stale.
+    /// Disarms a new lane if no thread sleeps. It was armed for threads that may sleep without
+    /// knowing of it. If none sleeps, a wakeup that came meanwhile must be stale.
     pub fn disarm_for_nobody(&mut self) {
         if !self.common.has_sleeper(WaitFor::Data) {
             self.stop_waiting(WaitFor::Data, false);
         }
     }
 
-    /// A read found nothing on the lane, and no end either: what the reader does next.
+    /// The next step of a reader that found no data on the lane, and no end of file.
     pub fn found_empty(&mut self) -> Empty {
         if self.common.peer() == Peer::Alive {
             return Empty::Wait;
         }
-        // Another thread may have heard of the end after the look: what the peer sent before its
-        // end is visible by now, and nobody sends again what was recalled.
+        // Another thread may have learned of the end of the peer after the look. By now all that
+        // the peer sent before is visible, and no recall will be answered.
         self.state.recall_is_void(self.lane);
         if self.state.readable(self.lane) {
             Empty::LookAgain
@@ -223,32 +223,32 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         }
     }
 
-    /// True while bytes lie unread on the lane and are next.
+    /// True if the next bytes lie on the lane.
     pub fn has_lane_data(&mut self) -> bool {
         self.origin() == Origin::Lane && self.state.has_data(self.lane)
     }
 
-    /// Whether a read would not block, or `None` when only the kernel knows. `shut` says that the
-    /// program shut this direction, so that a read finds the end at once.
+    /// Whether a read would not block, or `None` if only the kernel knows. With `shut`, the program
+    /// shut this direction, so that a read finds the end at once.
     pub fn readable(&mut self, shut: bool) -> Option<bool> {
         loop {
             let ends = shut || self.common.peer() != Peer::Alive;
             match self.origin() {
                 Origin::Lane => {}
-                // Wakeups come before the data on TCP: the kernel sees one of them next.
+                // Wakeups lie before the data on TCP, so the kernel would report one of them.
                 Origin::Wakeups(_) => return Some(ends),
                 Origin::Tcp { .. } | Origin::Back => return None,
             }
             let readable = self.state.readable(self.lane);
-            // The peer may just have left for TCP, where there may be nothing.
+            // The peer may just have left for TCP, where there may be no data.
             if !readable || self.state.origin(self.lane) != Origin::Back {
                 return Some(ends || readable);
             }
         }
     }
 
-    /// True when the end may leave its lane to give it back: nothing is on its way to it, the peer
-    /// came to the lane and did not close.
+    /// True if the end may leave its lane to give it back: no bytes are on their way to it, and the
+    /// peer has the lane and did not close.
     pub fn may_give_back(&mut self, side: Side) -> bool {
         let is_quiet = match self.origin() {
             Origin::Lane => !self.state.has_data(self.lane),
@@ -261,20 +261,21 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             && SendSide::peer_attached(self.lane, side)
     }
 
-    /// True when nothing lies on the lane for this end, nor a wakeup in the kernel's socket, and
-    /// none will come: the peer sends again what it writes to the lane before it finds the recall.
+    /// True if no data lies on the lane and no wakeup in the kernel's socket, and none will come.
+    /// The end must have recalled: the peer then sends again what it writes to the lane before it
+    /// sees that.
     pub fn has_no_use_for_lane(&mut self) -> bool {
-        // First, so that no wakeup follows that the look below does not see.
+        // This comes first, so that no wakeup follows that the looks below would miss.
         self.drain_all() && self.origin() == Origin::Lane && !self.state.has_data(self.lane)
     }
 
-    /// How far the peer followed this end, which left for good.
+    /// How far the peer has followed this end, which left for good.
     pub fn is_followed(&mut self, side: Side) -> Followed {
-        // Asked first: a peer that says so has posted its last boundary by then.
+        // This look comes first: a peer that leaves for good has posted its last boundary before.
         let called = SendSide::is_called(self.lane);
         match self.origin() {
             Origin::Lane if self.state.has_data(self.lane) => Followed::Never,
-            // A peer that comes to the lane from now on sees that this end left it.
+            // A peer that comes to the lane later sees that this end left it.
             Origin::Tcp { at_most: None }
                 if called || !SendSide::peer_attached(self.lane, side) =>
             {

@@ -1,59 +1,59 @@
-//! Which way a direction goes, over TCP or over the lane, and the byte boundaries between the two.
+//! The route of a direction, TCP or the lane, and the byte boundaries between the two.
 //!
-//! A direction begins on TCP and crosses as often as it likes: to the lane at a number of bytes
-//! that went over TCP (data and wakeups), back to TCP at a number of messages that went over the
-//! lane. The writer posts a boundary and goes on behind it at once; the reader crosses when it has
-//! taken everything before, and says so. Boundaries of one kind share a word, so the writer goes to
-//! the lane again only when the reader has come back from it.
+//! A direction begins on TCP and may cross any number of times. It crosses to the lane behind a
+//! number of bytes of TCP (data and wakeups), and back to TCP behind a number of messages of the
+//! lane. The writer posts a boundary and goes on behind it at once. The reader crosses when it has
+//! taken everything before the boundary, and says so. All boundaries of one kind share a control
+//! word, so the writer goes to the lane again only when the reader has come back from it.
 //!
-//! Bytes of TCP are counted beside the kernel's call that moves them. A process that dies between
-//! the two leaves its relatives with a count that may be wrong: they notice, and such a direction
-//! crosses no more. Counts and crossings lie in memory that the relatives can write, so any values
-//! are taken: wrong ones give wrong boundaries, and no panic.
+//! An end counts bytes of TCP beside the system call that moves them. A process that dies between
+//! the two leaves a count that may be wrong to the processes that share the end. They notice, and
+//! the direction crosses no more. Those processes can also write the memory of counts and
+//! crossings. So any values are valid: wrong ones give wrong boundaries, but no panic.
 
 use weft_fabric::Lane;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::state::{Count, State, Stored};
 
-/// Control words.
+/// Numbers of the control words. Each end posts all of them to its peer.
 pub(crate) mod word {
     /// Bits of [`super::presence`].
     pub const PRESENCE: usize = 0;
-    /// Bytes that the end's receive buffer holds, 0 when its program did not fix that.
+    /// Size of the end's receive buffer in bytes, 0 if the program did not set it.
     pub const RECEIVE_BUFFER: usize = 1;
-    /// `(messages sent + 1) << 2 | how`.
+    /// `(messages sent + 1) << 2 | how`, see [`crate::closed`]. 0 while the direction is open.
     pub const CLOSED: usize = 2;
-    /// `crossings << 2 | leaving`: odd is the lane.
+    /// `crossings << 2 | leaving`. The direction is on the lane while `crossings` is odd.
     pub const ROUTE: usize = 3;
-    /// Bytes on TCP before the lane goes on.
+    /// Bytes on TCP before the direction goes on over the lane.
     pub const TO_LANE: usize = 4;
-    /// Messages on the lane before TCP goes on.
+    /// Messages on the lane before the direction goes on over TCP.
     pub const TO_TCP_MESSAGES: usize = 5;
-    /// Bytes on TCP, the last of them wakeups, before its data go on.
+    /// Bytes on TCP, the last of them wakeups, before data goes on there.
     pub const TO_TCP_POSITION: usize = 6;
-    /// Crossings of the other direction that this end, its reader, has made.
+    /// Crossings of the peer's direction that this end, as its reader, has made.
     pub const PASSED: usize = 7;
-    /// Recall of this end as a reader: messages that it has read to their end.
+    /// Recall by this end as a reader: [`super::Recall::messages`].
     pub const RECALL_MESSAGES: usize = 8;
-    /// Recall: bytes of the sink that it has read.
+    /// Recall: [`super::Recall::bytes`].
     pub const RECALL_BYTES: usize = 9;
-    /// Recall: the rest of [`super::Recall`]; 0 while this end recalls nothing.
+    /// Recall: the other fields of [`super::Recall`]. 0 while this end recalls nothing.
     pub const RECALL: usize = 10;
-    /// 1 when this end, as a writer, sends recalled bytes again behind its next boundary to TCP.
+    /// 1 if this end, as a writer, sends recalled bytes again behind its next boundary to TCP.
     pub const RECALLED: usize = 11;
 }
 
-/// Where a reader stopped for good, so that what is behind is sent again over TCP.
+/// The place where a reader stopped for good. The peer sends the bytes behind it again over TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Recall {
-    /// Messages it has read to their end.
+    /// Messages that the reader has read to their end.
     pub messages: u64,
-    /// Bytes of the sink that it has read.
+    /// Bytes of the sink that the reader has read.
     pub bytes: u64,
-    /// Bytes it has read of the next message.
+    /// Bytes of the next message that the reader has read.
     pub offset: usize,
-    /// Bytes of the sink that are left of what was announced before.
+    /// Announced bytes of the sink that the reader has not read.
     pub chunk_left: u64,
 }
 
@@ -68,12 +68,12 @@ impl Recall {
         lane.post(word::RECALL, rest | Self::WANTED);
     }
 
-    /// Nothing is wanted any more.
+    /// Tells the peer that this end recalls nothing.
     pub fn withdraw<L: Lane>(lane: &L) {
         lane.post(word::RECALL, 0);
     }
 
-    /// The place behind which the peer wants all bytes sent again.
+    /// The recall that the peer has posted, if any.
     pub fn of<L: Lane>(lane: &L) -> Option<Self> {
         let rest = lane.posted(word::RECALL);
         (rest & Self::WANTED != 0).then(|| Self {
@@ -85,11 +85,12 @@ impl Recall {
     }
 }
 
-/// Statements of an end about itself.
+/// Bits of [`word::PRESENCE`].
 pub(crate) mod presence {
-    /// It has the lane.
+    /// The end has the lane.
     pub const ATTACHED: u64 = 1;
-    /// Its process ends; above these bits stands how many bytes it had taken from TCP.
+    /// The process of the end is ending. The bits above hold the number of bytes that it had taken
+    /// from TCP.
     const ENDING: u64 = 2;
     const BITS: u32 = 2;
 
@@ -97,25 +98,27 @@ pub(crate) mod presence {
         taken << BITS | ENDING
     }
 
-    /// Bytes that the peer's process had taken from TCP when it said that it ends.
+    /// The number of bytes that the peer's process had taken from TCP when it said that it was
+    /// ending. `None` if it did not say so.
     pub fn taken_at_end<L: weft_fabric::Lane>(lane: &L) -> Option<u64> {
         let said = lane.posted(super::word::PRESENCE);
         (said & ENDING != 0).then_some(said >> BITS)
     }
 }
 
-/// How long an end leaves the lane for.
+/// How long an end leaves the lane.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Leave {
-    /// Until the reader has come back from it.
+    /// Until the reader has come back from the lane.
     ForNow,
-    /// The other end leaves, too, and both give the lane back. They may agree on another later.
+    /// The other end leaves, too, and both give the lane back. They may get another one later.
     GivingBack,
-    /// The other end leaves, too.
+    /// The other end leaves, too, and the connection stays on TCP.
     ForGood,
 }
 
-/// How a direction leaves the lane, or left it; `None` while it stays. In a peer's word, too.
+/// How a direction leaves or left the lane; `None` while it stays. The peer's control word holds
+/// the same numbers.
 impl State for Option<Leave> {
     #[inline]
     fn of(number: u64) -> Self {
@@ -133,23 +136,23 @@ impl State for Option<Leave> {
     }
 }
 
-/// Where the next bytes of the receiving direction come from.
+/// The place from which the next bytes of the receiving direction come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// From TCP, at most so many: behind them come wakeups.
+    /// TCP, at most this many bytes. Wakeups follow behind them.
     Tcp {
-        /// `None` while the peer has not switched.
+        /// `None` while the peer has not switched to the lane.
         at_most: Option<u64>,
     },
-    /// From TCP, behind so many wakeups.
+    /// TCP, behind this many wakeups.
     Wakeups(u64),
-    /// From the lane.
+    /// The lane.
     Lane,
-    /// From TCP again: [`crate::ReceiveSide::come_back`] is due.
+    /// TCP again. The caller must call [`crate::ReceiveSide::come_back`].
     Back,
 }
 
-/// The peer's statement about its sending direction.
+/// The value of the peer's [`word::ROUTE`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerRoute(u64);
 
@@ -166,33 +169,33 @@ impl PeerRoute {
         self.crossings().is_multiple_of(2)
     }
 
-    /// How it leaves, or left; `None` while it stays.
+    /// How the peer leaves or left the lane; `None` while it stays.
     fn leaving(self) -> Option<Leave> {
         State::of(self.0 & 3)
     }
 
-    /// It ended its direction on TCP, so that it can send no wakeups.
+    /// True if the peer ended its sending direction on TCP. It can then send no wakeups.
     pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
         lane.posted(word::CLOSED) != 0 && Self::of(lane).is_on_tcp()
     }
 
-    /// It does not come to this lane again.
+    /// True if the peer does not come to this lane again.
     pub fn leaves_for_good(self) -> bool {
         self.leaving() >= Some(Leave::GivingBack)
     }
 
-    /// It leaves to give the lane back.
+    /// True if the peer leaves to give the lane back.
     pub fn is_giving_back(self) -> bool {
         self.leaving() == Some(Leave::GivingBack)
     }
 
-    /// It is on the lane and stays, or can come there for the first time.
+    /// True if the peer is on the lane and stays, or can still come there for the first time.
     pub fn can_ring(self) -> bool {
         self.leaving().is_none() && (!self.is_on_tcp() || self.crossings() == 0)
     }
 }
 
-/// The writer's side of the boundaries.
+/// The writer's state of the boundaries.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub(crate) struct Outward {
@@ -200,7 +203,7 @@ pub(crate) struct Outward {
     leaving: Stored<Option<Leave>>,
     /// Bytes that went over TCP, data and wakeups.
     position: u64,
-    /// The same when it last went to the lane.
+    /// `position` at the last crossing to the lane.
     left_tcp_at: u64,
     count: Stored<Count>,
 }
@@ -211,17 +214,17 @@ impl Outward {
         self.crossings & 1 == 1
     }
 
-    /// It does not come to this lane again.
+    /// True if the direction does not come to this lane again.
     pub fn is_for_good(&self) -> bool {
         self.leaves(Leave::GivingBack)
     }
 
-    /// It left, or is about to, in a way that lasts at least as long.
+    /// True if the direction leaves or left the lane for at least as long as `how`.
     pub fn leaves(&self, how: Leave) -> bool {
         self.leaving.get() >= Some(how)
     }
 
-    /// On TCP, as before there was a lane.
+    /// Sets the direction to TCP, as before there was a lane.
     pub fn begin_again(&mut self) {
         self.crossings = 0;
         self.leaving.set(None);
@@ -236,29 +239,31 @@ impl Outward {
         self.position = self.position.wrapping_add(bytes);
     }
 
-    /// As the kernel counted, where nobody is between its call and its count.
+    /// Sets the number of bytes that went over TCP to the kernel's count. No thread may be between
+    /// a system call and its count.
     pub fn set_position(&mut self, bytes: u64) {
         self.position = bytes;
     }
 
-    /// True when a boundary can be posted: behind bytes that are all counted.
+    /// True if a boundary can be posted, since all bytes of TCP are counted.
     fn is_certain(&self) -> bool {
         self.count.get() == Count::Exact
     }
 
-    /// True when a boundary to the lane may be posted.
+    /// True if a boundary to the lane may be posted.
     pub fn may_cross<L: Lane>(&self, lane: &L) -> bool {
-        // The words of the boundary before last are free when the reader has passed the last.
+        // The reader has read the words of all former boundaries when it has crossed the last one.
         let free = self.crossings == 0 || lane.posted(word::PASSED) == self.crossings;
         !self.on_lane() && !self.is_for_good() && self.is_certain() && free
     }
 
-    /// True when it is on the lane and so is the reader, which has taken all that went over TCP.
+    /// True if writer and reader are on the lane. The reader has then taken all bytes of TCP before
+    /// the boundary.
     pub fn is_followed<L: Lane>(&self, lane: &L) -> bool {
         self.on_lane() && lane.posted(word::PASSED) == self.crossings
     }
 
-    /// Bytes that went over TCP up to the last of data.
+    /// Bytes that went over TCP up to the last one of data.
     pub const fn data_end(&self) -> u64 {
         if self.on_lane() { self.left_tcp_at } else { self.position }
     }
@@ -272,7 +277,8 @@ impl Outward {
         self.post(lane);
     }
 
-    /// Announces that the lane will be left; false when that cannot be.
+    /// Announces that the direction will leave the lane. False if it cannot, since a count is
+    /// uncertain.
     pub fn begin_leaving<L: Lane>(&mut self, lane: &L, how: Leave) -> bool {
         if !self.is_certain() {
             return false;
@@ -282,7 +288,7 @@ impl Outward {
         true
     }
 
-    /// Goes back to TCP behind `messages` messages.
+    /// Crosses to TCP behind `messages` messages.
     pub fn go_to_tcp<L: Lane>(&mut self, lane: &L, messages: u64) {
         assert!(self.on_lane(), "it is there");
         lane.post(word::TO_TCP_MESSAGES, messages);
@@ -296,14 +302,14 @@ impl Outward {
     }
 }
 
-/// The reader's side of the boundaries.
+/// The reader's state of the boundaries.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub(crate) struct Inward {
     crossings: u64,
     /// Bytes taken from TCP, data and wakeups.
     taken: u64,
-    /// Up to here all that is left on TCP are wakeups.
+    /// Bytes on TCP up to this position are wakeups.
     skip_to: u64,
     count: Stored<Count>,
 }
@@ -319,12 +325,12 @@ impl Inward {
         self.taken
     }
 
-    /// As the kernel counted.
+    /// Sets the number of bytes taken from TCP to the kernel's count.
     pub fn set_taken(&mut self, bytes: u64) {
         self.taken = bytes;
     }
 
-    /// False when a process died between taking and counting.
+    /// False if a process died between taking and counting.
     pub fn begin_counting(&mut self) -> bool {
         self.count.begin_call();
         self.count.get() != Count::Uncertain
@@ -335,24 +341,24 @@ impl Inward {
         self.taken = self.taken.wrapping_add(bytes);
     }
 
-    /// On TCP, as before there was a lane.
+    /// Sets the direction to TCP, as before there was a lane.
     pub fn begin_again(&mut self) {
         self.crossings = 0;
         self.skip_to = 0;
     }
 
-    /// True when the writer has posted a boundary that this side did not cross.
+    /// True if the writer has posted a boundary that the reader has not crossed.
     pub fn has_boundary<L: Lane>(&self, lane: &L) -> bool {
         PeerRoute::of(lane).crossings() > self.crossings
     }
 
-    /// True when what was read, `messages` in all, is everything before a boundary to TCP.
+    /// True if the `messages` messages read so far are all that lie before a boundary to TCP.
     pub fn is_at_return<L: Lane>(&self, lane: &L, messages: u64) -> bool {
         self.on_lane() && self.has_boundary(lane) && lane.posted(word::TO_TCP_MESSAGES) <= messages
     }
 
-    /// True when the writer went to the lane and came back, without a wakeup, and this side did
-    /// neither yet.
+    /// True if the writer went to the lane and came back without a wakeup on TCP in between, and
+    /// the reader has crossed neither boundary.
     pub fn is_round_trip<L: Lane>(&self, lane: &L, peer: PeerRoute) -> bool {
         !self.on_lane()
             && peer.crossings() == self.crossings.wrapping_add(2)
@@ -360,7 +366,7 @@ impl Inward {
             && lane.posted(word::TO_LANE) == lane.posted(word::TO_TCP_POSITION)
     }
 
-    /// Goes to TCP; the writer may then come to the lane again.
+    /// Crosses to TCP. From then on the writer may come to the lane again.
     pub fn cross_to_tcp<L: Lane>(&mut self, lane: &L) {
         assert!(self.on_lane(), "it is there");
         self.skip_to = lane.posted(word::TO_TCP_POSITION);
@@ -368,8 +374,8 @@ impl Inward {
         lane.post(word::PASSED, self.crossings);
     }
 
-    /// Where the next bytes come from while this side is on TCP; crosses to the lane when all
-    /// before it was taken.
+    /// The place of the next bytes while the reader is on TCP. Crosses to the lane if the reader
+    /// has taken all bytes before the boundary.
     pub fn on_tcp<L: Lane>(&mut self, lane: &L) -> Origin {
         if self.taken < self.skip_to {
             return Origin::Wakeups(self.skip_to - self.taken);
@@ -387,7 +393,7 @@ impl Inward {
         }
     }
 
-    /// Of `seen` bytes that lie on TCP, those that are data while this side is there.
+    /// How many of `seen` unread bytes on TCP are data, while the reader is on TCP.
     pub fn data_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
         if !self.has_boundary(lane) {
             return seen;
@@ -396,7 +402,7 @@ impl Inward {
         seen.min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
-    /// Of `seen` bytes that lie on TCP, those that are wakeups.
+    /// How many of `seen` unread bytes on TCP are wakeups.
     pub fn wakeups_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
         let end = match self.on_lane() {
             true if !self.has_boundary(lane) => return seen,

@@ -1,8 +1,8 @@
 //! The sending direction of an end.
 //!
-//! Any bytes are a [`SendSide`]: other processes can write the memory where it lies. So no call
-//! takes for granted what another one left there. One that finds a state to which no order of calls
-//! leads breaks the direction off, and writes give a reset.
+//! Any bytes are a valid [`SendSide`], since other processes can write its memory. So no call
+//! relies on what another call left there. A call that finds a state to which no order of calls
+//! leads breaks the direction off: writes then give a reset.
 
 use weft_fabric::{Lane, SendCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
@@ -11,7 +11,7 @@ use crate::route::{Leave, Outward, PeerRoute, Recall, presence, word};
 use crate::state::{SendState, Stored, UnreadByPeer};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
-/// The sending direction of an end. Any bytes are one; zeroed memory is the beginning.
+/// The sending direction of an end. Any bytes are valid. Zeroed memory is that of a new connection.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct SendSide {
@@ -19,49 +19,50 @@ pub struct SendSide {
     route: Outward,
     tcp_bytes: u64,
     lane_bytes: u64,
-    /// Bytes that the send buffer holds, 0 when the program did not fix that.
+    /// Size of the send buffer in bytes, 0 if the program did not set it.
     send_buffer: u64,
     state: Stored<SendState>,
     unread: Stored<UnreadByPeer>,
 }
 
 impl SendSide {
-    /// Tells the peer that this end has the lane. Once, before anything else.
+    /// Tells the peer that this end has the lane. Call it once, before any thread of this end uses
+    /// the lane.
     ///
-    /// Before any thread of this end uses the lane. One that sleeps on TCP knows nothing of it, so
-    /// the word for data is armed for whoever that may be. With the fence of the sleepers: either
-    /// this end sees that the other ended on TCP, or the other sees this one
-    /// ([`SendSide::shut`]).
+    /// A thread of this end may sleep on TCP without knowing of the lane, so the word for data is
+    /// armed for it. The fence pairs with the one of [`SendSide::shut`]: either this end sees that
+    /// the peer ended its direction on TCP, or the peer sees that this end has the lane.
     pub fn attach<L: Lane>(lane: &L) {
         lane.arm(WaitFor::Data);
         lane.post(word::PRESENCE, presence::ATTACHED);
         lane.settle();
     }
 
-    /// True when the peer has the lane, so that data sent there will be read.
+    /// True if the peer has the lane, so that it will read data sent there.
     #[inline]
     pub fn peer_attached<L: Lane>(lane: &L, side: Side) -> bool {
         side == Side::Connected || lane.posted(word::PRESENCE) & presence::ATTACHED != 0
     }
 
-    /// Whether nothing but wakeups of this direction can lie unread in the socket of a peer that is
-    /// gone: a reset by its kernel then means nothing. True when the peer crossed to the lane where
-    /// this direction is, or said that it ends ([`crate::ReceiveSide::end_with_process`]) and had
-    /// taken all data that went over TCP.
+    /// True if nothing but wakeups of this direction can lie unread in the socket of a peer that is
+    /// gone. A reset by the peer's kernel then means nothing. This is so if the peer followed to
+    /// the lane and this direction is still there, or if the peer said that its process ends
+    /// ([`crate::ReceiveSide::end_with_process`]) and had taken all data that went over TCP.
     pub fn rings_alone<L: Lane>(&self, lane: &L) -> bool {
         let took_all = |taken| taken >= self.route.data_end();
         self.route.is_followed(lane) || presence::taken_at_end(lane).is_some_and(took_all)
     }
 
-    /// Moves this direction to the lane if the peer has it and follows; true when it is there. Also
-    /// true when it broke: [`SendSide::write`] tells that.
+    /// Moves this direction to the lane if the peer has the lane and will follow. True if the
+    /// direction is there. Also true if the direction is broken, since [`SendSide::write`] reports
+    /// that.
     #[inline]
     pub fn switch<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
         self.route.on_lane() || self.cross(lane, side) || self.state.get() == SendState::Broken
     }
 
     fn cross<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
-        // A peer that ended on TCP sends no wakeups, and one that left for good reads no lane.
+        // A peer that ended on TCP sends no wakeups. A peer that left for good reads no lane.
         let may = self.state.get() == SendState::Open
             && Self::peer_attached(lane, side)
             && !PeerRoute::ended_on_tcp(lane)
@@ -80,14 +81,14 @@ impl SendSide {
         self.route.on_lane()
     }
 
-    /// True when this direction was sent back to TCP for good.
+    /// True if this direction went back to TCP for good.
     #[must_use]
     pub fn is_back_for_good(&self) -> bool {
         !self.on_lane() && self.route.leaves(Leave::ForGood)
     }
 
-    /// True when this direction is done with the lane, and another one may come: not after its end,
-    /// which another lane would not know of.
+    /// True if this direction needs the lane no more, so that another lane may follow. False after
+    /// the end of the direction, of which another lane would not know.
     #[must_use]
     pub fn has_given_back(&self) -> bool {
         !self.on_lane()
@@ -96,9 +97,9 @@ impl SendSide {
             && !self.route.leaves(Leave::ForGood)
     }
 
-    /// Goes on over TCP without the lane, which both directions of both ends are done with
-    /// ([`SendSide::has_given_back`], [`crate::ReceiveSide::is_given_back`]). What was counted of
-    /// TCP stays, so that another lane can follow.
+    /// Goes on over TCP without the lane. Both ends must have given back both directions
+    /// ([`SendSide::has_given_back`], [`crate::ReceiveSide::is_given_back`]). The counts of TCP
+    /// stay, so that another lane can follow.
     pub fn begin_again(&mut self) {
         if !self.has_given_back() {
             self.break_off();
@@ -109,13 +110,13 @@ impl SendSide {
         self.route.begin_again();
     }
 
-    /// A call that sends data or a wakeup over TCP begins; [`SendSide::wrote_tcp`] or
+    /// Begins a call that sends data or a wakeup over TCP. [`SendSide::wrote_tcp`] or
     /// [`SendSide::rang`] ends it.
     pub fn begin_tcp(&mut self) {
         self.route.begin_counting();
     }
 
-    /// Bytes of data went to TCP.
+    /// Counts `bytes` of data that went to TCP.
     pub fn wrote_tcp(&mut self, bytes: usize) {
         if self.on_lane() && bytes > 0 {
             // Nothing but wakeups goes to TCP beside the lane.
@@ -125,35 +126,35 @@ impl SendSide {
         self.tcp_bytes = self.tcp_bytes.wrapping_add(bytes as u64);
     }
 
-    /// Bytes that went to TCP since the connection began, as the kernel counts them while there is
-    /// no lane: the program may have used the kernel's socket by itself.
+    /// Sets the number of bytes that went to TCP since the connection began to the kernel's count.
+    /// For use without a lane: the program may have used the kernel's socket past the library.
     pub fn has_written(&mut self, bytes: u64) {
         if self.on_lane() {
-            // The lane goes on behind what was counted.
+            // The boundary to the lane stands for the former count.
             self.break_off();
             return;
         }
         self.route.set_position(bytes);
     }
 
-    /// So many wakeups went to TCP, 0 or 1.
+    /// Counts `wakeups` wakeups that went to TCP, 0 or 1.
     pub fn rang(&mut self, wakeups: u64) {
         self.route.count(wakeups);
     }
 
-    /// True when the peer's wakeups can come, so that waiting for room on the lane has an end.
+    /// True if the peer can send wakeups, so that a wait for room on the lane ends.
     pub fn is_answered<L: Lane>(lane: &L) -> bool {
         PeerRoute::of(lane).can_ring() && !PeerRoute::ended_on_tcp(lane)
     }
 
-    /// True when the peer left the lane for good, and wants this end to do the same.
+    /// True if the peer left the lane for good and wants this end to do the same.
     #[inline]
     pub fn is_called<L: Lane>(lane: &L) -> bool {
         PeerRoute::of(lane).leaves_for_good()
     }
 
-    /// How the peer left the lane, when this end did not follow yet, whether or not its direction
-    /// was ever there: the peer waits for the answer.
+    /// The way in which the peer left the lane, if this end has not followed yet. The peer waits
+    /// for this end to follow, even if this direction was never on the lane.
     #[inline]
     pub fn called_back<L: Lane>(&self, lane: &L) -> Option<Leave> {
         let peer = PeerRoute::of(lane);
@@ -163,29 +164,29 @@ impl SendSide {
         })
     }
 
-    /// True when the program fixed the sizes of its buffers below what the sink holds: a write is
-    /// to stop there, as on TCP.
+    /// True if the program set buffer sizes that hold less than the sink. A write must then stop
+    /// where it would stop on TCP.
     pub fn is_limited<L: Lane>(&self, lane: &L) -> bool {
         self.capacity(lane) < lane.sink_bytes()
     }
 
-    /// Announces that this end will leave the lane, from when on nobody begins to wait for its
-    /// wakeups. `None` when it cannot; else whether the caller must ring those who wait already,
-    /// before [`SendSide::go_back`].
+    /// Announces that this end will leave the lane. From then on the peer does not begin to wait
+    /// for its wakeups. `None` if the end cannot leave. `Some(true)` if the peer waits already: the
+    /// caller must ring it before [`SendSide::go_back`].
     pub fn leave<L: Lane>(&mut self, lane: &L, side: Side, how: Leave) -> Option<bool> {
-        // Wakeups ring from the lane alone.
+        // This end can ring only while its direction is on the lane.
         self.switch(lane, side);
         if self.state.get() == SendState::Broken || !self.route.begin_leaving(lane, how) {
             return None;
         }
         lane.settle();
-        // One wakeup wakes for both; a second word claimed would be counted as a second one.
+        // One wakeup ends both waits. The peer would count a second claimed word as a
+        // second wakeup.
         Some(self.on_lane() && (lane.must_ring(WaitFor::Room) || lane.must_ring(WaitFor::Data)))
     }
 
-    /// Goes on over TCP, after [`SendSide::leave`]. Returns what the caller has to send there again
-    /// before anything else: a peer that stops reading the lane may want what it did not read
-    /// ([`crate::ReceiveSide::recall`]).
+    /// Goes on over TCP, after [`SendSide::leave`]. Returns the bytes that the peer recalled
+    /// ([`crate::ReceiveSide::recall`]). The caller must send them over TCP before anything else.
     #[must_use]
     pub fn go_back<L: Lane>(&mut self, lane: &L) -> Vec<u8> {
         if !self.on_lane() {
@@ -203,8 +204,8 @@ impl SendSide {
         bytes
     }
 
-    /// The bytes sent behind the place that the peer names; `None` when that place makes no sense,
-    /// or the lane cannot tell.
+    /// The bytes sent behind the place of the recall. `None` if that place makes no sense, or the
+    /// lane cannot read the bytes back.
     fn behind<L: Lane>(&self, lane: &L, recall: Recall) -> Option<Vec<u8>> {
         let messages = self.cursor.messages.checked_sub(recall.messages)?;
         let mut bytes_left = self.cursor.bytes.checked_sub(recall.bytes)?;
@@ -240,22 +241,23 @@ impl SendSide {
         (bytes_left == 0).then_some(found)
     }
 
-    /// After a read that made room: true when the caller must ring.
+    /// Call it after a read that made room. True if the caller must ring.
     pub fn rings_for_room<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
-        // One that broke on TCP is not there, and its wakeup would be taken for data.
+        // A broken direction may be on TCP, where the peer would take a wakeup for data.
         self.switch(lane, side) && self.on_lane() && lane.must_ring(WaitFor::Room)
     }
 
-    /// The program fixed the sizes of its kernel buffers to so many bytes, 0 where it did not.
+    /// Notes the sizes in bytes that the program set for its kernel buffers, 0 for one that it did
+    /// not set.
     ///
-    /// As on TCP, what is on its way is then at most what the sender's and the receiver's buffer
-    /// hold together; a size that nobody fixed grows beyond the sink.
+    /// As on TCP, the bytes on their way are then at most what the sender's and the receiver's
+    /// buffer hold together. A buffer without a set size can grow beyond the sink.
     pub fn fix_buffers<L: Lane>(&mut self, lane: &L, send: u64, receive: u64) {
         self.send_buffer = send;
         lane.post(word::RECEIVE_BUFFER, receive);
     }
 
-    /// Bytes of the peer's sink that may be used.
+    /// Number of bytes of the peer's sink that may be used.
     #[inline]
     fn capacity<L: Lane>(&self, lane: &L) -> u64 {
         let sink = lane.sink_bytes();
@@ -268,17 +270,17 @@ impl SendSide {
         }
     }
 
-    /// Free bytes of that, at least `wanted` if that many are free.
+    /// Number of free bytes of the capacity, at least `wanted` if that many are free.
     #[inline]
     fn sink_free<L: Lane>(&mut self, lane: &L, wanted: u64) -> u64 {
         let beyond = lane.sink_bytes() - self.capacity(lane);
         lane.sink_free(&mut self.cursor, wanted + beyond).saturating_sub(beyond)
     }
 
-    /// Writes as much of `parts` as there is room for.
+    /// Writes as many bytes of `parts` as there is room for.
     ///
     /// # Errors
-    /// [`WriteError`]; nothing was written then.
+    /// [`WriteError`], if no byte was written.
     pub fn write<L: Lane>(
         &mut self,
         lane: &L,
@@ -288,7 +290,7 @@ impl SendSide {
         match self.state.get() {
             SendState::Open if self.on_lane() => {}
             SendState::Shut => return Err(WriteError::Closed),
-            // The direction moves to the lane before it is written to.
+            // An open direction is not on the lane. The caller had to move it there first.
             SendState::Open | SendState::Broken => return Err(self.break_off()),
         }
         match lane.posted(word::CLOSED) {
@@ -322,7 +324,7 @@ impl SendSide {
         }
     }
 
-    /// Eager: a run of messages, the last one marked.
+    /// Sends an eager write as several messages and marks the last one.
     fn send_many<L: Lane>(&mut self, lane: &L, parts: &[&[u8]], total: usize) -> usize {
         let mut sent = 0;
         for part in parts {
@@ -338,7 +340,7 @@ impl SendSide {
         sent
     }
 
-    /// Rendezvous put: pieces into the sink, each announced.
+    /// Puts pieces into the sink and announces each.
     fn put_all<L: Lane>(
         &mut self,
         lane: &L,
@@ -346,7 +348,7 @@ impl SendSide {
         total: usize,
         limits: Limits,
     ) -> usize {
-        // Small leftovers of room would make small pieces of everything that follows.
+        // Without this bound, a little free room would cut all later writes into small pieces.
         let wanted = (self.capacity(lane) / 4).min(total as u64);
         if self.sink_free(lane, wanted) < wanted {
             return 0;
@@ -367,7 +369,8 @@ impl SendSide {
                 let length = u32::try_from(size).expect("a chunk is at most 1 MiB");
                 let announcement = length.to_le_bytes();
                 if lane.send(&mut self.cursor, tag::RMA_INFO, &[&announcement]).is_err() {
-                    // The lane died under us: what nobody learns of was not put.
+                    // The lane died. The peer never learns of this piece, so it does not count as
+                    // put.
                     self.cursor.bytes = bytes_before;
                     return written;
                 }
@@ -378,7 +381,7 @@ impl SendSide {
         written
     }
 
-    /// True when a write of any size would move something.
+    /// True if a write of any size would move at least one byte, or fail at once.
     pub fn writable<L: Lane>(&mut self, lane: &L) -> bool {
         let sink = self.capacity(lane) / 4;
         let slots = lane.mailbox_depth().min(4);
@@ -388,9 +391,9 @@ impl SendSide {
             || lane.posted(word::CLOSED) & closed::MASK != closed::WRITING
     }
 
-    /// Ends this direction (see [`closed`]) and returns whether the caller must ring. A direction
-    /// that is still on TCP ends by the kernel's own shutdown or close, which wakes as a wakeup
-    /// does. One that broke ends with a reset.
+    /// Ends this direction in a way of [`closed`]. A broken direction ends with a reset. True if
+    /// the caller must ring. A direction on TCP needs no wakeup: the kernel's own shutdown or close
+    /// wakes the peer.
     pub fn close<L: Lane>(&mut self, lane: &L, how: u64) -> bool {
         assert!(how <= closed::RESET, "{how} is not a way to close");
         let how = match self.state.get() {
@@ -405,8 +408,8 @@ impl SendSide {
             return false;
         }
         let data = lane.must_ring(WaitFor::Data);
-        // A half close is nothing to a writer that waits for room; and a word claimed beyond the
-        // one wakeup that is rung would be counted as a second wakeup.
+        // A half close makes no room, so a writer that waits for room need not know of it. The peer
+        // would count a second claimed word as a second wakeup.
         data | (how != closed::WRITING && lane.must_ring(WaitFor::Room))
     }
 
@@ -414,49 +417,52 @@ impl SendSide {
         lane.post(word::CLOSED, self.cursor.messages.wrapping_add(1) << 2 | how);
     }
 
-    /// Ends this direction and leaves the other alone. On the lane that is `Some`, with whether the
-    /// caller must ring; `None` asks for the kernel's own half close.
+    /// Ends this direction and leaves the other one alone. `Some` if the direction ended on the
+    /// lane, with true if the caller must ring. `None` if the caller must do the kernel's own half
+    /// close.
     ///
-    /// A peer that attaches later, or right now, learns that no wakeups will come and stays on TCP.
+    /// A peer that attaches later, or right now, learns that no wakeups will come, and stays on
+    /// TCP.
     pub fn shut<L: Lane>(&mut self, lane: &L, side: Side) -> Option<bool> {
         if self.switch(lane, side) {
             return Some(self.close(lane, closed::WRITING));
         }
         self.post_end(lane, closed::WRITING);
         lane.settle();
-        // Attached meanwhile: it may have moved already, and needs wakeups from here.
+        // The peer may have attached meanwhile. It may be on the lane already, and needs wakeups.
         let rings = self.switch(lane, side).then(|| self.close(lane, closed::WRITING));
         self.state.set(SendState::Shut);
         rings
     }
 
-    /// True when nothing more is sent: after [`SendSide::close`], or since the direction broke.
+    /// True if nothing more is sent: after [`SendSide::close`], or since the direction broke.
     #[must_use]
     pub fn is_shut(&self) -> bool {
         self.state.get() != SendState::Open
     }
 
-    /// Marks the direction as broken: nothing can be written any more.
+    /// Marks the direction as broken. All later writes fail.
     #[cold]
     fn break_off(&mut self) -> WriteError {
         self.state.set(SendState::Broken);
         WriteError::Reset
     }
 
-    /// True while the peer has not taken everything sent on the lane.
+    /// True while the peer has not taken everything sent on the lane, as far as the lane can tell.
+    /// Without [`Lane::messages_read`], the last messages, up to one batch, count as taken.
     pub fn unread_by_peer<L: Lane>(&mut self, lane: &L) -> bool {
         if self.unread.get() == UnreadByPeer::SentAgain {
             return false;
         }
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
-        // Bytes of the sink come back at once.
+        // The peer returns room of the sink at once.
         if self.cursor.bytes != self.cursor.bytes_taken {
             return true;
         }
         match lane.messages_read() {
             Some(read) => read != self.cursor.messages,
-            // Slots come back in batches; whatever is beyond one batch was certainly not read.
+            // The peer returns slots in batches. More slots than one batch were certainly not read.
             None => {
                 let slots = self.cursor.messages.wrapping_sub(self.cursor.messages_taken);
                 slots > lane.mailbox_depth() / 4
@@ -464,7 +470,7 @@ impl SendSide {
         }
     }
 
-    /// Grows whenever the peer takes something from the lane, as far as it says so.
+    /// A number that grows whenever the peer is seen to take something from the lane.
     pub fn taken_by_peer<L: Lane>(&mut self, lane: &L) -> u64 {
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
@@ -472,13 +478,13 @@ impl SendSide {
         messages.wrapping_add(self.cursor.bytes_taken)
     }
 
-    /// Messages sent over the lane.
+    /// Number of messages sent over the lane.
     #[must_use]
     pub const fn messages(&self) -> u64 {
         self.cursor.messages
     }
 
-    /// Bytes sent: over TCP and over the lane.
+    /// Number of bytes sent over TCP and over the lane.
     #[must_use]
     pub const fn totals(&self) -> (u64, u64) {
         (self.tcp_bytes, self.lane_bytes)

@@ -1,4 +1,4 @@
-//! The sending direction of an end that has a lane: wakeups that it rings, and ways back to TCP.
+//! The sending direction of an end that has a lane: wakeups for the peer, and ways back to TCP.
 
 use weft_fabric::{Lane, WaitFor};
 
@@ -9,24 +9,24 @@ use crate::shadow::Shadow;
 use crate::stream::{Side, closed};
 use crate::{ReceiveSide, SendSide};
 
-/// The sending direction with all that its rules use. The caller holds its lock.
+/// The sending direction with everything that its rules use. The caller holds its lock.
 #[derive(Debug)]
 pub struct Sending<'a, L, S> {
-    /// The direction's state.
+    /// State of the direction.
     pub state: &'a mut SendSide,
     /// The lane.
     pub lane: &'a L,
     /// The kernel's connection.
     pub shadow: S,
-    /// What both directions use.
+    /// State that both directions use.
     pub common: &'a Common,
-    /// Which end it is.
+    /// The end that this is.
     pub side: Side,
 }
 
 /// Makes a lane ready for an end of the given side, before any thread of it can use the lane. The
-/// receiving direction is locked. Threads may sleep on TCP without knowing of the lane: it is armed
-/// for them, until [`Receiving::disarm_for_nobody`].
+/// caller holds the lock of the receiving direction. Threads may sleep on TCP without knowing of
+/// the lane, so the lane is armed for them, until [`Receiving::disarm_for_nobody`].
 pub fn prepare<L: Lane>(lane: &L, side: Side) {
     match side {
         Side::Accepted => lane.arm(WaitFor::Data),
@@ -35,7 +35,7 @@ pub fn prepare<L: Lane>(lane: &L, side: Side) {
 }
 
 impl<L: Lane, S: Shadow> Sending<'_, L, S> {
-    /// Rings the peer.
+    /// Sends the peer a wakeup.
     pub fn ring(&mut self) {
         self.state.begin_tcp();
         let wakeups = u64::from(self.shadow.ring());
@@ -49,22 +49,22 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         }
     }
 
-    /// Moves to the lane if the peer has it and follows; true when the direction is there.
+    /// Moves to the lane if the peer has the lane and will follow. True if the direction is there.
     #[inline]
     pub fn switch(&mut self) -> bool {
         self.state.switch(self.lane, self.side)
     }
 
-    /// How the peer left the lane, when this end did not follow yet.
+    /// The way in which the peer left the lane, if this end has not followed yet.
     #[inline]
     pub fn called_back(&self) -> Option<Leave> {
         self.state.called_back(self.lane)
     }
 
-    /// Takes the direction back to TCP; false when that cannot be.
+    /// Takes the direction back to TCP. False if it cannot go there.
     ///
-    /// The peer may want sent again what it did not read on the lane. When the kernel does not take
-    /// that, the connection is reset.
+    /// The peer may have recalled bytes that it did not read on the lane. If the kernel does not
+    /// take them, this resets the connection.
     pub fn leave(&mut self, how: Leave) -> bool {
         let Some(ring) = self.state.leave(self.lane, self.side, how) else { return false };
         if ring {
@@ -74,14 +74,15 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         if !self.send_again(&unread) {
             self.abort();
         } else if how != Leave::ForNow && self.state.is_shut() {
-            // The peer's kernel knew nothing of an end that was told on the lane.
+            // The end of the direction was told on the lane. The peer's kernel does not know of it
+            // yet.
             self.shadow.end();
         }
         true
     }
 
-    /// Sends over TCP what the peer did not read on the lane. Its kernel holds more than a lane
-    /// does.
+    /// Sends over TCP the bytes that the peer did not read on the lane. The kernel's buffers hold
+    /// more than a lane does. False if the kernel did not take all of them.
     fn send_again(&mut self, unread: &[u8]) -> bool {
         let mut left = unread;
         while !left.is_empty() {
@@ -97,15 +98,14 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         true
     }
 
-    /// Ends the connection for both ends: what follows would not be what belongs there.
+    /// Resets the connection for both ends, since bytes of the stream would be missing.
     fn abort(&mut self) {
         self.state.close(self.lane, closed::RESET);
         self.shadow.abort();
         self.common.hear(Peer::Reset);
     }
 
-    /// Ends the direction in a way of [`closed`], on the lane if that is possible; returns whether
-    /// it was there.
+    /// Ends the direction in a way of [`closed`], on the lane if possible. True if it was there.
     pub fn close(&mut self, how: u64) -> bool {
         let on_lane = self.switch();
         if self.state.close(self.lane, how) {
@@ -114,7 +114,8 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         on_lane
     }
 
-    /// Ends the direction and leaves the other alone. False asks for the kernel's own half close.
+    /// Ends the direction and leaves the other one alone. False if the caller must do the kernel's
+    /// own half close.
     pub fn shut(&mut self) -> bool {
         let ring = self.state.shut(self.lane, self.side);
         if ring == Some(true) {
@@ -123,9 +124,9 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         ring.is_some()
     }
 
-    /// The peer makes no room any more, as far as the kernel said. A peer that ended its direction
-    /// over TCP may read on, and since it has no wakeups this end goes to TCP where it finds no
-    /// room.
+    /// True if the kernel said that the peer will make no more room. A peer that ended its
+    /// direction over TCP may read on. It sends no wakeups, so this end goes to TCP when it finds
+    /// no room.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self.common.peer() {
@@ -135,21 +136,21 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         }
     }
 
-    /// The peer, which is gone without a word, left something unread: on TCP that is a reset.
+    /// True if a peer that is gone without a goodbye left something unread. TCP gives a reset then.
     pub fn lost_something(&mut self) -> bool {
         let was_reset = self.common.peer() == Peer::Reset;
         was_reset && !self.state.rings_alone(self.lane) || self.state.unread_by_peer(self.lane)
     }
 
-    /// Leaves the lane to give it back; false when that cannot be. [`Receiving::may_give_back`] was
-    /// asked before.
+    /// Leaves the lane to give it back. False if it cannot. The caller asked
+    /// [`Receiving::may_give_back`] before.
     pub fn begin_giving_back(&mut self) -> bool {
         !self.state.is_shut()
             && !self.state.unread_by_peer(self.lane)
             && self.leave(Leave::GivingBack)
     }
 
-    /// True when the end can forget its lane: all of both directions is on TCP, for both ends.
+    /// True if the end can forget its lane, since both ends have both directions on TCP.
     pub fn is_given_back(&self, receiving: &mut Receiving<'_, L, S>) -> bool {
         if receiving.common.peer() != Peer::Alive {
             return false;

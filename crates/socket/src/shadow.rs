@@ -3,17 +3,17 @@
 /// The byte of a wakeup.
 pub const WAKEUP: u8 = 0;
 
-/// Bytes that lie unread in the kernel's socket.
+/// Unread bytes in the kernel's socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unread {
-    /// How many there are, as far as the look went.
+    /// Number of unread bytes that the look found. There may be more.
     pub bytes: usize,
-    /// How many of them, from the first on, are [`WAKEUP`].
+    /// Number of bytes before the first that is not [`WAKEUP`].
     pub wakeups: usize,
 }
 
 impl Unread {
-    /// Counts the wakeups at the front of what was seen.
+    /// Counts the wakeups at the front of `seen`.
     #[must_use]
     pub fn of(seen: &[u8]) -> Self {
         let wakeups = seen.iter().take_while(|byte| **byte == WAKEUP).count();
@@ -23,23 +23,24 @@ impl Unread {
 
 /// The kernel's connection of an end: the shadow socket (003 section 5.5.3).
 ///
-/// A driver implements it with a descriptor, the simulation with a model. Calls do not block but
-/// [`Shadow::wait_for_room`].
+/// A driver implements this trait with a descriptor, the simulation with a model. No call blocks,
+/// except [`Shadow::wait_for_room`].
 pub trait Shadow {
-    /// Sends a wakeup. False when the kernel took none, since the peer is gone.
+    /// Sends a wakeup. False if the kernel took none, since the peer is gone.
     fn ring(&self) -> bool;
 
     /// Looks at the first unread bytes and leaves them there.
     fn look(&self) -> Unread;
 
-    /// Takes up to `count` unread bytes, which are wakeups, and returns how many it took.
+    /// Takes up to `count` unread bytes, which are wakeups. Returns how many it took.
     fn take_wakeups(&self, count: usize) -> usize;
 
-    /// Sends as much data as the kernel takes at once; `None` when the peer is gone.
+    /// Sends as many bytes of data as the kernel takes at once. Returns their number, or `None` if
+    /// the peer is gone.
     fn send(&self, bytes: &[u8]) -> Option<usize>;
 
-    /// Waits until the kernel may take more data. False when that took longer than a peer that goes
-    /// on needs.
+    /// Waits until the kernel may take more data. False if that takes longer than a live peer
+    /// needs.
     fn wait_for_room(&self) -> bool;
 
     /// Ends the sending direction, as `shutdown(SHUT_WR)` does.
@@ -48,12 +49,13 @@ pub trait Shadow {
     /// Resets the connection.
     fn abort(&self);
 
-    /// The receiving direction, which is locked, crossed to TCP. The peer may have left for good,
-    /// and the wakeup that asked this end to follow may be taken by a thread that only looks by the
-    /// way: the sending direction has to follow a peer that left ([`crate::Sending::called_back`]).
+    /// The driver learns here that the receiving direction, whose lock the caller holds, crossed to
+    /// TCP. The peer may have left for good. A thread that does not read may have taken the wakeup
+    /// that asked this end to follow. So the driver makes the sending direction follow
+    /// ([`crate::Sending::called_back`]).
     fn crossed(&self);
 
-    /// Tells the user, where one can be told, that bytes were found that are no wakeups: somebody
-    /// without weft, who holds the peer's socket, wrote them. The connection is reset.
+    /// Tells the user, if possible, that strays lie in the socket. A process without weft that
+    /// holds the peer's socket wrote them. The connection is reset.
     fn report_strays(&self) {}
 }

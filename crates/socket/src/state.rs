@@ -1,20 +1,20 @@
-//! The states of an end, as they lie in memory that other processes can write.
+//! The states of an end, as they are stored in memory that other processes can write.
 //!
-//! Forked children and programs that were started by exec share the memory of an end. A `bool` or
-//! an enum there would be undefined behaviour when its byte has another value. So a state lies
-//! there as a number, and each number stands for a state. Zero is the beginning, and a number that
-//! no weft writes is the state in which an end believes the least.
+//! Forked children, and programs that were started by exec, share the memory of an end. A `bool` or
+//! an enum there would be undefined behaviour if its byte had another value. So a state is stored
+//! as a number, and each number stands for a state. Zero is the state of a new connection. A number
+//! that no weft writes is the state in which an end relies on the least.
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-/// States that exclude each other.
+/// A set of states that exclude each other.
 pub(crate) trait State: Copy + fmt::Debug {
     /// The state that `number` stands for.
     fn of(number: u64) -> Self;
-    /// A number that stands for this state.
+    /// The number that stands for this state.
     fn number(self) -> u64;
 }
 
@@ -47,15 +47,15 @@ impl<S: State> fmt::Debug for Stored<S> {
     }
 }
 
-/// How well an end knows the bytes of TCP, which are counted beside the kernel's call that moves
-/// them.
+/// How well an end knows the number of bytes of TCP. It counts them beside the system call that
+/// moves them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Count {
     /// All bytes are counted.
     Exact,
-    /// A call of the kernel moves bytes that are not counted yet.
+    /// A system call moves bytes that are not counted yet.
     InCall,
-    /// A process died in such a call. Nobody knows how many bytes it moved.
+    /// A process died in such a call, and the number of bytes that it moved is unknown.
     Uncertain,
 }
 
@@ -76,7 +76,8 @@ impl State for Count {
 }
 
 impl Stored<Count> {
-    /// A call of the kernel begins. One that nobody ended was that of a process that died.
+    /// Begins a system call that moves bytes. A call that did not end was that of a process that
+    /// died.
     pub fn begin_call(&mut self) {
         self.set(match self.get() {
             Count::Exact => Count::InCall,
@@ -84,7 +85,7 @@ impl Stored<Count> {
         });
     }
 
-    /// The bytes of the call are counted.
+    /// Ends the call, whose bytes are counted now.
     pub fn end_call(&mut self) {
         if self.get() == Count::InCall {
             self.set(Count::Exact);
@@ -92,16 +93,16 @@ impl Stored<Count> {
     }
 }
 
-/// Whether an end takes bytes off the lane.
+/// Whether an end takes bytes from the lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReceiveState {
-    /// It does.
+    /// The end takes them.
     Open,
-    /// It asked the peer to send over TCP what it did not read. Unless the peer cannot, it reads
-    /// no more from the lane.
+    /// The end asked the peer to send the unread bytes over TCP. It reads no more from the lane,
+    /// unless the peer cannot send them.
     Recalling,
-    /// It gives a reset: the peer broke the protocol, or nobody knows the place in the stream. A
-    /// recall is of no use to it any more.
+    /// Reads give a reset: the peer broke the protocol, or the place in the stream is unknown. A
+    /// recall is of no more use.
     Broken,
 }
 
@@ -121,15 +122,15 @@ impl State for ReceiveState {
     }
 }
 
-/// Whether an end sends more bytes.
+/// Whether an end sends bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendState {
-    /// It does.
+    /// The end sends them.
     Open,
     /// The direction ended.
     Shut,
-    /// Nobody knows the place in the stream: writes give a reset, and so does the end of this
-    /// direction to the peer.
+    /// The place in the stream is unknown. Writes give a reset, and the peer gets one at the end of
+    /// this direction.
     Broken,
 }
 
@@ -149,13 +150,13 @@ impl State for SendState {
     }
 }
 
-/// Where the bytes lie that were sent on the lane and that the peer did not read there. A direction
-/// in any state of [`SendState`] can have sent them again: one that was shut sends them, too.
+/// The place of the bytes that were sent on the lane and that the peer did not read there. It does
+/// not depend on [`SendState`]: a direction that was shut sends such bytes again, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnreadByPeer {
-    /// On the lane alone.
+    /// The lane alone.
     OnLane,
-    /// They were sent again over TCP.
+    /// TCP, since they were sent again.
     SentAgain,
 }
 
@@ -164,7 +165,7 @@ impl State for UnreadByPeer {
     fn of(number: u64) -> Self {
         match number {
             1 => Self::SentAgain,
-            // An end that is in doubt looks at the lane, where they may be.
+            // The bytes may be on the lane, so an end in doubt looks there.
             _ => Self::OnLane,
         }
     }
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
     use crate::Leave;
 
-    /// Checks `states`, which begin with the first one, and what other numbers stand for.
+    /// Checks `states`, whose first one must be zero. Other numbers must stand for `unknown`.
     fn check<S: State + PartialEq>(states: &[S], unknown: S) {
         assert_eq!(Stored::<S>::default().get(), states[0]);
         for state in states {

@@ -1,58 +1,58 @@
 //! One end of a TCP connection over a lane: the BCopy mode of 003 section 5.5.3.2.
 //!
-//! The kernel's connection stays as it is (the shadow socket); a direction moves to the lane at a
-//! byte boundary, and back at another. Bytes travel as the messages of Table 5.3:
+//! The kernel's connection (the shadow socket) stays open. A direction moves to the lane at a byte
+//! boundary, and back at another one. Bytes travel as the messages of Table 5.3:
 //!
 //! - `VELO`, `VELO_LAST`: messages with payload, for writes up to [`Limits::eager_bytes`].
 //! - `RMA_INFO`: a message that announces bytes put into the sink.
-//! - `RMA_AVAIL`: the sink's credit, an immediate put instead of a message: a message would queue
+//! - `RMA_AVAIL`: the sink's credit. It is an immediate put and no message: a message would queue
 //!   behind data that the program does not read, and the two ends could wait for each other.
-//! - `SHUTDOWN`: a control word with the number of the last message, for the same reason: close
-//!   must never wait for room.
+//! - `SHUTDOWN`: a control word with the number of the last message. It is no message either, since
+//!   close must never wait for room.
 //!
 //! # The switch
-//! Each end says once that it has the lane ([`crate::SendSide::attach`]); an end that knows the
-//! other has it may move its sending direction at a boundary of bytes ([`crate::route`]). What
-//! arrives on TCP behind the boundary are wakeups: single bytes without meaning that wake whoever
-//! sleeps on the kernel's socket. A wakeup in front of it would be taken for data, so an end that
-//! must ring moves its own sending direction first ([`crate::SendSide::switch`], which succeeds for
-//! whoever has a peer that can wait).
+//! Each end says once that it has the lane ([`crate::SendSide::attach`]). An end that knows this of
+//! its peer may move its sending direction at a byte boundary ([`crate::route`]). Bytes on TCP
+//! behind the boundary are wakeups: single bytes without meaning that wake a thread that sleeps on
+//! the kernel's socket. The peer would take a wakeup in front of the boundary for data. So an end
+//! that must ring moves its own sending direction first. [`crate::SendSide::switch`] succeeds for
+//! every end whose peer can wait on the lane.
 //!
-//! A direction that ended on TCP ([`crate::SendSide::shut`]) can ring no more: the other direction
-//! then stays on TCP too, unless it moved before, in which case both ends know of the lane and the
-//! half close happens there.
+//! A direction that ended on TCP ([`crate::SendSide::shut`]) can carry no more wakeups. The other
+//! direction then stays on TCP too, unless it moved before. If it moved before, both ends know of
+//! the lane, and the half close happens there.
 //!
 //! # The way back
 //! A writer may go back to TCP at any time ([`crate::SendSide::leave`],
-//! [`crate::SendSide::go_back`]): for bytes that only the kernel can carry, or since the lane is
-//! full and stays so, while the kernel has room for more. It can ring no more then. Whoever waits
-//! on the lane for room is rung before, and who begins to wait later sees it
-//! ([`crate::SendSide::is_answered`]) and goes back, too.
+//! [`crate::SendSide::go_back`]): for bytes that only the kernel can carry, or because the lane
+//! stays full while the kernel has room. From then on the writer can ring no more. So it rings a
+//! peer that waits on the lane for room before it goes. A peer that is about to wait later sees
+//! that the writer would not ring ([`crate::SendSide::is_answered`]), and goes back to TCP, too.
 //!
 //! # Invariants
-//! - All state of an end is in [`crate::SendSide`] and [`crate::ReceiveSide`], plain values, each
-//!   used under a lock of its own by whichever process holds the end. Zeroed ones are the
-//!   beginning, and any bytes are valid.
+//! - The state of an end consists of two plain values, [`crate::SendSide`] and
+//!   [`crate::ReceiveSide`]. Each has a lock, which a process that uses it holds. Zeroed values are
+//!   those of a new connection, and any bytes are valid.
 //! - Positions are published after the copy they stand for, so a process that dies in between has
 //!   moved nothing.
-//! - The stream gives bytes, an end or an error, never a panic or a loop, whatever the peer writes
-//!   into the lane, and whatever a process that shares the end writes into its two values.
+//! - The stream gives bytes, an end or an error. It never panics or loops, even if the peer writes
+//!   anything into the lane, or a process that shares the end writes anything into the two values.
 
-/// Which end of the connection this is.
+/// The two ends of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Side {
-    /// It accepted: it made the lane, so the other end may rely on it.
+    /// The end that accepted. It made the lane, so its peer may rely on the lane.
     Accepted,
-    /// It connected: it says when it has the lane.
+    /// The end that connected. It says when it has the lane.
     Connected,
 }
 
 /// Tunable sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Writes up to this many bytes go as messages, longer ones through the sink.
+    /// Writes up to this many bytes go as messages, longer writes through the sink.
     pub eager_bytes: usize,
-    /// Bytes put before they are announced.
+    /// Number of bytes put into the sink before they are announced.
     pub chunk_bytes: usize,
 }
 
@@ -62,23 +62,23 @@ impl Default for Limits {
     }
 }
 
-/// Longest chunk, whatever the limits say.
+/// Upper bound of [`Limits::chunk_bytes`].
 pub(crate) const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// Tags of Table 5.3.
+/// Tags of the messages of Table 5.3.
 pub(crate) mod tag {
     pub const VELO: u8 = 1;
     pub const VELO_LAST: u8 = 2;
     pub const RMA_INFO: u8 = 3;
 }
 
-/// How a direction ended.
+/// Ways to end a direction.
 pub mod closed {
-    /// The writing half is shut; the other still reads.
+    /// The writing half is shut. The end still reads.
     pub const WRITING: u64 = 0;
-    /// Closed in both directions, everything received was read.
+    /// Both directions are closed, and the end read all that it received.
     pub const ORDERLY: u64 = 1;
-    /// Closed with unread data, or aborted: the other end gets a reset.
+    /// The end closed with unread data, or aborted: its peer gets a reset.
     pub const RESET: u64 = 2;
     pub(crate) const MASK: u64 = 3;
 }
@@ -86,16 +86,16 @@ pub mod closed {
 /// The result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
-    /// Bytes accepted, at least 1 unless none were given.
+    /// Number of bytes accepted: at least 1, unless the write was empty.
     pub bytes: usize,
     /// The caller must ring the peer.
     pub ring: bool,
 }
 
-/// Why a write did nothing.
+/// The reason why a write accepted no bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteError {
-    /// No room; arm [`weft_fabric::WaitFor::Room`] and try again.
+    /// There is no room. Arm [`weft_fabric::WaitFor::Room`] and try again.
     Full,
     /// This side shut its writing half, or the peer closed: EPIPE.
     Closed,
@@ -106,21 +106,22 @@ pub enum WriteError {
 /// The result of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
-    /// Bytes copied.
+    /// Number of bytes copied.
     pub bytes: usize,
-    /// The peer may wait for the room that this made: [`crate::SendSide::rings_for_room`] is due.
+    /// The peer may wait for the room that this read made. Call
+    /// [`crate::SendSide::rings_for_room`].
     pub room: bool,
 }
 
-/// Why a read gave nothing.
+/// The reason why a read gave no bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadError {
-    /// Nothing there; arm [`weft_fabric::WaitFor::Data`] and try again.
+    /// No bytes are there. Arm [`weft_fabric::WaitFor::Data`] and try again.
     Empty,
     /// The peer ended its direction in order, and all of it was read.
     Ended,
-    /// The peer aborted, or wrote what no peer of ours writes: ECONNRESET.
+    /// The peer aborted, or broke the protocol: ECONNRESET.
     Reset,
-    /// It goes on over TCP: ask [`crate::ReceiveSide::origin`] again.
+    /// The direction goes on over TCP. Call [`crate::ReceiveSide::origin`] again.
     Back,
 }

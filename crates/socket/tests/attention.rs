@@ -1,12 +1,14 @@
-//! The attention words, all interleavings: one sender, one or two waiters, x86's store buffers.
+//! Explores all interleavings of the attention words: one sender, one to three waiters, and the
+//! store buffers of x86.
 //!
-//! Each thread is a list of small steps over memory with a buffer of stores for each thread; a
-//! store leaves its buffer whenever chance has it. The sleeper's heavy fence empties all buffers,
-//! as `membarrier` does, the sender's light fence none. Who slept before asks the sender for full
-//! fences, each of which empties the sender's buffer, and pays for its own alone once that is
-//! agreed (`weft_transport_shm::sleeper`); it may take that back whenever it is awake. All states
-//! that can be reached are visited; one in which a waiter sleeps with a message there and no wakeup
-//! coming is a lost wake-up.
+//! Each thread is a list of small steps over memory, with a buffer for its stores. A store may
+//! leave its buffer at any moment. The sleeper's heavy fence empties all buffers, as `membarrier`
+//! does. The sender's light fence empties none. A waiter that slept before asks the sender for full
+//! fences (`weft_transport_shm::sleeper`). Each of these empties the sender's buffer. Once the
+//! sender has agreed, the waiter's own fence empties only the waiter's buffer. A waiter may
+//! withdraw the request whenever it is awake. The test visits all states that can be reached. A
+//! wakeup is lost in a state in which a waiter sleeps, a message is there, and no wakeup is on its
+//! way.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,7 +16,8 @@ const WATCHING: u8 = 0;
 const ARMED: u8 = 1;
 const RUNG: u8 = 2;
 
-/// The end that pays for the fence; above it, how often the sender was asked to.
+/// The lower part of the word `PAYS` says which end pays for the fence. The part above counts how
+/// often a waiter asked the sender to pay.
 const CHEAP: u8 = 0;
 const SLEPT: u8 = 1;
 const ASKED: u8 = 2;
@@ -22,21 +25,21 @@ const AGREED: u8 = 3;
 const STATES: u8 = 3;
 const NUMBER: u8 = STATES + 1;
 
-/// Memory: how many messages were published, the attention word, and who pays.
+/// Places in memory: number of published messages, attention word, and the end that pays.
 const PUBLISHED: usize = 0;
 const WORD: usize = 1;
 const PAYS: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum At {
-    // The sender.
+    // Steps of the sender.
     Publish,
     ReadPays,
     FullFence,
     ReadWord,
     Claim,
     Ring,
-    // A waiter.
+    // Steps of a waiter.
     Read,
     Arm,
     Settle,
@@ -51,48 +54,48 @@ enum At {
     Over,
 }
 
-/// Steps that the code under test takes or leaves out.
+/// Size of the model, and steps that the code under test takes or leaves out.
 #[derive(Clone, Copy, Default)]
 struct Rules {
     waiters: usize,
     messages: u8,
-    /// How many messages a waiter reads before it leaves; 0 is all that come.
+    /// Number of messages after which a waiter leaves, 0 if it never does.
     leave_after: u8,
     without_settle: bool,
     without_look: bool,
-    /// The one who wakes disarms whoever else waits.
+    /// A waiter that wakes disarms the word, even if another thread waits.
     disarm_for_all: bool,
-    /// Wakeups that are stale are taken before the look instead of after it.
+    /// Stale wakeups are taken before the look instead of after it.
     drain_before_look: bool,
-    /// The sender reads who pays before it publishes.
+    /// The sender reads which end pays before it publishes.
     reads_pays_first: bool,
-    /// It is agreed before the heavy fence.
+    /// A waiter sets AGREED before the heavy fence.
     agree_at_once: bool,
-    /// The sender can be asked to pay.
+    /// A waiter can ask the sender to pay.
     adaptive: bool,
     /// The end that pays at first.
     pays: u8,
-    /// How often that may be taken back in all.
+    /// How often waiters may withdraw the request, in all.
     take_backs: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct State {
     memory: [u8; 3],
-    /// Stores under way: (place, value), thread 0 is the sender.
+    /// Stores under way as (place, value). Thread 0 is the sender.
     buffers: Vec<VecDeque<(usize, u8)>>,
     at: Vec<At>,
     sent: u8,
     taken: u8,
     taken_by: Vec<u8>,
     wakeups: u8,
-    /// Wakeups that nobody waits for any more, in all, and how many were taken.
+    /// Number of stale wakeups so far, and number of wakeups that were drained so far.
     stale: u8,
     drained: u8,
-    /// The number of stale wakeups, in all, when each waiter armed.
+    /// The value of `stale` when each waiter armed.
     stale_before: Vec<u8>,
     sleepers: u8,
-    /// The value of "which end pays" that each thread last read or wrote.
+    /// The value of `PAYS` that each thread last read or wrote.
     pays: Vec<u8>,
     take_backs: u8,
 }
@@ -157,7 +160,7 @@ impl State {
         self.stale += u8::from(std::mem::replace(&mut self.memory[WORD], WATCHING) == RUNG);
     }
 
-    /// Never by way of `WATCHING`: another waiter may rely on the word being armed.
+    /// The word is never `WATCHING` in between, since another waiter may rely on it being armed.
     fn arm(&mut self, thread: usize) {
         match self.load(thread, WORD) {
             WATCHING => self.store(thread, WORD, ARMED),
@@ -221,7 +224,7 @@ impl State {
         }
     }
 
-    /// One step of a waiter; a lock is held in each of those that take or arm.
+    /// Makes one step of a waiter. A step that takes or arms stands for a call under a lock.
     fn wait(&mut self, thread: usize, rules: Rules) {
         let there = self.load(thread, PUBLISHED) > self.taken;
         let at = self.at[thread];
@@ -346,7 +349,7 @@ impl State {
         next
     }
 
-    /// Nothing goes on, and somebody sleeps while a message is there.
+    /// True if a waiter sleeps while a message is there. Call it if no thread can go on.
     fn is_lost(&self) -> bool {
         self.at.contains(&At::Sleep) && self.memory[PUBLISHED] > self.taken
     }
@@ -356,7 +359,7 @@ fn after_fence(rules: Rules) -> At {
     if rules.without_look { At::Drain } else { At::Look }
 }
 
-/// How many states there are, and one in which a wake-up was lost.
+/// Returns the number of states, and one in which a wakeup was lost.
 fn explore(rules: Rules) -> (usize, Option<State>) {
     const STATES_MAX: usize = 2_000_000;
     let mut seen = HashSet::new();
@@ -392,7 +395,7 @@ fn what_is_left_out_is_missed() {
     let one = Rules { waiters: 1, messages: 2, ..Rules::default() };
     assert!(explore(Rules { without_settle: true, ..one }).1.is_some());
     assert!(explore(Rules { without_look: true, ..one }).1.is_some());
-    // Two, the first of whom takes the wakeup away from the second.
+    // With two waiters, the first one takes the wakeup away from the second.
     let two = Rules { waiters: 2, messages: 2, leave_after: 1, ..Rules::default() };
     assert!(explore(Rules { disarm_for_all: true, ..two }).1.is_some());
 }
@@ -424,14 +427,14 @@ fn what_is_agreed_too_early_is_missed() {
     let adaptive = Rules { adaptive: true, pays: SLEPT, waiters: 1, ..Rules::default() };
     let one = Rules { messages: 2, take_backs: 1, ..adaptive };
     assert!(explore(Rules { reads_pays_first: true, ..one }).1.is_some());
-    // The one who asks takes one of two messages and leaves; the other relied on it.
+    // The waiter that asks takes one of two messages and leaves. The other waiter relied on it.
     let two = Rules { waiters: 2, leave_after: 1, take_backs: 0, ..one };
     assert_eq!(explore(two).1, None);
     assert!(explore(Rules { agree_at_once: true, ..two }).1.is_some());
 }
 
-/// A waiter that takes some of what is there and leaves has not taken the wakeup that wakes
-/// another.
+/// A waiter that takes some of the messages and leaves must not take the wakeup that wakes another
+/// waiter.
 #[test]
 fn what_a_waiter_leaves_behind_wakes_another() {
     for (waiters, leave_after, messages) in [(2, 1, 2), (2, 1, 3), (2, 2, 3), (2, 2, 4), (3, 1, 2)]

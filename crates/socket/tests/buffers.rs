@@ -1,4 +1,4 @@
-//! Buffers whose sizes the program fixed: less is on its way, and all of it still arrives.
+//! Buffers with sizes that the program set: fewer bytes are on their way, and all of them arrive.
 
 use weft_socket::{Limits, ReceiveSide, SendSide, Side, WriteError};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
@@ -10,7 +10,7 @@ fn pair() -> (SimLane, SimLane) {
     SimWorld::new(Settings::seeded(1)).lane(settings)
 }
 
-/// Writes until nothing goes in; returns how many bytes went.
+/// Writes until the lane is full, and returns the number of bytes written.
 fn fill(side: &mut SendSide, lane: &SimLane) -> usize {
     let mut total = 0;
     loop {

@@ -1,8 +1,8 @@
-//! A peer that writes anything anywhere in the lane, at any moment, also in the middle of a call.
-//! In some runs a process that shares the end writes anything into its state, between the calls.
+//! A peer that writes anything anywhere in the lane, at any moment, even in the middle of a call.
+//! In some runs a process that shares the end writes anything into its state between calls.
 //!
-//! Invariants: nothing panics, no call makes more than so many operations on the lane, and what
-//! comes out is bytes, an end or an error.
+//! Invariants: no call panics, each call makes a bounded number of operations on the lane, and its
+//! result is bytes, an end or an error.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 use zerocopy::IntoBytes;
 
-/// Runs something before each operation on the lane, and counts them.
+/// A lane that calls `before` before each operation, and counts the operations.
 struct Watched<'a, L> {
     lane: &'a L,
     before: &'a dyn Fn(Option<&ReceiveCursor>),
@@ -120,7 +120,7 @@ impl<L: Lane> Lane for Watched<'_, L> {
     }
 }
 
-/// An end that does everything a driver may do, in any order.
+/// An end that makes all calls of a driver, in any order.
 struct Victim {
     side: Side,
     send: SendSide,
@@ -135,7 +135,7 @@ impl Victim {
         Self { side, send: SendSide::default(), receive: ReceiveSide::default(), seen: 0 }
     }
 
-    /// Writes into a word of its state.
+    /// Writes a value into one word of the end's state.
     fn scribble(&mut self, random: &mut ChaCha8Rng) {
         let bytes = match random.random_range(0..2) {
             0 => self.send.as_mut_bytes(),
@@ -149,7 +149,7 @@ impl Victim {
         self.send.leave(lane, self.side, Leave::ForNow).is_some()
     }
 
-    /// One call; returns how many operations on the lane it may take.
+    /// Makes one call. Returns how many operations on the lane it may take.
     fn act<L: Lane>(&mut self, lane: &L, choice: u32, size: usize) -> u64 {
         let depth = lane.mailbox_depth();
         match choice {
@@ -223,7 +223,7 @@ impl Victim {
     }
 }
 
-/// Values that are more likely to be believed than random ones.
+/// A value that the code is more likely to believe than a random one.
 fn value(random: &mut ChaCha8Rng) -> u64 {
     let small = random.random_range(0..40_u64);
     match random.random_range(0..7) {
@@ -247,12 +247,12 @@ fn sizes(random: &mut ChaCha8Rng) -> usize {
 
 const LAYOUT: LaneLayout = LaneLayout { slots: 16, sink_bytes: 4096 };
 
-/// The memory, written from outside; `around` of it is where messages and words are.
+/// Writes into the lane's memory from outside, mostly where messages and words are.
 fn scribble(memory: &Segment, random: &mut ChaCha8Rng) {
     let offset = match random.random_range(0..10) {
         // The words of both directions.
         0..5 => 512 + 8 * random.random_range(0..128),
-        // Status words of slots, then payload.
+        // Status words of slots. Payload follows below.
         5..9 => 4096 + 128 * random.random_range(0..32),
         _ => 8 * random.random_range(0..LAYOUT.bytes() / 8),
     };
@@ -301,7 +301,8 @@ fn memory_that_changes_at_any_moment_gives_bytes_ends_and_errors() {
     }
 }
 
-/// A peer that fills each slot just before it is looked at.
+/// Calls `act` while a peer fills each slot just before the end looks at it. Returns its result and
+/// the number of operations on the lane.
 fn chased<R>(act: impl Fn(&ReceiveSide, &Watched<'_, ShmLane>) -> R) -> (R, u64) {
     let (one, file) = ShmLane::create(LAYOUT, CopyMode::Plain).expect("memory");
     let memory = Segment::open(file.as_fd(), LAYOUT.bytes(), true).expect("the same memory");

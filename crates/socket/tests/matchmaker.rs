@@ -1,4 +1,4 @@
-//! The matchmaker beside a model that keeps plain lists and looks through all of them.
+//! Compares the matchmaker with a model that keeps plain lists and searches all of them.
 
 use std::net::SocketAddr;
 

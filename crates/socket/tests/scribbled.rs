@@ -1,10 +1,10 @@
-//! Ends whose memory other processes wrote into: relatives by fork or exec that do not behave.
+//! Ends with memory into which other processes wrote: relatives by fork or exec that misbehave.
 //!
-//! Invariants: any bytes are an end, at any moment; no call panics, in whatever order the calls
-//! come; an end that is found in no state of ours gives a reset.
+//! Invariants: any bytes are a valid end, at any moment. No call panics, in any order of calls. An
+//! end in a state that no weft writes gives a reset.
 //!
-//! The lane is the one in shared memory. A simulated one counts messages and bytes strictly, so
-//! that it finds mistakes of a stream, and panics for positions that are too high.
+//! The lane is the one in shared memory. The simulated one counts messages and bytes strictly, to
+//! find mistakes of a stream, so it panics for positions that are too high.
 
 use std::os::fd::AsFd;
 
@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const LAYOUT: LaneLayout = LaneLayout { slots: 16, sink_bytes: 4096 };
 const SENDER_WORDS: usize = size_of::<SendSide>() / 8;
 const WORDS: usize = SENDER_WORDS + size_of::<ReceiveSide>() / 8;
-/// The number of the sender's state among the words of an end, and that of the receiver's.
+/// Indices of the sender's and of the receiver's state among the words of an end.
 const STATES: [usize; 2] = [SENDER_WORDS - 2, WORDS - 1];
 
 /// One end, with the lane as its process has it.
@@ -52,7 +52,7 @@ impl End {
         bytes[8 * word..8 * word + 8].copy_from_slice(&value.to_ne_bytes());
     }
 
-    /// A call, whether or not it is the time for it.
+    /// Makes one call, even if a driver would not make it now.
     fn act(&mut self, choice: u32, size: usize) {
         match choice {
             0..12 => self.act_sending(choice, size),
@@ -137,7 +137,8 @@ fn way(size: usize) -> Leave {
     [Leave::ForNow, Leave::GivingBack, Leave::ForGood][size % 3]
 }
 
-/// Values that are likelier to be believed than random ones, and the ends of what a word holds.
+/// Values that the code is more likely to believe than random ones, and the highest values of a
+/// word.
 fn value() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..6_u64,
@@ -148,7 +149,8 @@ fn value() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// A call of one of two ends, and the word of its memory that changes before, with the new value.
+/// A call of one of the two ends. Before it, `change` writes a value into a word of the end's
+/// memory.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     end: usize,

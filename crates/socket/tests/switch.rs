@@ -1,4 +1,4 @@
-//! The switch and the half close: who may ring whom, in the cases that a driver meets.
+//! The switch and the half close: which end may ring its peer, in the cases that a driver meets.
 
 use weft_fabric::{Lane, WaitFor};
 use weft_socket::{Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side};
@@ -61,7 +61,7 @@ fn chunks_of_no_bytes_do_not_stop_a_writer() {
     assert!(written.bytes >= 1);
 }
 
-/// Reads what is there, all of it.
+/// Reads all `wanted` bytes that are there.
 fn read_all(receive: &mut ReceiveSide, lane: &SimLane, wanted: usize) {
     let mut bytes = vec![0; wanted];
     assert_eq!(receive.read(lane, &mut bytes, false).map(|reading| reading.bytes), Ok(wanted));
@@ -208,7 +208,8 @@ fn who_died_between_the_kernel_and_its_count_leaves_a_direction_that_crosses_no_
     assert_eq!(on_lane.leave(&client, Side::Connected, Leave::ForNow), None);
 }
 
-/// Sends messages and chunks, reads `read` bytes, and leaves for good; what comes over TCP then.
+/// Sends messages and chunks, reads `read` bytes, and leaves for good. Returns the bytes that are
+/// sent again over TCP, and the bytes that should be.
 fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
     let (server, client) = pair();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
@@ -255,8 +256,7 @@ fn what_was_not_read_on_the_lane_is_sent_again_over_tcp() {
     }
 }
 
-/// A reader that is on TCP leaves for good while its peer, which rings `wakeups` wakeups, goes to
-/// the lane.
+/// Lets a reader on TCP leave for good while its peer goes to the lane and sends `wakeups` wakeups.
 fn recalled_ahead(wakeups: u64) {
     let (server, client) = pair();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
@@ -277,7 +277,7 @@ fn recalled_ahead(wakeups: u64) {
     assert_eq!(send.go_back(&client), [7; 300]);
     let all = Some(wakeups == 0);
     assert_eq!(receive.is_all_on_tcp(&server), all, "a wakeup lies behind the 50 bytes");
-    // A reader that goes on all the same finds each byte once.
+    // A reader that goes on nevertheless finds each byte once.
     receive.begin_tcp();
     receive.took_tcp(50);
     assert_eq!(receive.origin(&server), Origin::Lane);
@@ -336,13 +336,13 @@ fn a_reset_by_wakeups_alone_is_told_from_one_by_data() {
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     send.begin_tcp();
     send.wrote_tcp(5);
-    // Its process ends with 5 bytes unread on TCP.
+    // The peer's process ends with 5 bytes unread on TCP.
     receive.end_with_process(&server, Side::Accepted);
     assert!(send.switch(&client, Side::Connected));
     send.begin_tcp();
     send.rang(1);
     assert!(!send.rings_alone(&client), "data lie there unread, too");
-    // The same once it had taken them, but did not see the lane.
+    // The process had taken these bytes, but did not see the lane.
     receive.begin_tcp();
     receive.took_tcp(5);
     receive.end_with_process(&server, Side::Accepted);

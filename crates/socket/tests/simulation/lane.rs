@@ -1,7 +1,7 @@
-//! A lane that lets others run between any two of its operations.
+//! A lane that lets other threads run between any two of its operations.
 //!
-//! A call of the stream at one end is a sequence of operations on the lane; the
-//! threads of the other end, and the other thread of this one, run in between as chance has it.
+//! A call of the stream at one end is a sequence of operations on the lane. Between two of them,
+//! threads of the other end, and the other thread of this end, run at random.
 
 use weft_fabric::{
     Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,

@@ -1,15 +1,15 @@
-//! How an end comes to a lane, leaves it, and gives it back.
+//! The ways in which an end gets a lane, leaves it, and gives it back.
 
 use weft_fabric::{Lane, WaitFor};
 use weft_socket::{Leave, Phase, SendSide, prepare};
 
 use crate::world::World;
 
-/// Lanes that a connection has at most, one after another.
+/// Number of lanes that a connection has at most, one after another.
 pub const LANES: usize = 4;
 
 impl World {
-    /// Called before input and output: the lane comes into place when the plan says so.
+    /// Threads call it before input and output. It puts the lane in place when the plan says so.
     pub fn decide(&self, number: usize) {
         let host = &self.hosts[number];
         let late = self.plan.attach_at[number].is_none_or(|at| self.steps.get() < at);
@@ -20,7 +20,7 @@ impl World {
         if late || first || host.lanes_before.get() > 0 && !self.chance(4) {
             return;
         }
-        // Under the lock that a thread takes to arm, so that the word of another is not disarmed.
+        // A thread arms under this lock, so no word of another thread is disarmed here.
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         if !host.phase.claim(Phase::Fresh, 0) {
             return;
@@ -34,7 +34,7 @@ impl World {
         self.receive(number, &mut receive, |receiving| receiving.disarm_for_nobody());
     }
 
-    /// Now and then a host that has nothing on its way leaves the lane to give it back.
+    /// Makes a host with nothing on its way leave the lane now and then, to give it back.
     pub fn lend(&self, number: usize) {
         let host = &self.hosts[number];
         let due = self.plan.gives_back_every[number].is_some_and(|every| self.chance(every));
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// Forgets a lane that is given back, when all of both directions is on TCP.
+    /// Forgets a lane that was given back, once both directions are on TCP.
     fn give_back(&self, number: usize) {
         let host = &self.hosts[number];
         if !host.giving_back.get() {
@@ -80,7 +80,7 @@ impl World {
         host.phase.decide(Phase::Fresh);
     }
 
-    /// Takes the sending direction back to TCP, if that can be.
+    /// Takes the sending direction back to TCP, if possible.
     pub fn leave(&self, number: usize, send: &mut SendSide, how: Leave) {
         let lane = self.lane(number);
         let mut sending = self.sending(number, send, &lane);

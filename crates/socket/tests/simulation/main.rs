@@ -1,9 +1,10 @@
-//! Two ends of a connection over a simulated lane and a modelled shadow socket, from seeds.
+//! Simulates the two ends of a connection over a simulated lane and a modelled shadow socket. A
+//! seed determines each run.
 //!
-//! Each run has two programs with two threads each, which read and write at random, get the lane
-//! at random moments and may close, abort or be killed at any; between any two operations on the
-//! lane the others may run. Bytes must come out as they went in, an end only behind all of them,
-//! and nobody may sleep for ever or spin.
+//! Each run has two programs with two threads each. The threads read and write at random, get the
+//! lane at random moments, and may close, abort or be killed at any moment. Between any two
+//! operations on the lane the other threads may run. The bytes must arrive unchanged, an end only
+//! behind all of them, and no thread may sleep for ever or spin.
 //!
 //! `WEFT_SEEDS=from..to` runs other seeds.
 
@@ -56,7 +57,7 @@ fn found(faults: Faults, from: u64) -> Option<u64> {
 #[test]
 fn mistakes_of_a_driver_are_found() {
     let none = Faults::default();
-    // With the seeds that find them now, so that the search is short.
+    // Each search begins with the seed that finds the mistake at present, so that it is short.
     let planted = [
         (22, Faults { forget_wakeups: true, ..none }),
         (0, Faults { wakeup_before_switch: true, ..none }),

@@ -1,10 +1,10 @@
-//! The plan that a seed stands for: sizes, moments and faults of one run.
+//! The plan of one run, made from a seed: sizes, moments and faults.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_socket::Limits;
 
-/// How a program ends besides reading and writing everything.
+/// Ways in which a program ends early, without having read and written everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     Close,
@@ -12,7 +12,7 @@ pub enum Ending {
     Kill,
 }
 
-/// Mistakes of a driver, planted to see that they are found.
+/// Mistakes of a driver. They are planted to test that the simulation finds them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     pub forget_wakeups: bool,
@@ -25,7 +25,7 @@ pub struct Faults {
     pub forget_too_early: bool,
 }
 
-/// One run.
+/// The plan of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub seed: u64,
@@ -34,21 +34,21 @@ pub struct Plan {
     pub tcp_bytes: usize,
     pub tcp_jitter_ns: u64,
     pub limits: Limits,
-    /// Bytes that each host writes.
+    /// Number of bytes that each host writes.
     pub totals: [u64; 2],
-    /// The host that writes only when it has read everything.
+    /// The host that does not write before it has read everything.
     pub answers: Option<usize>,
-    /// Hosts that read now and then.
+    /// Hosts that read only now and then.
     pub reads_slowly: [bool; 2],
-    /// The step from which on a host has the lane.
+    /// The step from which on each host can have the lane.
     pub attach_at: [Option<u64>; 2],
-    /// How often a writer of a host goes back to TCP, once in so many calls.
+    /// Each host's writer goes back to TCP once in this many calls.
     pub leaves_every: [Option<u64>; 2],
-    /// The step from which on a host leaves the lane for good.
+    /// The step at which each host leaves the lane for good.
     pub leaves_at: [Option<u64>; 2],
-    /// How often a host that has nothing on its way gives the lane back, once in so many calls.
+    /// Each host gives the lane back once in this many calls, if nothing is on its way.
     pub gives_back_every: [Option<u64>; 2],
-    /// (step, host, how).
+    /// Step, host and way of an early end.
     pub ending: Option<(u64, usize, Ending)>,
     pub interleave_every: u64,
     pub faults: Faults,

@@ -10,7 +10,7 @@ use crate::world::{Ready, World, pattern};
 enum State {
     Choose,
     Try,
-    /// A wakeup is to be rung.
+    /// A wakeup must be sent to the peer.
     Ring,
     Arm,
     Look,
@@ -18,7 +18,7 @@ enum State {
     Over,
 }
 
-/// The result of a try.
+/// The result of one attempt to read.
 enum Attempt {
     Moved(usize, bool),
     Again,
@@ -33,7 +33,7 @@ pub struct Reader {
     target: Vec<u8>,
     peek: bool,
     wakes: u32,
-    /// Wakeups that were stale when it armed.
+    /// The wakeups that were stale when the thread armed.
     stale: StaleWakeups,
 }
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-/// Times to be woken for nothing in a row that are taken for spinning.
+/// Wakes in a row without a byte read that count as spinning.
 const WAKES_MAX: u32 = 3_000;
 
 impl Reader {
@@ -93,8 +93,7 @@ impl Reader {
         }
     }
 
-    /// Goes back to TCP for good when the plan wants it: to be passed on, say, while nothing more
-    /// is written.
+    /// Goes back to TCP for good when the plan says so, also while the program writes nothing.
     fn leave(&self, world: &World) {
         let host = &world.hosts[self.host];
         let due = world.plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
@@ -147,7 +146,7 @@ impl Reader {
         };
     }
 
-    /// `None` when a lock is held by somebody else.
+    /// `None` if another thread holds a lock.
     fn try_receive(&mut self, world: &World) -> Option<Attempt> {
         let host = &world.hosts[self.host];
         let mut receive = host.receive.try_borrow_mut().ok()?;
@@ -196,7 +195,8 @@ impl Reader {
         })
     }
 
-    /// Takes data and leaves wakeups to whoever waits for them: looks first, then takes so much.
+    /// Takes the data and leaves wakeups to the threads that wait for them. It first looks how many
+    /// of the bytes are data.
     fn receive_tcp_beside_lane(
         &mut self,
         world: &World,
@@ -206,13 +206,13 @@ impl Reader {
         let lane = world.lane(self.host);
         let peeks = self.peek;
         self.peek = true;
-        // The peer may move and ring right now.
+        // The peer may cross and ring at this moment.
         (0..8).for_each(|_| world.meanwhile());
         let seen = self.receive_tcp(world, limit);
         self.peek = peeks;
         let Attempt::Moved(bytes, _) = seen else { return seen };
         let data = receive.data_of(&lane, bytes);
-        // Killed meanwhile, or nothing but wakeups.
+        // The host was killed meanwhile, or only wakeups lie there.
         if world.hosts[self.host].is_gone() || data == 0 {
             return Attempt::Again;
         }
@@ -240,7 +240,7 @@ impl Reader {
         }
     }
 
-    /// Checks that the bytes that came are those that were sent.
+    /// Checks that the bytes that arrived are those that were sent.
     fn check(&mut self, world: &World, bytes: usize) {
         let host = &world.hosts[self.host];
         let start = host.got.get();

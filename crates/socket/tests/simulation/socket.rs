@@ -18,7 +18,7 @@ pub struct Socket<'a> {
 impl Shadow for Socket<'_> {
     fn ring(&self) -> bool {
         let Self { world, number, silent } = *self;
-        // The other threads may do anything but this direction's.
+        // Other threads may do anything, except with this direction.
         world.meanwhile();
         let faults = world.plan.faults;
         if silent || faults.forget_wakeups && world.chance(8) {
@@ -100,13 +100,13 @@ impl World {
         Sending { state, lane, shadow, common: &host.common, side: host.side }
     }
 
-    /// Where the receiving direction stands, after everything that is due there.
+    /// The place of the next bytes of the receiving direction, after every crossing that is due.
     pub fn origin(&self, number: usize, state: &mut ReceiveSide) -> Origin {
         self.receive(number, state, |receiving| receiving.origin())
     }
 
-    /// Does something with the receiving direction. When it crossed to TCP on the way, the sending
-    /// direction follows a peer that left, as soon as no thread uses it.
+    /// Calls `act` with the receiving direction. If that crossed to TCP, the sending direction
+    /// follows a peer that left, as soon as no thread uses it.
     pub fn receive<T>(
         &self,
         number: usize,
@@ -120,8 +120,8 @@ impl World {
         result
     }
 
-    /// Follows a peer that left its lane, when that is due and no thread uses the sending
-    /// direction.
+    /// Makes the sending direction follow a peer that left its lane, if that is due and no thread
+    /// uses the direction.
     pub fn follow(&self, number: usize) {
         let host = &self.hosts[number];
         if !host.follows.get() || host.is_gone() {

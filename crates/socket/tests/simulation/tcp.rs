@@ -1,7 +1,7 @@
 //! One direction of the shadow socket: bytes in order with latency, then an end or a reset.
 //!
-//! Invariant: what was sent is received once, in order, before the end is; nothing is received
-//! before its time.
+//! Invariant: bytes that were sent are received once, in order, and before the end. No byte is
+//! received before its time.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub enum Received {
     Nothing,
 }
 
-/// One direction.
+/// One direction of the connection.
 #[derive(Debug, Default)]
 pub struct Pipe {
     queue: VecDeque<(u64, u8)>,
@@ -36,7 +36,7 @@ impl Pipe {
         self.last
     }
 
-    /// Takes what fits; `None` when nobody receives any more or the direction ended.
+    /// Accepts as many bytes as fit. `None` if the receiver closed or the direction ended.
     pub fn send(&mut self, bytes: &[u8], arrives: u64) -> Option<usize> {
         if self.deaf || self.end.is_some() || self.reset.is_some() {
             return None;
@@ -47,14 +47,14 @@ impl Pipe {
         Some(size)
     }
 
-    /// The same, without a limit.
+    /// Accepts all bytes, without a limit.
     pub fn send_all(&mut self, bytes: &[u8], arrives: u64) {
         let capacity = std::mem::replace(&mut self.capacity, usize::MAX);
         self.send(bytes, arrives);
         self.capacity = capacity;
     }
 
-    /// A wakeup: there is always room for one more byte.
+    /// Accepts a wakeup. There is always room for one more byte.
     pub fn ring(&mut self, arrives: u64) {
         if !self.deaf && self.end.is_none() && self.reset.is_none() {
             let time = self.arrival(arrives);
@@ -72,7 +72,7 @@ impl Pipe {
         self.reset.get_or_insert(time);
     }
 
-    /// The receiver closed; true when it left bytes unread, which the sender is told by a reset.
+    /// Closes the receiving end. True if it left bytes unread, so that the sender must get a reset.
     pub fn close(&mut self) -> bool {
         self.deaf = true;
         let unread = !self.queue.is_empty();
@@ -80,7 +80,7 @@ impl Pipe {
         unread
     }
 
-    /// Bytes that a receive would find.
+    /// Number of bytes that a receive would find.
     pub fn ready(&self, now: u64) -> usize {
         self.queue.iter().take_while(|(time, _)| *time <= now).count()
     }
@@ -89,7 +89,7 @@ impl Pipe {
         self.queue.front().is_some_and(|(time, _)| *time <= now)
     }
 
-    /// The end or the reset has arrived, whatever is unread before it.
+    /// True if the end or the reset has arrived, even if bytes before it are unread.
     pub fn is_over(&self, now: u64) -> bool {
         self.end.is_some_and(|time| time <= now) || self.is_reset(now)
     }
@@ -98,7 +98,7 @@ impl Pipe {
         self.reset.is_some_and(|time| time <= now)
     }
 
-    /// A send would do something, if only fail.
+    /// True if a send would accept bytes, or fail at once.
     pub fn is_writable(&self) -> bool {
         self.deaf || self.reset.is_some() || self.queue.len() < self.capacity
     }
@@ -124,7 +124,7 @@ impl Pipe {
         }
     }
 
-    /// When something arrives next.
+    /// The time at which the next byte, end or reset arrives.
     pub fn next(&self, now: u64) -> Option<u64> {
         let queued = self.queue.iter().map(|(time, _)| *time).find(|time| *time > now);
         queued.into_iter().chain(self.end).chain(self.reset).filter(|time| *time > now).min()

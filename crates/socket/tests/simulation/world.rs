@@ -1,8 +1,8 @@
-//! Two programs with a connection, each with a thread that reads and one that writes.
+//! Two programs with a connection. Each has a thread that reads and a thread that writes.
 //!
 //! # Invariants
-//! - Time passes only when nobody can do anything, so whoever sleeps is woken by something.
-//! - A sleeper wakes by what arrives on TCP alone: a wakeup that is forgotten shows as a deadlock.
+//! - Time passes only when no thread can go on, so every sleeper is woken by an event.
+//! - Only bytes, an end or a reset on TCP wake a sleeper: a forgotten wakeup shows as a deadlock.
 
 use std::cell::{Cell, RefCell};
 
@@ -19,33 +19,33 @@ use crate::reader::Reader;
 use crate::tcp::Pipe;
 use crate::writer::Writer;
 
-/// Whether a program still has the connection.
+/// Whether a program still has the connection, and how it ended it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gone {
     No,
-    /// Closed after it read everything there was.
+    /// The program closed after it had read everything.
     Orderly,
-    /// Closed with something unread, or on purpose without an end.
+    /// The program closed with unread data, or aborted.
     Abruptly,
     Killed,
 }
 
-/// One program's end.
+/// The end of one program.
 #[derive(Debug)]
 pub struct Host {
     pub side: Side,
     pub phase: SharedPhase,
-    /// Lanes that it had before.
+    /// Number of lanes that the end had before.
     pub lanes_before: Cell<usize>,
-    /// It left the lane, or followed a peer that did, to forget it.
+    /// The end left the lane to forget it, or followed a peer that did.
     pub giving_back: Cell<bool>,
-    /// Its receiving direction crossed to TCP: the sending direction follows a peer that left.
+    /// The receiving direction crossed to TCP, so the sending direction follows a peer that left.
     pub follows: Cell<bool>,
     pub send: RefCell<SendSide>,
     pub receive: RefCell<ReceiveSide>,
     pub common: Common,
     pub gone: Cell<Gone>,
-    /// Bytes that its writes accepted, bytes handed to a write, bytes read.
+    /// Number of bytes that writes accepted, that were handed to a write, and that were read.
     pub accepted: Cell<u64>,
     pub offered: Cell<u64>,
     pub got: Cell<u64>,
@@ -87,26 +87,26 @@ pub enum Thread {
     Writer(Writer),
 }
 
-/// How soon a thread can go on.
+/// When a thread can go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ready {
     Now,
-    /// It sleeps in short slices.
+    /// Soon: the thread sleeps in short slices.
     Soon,
-    /// Only something on TCP wakes it.
+    /// Not before something arrives on TCP.
     No,
     Over,
 }
 
-/// Everything.
+/// The whole simulation.
 pub struct World {
     pub plan: Plan,
     pub hosts: [Host; 2],
-    /// The bytes that each host sends.
+    /// The bytes that each host sends over TCP.
     pub pipes: [RefCell<Pipe>; 2],
     pub steps: Cell<u64>,
     sim: SimWorld,
-    /// The two ends of the lanes that the connection has one after another.
+    /// Both ends of each lane. The connection has the lanes one after another.
     lanes: Vec<[SimLane; 2]>,
     threads: [RefCell<Thread>; 4],
     random: RefCell<ChaCha8Rng>,
@@ -114,7 +114,7 @@ pub struct World {
     moved_at: Cell<u64>,
 }
 
-/// Steps without a byte moved that are taken for a deadlock.
+/// So many steps in which no byte moved count as a deadlock.
 const IDLE_STEPS_MAX: u64 = 100_000;
 
 impl World {
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Runs until all threads are through.
+    /// Runs until both programs have closed.
     pub fn run(&self) {
         loop {
             self.happen();
@@ -184,7 +184,7 @@ impl World {
         format!("{:#?}\n{:#?}\n{:#?}", self.plan, self.hosts, self.threads)
     }
 
-    /// A thread is in the middle of something: let others run.
+    /// Lets other threads run while a thread is in the middle of a call.
     pub fn meanwhile(&self) {
         if self.depth.get() > 2 || !self.chance(self.plan.interleave_every) {
             return;
@@ -194,7 +194,7 @@ impl World {
         {
             self.kill(host);
         }
-        // Now and then a whole burst, as when this thread lost the processor.
+        // A burst of steps stands for a thread that lost the processor.
         let steps = [1, 1, 4, 16][self.pick(4)];
         for _ in 0..steps {
             let thread = self.pick(4);
@@ -225,7 +225,7 @@ impl World {
         self.depth.set(self.depth.get() - 1);
     }
 
-    /// Applies the plan's events from outside, and closes for programs that are done.
+    /// Applies the plan's early end, and closes for programs whose threads are through.
     fn happen(&self) {
         for host in 0..2 {
             let over = |thread| self.ready(thread) == Ready::Over;
@@ -244,17 +244,17 @@ impl World {
         }
     }
 
-    /// The last descriptor is closed.
+    /// Closes the last descriptor of a host.
     fn close(&self, number: usize, abort: bool) {
         let host = &self.hosts[number];
         let mut receive = host.receive.borrow_mut();
         let lane = self.lane(number);
-        // The last descriptor: no other thread writes meanwhile.
+        // The descriptor is the last one, so no other thread may be writing.
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
         let mut receiving = self.receiving(number, &mut receive, &lane);
         let mut sending = self.sending(number, &mut send, &lane);
-        // A wakeup that comes after the close would be answered by a reset, which a peer that reads
-        // TCP would be told: closing waits for those that are on their way.
+        // The kernel would answer a wakeup that comes after the close with a reset. A peer that
+        // reads TCP would get that reset, so closing waits for wakeups that are on their way.
         let waits = !abort
             && host.has_lane()
             && !sending.state.on_lane()
@@ -277,19 +277,19 @@ impl World {
             sending.close(if unread || abort { closed::RESET } else { closed::ORDERLY });
         }
         if on_lane {
-            // With bytes unread the kernel sends a reset instead of an end.
+            // With bytes unread the kernel would send a reset instead of an end.
             receiving.drain_all();
         }
         if host.gone.get() == Gone::Killed {
             return;
         }
         if self.close_socket(number, abort) && !on_lane {
-            // Data came in the meantime: the kernel resets.
+            // Data came meanwhile, so the kernel sent a reset.
             host.gone.set(Gone::Abruptly);
         }
     }
 
-    /// The kernel closes what a dead program had open.
+    /// Kills a program. The kernel closes its socket.
     fn kill(&self, number: usize) {
         if !self.hosts[number].is_gone() {
             self.hosts[number].gone.set(Gone::Killed);
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// True when bytes were left unread.
+    /// Closes the host's socket. True if bytes were left unread.
     fn close_socket(&self, number: usize, abort: bool) -> bool {
         let unread = self.pipes[1 - number].borrow_mut().close();
         let arrives = self.arrival();
@@ -324,7 +324,7 @@ impl World {
         }
     }
 
-    /// `number`'s program is told that the peer ended.
+    /// Checks that an end may be reported to the program of host `number`.
     pub fn check_end(&self, number: usize) {
         let (host, other) = (&self.hosts[number], &self.hosts[1 - number]);
         let whole = match other.gone.get() {
@@ -334,7 +334,7 @@ impl World {
         assert!(whole, "host {number}: an end before all data: {}", self.describe());
     }
 
-    /// `number`'s program is told that the connection broke.
+    /// Checks that a reset may be reported to the program of host `number`.
     pub fn check_reset(&self, number: usize, reading: bool) {
         let fits = match self.hosts[1 - number].gone.get() {
             Gone::No => false,
@@ -344,7 +344,8 @@ impl World {
         assert!(fits, "host {number}: a reset (reading: {reading}): {}", self.describe());
     }
 
-    /// Rings a peer that waits for the room made; false when the sending direction is locked.
+    /// Rings a peer that waits for the room that a read made. False if the sending direction is
+    /// locked.
     pub fn ring_for_room(&self, number: usize) -> bool {
         let host = &self.hosts[number];
         let lane = self.lane(number);
@@ -358,18 +359,18 @@ impl World {
         true
     }
 
-    /// The sending direction of a host is on TCP again.
+    /// True if the sending direction of a host is on TCP again.
     pub fn is_back(&self, number: usize) -> bool {
         self.hosts[number].send.try_borrow().is_ok_and(|send| !send.on_lane())
     }
 
-    /// The peer of a host leaves the lane, and rings no more.
+    /// True if the peer of a host leaves the lane, so that it will ring no more.
     pub fn is_left(&self, number: usize) -> bool {
         let host = &self.hosts[number];
         host.has_lane() && !SendSide::is_answered(&self.lanes[host.lanes_before.get()][number])
     }
 
-    /// Remembers what the kernel says of the peer to somebody who looked.
+    /// Stores the state of the peer that the kernel reports to a thread that looks now.
     pub fn hear(&self, number: usize, even_before_data: bool) {
         let pipe = self.pipes[1 - number].borrow();
         let host = &self.hosts[number];
@@ -388,7 +389,7 @@ impl World {
         self.sim.now()
     }
 
-    /// When what is sent now arrives.
+    /// The time at which bytes that are sent now arrive.
     pub fn arrival(&self) -> u64 {
         self.now() + self.below(self.plan.tcp_jitter_ns)
     }
@@ -401,24 +402,24 @@ impl World {
         self.random.borrow_mut().random_range(0..end.max(1))
     }
 
-    /// Below `end`.
+    /// A random number below `end`.
     pub fn pick(&self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).expect("below a usize")
     }
 
-    /// True once in `every`.
+    /// True with a probability of 1 in `every`.
     pub fn chance(&self, every: u64) -> bool {
         self.below(every) == 0
     }
 
-    /// Mostly small, now and then up to 200 KiB.
+    /// A random size, usually small, at most 200 KiB.
     pub fn size(&self) -> usize {
         let largest = [1, 16, 130, 600, 5_000, 40_000, 200 << 10][self.pick(7)];
         self.pick(largest + 1)
     }
 }
 
-/// Byte `index` of what host `number` sends; never a wakeup's.
+/// Byte `index` of the bytes that host `number` sends. It never has the value of a wakeup.
 pub fn pattern(number: usize, index: u64) -> u8 {
     let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     u8::try_from((mixed ^ number as u64) % 255).expect("it fits") + 1

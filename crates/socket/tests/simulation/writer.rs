@@ -12,9 +12,9 @@ enum State {
     Arm,
     Look,
     Asleep,
-    /// In slices, since unread data keeps waking it.
+    /// Asleep in short slices, since unread data would wake the thread again and again.
     Nap,
-    /// Until the kernel has room.
+    /// Asleep until the kernel has room.
     AsleepOnTcp,
     Shut,
     Over,
@@ -32,9 +32,9 @@ pub struct Writer {
     host: usize,
     state: State,
     total: u64,
-    /// Bytes of the call that are left.
+    /// Number of bytes of the current call that are left.
     rest: usize,
-    /// Wakeups that were stale when it armed.
+    /// The wakeups that were stale when the thread armed.
     stale: StaleWakeups,
 }
 
@@ -50,8 +50,8 @@ impl Writer {
             State::Over => Ready::Over,
             State::Nap => Ready::Soon,
             State::Choose if self.must_listen_first(world) => Ready::No,
-            // It sleeps in slices: another thread may have taken its direction back, or taken
-            // the wakeup that said that no others come.
+            // The driver's writer sleeps in slices. Another thread may have taken the direction
+            // back to TCP, or taken the wakeup that said that no more wakeups will come.
             State::Asleep if world.is_back(self.host) || world.is_left(self.host) => Ready::Now,
             State::Asleep if !wakes => Ready::No,
             State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
@@ -119,7 +119,7 @@ impl Writer {
         };
     }
 
-    /// `None` when a lock is held by somebody else.
+    /// `None` if another thread holds a lock.
     fn try_send(&mut self, world: &World) -> Option<Attempt> {
         let host = &world.hosts[self.host];
         let mut send = host.send.try_borrow_mut().ok()?;
@@ -166,7 +166,7 @@ impl Writer {
         })
     }
 
-    /// Goes back to TCP when the plan or the peer wants it.
+    /// Goes back to TCP if the plan or the peer wants it.
     fn leave(&self, world: &World, send: &mut SendSide) {
         let plan = &world.plan;
         let lane = world.lane(self.host);
@@ -251,7 +251,7 @@ impl Writer {
         self.state = State::Try;
     }
 
-    /// Everything is written: ends the direction.
+    /// Ends the direction, after everything was written.
     fn shut(&mut self, world: &World) {
         let host = &world.hosts[self.host];
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
