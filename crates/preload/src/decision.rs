@@ -1,5 +1,5 @@
-//! Decides whether and when a connection asks for a lane. One thread asks the daemon, for all
-//! threads and processes that hold the connection.
+//! Whether and when a connection asks for a lane. One thread decides for all that hold the
+//! connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, RawFd};
@@ -20,18 +20,17 @@ use crate::{control, epoll, lanes, log, other_end, process, stats, sys, waits};
 /// One more than the place of the connection on which this process waits in the kernel, or 0.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
 
-/// How long a program that was just started may take to take a connection over, in nanoseconds.
-/// Another program of the same shell pipeline waits that long for it.
+/// How long a program that starts may take to take a connection over, in nanoseconds. Another
+/// program of the same shell pipeline waits for it.
 const STARTING_NS: u64 = 50_000_000;
 
-/// How long a call waits for another thread's decision before the call goes over TCP, in
-/// nanoseconds.
+/// How long a call waits for another thread's decision before it goes over TCP, in nanoseconds.
 const DECISION_NS: u64 = 20_000_000;
 
 impl Connection {
-    /// Called before input and output. Asks for a lane when one is due, and looks for the answer to
-    /// a pending offer. `pending` is the number of bytes that are about to be written. Returns the
-    /// phase to act on, which is never [`Phase::Deciding`].
+    /// Called before input and output. Asks for a lane when one is due, or looks for the answer.
+    /// `pending` bytes are about to be written. Returns the phase to act on, never
+    /// [`Phase::Deciding`].
     #[inline]
     pub fn decide(&self, fd: RawFd, pending: usize) -> Phase {
         match self.phase() {
@@ -48,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// Returns the phase. If another thread is deciding, waits for it first, up to [`DECISION_NS`].
+    /// The phase, after a wait of up to [`DECISION_NS`] for a thread that is deciding.
     fn decided(&self) -> Phase {
         match self.phase() {
             Phase::Deciding => self.wait_for_decision(DECISION_NS),
@@ -56,9 +55,8 @@ impl Connection {
         }
     }
 
-    /// True when the connection has done so much over TCP that a lane pays, and may have one. The
-    /// accepting end asks later than the connecting end: it makes the lane, for a peer that is
-    /// there.
+    /// True when it did so much over TCP that a lane pays, and may have one. The accepting end asks
+    /// later: it makes the lane, for a peer that is there.
     fn is_due(&self, pending: usize) -> bool {
         let settings = process::settings();
         let threshold = Threshold::of(self.side(), settings.switch_calls, settings.switch_bytes);
@@ -90,8 +88,8 @@ impl Connection {
         all > self.local.fds.load(Ordering::Relaxed)
     }
 
-    /// True when this call looks for the answer to a pending offer. A look costs a system call, so
-    /// only the first calls and some later ones look.
+    /// True when this call looks for the answer to an offer. A look costs a system call, so only
+    /// the first calls and some later ones look.
     fn looks_again(&self) -> bool {
         const EVERY: u32 = 32;
         let calls = self.shared.calls.load(Ordering::Relaxed);
@@ -99,14 +97,14 @@ impl Connection {
         early || calls.is_power_of_two() || calls.is_multiple_of(EVERY)
     }
 
-    /// Called when the only thread of this process is about to wait for data in the kernel, in a
-    /// call that takes the data, too. Until [`Connection::out_of_kernel`], a signal handler that
-    /// interrupts the wait must not move the connection. Returns the argument of `out_of_kernel`.
+    /// Called when the only thread of this process is about to wait in the kernel, in a call that
+    /// takes data. A signal handler must not move the connection until
+    /// [`Connection::out_of_kernel`], which takes the value returned here.
     pub fn stay_while_in_kernel(&self) -> u32 {
         IN_KERNEL.swap(self.place + 1, Ordering::Relaxed)
     }
 
-    /// Ends [`Connection::stay_while_in_kernel`], which returned `former`.
+    /// Ends [`Connection::stay_while_in_kernel`].
     pub fn out_of_kernel(former: u32) {
         IN_KERNEL.store(former, Ordering::Relaxed);
     }
@@ -127,7 +125,7 @@ impl Connection {
         self.shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Returns the phase to act on. Asks for no lane if nobody asked before.
+    /// The phase to act on. Asks for no lane if nobody asked before.
     pub fn decide_if_asked(&self, fd: RawFd) -> Phase {
         match self.phase() {
             Phase::Fresh => Phase::Fresh,
@@ -135,15 +133,14 @@ impl Connection {
         }
     }
 
-    /// Called before a use that only the kernel can serve: a connection without a lane stays on TCP
-    /// for good. Returns [`Phase::Laned`] or [`Phase::Declined`], or an earlier phase in a signal
-    /// handler that interrupted a decision.
+    /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
+    /// for good. Returns the phase: laned or declined, except in a signal handler that interrupted
+    /// a decision.
     pub fn decide_for_kernel(&self, fd: RawFd) -> Phase {
         loop {
             self.stay_unless_moved(TcpReason::RawUse);
             match self.decide(fd, 0) {
-                // This signal handler interrupted the deciding thread, which cannot go on before it
-                // returns.
+                // A handler that interrupted the deciding thread cannot wait for it.
                 waits @ (Phase::Fresh | Phase::Pending) if self.is_deciding() => return waits,
                 // Another thread is deciding, and has no answer yet.
                 Phase::Fresh | Phase::Pending => {}
@@ -152,9 +149,9 @@ impl Connection {
         }
     }
 
-    /// Called when the connection becomes a standard stream, which stdio reads and writes without
-    /// the library. A connection without a lane stays on TCP for that time. A connection with a
-    /// lane sends over TCP from now on, and asks its peer to do the same.
+    /// The connection becomes a standard stream, which stdio uses without the library. Without a
+    /// lane it stays on TCP for that time. With a lane it sends over TCP from now on, and its peer
+    /// is asked to.
     pub fn becomes_standard_stream(&self, fd: RawFd) {
         if self.becomes_unseen() || self.decide_for_kernel(fd) != Phase::Laned {
             return;
@@ -165,16 +162,15 @@ impl Connection {
         }
     }
 
-    /// Notes that this process uses the connection where the library does not see it. The
-    /// connection stays on TCP for that time. False when it has a lane, is about to get one, or
-    /// stays on TCP for good.
+    /// From now on this process uses the connection where the library does not see it, and the
+    /// connection stays on TCP for that time. False when it has or gets a lane, or is on TCP for
+    /// good.
     pub fn becomes_unseen(&self) -> bool {
         let start = sys::now_ns();
         let is_mine = || self.shared.unseen_user.load(Ordering::SeqCst) == process::pid();
         while !is_mine() && !self.is_seen() {
             if sys::now_ns() - start > STARTING_NS {
-                // Two processes use the connection unseen. Only one is noted, and it may end before
-                // the other.
+                // Only one of two such users is noted, and it may end before the other.
                 self.stay_unless_moved(TcpReason::RawUse);
                 return false;
             }
@@ -183,8 +179,7 @@ impl Connection {
         self.set(flag::UNSEEN, true);
         self.shared.unseen_user.store(process::pid(), Ordering::SeqCst);
         self.wait_until_decided();
-        // The offer of another process of this end stays: that process finds the answer when the
-        // unseen use is over.
+        // The offer of another process stays: that process finds the answer when this use is over.
         self.leave_pending();
         matches!(self.phase(), Phase::Fresh | Phase::Pending)
     }
@@ -213,9 +208,8 @@ impl Connection {
         user == 0 || !sys::is_alive(user)
     }
 
-    /// Makes sure that all bytes that went over TCP are counted. Asks the kernel where the library
-    /// did not see all of them. False when the kernel's counts do not come to rest, or the peer
-    /// ended its direction.
+    /// Makes sure that all bytes of TCP are counted: asks the kernel where the library did not see
+    /// all. False when the kernel's counts do not come to rest, or the peer ended its direction.
     fn is_counted(&self, fd: RawFd) -> bool {
         if !self.has(flag::UNSEEN) {
             return true;
@@ -229,9 +223,8 @@ impl Connection {
         true
     }
 
-    /// Makes the calling thread the one that decides; false when the phase is not `from`. Signal
-    /// handlers are deferred meanwhile: a handler would wait for a decider that it does not know to
-    /// be its own thread.
+    /// Makes the calling thread the decider; false when the phase is not `from`. No signal handler
+    /// runs in between: it would wait for a decider that it does not know to be its own thread.
     pub fn claims_decision(&self, from: Phase) -> bool {
         let _held = Held::new();
         self.shared.phase.claim(from, sys::task())
@@ -291,24 +284,24 @@ impl Connection {
         }
     }
 
-    /// True when the calling thread decides, so that this is a signal handler that interrupted it.
+    /// True in a signal handler that interrupted the deciding thread.
     fn is_deciding(&self) -> bool {
         let decider = self.shared.phase.decider();
         self.phase() == Phase::Deciding && decider == sys::task()
     }
 
-    /// Waits until no other thread is deciding, up to a second, which is longer than any answer
-    /// takes. What the kernel shows as readable may be a wakeup while another thread brings the
-    /// connection to a lane, and wakeups are not for the program.
+    /// Waits until no thread is deciding, up to a second, which is longer than any answer takes.
+    /// Called when the kernel has something to read, which may be a wakeup and not for the program
+    /// while a thread brings the connection to a lane.
     pub fn wait_until_decided(&self) {
         if self.phase() == Phase::Deciding {
             self.wait_for_decision(1_000_000_000);
         }
     }
 
-    /// Waits up to `most_ns` nanoseconds for a thread that is deciding, which takes about as long
-    /// as the daemon's answer. Returns [`Phase::Pending`] when the thread takes longer, or when
-    /// this is a signal handler that interrupted it: the call then goes over TCP.
+    /// Waits up to `most_ns` nanoseconds for the deciding thread, which takes about as long as the
+    /// daemon's answer. After that, and in a handler that interrupted this thread, the call goes
+    /// over TCP.
     fn wait_for_decision(&self, most_ns: u64) -> Phase {
         let start = sys::now_ns();
         loop {
@@ -372,12 +365,11 @@ impl Connection {
                     }
                 }
             }
-            // The lane is due at the first call, and the other end may wait for it in its own first
-            // call.
+            // At the first call: the other end may wait for the lane in its own.
             Side::Accepted => self.make_lane(fd, 0),
             Side::Connected => self.ask_connected(fd),
         };
-        // Asked now: the kernel forgets the user of the other end when that end has closed.
+        // Asked now: the kernel forgets the user of an end that closed.
         if stats::are_read()
             && let Some(own) = control::only_user()
             && other_end::user(local, remote).is_some_and(|user| user != own)
@@ -400,8 +392,8 @@ impl Connection {
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
     }
 
-    /// Makes a lane and offers it to the daemon. `peer` is the process at the other end, as in
-    /// [`control::Memory`]. Returns the new phase, or the reason to stay on TCP.
+    /// Makes a lane and offers it. `peer` is the process at the other end as in
+    /// [`control::Memory`].
     fn make_lane(&self, fd: RawFd, peer: u32) -> Result<Phase, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
@@ -414,9 +406,8 @@ impl Connection {
         })?;
         // The lane is armed before the peer knows of it, since threads may already sleep on TCP.
         prepare(&lane, Side::Accepted);
-        // Under the receiving direction's lock. A reader that found no lane takes under this lock
-        // all that comes over TCP. The reader must be done before the peer can go to the lane and
-        // back.
+        // Under the receiving direction's lock, which a reader holds that found no lane and takes
+        // all that comes over TCP. It must be done before the peer can go to the lane and back.
         let Some(guard) = self.receiving() else { return Ok(Phase::Fresh) };
         self.set_lane(Box::new(lane));
         drop(guard);
@@ -429,9 +420,9 @@ impl Connection {
         Ok(Phase::Laned)
     }
 
-    /// Called after the first piece of a transfer that is expected to be long. The peer looks at
-    /// that piece and receives the daemon's answer at that time. Waits for the peer once, for a
-    /// short time: it would have to read all that goes over TCP meanwhile before it reads the lane.
+    /// Waits once, shortly, after the first piece of a transfer that is expected to be long. The
+    /// peer looks at that piece and receives the daemon's answer. It would have to read what goes
+    /// over TCP meanwhile before it reads the lane.
     #[cold]
     pub fn wait_for_peer(&self) {
         self.wait_once(|| {
@@ -442,8 +433,7 @@ impl Connection {
         });
     }
 
-    /// Waits up to 200 us until `is_there` returns true. Waits only once, and only for a connection
-    /// that asked early.
+    /// Waits up to 200 us until `is_there`, once, if the connection asked early.
     pub fn wait_once(&self, is_there: impl Fn() -> bool) {
         const WAIT_NS: u64 = 200_000;
         if !self.has(flag::EARLY) {
@@ -469,8 +459,8 @@ impl Connection {
             control::Answer::Pending { .. } => {
                 let settings = process::settings();
                 if settings.switch_calls > 0 {
-                    // The other end asks at its own threshold. It may be waiting for this end, so
-                    // this call goes on.
+                    // The other end asks at its own threshold, and may wait for this end until
+                    // then.
                     return Ok(Phase::Pending);
                 }
                 let wait = settings.options.socket_switch_wait_us() * 1000;
@@ -518,9 +508,8 @@ impl Connection {
                 log::debug!("the lane cannot be used: {error}");
                 TcpReason::OutOfMemory
             })?;
-        // Under the receiving direction's lock. A thread counts itself as asleep before it looks
-        // for a lane. The lane is armed before this end says that it has the lane. So the peer
-        // wakes every thread that sleeps on TCP.
+        // Under the receiving direction's lock. Threads asleep on TCP count themselves before they
+        // look for a lane. This end says that it has the lane only when its word is armed for them.
         let guard = self.receiving().ok_or(TcpReason::Other)?;
         prepare(&lane, Side::Connected);
         self.set_lane(Box::new(lane));
@@ -530,8 +519,7 @@ impl Connection {
         Ok(Phase::Laned)
     }
 
-    /// Maps the lane to which another process of this end moved the connection. Returns
-    /// [`Phase::Laned`] even if that fails.
+    /// Maps the lane to which another process moved the connection.
     #[cold]
     fn join(&self, fd: RawFd) -> Phase {
         let side = usize::from(self.side() == Side::Connected);
@@ -558,9 +546,8 @@ impl Connection {
         Phase::Laned
     }
 
-    /// Keeps a connection without a lane on TCP for good, and withdraws its offer. A later lane
-    /// could be of no use: after the kernel's shutdown of the sending direction, for example, no
-    /// wakeup can be sent.
+    /// Keeps a connection without a lane on TCP for good. After the kernel's shutdown of the
+    /// sending direction, for example, wakeups of a later lane could not be sent.
     pub fn stay_unless_moved(&self, reason: TcpReason) {
         if self.stays_in_phase(|_| reason) == Some(Phase::Pending) {
             self.withdraws();
@@ -568,8 +555,7 @@ impl Connection {
     }
 
     /// Keeps a connection without a lane on TCP until its end, which has begun. Its offer to the
-    /// daemon is withdrawn only at close, where a lane that came too late is kept for the next
-    /// connection.
+    /// daemon stays until it is closed: a lane that comes by then is kept for the next connection.
     pub fn stay_at_its_end(&self, fd: RawFd) {
         let former = self.stays_in_phase(|phase| self.why_still_on_tcp(fd, phase));
         if former == Some(Phase::Pending) && self.has(flag::INVITED) {
@@ -577,8 +563,7 @@ impl Connection {
         }
     }
 
-    /// Keeps a connection without a lane on TCP for good, and counts it under `reason`. Returns its
-    /// former phase, or `None` if it had a lane, stayed on TCP before, or a thread is deciding.
+    /// Keeps a connection without a lane on TCP. Returns its former phase if that changed.
     fn stays_in_phase(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
         let from = self.shared.phase.stay()?;
         self.count_on_tcp(reason(from));
