@@ -44,9 +44,8 @@ impl Connection {
         }
     }
 
-    /// Takes the connection back to TCP before this process closes it, if this process brought it
-    /// to its lane while others held it. The others find it on TCP, even if the daemon could not
-    /// tell them of the lane.
+    /// Takes the connection back to TCP if this process brought it to its lane while others held
+    /// it. The others find it on TCP, even if the daemon could not tell them of the lane.
     fn leave_to_relatives(&self, fd: RawFd) {
         let is_bringer = self.shared.bringer.load(Ordering::Relaxed) == process::pid();
         let is_here = !self.local.lane.load(Ordering::Relaxed).is_null();
@@ -67,8 +66,8 @@ impl Connection {
         }
     }
 
-    /// Tells the peer and the daemon of the end, and counts the connection. The last descriptor is
-    /// about to be closed.
+    /// Tells the peer and the daemon, and counts the connection. Its last descriptor is about to be
+    /// closed.
     fn end(&self, fd: RawFd) {
         self.teaches();
         match self.phase() {
@@ -154,9 +153,9 @@ impl Connection {
         }
     }
 
-    /// Prepares for the kernel's close of the socket, which comes when the last thread of the
-    /// process is gone. The kernel sends a reset if bytes lie there unread. The peer is to ignore
-    /// that reset if they are wakeups, but not if they are data or SO_LINGER is set.
+    /// Prepares for the kernel's close of the socket, after the last thread of the process. The
+    /// peer is to ignore a reset because of an unread wakeup, but not one because of data or
+    /// SO_LINGER.
     fn announce_end(&self, fd: RawFd) {
         if lingers_not(fd) {
             return;
@@ -169,11 +168,10 @@ impl Connection {
     }
 }
 
-/// Ends all connections at the end of the process: those that it holds alone tell their peers, the
-/// others lose its references.
+/// The process ends: connections that it holds alone tell their peers, others lose its references.
 ///
 /// While other threads go on, nothing may change that they can see. A peer that was told of a close
-/// would close, too. The threads would see that, which cannot happen on TCP.
+/// would close, too, and the threads would see that, which cannot happen on TCP.
 pub fn close_all() {
     reserve::end();
     for (fd, entry) in table::walk(0, u32::MAX) {
