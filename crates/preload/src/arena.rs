@@ -269,7 +269,7 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     Some(connection)
 }
 
-/// A new number for an offer to the daemon. No other offer of this node has it.
+/// A new number for the daemon, of the process's id and a count, which begins again after exec.
 pub fn new_token() -> u64 {
     u64::from(process::pid()) << 32 | TOKENS.fetch_add(1, Ordering::Relaxed)
 }

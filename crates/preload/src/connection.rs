@@ -82,8 +82,8 @@ impl Connection {
     }
 }
 
-/// True when a socket of this process or its ancestors by fork had SO_RCVLOWAT above 1. Each new
-/// connection is then asked for its value, which it may have from its listener.
+/// True when a socket of this process or its ancestors had SO_RCVLOWAT above 1. New connections,
+/// which may inherit it from their listener, are then asked for it.
 static LOW_WATER: AtomicBool = AtomicBool::new(false);
 
 fn low_water(fd: RawFd) -> i32 {
@@ -122,7 +122,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     }
 }
 
-/// The kernel made `fd` just now, so what the table has at this number is closed.
+/// The kernel made `fd` just now, so what the table has at this number is gone.
 #[inline]
 pub fn made(fd: RawFd) {
     if fd >= 0 && table::get(fd) != Entry::None {
@@ -135,7 +135,7 @@ pub fn forget(fd: RawFd) {
     drop_entry(table::set(fd, Entry::None));
 }
 
-/// Gives up `entry`: the library did not see the close of its descriptor, or tracks it no more.
+/// Gives up `entry`, whose descriptor was closed unseen or is no longer tracked.
 fn drop_entry(entry: Entry) {
     match entry {
         Entry::Connection(_) if process::is_ending() => {}
@@ -156,7 +156,7 @@ fn drop_entry(entry: Entry) {
     }
 }
 
-/// Called before `fd` is closed: ends what it leads to if it is the last such descriptor.
+/// Called before `fd` is closed. Gives up what it leads to.
 pub fn closing(fd: RawFd) {
     match table::get(fd) {
         Entry::None => {}

@@ -392,8 +392,7 @@ impl Connection {
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
     }
 
-    /// Makes a lane and offers it. `peer` is the process at the other end as in
-    /// [`control::Memory`].
+    /// Makes a lane and offers it. `peer` is the other end's process as in [`control::Memory`].
     fn make_lane(&self, fd: RawFd, peer: u32) -> Result<Phase, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
