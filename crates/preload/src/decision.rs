@@ -55,8 +55,8 @@ impl Connection {
         }
     }
 
-    /// True when it did so much over TCP that a lane pays, and may have one. The accepting end asks
-    /// later: it makes the lane, for a peer that is there.
+    /// True when the connection did so much over TCP that a lane pays, and may have one. The
+    /// accepting end asks later: it makes the lane, for a peer that is there.
     fn is_due(&self, pending: usize) -> bool {
         let settings = process::settings();
         let threshold = Threshold::of(self.side(), settings.switch_calls, settings.switch_bytes);
@@ -150,8 +150,8 @@ impl Connection {
     }
 
     /// The connection becomes a standard stream, which stdio uses without the library. Without a
-    /// lane it stays on TCP for that time. With a lane it sends over TCP from now on, and its peer
-    /// is asked to.
+    /// lane it stays on TCP for that time. With a lane it sends over TCP from now on, and recalls
+    /// unread bytes.
     pub fn becomes_standard_stream(&self, fd: RawFd) {
         if self.becomes_unseen() || self.decide_for_kernel(fd) != Phase::Laned {
             return;
@@ -291,8 +291,8 @@ impl Connection {
     }
 
     /// Waits until no thread is deciding, up to a second, which is longer than any answer takes.
-    /// Called when the kernel has something to read, which may be a wakeup and not for the program
-    /// while a thread brings the connection to a lane.
+    /// While a thread brings the connection to a lane, what the kernel has to read may be a wakeup,
+    /// which is not for the program.
     pub fn wait_until_decided(&self) {
         if self.phase() == Phase::Deciding {
             self.wait_for_decision(1_000_000_000);
@@ -405,8 +405,8 @@ impl Connection {
         })?;
         // The lane is armed before the peer knows of it, since threads may already sleep on TCP.
         prepare(&lane, Side::Accepted);
-        // Under the receiving direction's lock, which a reader holds that found no lane and takes
-        // all that comes over TCP. It must be done before the peer can go to the lane and back.
+        // Under the receiving direction's lock. A reader that found no lane takes under this lock
+        // what comes over TCP, and must be done before the peer can go to the lane and back.
         let Some(guard) = self.receiving() else { return Ok(Phase::Fresh) };
         self.set_lane(Box::new(lane));
         drop(guard);
