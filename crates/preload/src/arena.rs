@@ -31,7 +31,7 @@ pub mod flag {
     /// A reset was reported to the program. Later writes give EPIPE, and later reads an end of
     /// file.
     pub const RESET_REPORTED: u32 = 16;
-    /// Bytes were sent after the peer had closed in order. Later writes give EPIPE.
+    /// Bytes were sent after the peer had closed in order. The connection fails with EPIPE.
     pub const SENT_TO_NOBODY: u32 = 32;
     /// SO_RCVLOWAT is above 1. Reads that may wait do so in the kernel, which knows for how many
     /// bytes.
@@ -46,7 +46,7 @@ pub mod flag {
     pub const NO_LANE: u32 = 1024;
     /// The other end is of a user whom the daemon does not serve.
     pub const OTHER_USER: u32 = 2048;
-    /// The connection asked for a lane early, since earlier ones at its address were long.
+    /// The connection asked for a lane early, since earlier ones were long or middling.
     pub const EARLY: u32 = 4096;
     /// The library may not have counted all bytes of TCP ([`super::Shared::unseen_user`]).
     pub const UNSEEN: u32 = 16384;
