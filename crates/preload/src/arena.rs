@@ -1,9 +1,9 @@
-//! Where connections live: memory that forked processes share.
+//! The arenas: memory with the state of connections, which forked processes share.
 //!
-//! A process allocates from an arena of its own; a forked child keeps its parent's arenas mapped
-//! for the connections it inherited and starts another for its own. What belongs to one process
-//! alone (the mapping of a lane, how many of its descriptors refer to a connection) is kept beside
-//! the arena, in private memory.
+//! A process allocates places for connections from an arena of its own. A forked child keeps its
+//! parent's arenas mapped for the connections that it inherited, and starts another arena for its
+//! own. What belongs to one process alone is in private memory beside the arena: the mapping of a
+//! lane, for example, or how many descriptors of the process lead to a connection.
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -20,67 +20,70 @@ use crate::{process, sys};
 
 /// Bits of [`Shared::flags`].
 pub mod flag {
-    /// O_NONBLOCK.
+    /// The socket has O_NONBLOCK.
     pub const NONBLOCKING: u32 = 1;
-    /// shutdown(SHUT_RD) was called.
+    /// The program called shutdown(SHUT_RD).
     pub const READING_SHUT: u32 = 2;
-    /// A write found no room, so that the next room is an edge.
+    /// A write found no room, so that room is an edge when it comes.
     pub const WRITE_BLOCKED: u32 = 4;
-    /// Counted as a connection of the fabric.
+    /// The connection was counted as one of the fabric.
     pub const COUNTED: u32 = 8;
-    /// A reset was reported to the program: what follows is EPIPE and end of file.
+    /// A reset was reported to the program. Later writes give EPIPE, and later reads an end of
+    /// file.
     pub const RESET_REPORTED: u32 = 16;
-    /// Bytes went out after the peer had closed in order: what follows is a broken pipe.
+    /// Bytes were sent after the peer had closed in order. The connection fails with EPIPE.
     pub const SENT_TO_NOBODY: u32 = 32;
-    /// SO_RCVLOWAT is above 1: reads that may wait do so in the kernel, which knows for how much.
+    /// SO_RCVLOWAT is above 1. Reads that may wait do so in the kernel, which knows for how many
+    /// bytes.
     pub const LOW_WATER: u32 = 64;
-    /// The program set TCP_NODELAY, whatever the kernel's socket has while wakeups ring on it.
+    /// The program set TCP_NODELAY. The kernel's socket may differ while it carries wakeups.
     pub const NO_DELAY: u32 = 128;
-    /// The same of TCP_CORK.
+    /// The program set TCP_CORK. The kernel's socket may differ while it carries wakeups.
     pub const CORKED: u32 = 256;
     /// The lane is being given back.
     pub const GIVING_BACK: u32 = 512;
-    /// It wanted a lane when the process had no more of them.
+    /// The connection wanted a lane when the process could have no more.
     pub const NO_LANE: u32 = 1024;
     /// The other end is of a user whom the daemon does not serve.
     pub const OTHER_USER: u32 = 2048;
-    /// It asked for a lane early, since those before it were long.
+    /// The connection asked for a lane early, since earlier ones were long or middling.
     pub const EARLY: u32 = 4096;
-    /// The library may not have counted all that went over TCP ([`super::Shared::unseen_user`]).
+    /// The library may not have counted all bytes of TCP ([`super::Shared::unseen_user`]).
     pub const UNSEEN: u32 = 16384;
-    /// A lane that was kept is offered to its other end ([`crate::reserve`]).
+    /// The connecting end offers a kept lane to its peer ([`crate::reserve`]).
     pub const INVITED: u32 = 32768;
-    /// It asked the daemon for a lane that only pays when it is kept.
+    /// The connection asked the daemon for a lane that pays only if it is kept.
     pub const PRIMES: u32 = 65536;
 }
 
-/// A connection as all processes that hold it see it. Zeroed memory is a free place, and any bytes
-/// are valid.
+/// The state of a connection that all processes of its end share. Zeroed memory is a free place.
+/// Any bytes are valid.
 #[repr(C, align(64))]
 pub struct Shared {
     pub phase: SharedPhase,
     pub generation: AtomicU32,
-    /// Descriptors that refer to it, in all processes.
+    /// Descriptors that lead to the connection, in all processes.
     pub refs: AtomicU32,
     pub side: AtomicU32,
     pub flags: AtomicU32,
-    /// Reads and writes that moved something over TCP before it asked for the fabric, and how many
-    /// bytes those were.
+    /// Reads and writes that moved bytes over TCP while the connection had no lane.
     pub calls: AtomicU32,
     /// How many of the calls were writes.
     pub writes: AtomicU32,
-    /// Where its address is remembered ([`crate::history`]), 0 for nowhere.
+    /// The place of its address in [`crate::history`], or 0.
     pub address: AtomicU32,
     pub moved: AtomicU64,
     /// What its two directions use without a lock.
     pub common: Common,
-    /// The socket's inode, which finds it again behind another number.
+    /// The inode of the kernel's socket, which finds the connection again behind another
+    /// descriptor.
     pub inode: AtomicU64,
-    /// A process that uses it where the library does not see that, 0 for none: in the C library's
-    /// own streams, behind a filter of system calls, or in a program that is about to start.
+    /// A process that uses the connection where the library does not see it, or 0. Such uses are
+    /// the C library's own streams, calls behind a filter of system calls, and a program that is
+    /// about to start.
     pub unseen_user: AtomicU32,
-    /// The process that brought it to its lane while others held it, 0 if none did. Those others
-    /// have no mapping of the lane; children of the process have.
+    /// The process that brought the connection to its lane while other processes held it, or 0.
+    /// Those processes have not mapped the lane. Children of the process have.
     pub bringer: AtomicU32,
     pub token: AtomicU64,
     pub receive_lock: SharedLock,
@@ -92,38 +95,39 @@ pub struct Shared {
 // SAFETY: the two cells are used under their locks alone; everything else is atomic.
 unsafe impl Sync for Shared {}
 
-/// The part of a connection that one process keeps for itself. Zeroed memory is an empty one.
+/// The state of a connection that one process keeps for itself. Zeroed memory is its beginning.
 #[derive(Default)]
 pub struct Local {
-    /// The lane, leaked from a box; used under a lock of the connection.
+    /// The lane, leaked from a box. Used under a lock of a direction.
     pub lane: AtomicPtr<ShmLane>,
-    /// Descriptors of this process that refer to the connection.
+    /// Descriptors of this process that lead to the connection.
     pub fds: AtomicU32,
-    /// Epoll sets of this process that it is in.
+    /// Epoll sets of this process that contain the connection.
     pub registered: AtomicU32,
     /// Lessons from earlier waits ([`weft_sync::Learned`]).
     pub learned: AtomicU32,
     /// Finds in a row after which the connection counts as awake; 0 when it does.
     pub finds_left: AtomicU32,
-    /// A wait in the kernel ended with bytes: wakeups, or not.
+    /// A wait in the kernel ended with bytes. They are wakeups, unless the peer's socket had a user
+    /// without weft.
     pub woken_by_bytes: AtomicBool,
-    /// When the kernel's socket was last looked at by a writer, ticks.
+    /// When a writer last looked at the kernel's socket, in ticks.
     pub checked: AtomicU64,
-    /// Since when the lane is full and nothing was taken from it, ticks; 0 when it is not.
+    /// Since when the lane is full and the peer takes nothing, in ticks; 0 when that is not so.
     pub full_since: AtomicU64,
-    /// Bytes that the peer had taken by then.
+    /// What the peer had taken by then, a sum of messages and bytes.
     pub full_taken: AtomicU64,
-    /// Bytes that it had moved over lanes, in both directions, when that was last looked at.
+    /// Bytes that both directions had moved over lanes at the last look for idle connections.
     pub moved_before: AtomicU64,
-    /// The round in which it uses its lane, or [`NOT_KEPT`].
+    /// The round of this use of the lane, or [`NOT_KEPT`].
     pub round: AtomicU32,
-    /// The process at the other end of a lane that may be kept.
+    /// The process at the other end of the lane, if the lane may be kept.
     pub peer: AtomicU32,
-    /// How often the process had forked when the connection came to its lane.
+    /// How often this process had forked when the connection got its lane.
     pub forks: AtomicU32,
 }
 
-/// The value of [`Local::round`] for a lane that is not kept.
+/// The value of [`Local::round`] for a lane that must not be kept.
 pub const NOT_KEPT: u32 = 0;
 
 const PLACES: usize = 1 << 16;
@@ -133,13 +137,13 @@ const BYTES: usize = PLACES * size_of::<Shared>();
 struct Arena {
     shared: Segment,
     local: Box<[Local]>,
-    /// For programs that this process becomes by exec.
+    /// Kept for programs that this process becomes by exec.
     memory: OwnedFd,
     inode: u64,
 }
 
 static ALL: [AtomicPtr<Arena>; ARENAS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; ARENAS];
-/// Number of the arena this process allocates from, plus one.
+/// The number of the arena from which this process allocates, plus one; 0 for none yet.
 static CURRENT: AtomicU32 = AtomicU32::new(0);
 static TOKENS: AtomicU64 = AtomicU64::new(1);
 static FREE: LocalLock<FreePlaces> = LocalLock::new(FreePlaces { next: 0, freed: Vec::new() });
@@ -149,10 +153,10 @@ struct FreePlaces {
     freed: Vec<u32>,
 }
 
-/// A connection of this process.
+/// A connection that this process holds.
 #[derive(Clone, Copy)]
 pub struct Connection {
-    /// Its place, as the table of descriptors names it.
+    /// Its place in the arenas, as the table of descriptors names it.
     pub place: u32,
     /// The part that forked processes share.
     pub shared: &'static Shared,
@@ -161,13 +165,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Which end it is.
+    /// Which end of the connection this is.
     #[inline]
     pub fn side(&self) -> Side {
         if self.shared.side.load(Ordering::Relaxed) == 0 { Side::Accepted } else { Side::Connected }
     }
 
-    /// Where it stands.
+    /// The phase of the connection.
     #[inline]
     pub fn phase(&self) -> Phase {
         self.shared.phase.get()
@@ -195,7 +199,8 @@ impl Connection {
     }
 }
 
-/// The connection at `place`, which the table of descriptors gave.
+/// The connection at `place`, which the table of descriptors gave. `None` when its arena is not
+/// mapped.
 #[inline]
 pub fn at(place: u32) -> Option<Connection> {
     let arena = ALL.get(place as usize / PLACES)?.load(Ordering::Acquire);
@@ -206,17 +211,17 @@ pub fn at(place: u32) -> Option<Connection> {
     let arena = unsafe { &*arena };
     let index = place as usize % PLACES;
     // SAFETY: Shared is made of atomics, locks that are atomics, and two cells. Any bytes are valid
-    // for all of them, also those that another process that has the memory wrote: the values in
-    // the cells derive `FromBytes`, which asks that of each of their fields. The reference itself
-    // reads no cell; the library uses each under its lock alone. The memory reaches forked children
-    // and programs that exec'ed in them only.
+    // for all of them, also bytes that another process with the memory wrote: the values in the
+    // cells derive `FromBytes`, which requires that for each of their fields. The reference itself
+    // reads no cell, and the library uses each cell under its lock alone. Only forked children and
+    // programs that they became by exec have the memory.
     let shared = unsafe { arena.shared.shared::<Shared>(index * size_of::<Shared>()) };
     // SAFETY: the segment lives as long as the leaked arena.
     let shared: &'static Shared = unsafe { &*std::ptr::from_ref(shared) };
     Some(Connection { place, shared, local: &arena.local[index] })
 }
 
-/// A new connection in phase [`Phase::Fresh`] with one reference, or `None` when there is no room.
+/// Allocates a connection in [`Phase::Fresh`] with one reference; `None` when there is no room.
 /// `address` is its place in [`crate::history`], or 0.
 pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connection> {
     let mut free = FREE.lock()?;
@@ -264,17 +269,17 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     Some(connection)
 }
 
-/// A number for the daemon that no other offer of this node has.
+/// A new number for the daemon, of the process's id and a count, which begins again after exec.
 pub fn new_token() -> u64 {
     u64::from(process::pid()) << 32 | TOKENS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Gives the place of a connection without references back.
+/// Frees the place of a connection without references.
 pub fn free(connection: Connection) {
     connection.shared.phase.set(Phase::Free);
     let places = u32::try_from(PLACES).expect("2^16");
     let current = CURRENT.load(Ordering::Relaxed);
-    // A place of another process's arena is found by its owner when that runs out.
+    // The owner of another arena finds the place when that arena has no new ones ([`reclaim`]).
     if current != 0
         && connection.place / places == current - 1
         && let Some(mut free) = FREE.lock()
@@ -319,8 +324,8 @@ pub fn memory_of(number: u32) -> Option<OwnedFd> {
     if ours(&arena.memory) {
         return sys::inheritable(&arena.memory);
     }
-    // The program closed what it did not know, as children about to exec do; whoever forked it may
-    // still have it.
+    // The program closed a descriptor that it did not know, as children do before exec. The parent
+    // may still have it.
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let path = format!("/proc/{parent}/fd/{}", arena.memory.as_raw_fd());
     let again = rustix::fs::open(path, OFlags::RDWR, Mode::empty()).ok()?;
@@ -336,7 +341,7 @@ pub fn adopt(number: usize, memory: OwnedFd) {
     }
 }
 
-/// Finds a place that a forked process freed, or whose holders are all dead.
+/// Finds a place that a forked process freed.
 fn reclaim(base: u32) -> Option<u32> {
     (0..u32::try_from(PLACES).ok()?).find(|index| {
         at(base + index).is_some_and(|connection| {
@@ -345,7 +350,7 @@ fn reclaim(base: u32) -> Option<u32> {
     })
 }
 
-/// In a forked child: connections are inherited, places for new ones are not.
+/// In a forked child: the connections are inherited, the places for new ones are not.
 pub fn forked() {
     CURRENT.store(0, Ordering::Relaxed);
     if let Some(mut free) = FREE.lock() {

@@ -1,4 +1,4 @@
-//! A tracked TCP connection, and the descriptors that lead to it.
+//! Tracked TCP connections and the descriptors that lead to them.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,19 +13,19 @@ use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, stats, sys, waits};
 
 impl Connection {
-    /// The number the daemon knows it by.
+    /// The number by which the daemon knows the connection.
     pub fn token(&self) -> u64 {
         self.shared.token.load(Ordering::Relaxed)
     }
 
-    /// Stays on TCP for good.
+    /// Keeps the connection on TCP for good, and counts it under `reason`.
     pub fn decline(&self, reason: TcpReason) {
         self.shared.phase.set(Phase::Declined);
         self.count_on_tcp(reason);
         log::debug!("connection {} stays on TCP: {}", self.place, reason.name());
     }
 
-    /// Counts it as one that stays on TCP.
+    /// Counts the connection as one that stays on TCP.
     pub fn count_on_tcp(&self, reason: TcpReason) {
         let absent = matches!(reason, TcpReason::PeerNotWeft | TcpReason::ShortLived);
         let of_other = absent && self.has(flag::OTHER_USER);
@@ -48,13 +48,13 @@ impl Connection {
         }
     }
 
-    /// One more descriptor of this process refers to it.
+    /// Counts one more descriptor of this process that leads to the connection.
     pub fn retain(&self) {
         self.shared.refs.fetch_add(1, Ordering::AcqRel);
         self.local.fds.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Remembers what the kernel's socket said of the peer.
+    /// Remembers what a wait on the kernel's socket said of the peer.
     pub fn heard(&self, wakeup: waits::Wakeup) {
         match wakeup {
             waits::Wakeup::End => self.shared.common.hear(Peer::Ended),
@@ -66,8 +66,8 @@ impl Connection {
         }
     }
 
-    /// Remembers what the kernel's poll said of the peer. After the own shutdown for reading its
-    /// ends are about this side; a reset is an error, too.
+    /// Remembers what the kernel's poll said of the peer. After this end's own shutdown for
+    /// reading, HUP and RDHUP are about this end. A reset comes with ERR, too.
     pub fn heard_of(&self, seen: PollFlags) {
         let ends = if self.has(flag::READING_SHUT) {
             PollFlags::empty()
@@ -82,27 +82,27 @@ impl Connection {
     }
 }
 
-/// A socket of this process, or of one that it was forked from, had SO_RCVLOWAT above 1: those that
-/// come to be have to be asked.
+/// True when a socket of this process or its ancestors had SO_RCVLOWAT above 1. New connections,
+/// which may inherit it from their listener, are then asked for it.
 static LOW_WATER: AtomicBool = AtomicBool::new(false);
 
 fn low_water(fd: RawFd) -> i32 {
     sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT).unwrap_or(1)
 }
 
-/// A socket waits for more than one byte.
+/// Notes that a socket has SO_RCVLOWAT above 1.
 pub fn has_low_water() {
     LOW_WATER.store(true, Ordering::Relaxed);
 }
 
-/// `fd` may have come from another program, which may have made it wait for more than one byte.
+/// Looks at the SO_RCVLOWAT of `fd`, which another program may have set.
 pub fn note_low_water(fd: RawFd) {
     if low_water(fd) > 1 {
         has_low_water();
     }
 }
 
-/// A TCP connection came to be under `fd`; `address` is its place in [`crate::history`], or 0.
+/// Tracks a new TCP connection behind `fd`. `address` is its place in [`crate::history`], or 0.
 pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     if !table::covers(fd) {
         return;
@@ -110,7 +110,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     match arena::allocate(side, nonblocking, address) {
         Some(connection) => {
             drop_entry(table::set(fd, Entry::Connection(connection.place)));
-            // Set before it was connected, or by its listener. Only the kernel waits for so much.
+            // Set before connect, or by the listener. Only the kernel can wait for so many bytes.
             if LOW_WATER.load(Ordering::Relaxed) && low_water(fd) > 1 {
                 connection.decline(TcpReason::RawUse);
             }
@@ -122,7 +122,7 @@ pub fn track(fd: RawFd, side: Side, nonblocking: bool, address: u32) {
     }
 }
 
-/// `fd` was made anew by the kernel: whatever the table says of the number is history.
+/// The kernel made `fd` just now, so what the table has at this number is gone.
 #[inline]
 pub fn made(fd: RawFd) {
     if fd >= 0 && table::get(fd) != Entry::None {
@@ -130,12 +130,12 @@ pub fn made(fd: RawFd) {
     }
 }
 
-/// From here on `fd` is used without the library.
+/// Stops tracking `fd`, which is used without the library from now on.
 pub fn forget(fd: RawFd) {
     drop_entry(table::set(fd, Entry::None));
 }
 
-/// The descriptor of `entry` was closed without our seeing it.
+/// Gives up `entry`, whose descriptor was closed unseen or is no longer tracked.
 fn drop_entry(entry: Entry) {
     match entry {
         Entry::Connection(_) if process::is_ending() => {}
@@ -156,7 +156,7 @@ fn drop_entry(entry: Entry) {
     }
 }
 
-/// `fd` is about to be closed.
+/// Called before `fd` is closed. Gives up what it leads to.
 pub fn closing(fd: RawFd) {
     match table::get(fd) {
         Entry::None => {}
@@ -180,7 +180,7 @@ pub fn closing(fd: RawFd) {
     }
 }
 
-/// `new` is a copy of `old` from now on; what `new` was is closed.
+/// Called after `new` became a copy of `old`. What `new` was before is closed.
 pub fn copied(old: RawFd, new: RawFd) {
     if new < 0 || old == new {
         return;
@@ -205,7 +205,7 @@ pub fn copied(old: RawFd, new: RawFd) {
             table::set(new, entry);
         }
         Entry::Unconnected { .. } => {
-            // O_NONBLOCK set by one number holds for both: the kernel is asked at connect.
+            // O_NONBLOCK set by one number holds for both numbers. So connect will ask the kernel.
             table::set(old, Entry::None);
             made(new);
         }
@@ -213,13 +213,13 @@ pub fn copied(old: RawFd, new: RawFd) {
     }
 }
 
-/// The connection behind `fd`, if it is one that may be on the fabric.
+/// The connection behind `fd`, unless it stays on TCP for good.
 #[inline]
 pub fn find(fd: RawFd) -> Option<Connection> {
     tracked(fd).filter(|connection| connection.phase() != Phase::Declined)
 }
 
-/// The connection behind `fd`, also one that stays on TCP.
+/// The connection behind `fd`, even if it stays on TCP for good.
 #[inline]
 pub fn tracked(fd: RawFd) -> Option<Connection> {
     let Entry::Connection(place) = table::get(fd) else { return None };

@@ -1,4 +1,5 @@
-//! Whether a connection gets a lane: when it asks, what the daemon says, and who decides for all.
+//! Whether and when a connection asks for a lane. One thread decides for all that hold the
+//! connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, RawFd};
@@ -16,20 +17,20 @@ use crate::deferral::Held;
 use crate::table::{self, Entry};
 use crate::{control, epoll, lanes, log, other_end, process, stats, sys, waits};
 
-/// One more than the place of the connection that this process waits for in the kernel, 0 for none.
+/// One more than the place of the connection on which this process waits in the kernel, or 0.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
 
-/// So long a program that starts takes to take a connection over; another one, beside it in a pipe
-/// of the shell, waits for it.
+/// How long a program that starts may take to take a connection over, in nanoseconds. Another
+/// program of the same shell pipeline waits for it.
 const STARTING_NS: u64 = 50_000_000;
 
-/// So long a call waits for another thread that asks, before it goes over TCP.
+/// How long a call waits for another thread's decision before it goes over TCP, in nanoseconds.
 const DECISION_NS: u64 = 20_000_000;
 
 impl Connection {
-    /// Called before input and output: asks for the fabric when that is due, and looks whether an
-    /// answer has come. `pending` bytes are about to be written. Returns the phase to act on, which
-    /// is never DECIDING.
+    /// Called before input and output. Asks for a lane when one is due, or looks for the answer.
+    /// `pending` bytes are about to be written. Returns the phase to act on, never
+    /// [`Phase::Deciding`].
     #[inline]
     pub fn decide(&self, fd: RawFd, pending: usize) -> Phase {
         match self.phase() {
@@ -46,7 +47,7 @@ impl Connection {
         }
     }
 
-    /// The phase, once nobody is deciding any more.
+    /// The phase, after a wait of up to [`DECISION_NS`] for a thread that is deciding.
     fn decided(&self) -> Phase {
         match self.phase() {
             Phase::Deciding => self.wait_for_decision(DECISION_NS),
@@ -54,8 +55,8 @@ impl Connection {
         }
     }
 
-    /// It has done so much over TCP that a lane pays. The end that accepted asks later: it makes
-    /// the lane, for a peer that is there.
+    /// True when the connection did so much over TCP that a lane pays, and may have one. The
+    /// accepting end asks later: it makes the lane, for a peer that is there.
     fn is_due(&self, pending: usize) -> bool {
         let settings = process::settings();
         let threshold = Threshold::of(self.side(), settings.switch_calls, settings.switch_bytes);
@@ -71,7 +72,8 @@ impl Connection {
         is_due && self.is_seen() && self.has_room_for_a_lane()
     }
 
-    /// The process may have one more.
+    /// True when the process may have one more lane. Otherwise notes that the connection wanted
+    /// one.
     fn has_room_for_a_lane(&self) -> bool {
         let has_room = lanes::is_one_free();
         if !has_room {
@@ -80,14 +82,14 @@ impl Connection {
         has_room
     }
 
-    /// Other processes hold it, too.
+    /// True when other processes hold the connection, too.
     pub fn is_shared(&self) -> bool {
         let all = self.shared.refs.load(Ordering::Relaxed);
         all > self.local.fds.load(Ordering::Relaxed)
     }
 
-    /// While an offer is pending the answer is looked for at first, then less and less often, since
-    /// that costs a system call.
+    /// True when this call looks for the answer to an offer. A look costs a system call, so only
+    /// the first calls and some later ones look.
     fn looks_again(&self) -> bool {
         const EVERY: u32 = 32;
         let calls = self.shared.calls.load(Ordering::Relaxed);
@@ -95,14 +97,14 @@ impl Connection {
         early || calls.is_power_of_two() || calls.is_multiple_of(EVERY)
     }
 
-    /// The one thread of this process is about to wait for data in the kernel, where it takes what
-    /// comes: until it is out again, a handler that interrupts it must not move the connection.
-    /// Returns what [`Connection::out_of_kernel`] takes.
+    /// Called when the only thread of this process is about to wait in the kernel, in a call that
+    /// takes data. A signal handler must not move the connection until
+    /// [`Connection::out_of_kernel`], which takes the value returned here.
     pub fn stay_while_in_kernel(&self) -> u32 {
         IN_KERNEL.swap(self.place + 1, Ordering::Relaxed)
     }
 
-    /// It is out.
+    /// Ends [`Connection::stay_while_in_kernel`].
     pub fn out_of_kernel(former: u32) {
         IN_KERNEL.store(former, Ordering::Relaxed);
     }
@@ -123,7 +125,7 @@ impl Connection {
         self.shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The phase to act on, without asking for the fabric where nobody did yet.
+    /// The phase to act on. Asks for no lane if nobody asked before.
     pub fn decide_if_asked(&self, fd: RawFd) -> Phase {
         match self.phase() {
             Phase::Fresh => Phase::Fresh,
@@ -132,22 +134,24 @@ impl Connection {
     }
 
     /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
-    /// for good. Returns the phase.
+    /// for good. Returns the phase: laned or declined, except in a signal handler that interrupted
+    /// a decision.
     pub fn decide_for_kernel(&self, fd: RawFd) -> Phase {
         loop {
             self.stay_unless_moved(TcpReason::RawUse);
             match self.decide(fd, 0) {
-                // A handler that interrupted the asking cannot wait for its end.
+                // A handler that interrupted the deciding thread cannot wait for it.
                 waits @ (Phase::Fresh | Phase::Pending) if self.is_deciding() => return waits,
-                // Another thread was asking, and no answer has come yet.
+                // Another thread is deciding, and has no answer yet.
                 Phase::Fresh | Phase::Pending => {}
                 decided => return decided,
             }
         }
     }
 
-    /// It becomes one of the standard streams, which stdio reads and writes by itself: a connection
-    /// that did not move yet stays on TCP as long, and others send there from now on.
+    /// The connection becomes a standard stream, which stdio uses without the library. Without a
+    /// lane it stays on TCP for that time. With a lane it sends over TCP from now on, and recalls
+    /// unread bytes.
     pub fn becomes_standard_stream(&self, fd: RawFd) {
         if self.becomes_unseen() || self.decide_for_kernel(fd) != Phase::Laned {
             return;
@@ -158,14 +162,15 @@ impl Connection {
         }
     }
 
-    /// From here on this process uses it where the library does not see that, and it stays on TCP
-    /// as long. False when it is on its way to a lane, or there, or stays on TCP anyhow.
+    /// From now on this process uses the connection where the library does not see it, and the
+    /// connection stays on TCP for that time. False when it has or gets a lane, or is on TCP for
+    /// good.
     pub fn becomes_unseen(&self) -> bool {
         let start = sys::now_ns();
         let is_mine = || self.shared.unseen_user.load(Ordering::SeqCst) == process::pid();
         while !is_mine() && !self.is_seen() {
             if sys::now_ns() - start > STARTING_NS {
-                // Two such users, of whom one may end before the other.
+                // Only one of two such users is noted, and it may end before the other.
                 self.stay_unless_moved(TcpReason::RawUse);
                 return false;
             }
@@ -174,36 +179,37 @@ impl Connection {
         self.set(flag::UNSEEN, true);
         self.shared.unseen_user.store(process::pid(), Ordering::SeqCst);
         self.wait_until_decided();
-        // An offer of a relative stays: it finds the answer when this user is gone.
+        // The offer of another process stays: that process finds the answer when this use is over.
         self.leave_pending();
         matches!(self.phase(), Phase::Fresh | Phase::Pending)
     }
 
-    /// An epoll set of this process has it.
+    /// True when an epoll set of this process contains the connection.
     pub fn is_registered(&self) -> bool {
         self.local.registered.load(Ordering::Relaxed) > 0
     }
 
-    /// One of the descriptors 0 to 2 leads to it.
+    /// True when one of the descriptors 0 to 2 leads to the connection.
     pub fn is_standard_stream(&self) -> bool {
         (0..=2).any(|fd| table::get(fd) == Entry::Connection(self.place))
     }
 
-    /// This process uses it by way of the library alone again.
+    /// Ends [`Connection::becomes_unseen`]: this process uses the connection through the library
+    /// alone.
     pub fn is_seen_again(&self) {
         let own = process::pid();
         let unseen_user = &self.shared.unseen_user;
         let _ = unseen_user.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// Nobody uses it where the library does not see that.
+    /// True when no living process uses the connection where the library does not see it.
     fn is_seen(&self) -> bool {
         let user = self.shared.unseen_user.load(Ordering::SeqCst);
         user == 0 || !sys::is_alive(user)
     }
 
-    /// How much went over TCP is known: the kernel is asked where the library did not see all of
-    /// it. False when that changes all the time, or the peer sends no more.
+    /// Makes sure that all bytes of TCP are counted: asks the kernel where the library did not see
+    /// all. False when the kernel's counts do not come to rest, or the peer ended its direction.
     fn is_counted(&self, fd: RawFd) -> bool {
         if !self.has(flag::UNSEEN) {
             return true;
@@ -217,8 +223,8 @@ impl Connection {
         true
     }
 
-    /// True when this thread decides from here on. No signal handler runs in between: it would wait
-    /// for a decider that it does not take for its own thread.
+    /// Makes the calling thread the decider; false when the phase is not `from`. No signal handler
+    /// runs in between: it would wait for a decider that it does not know to be its own thread.
     pub fn claims_decision(&self, from: Phase) -> bool {
         let _held = Held::new();
         self.shared.phase.claim(from, sys::task())
@@ -234,7 +240,7 @@ impl Connection {
             return self.wait_for_decision(DECISION_NS);
         }
         let decided = match from {
-            // Asked again, since somebody may have begun in between.
+            // Checked under the claim, since an unseen use may have begun before it.
             stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {
                 stays
             }
@@ -252,7 +258,7 @@ impl Connection {
             self.ring_at_once(fd);
         }
         if !self.shared.phase.decide(decided) {
-            // Another thread lost patience and went on over TCP: the lane must not be used.
+            // Another thread declined the connection meanwhile, so the lane must not be used.
             control::withdraw(self.token());
             if decided == Phase::Laned {
                 self.rings_no_more(fd);
@@ -267,7 +273,8 @@ impl Connection {
         decided
     }
 
-    /// Tells the lane which sizes of buffers the program fixed: as on TCP, less goes in then.
+    /// Tells the lane the buffer sizes that the program set, so that it holds no more than they
+    /// would.
     pub fn fix_buffers(&self, fd: RawFd) {
         let (send, receive) = sys::fixed_buffers(fd);
         if let Some(sending) = self.sending()
@@ -277,23 +284,24 @@ impl Connection {
         }
     }
 
-    /// The calling thread is asking: this is a handler that interrupted it.
+    /// True in a signal handler that interrupted the deciding thread.
     fn is_deciding(&self) -> bool {
         let decider = self.shared.phase.decider();
         self.phase() == Phase::Deciding && decider == sys::task()
     }
 
-    /// The kernel says that there is something to read. While another thread is bringing the
-    /// connection to a lane that may be a wakeup, which is not for the program: waits for the end
-    /// of that, longer than any answer takes.
+    /// Waits until no thread is deciding, up to a second, which is longer than any answer takes.
+    /// While a thread brings the connection to a lane, what the kernel has to read may be a wakeup,
+    /// which is not for the program.
     pub fn wait_until_decided(&self) {
         if self.phase() == Phase::Deciding {
             self.wait_for_decision(1_000_000_000);
         }
     }
 
-    /// Another thread is asking; that takes about as long as the daemon's answer. When it takes
-    /// longer, or this is a handler that interrupted the asking, the call goes over TCP.
+    /// Waits up to `most_ns` nanoseconds for the deciding thread, which takes about as long as the
+    /// daemon's answer. After that, and in a handler that interrupted this thread, the call goes
+    /// over TCP.
     fn wait_for_decision(&self, most_ns: u64) -> Phase {
         let start = sys::now_ns();
         loop {
@@ -305,7 +313,7 @@ impl Connection {
                 Phase::Deciding if sys::is_alive(self.shared.phase.decider()) => {
                     return Phase::Pending;
                 }
-                // The process that asked died: whoever comes next is on TCP.
+                // The thread that decided died, so the connection stays on TCP.
                 Phase::Deciding => {
                     self.decline(TcpReason::Other);
                     return Phase::Declined;
@@ -317,7 +325,7 @@ impl Connection {
 
     fn ask(&self, fd: RawFd) -> Phase {
         let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else {
-            // Not connected yet, or no more: the kernel answers for now.
+            // The socket is not connected yet, or no more. The kernel answers the call.
             return Phase::Fresh;
         };
         let local = rustix::net::getsockname(sys::borrow(fd)).ok();
@@ -341,7 +349,7 @@ impl Connection {
                     return Phase::Pending;
                 }
                 if self.has_kept_lane() {
-                    // Its peer is not done with it.
+                    // The peer is not done with the kept lane.
                     return Phase::Fresh;
                 }
             }
@@ -357,11 +365,11 @@ impl Connection {
                     }
                 }
             }
-            // From the first call on: the other end may wait for the lane in its own.
+            // At the first call: the other end may wait for the lane in its own.
             Side::Accepted => self.make_lane(fd, 0),
             Side::Connected => self.ask_connected(fd),
         };
-        // Now, since it is not known any more when the other end has closed.
+        // Asked now: the kernel forgets the user of an end that closed.
         if stats::are_read()
             && let Some(own) = control::only_user()
             && other_end::user(local, remote).is_some_and(|user| user != own)
@@ -377,14 +385,14 @@ impl Connection {
         }
     }
 
-    /// Notes the inode and the mode of the kernel's socket, which a connection that moves needs.
+    /// Notes the inode and the mode of the kernel's socket, which a connection with a lane needs.
     pub fn note_socket(&self, fd: RawFd) {
         let inode = rustix::fs::fstat(sys::borrow(fd)).map_or(0, |status| status.st_ino);
         self.shared.inode.store(inode, Ordering::Relaxed);
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
     }
 
-    /// `peer` is the process at the other end as in [`control::Memory`].
+    /// Makes a lane and offers it. `peer` is the other end's process as in [`control::Memory`].
     fn make_lane(&self, fd: RawFd, peer: u32) -> Result<Phase, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
@@ -395,10 +403,10 @@ impl Connection {
             log::debug!("no lane: {error}");
             TcpReason::OutOfMemory
         })?;
-        // Before the peer can know of it: threads may sleep on TCP already.
+        // The lane is armed before the peer knows of it, since threads may already sleep on TCP.
         prepare(&lane, Side::Accepted);
-        // Under the lock of readers: one that found no lane takes whatever comes over TCP, and has
-        // to be done with that before the peer can go to the lane, and back.
+        // Under the receiving direction's lock. A reader that found no lane takes under this lock
+        // what comes over TCP, and must be done before the peer can go to the lane and back.
         let Some(guard) = self.receiving() else { return Ok(Phase::Fresh) };
         self.set_lane(Box::new(lane));
         drop(guard);
@@ -411,9 +419,9 @@ impl Connection {
         Ok(Phase::Laned)
     }
 
-    /// After the first piece of a transfer that is expected to be long: the peer, which is looking
-    /// at that piece, has its answer from the daemon. What goes over TCP meanwhile it would have to
-    /// read before anything on the lane. Waits for it once, shortly.
+    /// Waits once, shortly, after the first piece of a transfer that is expected to be long. The
+    /// peer looks at that piece and receives the daemon's answer. It would have to read what goes
+    /// over TCP meanwhile before it reads the lane.
     #[cold]
     pub fn wait_for_peer(&self) {
         self.wait_once(|| {
@@ -424,7 +432,7 @@ impl Connection {
         });
     }
 
-    /// Waits shortly until `is_there`, unless that was waited for before.
+    /// Waits up to 200 us until `is_there`, once, if the connection asked early.
     pub fn wait_once(&self, is_there: impl Fn() -> bool) {
         const WAIT_NS: u64 = 200_000;
         if !self.has(flag::EARLY) {
@@ -442,7 +450,7 @@ impl Connection {
             control::Answer::Matched(memory) => self.attach(fd, &memory),
             control::Answer::Refused(reason) => Err(reason),
             control::Answer::Wanted(_) => Err(TcpReason::Other),
-            // One that had a lane before has a peer under weft.
+            // The peer of a connection that had a lane before runs under weft.
             control::Answer::Pending { listening: false } if !self.has(flag::COUNTED) => {
                 control::withdraw(self.token());
                 Err(TcpReason::PeerNotWeft)
@@ -450,7 +458,8 @@ impl Connection {
             control::Answer::Pending { .. } => {
                 let settings = process::settings();
                 if settings.switch_calls > 0 {
-                    // The other end asks when it has done as much; it may wait for this one.
+                    // The other end asks at its own threshold, and may wait for this end until
+                    // then.
                     return Ok(Phase::Pending);
                 }
                 let wait = settings.options.socket_switch_wait_us() * 1000;
@@ -462,7 +471,7 @@ impl Connection {
                         control::Offered::Lost(reason) => return Err(reason),
                         control::Offered::Pending => {}
                     }
-                    // A peer that is gone will not come.
+                    // A peer that is gone makes no lane.
                     let gone =
                         waits::poll_one(fd, PollFlags::RDHUP, 0).is_ok_and(|e| !e.is_empty());
                     if gone || sys::now_ns() - start >= wait {
@@ -477,7 +486,7 @@ impl Connection {
     fn ask_again(&self, fd: RawFd) -> Phase {
         let attached = match control::matched(self.token()) {
             control::Offered::Matched(memory) => self.attach(fd, &memory),
-            // Others may hold it since it was offered.
+            // Other connections may have taken the last lane since the offer.
             control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(Phase::Fresh),
             control::Offered::Wanted(peer) => self.make_lane(fd, peer),
             control::Offered::Lost(reason) => Err(reason),
@@ -498,8 +507,8 @@ impl Connection {
                 log::debug!("the lane cannot be used: {error}");
                 TcpReason::OutOfMemory
             })?;
-        // Under the lock of readers: threads asleep on TCP count themselves before they look for a
-        // lane, and the end says that it has it only when its word is armed for them.
+        // Under the receiving direction's lock. Threads asleep on TCP count themselves before they
+        // look for a lane. This end says that it has the lane only when its word is armed for them.
         let guard = self.receiving().ok_or(TcpReason::Other)?;
         prepare(&lane, Side::Connected);
         self.set_lane(Box::new(lane));
@@ -509,7 +518,7 @@ impl Connection {
         Ok(Phase::Laned)
     }
 
-    /// A forked process moved the connection to a lane that this one has not mapped.
+    /// Maps the lane to which another process moved the connection.
     #[cold]
     fn join(&self, fd: RawFd) -> Phase {
         let side = usize::from(self.side() == Side::Connected);
@@ -536,16 +545,16 @@ impl Connection {
         Phase::Laned
     }
 
-    /// Without a lane there must not come one any more: after the kernel's shutdown of the sending
-    /// direction, say, its wakeups could not ring.
+    /// Keeps a connection without a lane on TCP for good. After the kernel's shutdown of the
+    /// sending direction, for example, wakeups of a later lane could not be sent.
     pub fn stay_unless_moved(&self, reason: TcpReason) {
         if self.stays_in_phase(|_| reason) == Some(Phase::Pending) {
             self.withdraws();
         }
     }
 
-    /// The same where the connection ends as it is. A lane that comes too late is looked for when
-    /// it is closed.
+    /// Keeps a connection without a lane on TCP until its end, which has begun. Its offer to the
+    /// daemon stays until it is closed: a lane that comes by then is kept for the next connection.
     pub fn stay_at_its_end(&self, fd: RawFd) {
         let former = self.stays_in_phase(|phase| self.why_still_on_tcp(fd, phase));
         if former == Some(Phase::Pending) && self.has(flag::INVITED) {
@@ -553,7 +562,7 @@ impl Connection {
         }
     }
 
-    /// Returns the phase that it was in, if it stays now and did not before.
+    /// Keeps a connection without a lane on TCP. Returns its former phase if that changed.
     fn stays_in_phase(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
         let from = self.shared.phase.stay()?;
         self.count_on_tcp(reason(from));
@@ -561,13 +570,13 @@ impl Connection {
     }
 }
 
-/// Both ends have the same address, or addresses of the host's own.
+/// True when both addresses are the same, or both are loopback addresses.
 pub fn same_host(local: IpAddr, remote: IpAddr) -> bool {
     let (local, remote) = (local.to_canonical(), remote.to_canonical());
     local == remote || (local.is_loopback() && remote.is_loopback())
 }
 
-/// Moves the connections whose answer from the daemon has come.
+/// Decides for each pending connection whose answer from the daemon has come.
 pub fn move_answered() {
     let answered = control::answered();
     if answered.is_empty() {

@@ -1,8 +1,8 @@
 //! The two directions of a connection, each behind its lock.
 //!
-//! A direction's lock lies in memory that forked processes share. The lane is used under either
-//! lock and unmapped under both. A thread that takes both takes the receiving direction's first.
-//! Nothing sleeps with a lock held.
+//! A direction's lock lies in memory that forked processes share. The lane is used under one of the
+//! two locks and unmapped under both. A thread that takes both takes that of the receiving
+//! direction first. No thread sleeps while it holds one.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
@@ -17,15 +17,15 @@ use crate::deferral::Held;
 use crate::shadow::KernelSocket;
 use crate::{lanes, log, process};
 
-/// A lock of a direction, and the handlers that wait for it.
+/// A lock of a direction that is held, and the deferral of signal handlers that goes with it.
 struct Lock<'a> {
     _guard: SharedGuard<'a>,
-    /// Given back behind the lock.
+    /// Dropped after the lock.
     _held: Held,
 }
 
-/// Takes a lock, and keeps handlers away until it is given back. `None` in a handler that was not
-/// kept away, of whose thread it is.
+/// Takes a lock, and defers signal handlers until the lock is given back. `None` in a handler that
+/// was not deferred and interrupted the lock's holder.
 #[inline]
 fn locked(lock: &SharedLock) -> Option<Lock<'_>> {
     let holder = Holder::current(process::pid());
@@ -33,35 +33,36 @@ fn locked(lock: &SharedLock) -> Option<Lock<'_>> {
     if let Some(_guard) = lock.try_lock(holder) {
         return Some(Lock { _guard, _held });
     }
-    // Handlers come while it waits: the holder may be a process that was stopped.
+    // Handlers run while this thread waits: the holder may be a process that was stopped.
     drop(_held);
     let _guard = lock.lock(holder).ok()?;
     Some(Lock { _guard, _held: Held::new() })
 }
 
-/// A direction that is locked, with the lane if this process has it.
+/// A locked direction, with the lane if this process has mapped it.
 pub struct Locked<'a, S> {
     /// The direction's state.
     pub state: &'a mut S,
-    /// The lane; `None` while there is none.
+    /// The lane, or `None`.
     pub lane: Option<&'a ShmLane>,
     lock: Lock<'a>,
 }
 
-/// A receiving direction that is locked and has a lane.
+/// A locked receiving direction with a lane.
 pub struct ReceiveGuard<'a> {
     direction: Receiving<'a, ShmLane, KernelSocket>,
     _lock: Lock<'a>,
 }
 
-/// A sending direction that is locked and has a lane.
+/// A locked sending direction with a lane.
 pub struct SendGuard<'a> {
     direction: Sending<'a, ShmLane, KernelSocket>,
     _lock: Lock<'a>,
 }
 
 impl Connection {
-    /// Locks the receiving direction; `None` in a handler that interrupted its holder.
+    /// Locks the receiving direction. `None` in a signal handler that interrupted the lock's
+    /// holder.
     #[inline]
     pub fn receiving(&self) -> Option<Locked<'_, ReceiveSide>> {
         let lock = locked(&self.shared.receive_lock)?;
@@ -79,14 +80,15 @@ impl Connection {
         Some(Locked { state, lane: self.lane(), lock })
     }
 
-    /// Locks the receiving direction of a connection with a lane, behind descriptor `fd`.
+    /// Locks the receiving direction of a connection, to which `fd` leads. `None` without a lane,
+    /// or as in [`Connection::receiving`].
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as a call it costs redis with 50 clients 5 %")]
     pub fn receiving_on_lane(&self, fd: RawFd) -> Option<ReceiveGuard<'_>> {
         self.receiving()?.on_lane(*self, fd).ok()
     }
 
-    /// Locks the sending direction of a connection with a lane, behind descriptor `fd`.
+    /// Locks the sending direction, as [`Connection::receiving_on_lane`].
     #[inline]
     pub fn sending_on_lane(&self, fd: RawFd) -> Option<SendGuard<'_>> {
         self.sending()?.on_lane(*self, fd).ok()
@@ -104,7 +106,7 @@ impl Connection {
     /// Puts the lane in place.
     pub fn set_lane(&self, lane: Box<ShmLane>) {
         lanes::taken();
-        // It is not idle yet.
+        // The next look for idle connections must not take it for idle.
         self.local.moved_before.store(u64::MAX, Ordering::Relaxed);
         let former = self.local.lane.swap(Box::into_raw(lane), Ordering::AcqRel);
         assert!(former.is_null(), "a connection has one lane");
@@ -118,7 +120,7 @@ impl Connection {
         drop(lane);
     }
 
-    /// Takes the lane away from under both locks, which the caller holds until it has it.
+    /// Takes the lane away. The caller holds both locks until this returns.
     pub fn take_lane(&self) -> Option<Box<ShmLane>> {
         let lane = self.local.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if lane.is_null() {

@@ -1,4 +1,4 @@
-//! How a connection ends: its last descriptor is closed, or the process that holds it ends.
+//! What a connection does at its end: when its last descriptor is closed or its last process ends.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -11,10 +11,10 @@ use crate::table::{self, Entry};
 use crate::{control, epoll, process, reserve, stats, sys};
 
 impl Connection {
-    /// Descriptor `fd`, still open, is about to be closed.
+    /// Gives up descriptor `fd`, which is still open and about to be closed.
     pub fn release(&self, fd: RawFd) {
         if process::is_ending() {
-            // Its share was given back with all others.
+            // `close_all` has given up the references of this process.
             return;
         }
         if self.local.fds.load(Ordering::Relaxed) == 1 {
@@ -44,8 +44,8 @@ impl Connection {
         }
     }
 
-    /// This process brought the connection to its lane while others held it, and has no more use
-    /// for it: they find it on TCP, whether or not the daemon could still tell them of the lane.
+    /// Takes the connection back to TCP if this process brought it to its lane while others held
+    /// it. The others find it on TCP, even if the daemon could not tell them of the lane.
     fn leave_to_relatives(&self, fd: RawFd) {
         let is_bringer = self.shared.bringer.load(Ordering::Relaxed) == process::pid();
         let is_here = !self.local.lane.load(Ordering::Relaxed).is_null();
@@ -54,8 +54,8 @@ impl Connection {
         }
     }
 
-    /// Nobody here looks for the answer to the offer of this process any more: whoever goes on
-    /// with the connection offers it again.
+    /// Withdraws this process's offer, whose answer no thread here looks for any more. Another
+    /// process that goes on with the connection offers it again.
     pub fn leave_pending(&self) {
         if !control::is_pending(self.token()) {
             return;
@@ -66,7 +66,8 @@ impl Connection {
         }
     }
 
-    /// The last descriptor is closed: tells the peer how.
+    /// Tells the peer and the daemon, and counts the connection. Its last descriptor is about to be
+    /// closed.
     fn end(&self, fd: RawFd) {
         self.teaches();
         match self.phase() {
@@ -74,7 +75,7 @@ impl Connection {
                 if waiting == Phase::Pending {
                     self.withdraws();
                 }
-                // It had a lane before and gave it back.
+                // A connection that gave its lane back was counted before.
                 if !self.has(flag::COUNTED) {
                     self.count_on_tcp(self.why_still_on_tcp(fd, waiting));
                 }
@@ -107,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// The reason of a connection without a lane that ends, or shuts down, in `phase`.
+    /// Why a connection without a lane, which ends or shuts down in `phase`, stayed on TCP.
     pub fn why_still_on_tcp(&self, fd: RawFd, phase: Phase) -> TcpReason {
         match (phase, self.side()) {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
@@ -121,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// Adds what went over TCP after the hooks stopped looking.
+    /// Counts the bytes that went over TCP without the hooks.
     fn count_kernel_bytes(&self, fd: RawFd) {
         let Some((sent, received)) = sys::tcp_bytes(fd) else { return };
         let counted_sent = self.sending().map_or(0, |sending| sending.state.totals().0);
@@ -130,7 +131,7 @@ impl Connection {
         stats::add(BYTES_TCP_RECEIVED, received.saturating_sub(counted));
     }
 
-    /// Why nothing went over a lane that was there.
+    /// Why a connection did not use the lane that it had.
     fn why_not_used(&self) -> TcpReason {
         let attached = self.sending().is_some_and(|sending| {
             sending.lane.is_some_and(|lane| SendSide::peer_attached(lane, self.side()))
@@ -139,9 +140,9 @@ impl Connection {
         if attached || is_expected { TcpReason::ShortLived } else { TcpReason::PeerNotWeft }
     }
 
-    /// Ends the sending direction of a lane for good, as close does.
+    /// Ends the connection on its lane, as close does on TCP.
     fn say_goodbye(&self, fd: RawFd) {
-        // Its holder may be somebody who finds nothing on the lane.
+        // The process that now holds the peer's socket may read TCP alone.
         self.follow_now(fd);
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
         let aborts = broken || self.has_lane_data(fd) || lingers_not(fd);
@@ -152,25 +153,25 @@ impl Connection {
         }
     }
 
-    /// The process ends, and the kernel closes the socket when its last thread is gone. A reset
-    /// because of a wakeup that lies there unread is to mean nothing to the peer; one because of
-    /// data, or of SO_LINGER, does.
+    /// Prepares for the kernel's close of the socket, after the last thread of the process. The
+    /// peer is to ignore a reset because of an unread wakeup, but not one because of data or
+    /// SO_LINGER.
     fn announce_end(&self, fd: RawFd) {
         if lingers_not(fd) {
             return;
         }
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
-            // Takes what is due first.
+            // Makes the crossings that are due first.
             receiving.origin();
             receiving.state.end_with_process(receiving.lane, self.side());
         }
     }
 }
 
-/// The process ends: every connection that is only ours says so, and others lose our share.
+/// The process ends: connections that it holds alone tell their peers, others lose its references.
 ///
-/// Where other threads go on, nothing that they can see may change: a peer that was told of a close
-/// would close, too, and they would learn of that, which on TCP cannot be.
+/// While other threads go on, nothing may change that they can see. A peer that was told of a close
+/// would close, too, and the threads would see that, which cannot happen on TCP.
 pub fn close_all() {
     reserve::end();
     for (fd, entry) in table::walk(0, u32::MAX) {
@@ -190,13 +191,14 @@ pub fn close_all() {
     }
 }
 
-/// More went over the kernel's socket than a connection carries before it moves.
+/// True when more went over the kernel's socket than a connection carries before it asks for a
+/// lane.
 fn moved_much(fd: RawFd) -> bool {
     let much = process::settings().switch_bytes;
     sys::tcp_bytes(fd).is_some_and(|(sent, received)| sent + received >= much)
 }
 
-/// SO_LINGER with time 0: close is an abort.
+/// True when SO_LINGER is set with time 0, so that close is an abort.
 fn lingers_not(fd: RawFd) -> bool {
     let linger = rustix::net::sockopt::socket_linger(sys::borrow(fd));
     matches!(linger, Ok(Some(time)) if time.is_zero())

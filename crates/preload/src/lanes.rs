@@ -1,10 +1,10 @@
-//! How many lanes this process has, and how connections that rest give theirs to others.
+//! How many lanes this process has, and how idle connections give their lanes to others.
 //!
-//! A lane is memory: some pages when it is idle, two sinks when it was full. A process has as many
-//! as `socket.lanes_max`; when another connection wants one, those that moved nothing for
-//! `socket.idle_ms` give theirs back. Such a connection leaves its lane, its peer follows, and when
-//! all of both directions is on TCP each end forgets the lane by itself and is as it was before it
-//! had one: in use again, it asks for another.
+//! A lane is memory: some pages when it is idle, two sinks when it was full. A process has at most
+//! `socket.lanes_max` lanes. When another connection wants one, connections that moved nothing for
+//! `socket.idle_ms` give their lanes back. Such a connection leaves its lane, and its peer follows.
+//! When all bytes of both directions are on TCP, each end forgets the lane by itself. The
+//! connection is then as before it had a lane, and can ask for another one.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,25 +16,25 @@ use crate::guard::{ForkLock, LocalLock};
 use crate::table::{self, Entry};
 use crate::{control, epoll, log, process, sys};
 
-/// Lanes that this process has mapped.
+/// How many lanes this process has mapped.
 static LANES: AtomicU32 = AtomicU32::new(0);
-/// When connections are next looked at for rest.
+/// When idle connections are next looked for.
 static LOOK_AT_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Connections that are giving their lanes back. Nothing else is locked under it.
+/// Connections that are giving their lanes back. No other lock is taken under this one.
 static LEAVING: LocalLock<Vec<Leaver>> = LocalLock::new(Vec::new());
-/// How many those are.
+/// The length of that list, read without the lock.
 static LEAVERS: AtomicU32 = AtomicU32::new(0);
-/// When they are next looked after.
+/// When [`finish`] next runs for them.
 static FINISH_AT_NS: AtomicU64 = AtomicU64::new(0);
 const FINISH_EVERY_NS: u64 = 10_000_000;
-/// That much later for each of them: a thousandth of the time goes to looking.
+/// With more of them [`finish`] runs less often, so that it takes a thousandth of the time.
 const FINISH_EACH_NS: u64 = 100_000;
 
-/// Held while a connection forgets its lane: a child that is forked meanwhile would keep it.
+/// Held while a connection forgets its lane. A child that is forked meanwhile would keep the lane.
 static FORGETTING: LocalLock<()> = LocalLock::new(());
 
-/// Flags of connections that keep what they have: TCP alone would not answer as their lane does.
+/// A connection with one of these flags keeps its lane, since TCP alone would answer otherwise.
 const KEEPS: u32 = flag::READING_SHUT | flag::RESET_REPORTED | flag::SENT_TO_NOBODY;
 
 #[derive(Clone, Copy)]
@@ -44,23 +44,23 @@ struct Leaver {
     generation: u32,
 }
 
-/// The locks of this module, for fork: one that is taken before all others, and one behind them.
+/// The locks of this module, for fork: the first is taken before all others, the second after them.
 pub fn locks() -> [&'static dyn ForkLock; 2] {
     [&FORGETTING, &LEAVING]
 }
 
-/// A lane was mapped.
+/// Counts a lane that was mapped.
 pub fn taken() {
     LANES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A lane was unmapped.
+/// Counts a lane that was unmapped.
 pub fn free() {
     LANES.fetch_sub(1, Ordering::Relaxed);
 }
 
-/// True when this process may have one more lane. If not, connections that rest are asked for
-/// theirs, now and then; those come free later.
+/// True when this process may have one more lane. If not, asks idle connections for theirs, at most
+/// once in `socket.idle_ms`. Those lanes come free later.
 pub fn is_one_free() -> bool {
     let most = process::settings().lanes_max;
     if LANES.load(Ordering::Relaxed) < most {
@@ -86,7 +86,8 @@ pub fn is_one_free() -> bool {
     LANES.load(Ordering::Relaxed) < most
 }
 
-/// The connection left its lane, or follows a peer that did; the sending direction is locked.
+/// Notes that the connection left its lane to give it back, first or after its peer. The caller
+/// holds the lock of the sending direction.
 pub fn expect_back(fd: RawFd, connection: Connection) {
     connection.set(flag::GIVING_BACK, true);
     let generation = connection.shared.generation.load(Ordering::Relaxed);
@@ -96,8 +97,8 @@ pub fn expect_back(fd: RawFd, connection: Connection) {
     }
 }
 
-/// Called where programs wait, with nothing locked: looks after connections that are on their way
-/// from their lanes and may not be used for long.
+/// Called where programs wait, without a lock. Completes the return of lanes whose connections may
+/// not be used for long.
 #[inline]
 pub fn look_after() {
     if LEAVERS.load(Ordering::Relaxed) != 0 {
@@ -129,7 +130,7 @@ fn finish(now: u64) {
     }
 }
 
-/// In a forked child: what it holds is its parent's, too, and stays.
+/// In a forked child: the connections are the parent's, too, so their lanes stay.
 pub fn forked() {
     if let Some(mut leaving) = LEAVING.lock() {
         leaving.clear();
@@ -138,7 +139,7 @@ pub fn forked() {
 }
 
 impl Connection {
-    /// True when it has a lane of its own and moved nothing there since it was last asked.
+    /// True when the connection has a lane and moved nothing there since the last call.
     fn is_idle(&self) -> bool {
         if self.phase() != Phase::Laned || self.has(flag::GIVING_BACK) {
             return false;
@@ -149,7 +150,7 @@ impl Connection {
         self.local.moved_before.swap(moved, Ordering::Relaxed) == moved
     }
 
-    /// Leaves the lane to give it back, when nothing is on its way; false when that cannot be.
+    /// Leaves the lane to give it back, if nothing is on its way; false when that cannot be.
     fn leaves_its_lane(&self, fd: RawFd) -> bool {
         if self.is_shared() || self.has(KEEPS) {
             return false;
@@ -162,7 +163,7 @@ impl Connection {
         self.sending_on_lane(fd).is_some_and(|mut sending| sending.begin_giving_back())
     }
 
-    /// Forgets the lane when all of both directions is on TCP; false when it is not yet.
+    /// Forgets the lane if all bytes of both directions are on TCP; false when that is not so yet.
     #[cold]
     pub fn gives_back(&self, fd: RawFd) -> bool {
         let Some(_guard) = FORGETTING.lock() else { return false };

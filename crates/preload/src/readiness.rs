@@ -1,4 +1,4 @@
-//! Readiness of a connection, and how it ended.
+//! What a connection is ready for, and how it ended.
 
 use std::os::fd::RawFd;
 
@@ -13,9 +13,9 @@ use crate::{sys, waits};
 pub struct HangUp {
     /// The peer sends no more.
     pub ended: bool,
-    /// Nothing goes either way.
+    /// No direction carries data any more.
     pub hung_up: bool,
-    /// It was reset, and nobody was told yet.
+    /// It was reset, and the program was not told yet.
     pub failed: bool,
 }
 
@@ -27,11 +27,11 @@ impl Connection {
         receiving.readable(self.has(flag::READING_SHUT))
     }
 
-    /// The kernel said a moment ago that there is something to read, and the receiving direction is
-    /// on TCP now. What it saw may have been a wakeup of a lane that the direction went to and came
-    /// back from meanwhile, and that was taken on the way: whether there is something still.
+    /// Whether a read still would not block, after the kernel said so. The receiving direction is
+    /// on TCP. It may have been on the lane and come back since the kernel's answer. The kernel may
+    /// then have seen a wakeup that was taken at the crossing.
     pub fn has_bytes_still(&self, fd: RawFd) -> bool {
-        // Interrupted by a signal it is believed.
+        // If a signal interrupts the look, the kernel's first answer counts.
         let there = waits::poll_one(fd, PollFlags::IN, 0).map_or(true, |seen| !seen.is_empty());
         self.readable(fd).unwrap_or(there)
     }
@@ -49,17 +49,17 @@ impl Connection {
         (!self.leaves_when_full(&mut sending)).then_some(false)
     }
 
-    /// Whether a read would not block, and how the connection ended, as one answer: whoever is told
-    /// of an end is told that it can be read, and whoever may read an end is told of it.
+    /// Whether a read would not block, and how the connection ended, as one answer. A program that
+    /// is told of an end is told that it can read. A program that can read an end is told of it.
     pub fn read_readiness(&self, fd: RawFd) -> (Option<bool>, HangUp) {
         let readable = self.readable(fd);
-        // After the look above, so that an end which made it readable is seen here, too.
+        // Asked after the look above, so that an end which made the connection readable is seen.
         let end = self.hang_up(fd);
         (if end.ended { Some(true) } else { readable }, end)
     }
 
     /// How the connection ended, as POLLRDHUP, POLLHUP and POLLERR tell it. A direction that this
-    /// end shut is over, whatever the peer does.
+    /// end shut is over, even if the peer goes on.
     fn hang_up(&self, fd: RawFd) -> HangUp {
         let by_peer = self.ended_by_peer(fd);
         if by_peer.ended || !self.has(flag::READING_SHUT) {
@@ -69,12 +69,12 @@ impl Connection {
         HangUp { ended: true, hung_up: by_peer.hung_up || shut, ..by_peer }
     }
 
-    /// Both ends have shut it down, or it was reset.
+    /// True when both ends have shut the connection down, or it was reset.
     pub fn is_over(&self, fd: RawFd) -> bool {
         self.ended_by_peer(fd).hung_up
     }
 
-    /// The end of the connection as far as the peer brought it about.
+    /// How the connection ended by acts of the peer.
     fn ended_by_peer(&self, fd: RawFd) -> HangUp {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
@@ -85,7 +85,7 @@ impl Connection {
         let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let broken = receiving.state.is_broken();
         if goodbye.is_none() && !killed && !told && !broken {
-            // Nothing was said of an end, nor heard: most looks end here.
+            // No end was announced or found. Most calls end here.
             return none;
         }
         let Ok(mut receiving) = receiving.on_lane(*self, fd) else { return none };
@@ -106,21 +106,22 @@ impl Connection {
         }
     }
 
-    /// The peer aborted it on the lane.
+    /// True when the peer posted a reset on the lane.
     pub fn was_reset(&self) -> bool {
         let Some(receiving) = self.receiving() else { return false };
         let closed = receiving.lane.and_then(ReceiveSide::peer_closed);
         closed == Some(closed::RESET)
     }
 
-    /// The error that SO_ERROR tells, once: 0 when it was told, `None` when only the kernel knows.
+    /// The error for SO_ERROR, which is told once: 0 after that, `None` when only the kernel knows.
     pub fn take_error(&self, fd: RawFd) -> Option<i32> {
         if self.hang_up(fd).failed {
             self.set(flag::RESET_REPORTED, true);
             let broken_pipe = self.has(flag::SENT_TO_NOBODY);
             return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
         }
-        // The kernel's error may come from a wakeup alone: one sent to a process that is gone, say.
+        // The kernel's error may come from a wakeup alone, for example one to a process that is
+        // gone.
         let wakeups_alone = self.peer() != Peer::Alive
             && self.sending().is_some_and(|sending| {
                 sending.lane.is_some_and(|lane| sending.state.rings_alone(lane))
@@ -128,21 +129,22 @@ impl Connection {
         (wakeups_alone || self.has(flag::RESET_REPORTED)).then_some(0)
     }
 
-    /// Something lies on the lane, behind what lies on TCP.
+    /// True when data lie on the lane, behind data on TCP.
     pub fn lane_brings(&self, fd: RawFd) -> bool {
         let on_lane = self.receiving().is_some_and(|receiving| {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
-        // Bytes on their way come with an edge of their own.
+        // Bytes of TCP that have not arrived yet bring an edge of their own.
         on_lane && sys::look_for_wakeups(fd, &mut [0]) > 0
     }
 
-    /// How much has arrived on the lane, for edges; `None` without one.
+    /// A count that grows when messages, the peer's end or its death arrive, which is an edge;
+    /// `None` without a lane. `from` is the former answer.
     pub fn arrived(&self, from: u64) -> Option<u64> {
         let receiving = self.receiving()?;
         let lane = receiving.lane?;
         let gone = u64::from(self.peer() != Peer::Alive);
-        // The former answer may count the end and the death as one each.
+        // The former answer may count the end and the death, as one each.
         Some(receiving.state.arrived(lane, from.saturating_sub(2)) + gone)
     }
 }

@@ -1,5 +1,4 @@
-//! Which way a connection's bytes go: directions that move between TCP and the lane, and what only
-//! the kernel can carry.
+//! Which way a connection's bytes go: when directions move between TCP and the lane.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -12,18 +11,18 @@ use crate::arena::{Connection, flag};
 use crate::direction::SendGuard;
 use crate::{epoll, sys, waits};
 
-/// A lane that is full for so long, while the peer takes nothing, is left for TCP, ticks (about
-/// 100 ms): the kernel holds some megabytes more, and programs exist that count on that. Shorter,
-/// and readers that only wait for a processor would lose their lane.
+/// For how many ticks a lane may be full, while the peer takes nothing, before its direction goes
+/// back to TCP (about 100 ms). The kernel holds some megabytes more, and some programs count on
+/// that. A shorter time would take the lane from readers that only wait for a processor.
 const STUCK_TICKS: u64 = 250_000_000;
-/// How long a peer may take to go back to TCP when it is asked to.
+/// How long a peer may take to go back to TCP when it is asked to, in nanoseconds.
 const FOLLOW_NS: u64 = 1_000_000_000;
-/// How long before this end leaves alone: a peer that is awake has followed by then.
+/// After how long this end leaves alone, in nanoseconds. A peer that is awake has followed by then.
 const ALONE_NS: u64 = 20_000_000;
 
 impl Connection {
-    /// The lane is full: takes the sending direction back to TCP if waiting has no end, or went on
-    /// for long; true when it is there.
+    /// Called when the lane is full. Takes the sending direction back to TCP if no wakeup can end
+    /// the waiting, or the lane was full for long. True when the direction is on TCP.
     pub fn leaves_when_full(&self, sending: &mut SendGuard<'_>) -> bool {
         let lane = sending.lane;
         let due = !SendSide::is_answered(lane)
@@ -31,7 +30,8 @@ impl Connection {
         due && sending.leave(Leave::ForNow)
     }
 
-    /// True when what the peer has taken did not grow for long since it was first asked.
+    /// True when the peer took nothing since [`STUCK_TICKS`] ago. `taken` is what it has taken by
+    /// now.
     fn is_stuck(&self, taken: u64) -> bool {
         let now = sys::ticks().max(1);
         let since = self.local.full_since.load(Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl Connection {
         now.wrapping_sub(since) >= STUCK_TICKS
     }
 
-    /// Something moved.
+    /// Notes that a write went to the lane, which is not full any more.
     #[inline]
     pub fn is_not_stuck(&self) {
         if self.local.full_since.load(Ordering::Relaxed) != 0 {
@@ -51,7 +51,8 @@ impl Connection {
         }
     }
 
-    /// The peer went back to TCP for good, or to give the lane back, and this end follows.
+    /// Follows a peer that left the lane for good or to give it back. Costs little when the peer
+    /// did not.
     #[inline]
     pub fn follow(&self, fd: RawFd, lane: &ShmLane) {
         if SendSide::is_called(lane) {
@@ -59,7 +60,8 @@ impl Connection {
         }
     }
 
-    /// Follows a peer that left the lane, where it need not be quick.
+    /// Takes the sending direction back to TCP if the peer left the lane and this end did not
+    /// follow yet.
     #[cold]
     pub fn follow_now(&self, fd: RawFd) {
         if let Some(mut sending) = self.sending_on_lane(fd)
@@ -69,41 +71,43 @@ impl Connection {
         }
     }
 
-    /// Called before something is sent in a way that only the kernel knows: from here on all goes
-    /// over TCP. False when that cannot be.
+    /// Called before something is sent in a way that only the kernel knows. From here on all is
+    /// sent over TCP. False when that cannot be.
     pub fn sends_by_kernel(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
         }
         let Some(sending) = self.sending() else { return false };
         let Ok(mut sending) = sending.on_lane(*self, fd) else {
-            // Another thread took it off the lane since.
+            // Another thread took the lane away since.
             return self.phase() != Phase::Laned && self.sends_by_kernel(fd);
         };
         sending.state.is_back_for_good() || sending.leave(Leave::ForGood)
     }
 
-    /// True while bytes lie unread on the lane.
+    /// True while bytes lie unread on the lane and are next.
     pub fn has_lane_data(&self, fd: RawFd) -> bool {
         self.receiving_on_lane(fd).is_some_and(|mut receiving| receiving.has_lane_data())
     }
 
-    /// True when all that is read comes over TCP from here on.
+    /// True when all that is read from here on comes over TCP.
     pub fn reads_tcp(&self, fd: RawFd) -> bool {
         let Some(receiving) = self.receiving() else { return false };
         let Ok(mut receiving) = receiving.on_lane(*self, fd) else { return true };
         receiving.origin() == Origin::Tcp { at_most: None }
     }
 
-    /// True when its sending direction went back to TCP for good.
+    /// True when the sending direction went back to TCP for good.
     pub fn is_back_for_good(&self) -> bool {
         self.sending().is_some_and(|sending| sending.state.is_back_for_good())
     }
 
-    /// Asks the peer to send all unread bytes of the lane over TCP; this end leaves for good next.
+    /// Asks the peer to send all unread bytes of the lane over TCP. This end must leave for good
+    /// next.
     pub fn recall(&self, fd: RawFd) {
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
-            // Takes what is due first, so that the recall names the last place that was read.
+            // Makes the crossings that are due first, so that the recall names the last place that
+            // was read.
             receiving.origin();
             let lane = receiving.lane;
             receiving.state.recall(lane);
@@ -114,14 +118,14 @@ impl Connection {
         self.receiving_on_lane(fd).is_some_and(|mut receiving| receiving.has_no_use_for_lane())
     }
 
-    /// Takes both directions back to TCP for good, so that others can use the kernel's socket:
-    /// whoever it is passed to, or a program without weft that this process becomes. The peer
-    /// follows when it next looks at the connection, and sends again over TCP what lies unread on
-    /// the lane. A peer that does not look, since it sleeps, computes or was stopped, is not waited
-    /// for where nothing of it is unread.
+    /// Takes both directions back to TCP for good, so that others can use the kernel's socket: a
+    /// process that receives it, or a program without weft that this process becomes. The peer
+    /// follows when it next looks at the connection, and sends the unread bytes of the lane again
+    /// over TCP. A peer may not look, since it sleeps, computes or was stopped. This call does not
+    /// wait for such a peer if nothing of it is unread.
     ///
-    /// False when bytes of such a peer are, or it cannot send again: the connection then goes on,
-    /// with this end sending over TCP.
+    /// False when something of such a peer is unread, or a peer cannot send its bytes again. The
+    /// connection then goes on, and this end sends over TCP.
     pub fn goes_back_for_good(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
@@ -137,12 +141,13 @@ impl Connection {
                 Followed::Yes => break,
                 Followed::Never => return false,
                 Followed::NotYet if looked_at_end => break,
-                // It sends nothing again any more.
+                // A peer that has ended sends nothing again.
                 Followed::BehindTcp if looked_at_end => return false,
                 Followed::NotYet | Followed::BehindTcp => {}
             }
-            // Nothing but its end comes from a peer that is gone, nor what it sent before. One that
-            // follows may end its direction on the way. Both show in one more look.
+            // The kernel shows the end of a peer that is gone, after all that this peer sent. A
+            // peer that follows may end its direction meanwhile. One more look finds what either of
+            // them sent.
             let seen = waits::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
             if !seen.is_empty() && !self.has(flag::READING_SHUT) {
                 self.heard(waits::Wakeup::End);

@@ -1,4 +1,4 @@
-//! Waits of a thread in the kernel, for one descriptor. A cancelled thread is woken from them
+//! A thread's waits in the kernel for one descriptor. Cancelling the thread ends them
 //! ([`crate::cancel`]).
 
 use std::os::fd::RawFd;
@@ -10,7 +10,8 @@ use rustix::net::RecvFlags;
 use crate::cancel;
 use crate::sys::{Word, borrow, poll_now, raw};
 
-/// How long a thread that waits for room may sleep before it looks whether the lane is stuck.
+/// How long a thread that waits for room sleeps before it looks whether the lane is stuck, in
+/// milliseconds.
 pub const LOOK_AGAIN_MS: i64 = 50;
 
 /// The reason why a wait on the kernel's socket ended.
@@ -18,20 +19,20 @@ pub const LOOK_AGAIN_MS: i64 = 50;
 pub enum Wakeup {
     /// Bytes are there: wakeups, or data of a direction that is on TCP.
     Bytes,
-    /// The peer's end of file.
+    /// The peer sent its end of file.
     End,
     /// The connection was reset or failed.
     Failed(Errno),
-    /// SO_RCVTIMEO is over, or the socket is non-blocking and has nothing.
+    /// SO_RCVTIMEO has passed, or the socket is non-blocking and has nothing.
     Nothing,
-    /// A signal handler ran that does not restart system calls.
+    /// A signal handler ran that does not let system calls restart.
     Interrupted,
     /// The thread was cancelled, see [`cancel`].
     Cancelled,
 }
 
-/// Waits until the kernel's socket has something, as a blocking `recv` does: with its timeout, and
-/// restarted after signals.
+/// Waits until the kernel's socket has something, and takes nothing. The wait has the socket's
+/// timeout and restarts after signals, as in a blocking `recv`.
 pub fn wait_for_wakeup(fd: RawFd) -> Wakeup {
     let mut byte = [0u8; 1];
     loop {
@@ -48,7 +49,7 @@ pub fn wait_for_wakeup(fd: RawFd) -> Wakeup {
     }
 }
 
-/// Waits as a blocking `recv` of `count` bytes does, also by SO_RCVLOWAT. Takes no bytes.
+/// Waits as a blocking `recv` of `count` bytes does, with SO_RCVLOWAT, but takes no bytes.
 pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
     let arguments = [fd.word(), 0, count.word(), flags.word(), 0, 0];
@@ -67,7 +68,7 @@ pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
     }
 }
 
-/// Waits for `events` of one descriptor, at most `milliseconds`; returns those that are there.
+/// Waits for `events` of one descriptor, at most `milliseconds`. Returns the events that are there.
 pub fn poll_one(fd: RawFd, events: PollFlags, milliseconds: i64) -> Result<PollFlags, Errno> {
     if milliseconds == 0 {
         return poll_now(fd, events);

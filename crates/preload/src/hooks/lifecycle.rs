@@ -1,4 +1,4 @@
-//! The events of the whole process: the library is loaded, the process forks, the process ends.
+//! What the library does when it is loaded, when the process forks, and when the process ends.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ extern "C" fn start() {
     process::set_pid();
     abort_on_panic();
     real::resolve_all();
-    // The environment is read only here: the program may change it later in another thread.
+    // The environment is read only here, since another thread may change it later.
     let pairs: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| name.starts_with("WEFT_"))
@@ -51,7 +51,8 @@ extern "C" fn start() {
     }
 }
 
-/// A panic must not unwind into the program, although hooks let the C library unwind through them.
+/// Makes a panic abort the process. A panic must not unwind into the program. Hooks still let the C
+/// library unwind through them.
 fn abort_on_panic() {
     let former = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -69,8 +70,8 @@ extern "C" fn finish() {
     end();
 }
 
-/// Ends this process's use of its connections; called before the process exits. Several threads may
-/// call it at the same time.
+/// Ends this process's use of its connections. Called before the process exits, possibly by several
+/// threads at once.
 pub(super) fn end() {
     if process::begins_to_end() {
         ending::close_all();
@@ -78,7 +79,8 @@ pub(super) fn end() {
 }
 
 extern "C" fn before_fork() {
-    // While this process alone holds these connections: a child cannot take the daemon's answers.
+    // Now, while no child holds the connections: it could not receive the daemon's answers to this
+    // process.
     decision::move_answered();
     let [forgetting, leaving] = lanes::locks();
     reserve::before_fork();
@@ -94,7 +96,7 @@ extern "C" fn before_fork() {
     });
 }
 
-/// Fork failed: takes back the references that `before_fork` counted for the child.
+/// Called when fork failed: takes back the references that `before_fork` counted for the child.
 pub(super) fn fork_failed() {
     for_each_connection(|connection| {
         connection.shared.refs.fetch_sub(1, Ordering::Relaxed);
