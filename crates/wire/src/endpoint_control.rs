@@ -172,7 +172,7 @@ macro_rules! messages {
 messages! {
     /// Opens an endpoint. Descriptors: its doorbell segment, its register segment, its wakeup.
     /// Answer: `first` is the address (node in bits 16 to 31, VPID in bits 0 to 15), `second` the
-    /// partition.
+    /// partition. With status `IN_USE`, `first` is the address that another endpoint has.
     Open = 32 {
         /// Identifies the request in its answer.
         ticket: u32,
