@@ -210,7 +210,7 @@ messages! {
         peer: u16,
     }
 
-    /// Joins a multicast group.
+    /// Joins a multicast group. Status `NOT_FOUND` when the program has no such endpoint.
     Join = 35 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -220,7 +220,7 @@ messages! {
         group: u8,
     }
 
-    /// Leaves a multicast group.
+    /// Leaves a multicast group. Status `NOT_FOUND` when the program has no such endpoint.
     Leave = 36 {
         /// Identifies the request in its answer.
         ticket: u32,

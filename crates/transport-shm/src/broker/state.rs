@@ -376,7 +376,7 @@ impl State {
             return Answer::refused(status::INVALID);
         }
         let Some(entry) = self.own(asker, vpid) else {
-            return Answer::refused(status::INVALID);
+            return Answer::refused(status::NOT_FOUND);
         };
         let bit = 1 << group;
         let former = entry.groups;
