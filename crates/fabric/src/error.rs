@@ -129,6 +129,10 @@ pub enum GroupError {
     /// Every endpoint is always in the broadcast group.
     #[error("the broadcast group cannot be joined or left")]
     Broadcast,
+    /// The broker does not know the endpoint: it was ended, or another endpoint got its VPID while
+    /// the broker was restarted.
+    #[error("the node daemon does not know this endpoint any more; open a new one")]
+    UnknownEndpoint,
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not change the group: {reason}")]
     Broker {

@@ -140,16 +140,16 @@ fn ask_open(
     };
     match reply.status {
         status::DONE => {
-            let [v0, v1, n0, n1, ..] = reply.first.to_le_bytes();
-            let vpid = Vpid(u16::from_le_bytes([v0, v1]));
-            let node = NodeId(u16::from_le_bytes([n0, n1]));
-            if vpid.0 >= crate::wakeup::VPIDS {
+            let address = address_in(reply.first);
+            if address.vpid.0 >= crate::wakeup::VPIDS {
                 return Err(no_broker(BrokerError::InvalidAnswer));
             }
-            Ok((EndpointAddress::new(node, vpid), reply.second))
+            Ok((address, reply.second))
         }
         status::IN_USE => {
-            Err(OpenError::AddressInUse(EndpointAddress::new(NodeId::LOCAL, Vpid(open.vpid))))
+            // The broker alone knows the number of its node. The VPID is the one asked for.
+            let node = address_in(reply.first).node;
+            Err(OpenError::AddressInUse(EndpointAddress::new(node, Vpid(open.vpid))))
         }
         status::EXHAUSTED => Err(OpenError::Exhausted {
             maximum: u16::try_from(reply.first).unwrap_or(crate::wakeup::VPIDS),
@@ -157,6 +157,12 @@ fn ask_open(
         status::FORBIDDEN => Err(OpenError::Forbidden { partition: open.partition }),
         _ => Err(no_broker(BrokerError::InvalidAnswer)),
     }
+}
+
+/// The address in an answer to [`Open`].
+fn address_in(first: u64) -> EndpointAddress {
+    let [v0, v1, n0, n1, ..] = first.to_le_bytes();
+    EndpointAddress::new(NodeId(u16::from_le_bytes([n0, n1])), Vpid(u16::from_le_bytes([v0, v1])))
 }
 
 impl Drop for ShmEndpoint {
@@ -172,5 +178,22 @@ impl Drop for ShmEndpoint {
             let _ = self.client.call(close.into(), self.ticket, &[]);
         }
         self.registers.set(Register::Scratch, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::{Limits, local::LocalBroker};
+
+    #[test]
+    fn an_address_in_use_has_the_number_of_the_broker_s_node() {
+        let broker = Arc::new(LocalBroker::new(NodeId(7), Limits::default()));
+        let transport = ShmTransport::new(broker, Parameters::default());
+        let options = EndpointOptions { vpid: Vpid(3), ..EndpointOptions::default() };
+        let _first = transport.open(&options).expect("a fresh broker");
+        let second = transport.open(&options).err();
+        let address = EndpointAddress::new(NodeId(7), Vpid(3));
+        assert_eq!(second, Some(OpenError::AddressInUse(address)));
     }
 }

@@ -120,6 +120,53 @@ fn check(scene: Scene, at_friend: weft_fabric::Peer) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use weft_fabric::Register;
+
+    /// Values of the high half of a status word (length, tag, flags) that make its slot invalid.
+    const INVALID: [u32; 3] = [
+        // A message that is longer than a slot.
+        255,
+        // A content that does not exist.
+        0b11 << 2 << 16,
+        // A notification of a side that never sends one.
+        40 | 0b10 << 2 << 16,
+    ];
+
+    #[test]
+    fn a_poll_counts_the_events_in_front_of_a_slot_that_is_not_valid() {
+        for (value, is_gone) in
+            INVALID.into_iter().flat_map(|value| [(value, false), (value, true)])
+        {
+            let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+            let transport = ShmTransport::new(broker, Parameters::default());
+            let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
+            let (mut victim, mut hostile) = (open(), open());
+            let at_victim = hostile.connect(victim.address()).expect("there");
+            for tag in 0..3 {
+                hostile.send_short(at_victim, MessageHeader::tag(tag), &[&[tag]]).expect("room");
+            }
+            // The third slot of direction 0, in words of 4 bytes.
+            hostile.scribble(at_victim, 1024 + 2 * 32 + 1, value);
+            if is_gone {
+                drop(hostile);
+            }
+            let (mut told, mut tags, mut downs) = (0, Vec::new(), 0);
+            for _ in 0..4 {
+                let mut handed_out = 0;
+                told += victim.poll(8, &mut |event| {
+                    handed_out += 1;
+                    match event {
+                        Event::Message(message) => tags.push(message.header.tag),
+                        Event::PeerDown { .. } => downs += 1,
+                        other => panic!("{other:?}"),
+                    }
+                });
+            }
+            assert_eq!((tags, downs), (vec![0, 1], 1), "{value:#x}, is gone: {is_gone}");
+            assert_eq!(told, 3, "{value:#x}, is gone: {is_gone}");
+            assert_eq!(victim.register_value(Register::MessagesReceived), 2);
+        }
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]

@@ -241,8 +241,15 @@ impl ShmEndpoint {
         };
         let refused = |reason: String| GroupError::Broker { reason };
         let answer = self.ask(ticket, request, &[]).map_err(|error| refused(error.to_string()))?;
-        if answer.reply.status != status::DONE {
-            return Err(refused(BrokerError::InvalidAnswer.to_string()));
+        match answer.reply.status {
+            status::DONE => {}
+            status::NOT_FOUND => return Err(GroupError::UnknownEndpoint),
+            // A daemon of an earlier release says the same of an endpoint that it does not know.
+            status::INVALID => {
+                let reason = "it found the request not valid; open a new endpoint".to_owned();
+                return Err(refused(reason));
+            }
+            _ => return Err(refused(BrokerError::InvalidAnswer.to_string())),
         }
         let bit = 1 << group;
         self.joined = if join { self.joined | bit } else { self.joined & !bit };
@@ -489,5 +496,68 @@ fn no_memory(error: weft_memory::SegmentError) -> ConnectError {
     match error {
         weft_memory::SegmentError::Os { call, errno, .. } => ConnectError::Os { call, errno },
         other => ConnectError::Broker { reason: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::{Client, Connector, Limits, local::LocalBroker};
+    use crate::{Parameters, ShmTransport};
+    use weft_fabric::{Endpoint, EndpointOptions, Transport};
+
+    /// A broker that answers each request to join a group with a status.
+    struct Refusing(LocalBroker, u16);
+
+    struct RefusingClient(Box<dyn Client>, u16);
+
+    impl Connector for Refusing {
+        fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
+            Ok(Box::new(RefusingClient(self.0.client()?, self.1)))
+        }
+    }
+
+    impl Client for RefusingClient {
+        fn call(
+            &mut self,
+            request: EndpointControl,
+            ticket: u32,
+            files: &[BorrowedFd<'_>],
+        ) -> Result<Received, BrokerError> {
+            let EndpointControl::Join(_) = request else {
+                return self.0.call(request, ticket, files);
+            };
+            let message = Reply { ticket, status: self.1, first: 0, second: 0 }.into();
+            Ok(Received { message, files: Vec::new() })
+        }
+
+        fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError> {
+            self.0.tell(message)
+        }
+
+        fn next(&mut self) -> Option<Received> {
+            self.0.next()
+        }
+    }
+
+    #[test]
+    fn each_refusal_to_change_a_group_has_an_error_of_its_own() {
+        let join = |status| {
+            let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+            let broker = Arc::new(Refusing(broker, status));
+            let transport = ShmTransport::new(broker, Parameters::default());
+            let mut endpoint = transport.open(&EndpointOptions::default()).expect("room");
+            endpoint.join(Group::new(1).expect("a group"))
+        };
+        assert_eq!(join(status::DONE), Ok(()));
+        let refusals = [status::NOT_FOUND, status::INVALID, 99].map(|status| join(status).err());
+        assert_eq!(refusals[0], Some(GroupError::UnknownEndpoint));
+        let reason = |of: &Option<GroupError>| match of {
+            Some(GroupError::Broker { reason }) => reason.clone(),
+            other => panic!("{other:?}"),
+        };
+        let reasons = [reason(&refusals[1]), reason(&refusals[2])];
+        assert!(reasons[0].contains("open a new endpoint"), "{reasons:?}");
+        assert_eq!(reasons[1], BrokerError::InvalidAnswer.to_string());
     }
 }

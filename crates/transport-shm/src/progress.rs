@@ -103,7 +103,7 @@ impl ShmEndpoint {
                 place = 0;
             }
             let Some(peer) = self.peers.by_vpid(vpid) else { continue };
-            let received = match head(peer) {
+            let Received { events: some, is_valid } = match head(peer) {
                 Ok(None) => {
                     peer.idle = peer.idle.saturating_add(1);
                     continue;
@@ -112,18 +112,14 @@ impl ShmEndpoint {
                     let left = budget - events;
                     receive(peer, status, own, left, &self.registers, sink)
                 }
-                Err(_) => Received::Invalid,
+                Err(_) => Received { events: 0, is_valid: false },
             };
-            match received {
-                Received::Events(some) => {
-                    peer.idle = 0;
-                    events += some;
-                }
-                Received::Invalid => {
-                    // `peer_gone` changed the list; the next poll serves the other rings.
-                    self.peer_gone(vpid);
-                    return events;
-                }
+            events += some;
+            peer.idle = 0;
+            if !is_valid {
+                // `peer_gone` changed the list; the next poll serves the other rings.
+                self.peer_gone(vpid);
+                return events;
             }
         }
         self.turn += 1;
@@ -144,11 +140,12 @@ impl ShmEndpoint {
             let left = usize::try_from(left).unwrap_or(0).min(budget - events);
             if left > 0
                 && let Ok(Some(status)) = head(peer)
-                && let Received::Events(some) =
-                    receive(peer, status, own, left, &self.registers, sink)
             {
-                events += some;
-                continue;
+                let received = receive(peer, status, own, left, &self.registers, sink);
+                events += received.events;
+                if received.is_valid {
+                    continue;
+                }
             }
             let address = peer.address;
             self.leaving.remove(0);

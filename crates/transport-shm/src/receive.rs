@@ -9,11 +9,11 @@ use crate::registers::Registers;
 use crate::ring::{FIRST_LINE_PAYLOAD, PAYLOAD_BYTES, SlotMemory, Status};
 
 /// The result of receiving from a peer.
-pub(crate) enum Received {
-    /// This many events were handed out.
-    Events(usize),
-    /// The peer wrote a slot that is not valid.
-    Invalid,
+pub(crate) struct Received {
+    /// How many events were handed out.
+    pub events: usize,
+    /// False when the peer wrote a slot that is not valid, behind those events.
+    pub is_valid: bool,
 }
 
 /// The status of the first slot of a peer's ring, if the slot is filled.
@@ -31,7 +31,8 @@ pub(crate) fn is_filled(peer: &PeerState) -> bool {
     !matches!(head(peer), Ok(None))
 }
 
-/// Hands out at least one and up to `budget` events of a peer. `status` is the result of [`head`].
+/// Hands out up to `budget` events of a peer, and stops at a slot that is not valid. `status` is
+/// the result of [`head`].
 #[inline]
 pub(crate) fn receive(
     peer: &mut PeerState,
@@ -45,14 +46,13 @@ pub(crate) fn receive(
     let (ring, source) = (pair.incoming(), *address);
     let returned = receive.messages_returned;
     let (mut events, mut messages, mut bytes) = (0, 0, 0);
-    loop {
+    let is_valid = loop {
         let slot = ring.slot(receive.messages);
         let length = usize::from(status.length);
-        events += 1;
         match classify(status) {
             Some(Content::Notification) => {
                 let Some(told) = decode_notification(status, &slot, source) else {
-                    return Received::Invalid;
+                    break false;
                 };
                 ring.advance(receive, false);
                 sink(Event::Notification(told));
@@ -77,17 +77,18 @@ pub(crate) fn receive(
                     hand_out(&payload[..length]);
                 }
             }
-            None => return Received::Invalid,
+            None => break false,
         }
+        events += 1;
         if events >= budget {
-            break;
+            break true;
         }
         status = match ring.peek(receive) {
             Ok(Some(status)) => status,
-            Ok(None) => break,
-            Err(_) => return Received::Invalid,
+            Ok(None) => break true,
+            Err(_) => break false,
         };
-    }
+    };
     if messages != 0 {
         registers.count(Register::MessagesReceived, messages as u64);
         registers.count(Register::MessageBytesReceived, bytes as u64);
@@ -99,5 +100,5 @@ pub(crate) fn receive(
     {
         peer.doorbell.ring(own);
     }
-    Received::Events(events)
+    Received { events, is_valid }
 }

@@ -125,7 +125,7 @@ impl State {
         }
         let endpoint = &self.endpoints[id];
         if !endpoint.alive {
-            return Err(GroupError::Broker { reason: "this endpoint was ended".into() });
+            return Err(GroupError::UnknownEndpoint);
         }
         let members = self.groups.entry((endpoint.partition, group.number())).or_default();
         if join {

@@ -172,7 +172,7 @@ macro_rules! messages {
 messages! {
     /// Opens an endpoint. Descriptors: its doorbell segment, its register segment, its wakeup.
     /// Answer: `first` is the address (node in bits 16 to 31, VPID in bits 0 to 15), `second` the
-    /// partition.
+    /// partition. With status `IN_USE`, `first` is the address that another endpoint has.
     Open = 32 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -210,7 +210,7 @@ messages! {
         peer: u16,
     }
 
-    /// Joins a multicast group.
+    /// Joins a multicast group. Status `NOT_FOUND` when the program has no such endpoint.
     Join = 35 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -220,7 +220,7 @@ messages! {
         group: u8,
     }
 
-    /// Leaves a multicast group.
+    /// Leaves a multicast group. Status `NOT_FOUND` when the program has no such endpoint.
     Leave = 36 {
         /// Identifies the request in its answer.
         ticket: u32,

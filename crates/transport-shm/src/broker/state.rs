@@ -268,7 +268,12 @@ impl State {
         if open.flags & flags::AGAIN != 0 {
             self.welcome_back(vpid, open.birth, out);
         }
-        Answer::done(u64::from(self.node.0) << 16 | u64::from(vpid), partition.0)
+        Answer::done(self.address(vpid), partition.0)
+    }
+
+    /// The address of a VPID as answers have it: node in bits 16 to 31, VPID in bits 0 to 15.
+    fn address(&self, vpid: u16) -> u64 {
+        u64::from(self.node.0) << 16 | u64::from(vpid)
     }
 
     fn choose_vpid(&mut self, wanted: u16) -> Result<u16, Answer> {
@@ -276,7 +281,10 @@ impl State {
         if wanted != 0xffff {
             return match self.entries.get(usize::from(wanted)) {
                 Some(None) => Ok(wanted),
-                Some(Some(_)) => Err(Answer::refused(status::IN_USE)),
+                Some(Some(_)) => {
+                    let first = self.address(wanted);
+                    Err(Answer { first, ..Answer::refused(status::IN_USE) })
+                }
                 None => Err(Answer::full(usize::from(count))),
             };
         }
@@ -368,7 +376,7 @@ impl State {
             return Answer::refused(status::INVALID);
         }
         let Some(entry) = self.own(asker, vpid) else {
-            return Answer::refused(status::INVALID);
+            return Answer::refused(status::NOT_FOUND);
         };
         let bit = 1 << group;
         let former = entry.groups;

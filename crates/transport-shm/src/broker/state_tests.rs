@@ -199,6 +199,7 @@ fn members_are_endpoints_that_joined_and_a_change_is_reported_once() {
     assert_eq!(members(&mut world, 200), 0);
     let broadcast = Join { ticket: 1, vpid: b, group: 63 };
     assert_eq!(world.status(2, broadcast, vec![]).0, status::INVALID);
+    assert_eq!(world.status(1, join, vec![]).0, status::NOT_FOUND, "not its endpoint");
 }
 
 #[test]
