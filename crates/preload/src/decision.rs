@@ -415,7 +415,7 @@ impl Connection {
             self.drop_lane();
             return Err(reason);
         }
-        self.disarm_for_nobody(fd);
+        self.disarm_if_no_sleeper(fd);
         Ok(Phase::Laned)
     }
 
@@ -514,7 +514,7 @@ impl Connection {
         self.set_lane(Box::new(lane));
         drop(guard);
         self.may_keep_lane(memory.process);
-        self.disarm_for_nobody(fd);
+        self.disarm_if_no_sleeper(fd);
         Ok(Phase::Laned)
     }
 

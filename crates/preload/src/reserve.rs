@@ -367,7 +367,7 @@ impl Connection {
         drop(connecting);
         self.forgive_wasted();
         self.set_round(kept.round, kept.peer);
-        self.disarm_for_nobody(fd);
+        self.disarm_if_no_sleeper(fd);
         Phase::Laned
     }
 
@@ -447,7 +447,7 @@ impl Connection {
         self.note_socket(fd);
         // Has the first write wait for the other end once.
         self.set(flag::EARLY, true);
-        self.disarm_for_nobody(fd);
+        self.disarm_if_no_sleeper(fd);
         true
     }
 }

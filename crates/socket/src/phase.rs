@@ -66,10 +66,13 @@ impl SharedPhase {
     }
 
     /// Ends deciding. False if another thread declined meanwhile, after it had waited too long: the
-    /// caller must not use its lane then. For [`Phase::Declined`] the caller has set the phase
-    /// itself.
+    /// caller must not use its lane then.
     pub fn decide(&self, phase: Phase) -> bool {
-        phase == Phase::Declined || self.moves(Phase::Deciding, phase)
+        if phase == Phase::Declined {
+            self.set(phase);
+            return true;
+        }
+        self.moves(Phase::Deciding, phase)
     }
 
     /// The number of the thread that decides, while one does.

@@ -62,7 +62,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     #[cold]
     fn cross(&mut self) -> Origin {
-        /// A peer that follows the protocol crosses at most once during the call.
+        /// A peer that follows the protocol crosses at most once during the call. Another one may
+        /// post boundaries as fast as this end crosses them, so the loop has a bound.
         const CROSSINGS_MAX: usize = 64;
         let mut origin = self.state.origin(self.lane);
         for _ in 0..CROSSINGS_MAX {
@@ -200,7 +201,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// Disarms a new lane if no thread sleeps. It was armed for threads that may sleep without
     /// knowing of it. If none sleeps, a wakeup that came meanwhile must be stale.
-    pub fn disarm_for_nobody(&mut self) {
+    pub fn disarm_if_no_sleeper(&mut self) {
         if !self.common.has_sleeper(WaitFor::Data) {
             self.stop_waiting(WaitFor::Data, false);
         }

@@ -26,7 +26,7 @@ pub struct Sending<'a, L, S> {
 
 /// Makes a lane ready for an end of the given side, before any thread of it can use the lane. The
 /// caller holds the lock of the receiving direction. Threads may sleep on TCP without knowing of
-/// the lane, so the lane is armed for them, until [`Receiving::disarm_for_nobody`].
+/// the lane, so the lane is armed for them, until [`Receiving::disarm_if_no_sleeper`].
 pub fn prepare<L: Lane>(lane: &L, side: Side) {
     match side {
         Side::Accepted => lane.arm(WaitFor::Data),
