@@ -263,15 +263,25 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     connection.local.learned.store(0, Ordering::Relaxed);
     connection.local.finds_left.store(0, Ordering::Relaxed);
     connection.local.checked.store(0, Ordering::Relaxed);
+    connection.local.full_since.store(0, Ordering::Relaxed);
+    connection.local.woken_by_bytes.store(false, Ordering::Relaxed);
     connection.local.moved_before.store(0, Ordering::Relaxed);
     connection.local.round.store(NOT_KEPT, Ordering::Relaxed);
     shared.phase.set(Phase::Fresh);
     Some(connection)
 }
 
-/// A new number for the daemon, of the process's id and a count, which begins again after exec.
+/// A new number for the daemon, of the process's id and a count.
 pub fn new_token() -> u64 {
     u64::from(process::pid()) << 32 | TOKENS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The former program of this process gave `token` to a connection that lives on: no other
+/// connection gets it.
+pub fn keep_token(token: u64) {
+    if token >> 32 == u64::from(process::pid()) {
+        TOKENS.fetch_max((token & u64::from(u32::MAX)) + 1, Ordering::Relaxed);
+    }
 }
 
 /// Frees the place of a connection without references.
@@ -361,4 +371,20 @@ pub fn forked() {
 /// The locks of this module, for fork.
 pub fn lock() -> &'static dyn crate::guard::ForkLock {
     &FREE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_was_inherited_is_not_given_again() {
+        let inherited = new_token() + 10;
+        keep_token(inherited);
+        let others = [new_token(), new_token()];
+        assert!(others.iter().all(|token| *token > inherited), "{others:?}, {inherited}");
+        // Those of another process are not in the way.
+        keep_token(inherited + (1 << 32) + 100);
+        assert!(new_token() < inherited + 100);
+    }
 }

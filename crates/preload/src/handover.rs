@@ -361,6 +361,7 @@ pub fn take_over(text: &str) {
             continue;
         }
         connection.local.fds.fetch_add(1, Ordering::Relaxed);
+        arena::keep_token(connection.token());
         table::set(fd, Entry::Connection(place));
         if !connection.is_standard_stream() {
             connection.is_seen_again();
