@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
+use weft_socket::token::Tokens;
 use weft_socket::{Common, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side};
 use weft_sync::lock::SharedLock;
 use weft_transport_shm::lane::ShmLane;
@@ -145,7 +146,7 @@ struct Arena {
 static ALL: [AtomicPtr<Arena>; ARENAS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; ARENAS];
 /// The number of the arena from which this process allocates, plus one; 0 for none yet.
 static CURRENT: AtomicU32 = AtomicU32::new(0);
-static TOKENS: AtomicU64 = AtomicU64::new(1);
+static TOKENS: Tokens = Tokens::new();
 static FREE: LocalLock<FreePlaces> = LocalLock::new(FreePlaces { next: 0, freed: Vec::new() });
 
 struct FreePlaces {
@@ -273,15 +274,13 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
 
 /// A new number for the daemon, of the process's id and a count.
 pub fn new_token() -> u64 {
-    u64::from(process::pid()) << 32 | TOKENS.fetch_add(1, Ordering::Relaxed)
+    TOKENS.next(process::pid())
 }
 
 /// The former program of this process gave `token` to a connection that lives on: no other
 /// connection gets it.
 pub fn keep_token(token: u64) {
-    if token >> 32 == u64::from(process::pid()) {
-        TOKENS.fetch_max((token & u64::from(u32::MAX)) + 1, Ordering::Relaxed);
-    }
+    TOKENS.keep(process::pid(), token);
 }
 
 /// Frees the place of a connection without references.
@@ -371,20 +370,4 @@ pub fn forked() {
 /// The locks of this module, for fork.
 pub fn lock() -> &'static dyn crate::guard::ForkLock {
     &FREE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_that_was_inherited_is_not_given_again() {
-        let inherited = new_token() + 10;
-        keep_token(inherited);
-        let others = [new_token(), new_token()];
-        assert!(others.iter().all(|token| *token > inherited), "{others:?}, {inherited}");
-        // Those of another process are not in the way.
-        keep_token(inherited + (1 << 32) + 100);
-        assert!(new_token() < inherited + 100);
-    }
 }

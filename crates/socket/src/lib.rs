@@ -9,6 +9,7 @@
 //! - [`phase`] and [`due`]: the phase of a connection, and the moment at which it asks for a lane.
 //! - `state`: the states of a direction that exclude each other, and the way they are stored.
 //! - [`history`]: the outlook for a connection from earlier ones at its address.
+//! - [`token`]: the numbers by which the daemon knows a program's offers.
 //! - [`matchmaker`]: finds the two ends of one connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
@@ -30,6 +31,7 @@ pub mod sending;
 pub mod shadow;
 mod state;
 pub mod stream;
+pub mod token;
 
 pub use common::{Common, Peer, StaleWakeups};
 pub use phase::{Phase, SharedPhase};
