@@ -13,6 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn main() -> ExitCode {
     let mut cases = three_ways(handlers);
     cases.extend(three_ways(interrupted).into_iter().map(|case| case.of("amid_its_calls")));
+    cases.extend(three_ways(moved).into_iter().map(|case| case.of("moved_in_a_handler")));
     cases.push(Case::new("with_a_slow_daemon", with_a_slow_daemon));
     suite::main(cases)
 }
@@ -36,6 +37,22 @@ fn interrupted(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     if under_weft {
         let moved = ended.statistics().fabric.sent;
         assert!(moved > 1_000_000, "only {moved} bytes moved: {}", ended.report());
+    }
+    Ok(())
+}
+
+/// A connection of an epoll set comes to its lane in a handler that interrupts a call of the set.
+fn moved(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
+    let node = Node::new();
+    let binary = program::compiled("moved_in_a_handler.c", &["-O1", "-pthread"], node.directory())?;
+    let mut command = node.program(under_weft, binary);
+    surroundings(&mut command);
+    command.arg("40");
+    let ended = node.start(command).wait(LIMIT).success();
+    assert_eq!(ended.stdout, "40 rounds\n", "{}", ended.report());
+    if under_weft {
+        let connections = ended.statistics().fabric.connections;
+        assert!(connections > 2, "only {connections} moved: {}", ended.report());
     }
     Ok(())
 }

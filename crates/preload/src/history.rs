@@ -100,7 +100,8 @@ impl Connection {
         if self.shared.address.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let (Some(sending), Some(receiving)) = (self.sending(), self.receiving()) else { return };
+        // In the order of all who take both: a reader takes the other one behind its own.
+        let (Some(receiving), Some(sending)) = (self.receiving(), self.sending()) else { return };
         self.teaches_with(sending.state, receiving.state);
     }
 

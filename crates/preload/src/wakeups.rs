@@ -127,7 +127,7 @@ impl Connection {
     /// Disarms the lane that was just put in place armed, unless a thread sleeps.
     pub fn disarm_if_no_sleeper(&self, fd: RawFd) {
         if let Some(mut lane) = self.receiving_on_lane(fd) {
-            lane.disarm_if_no_sleeper();
+            lane.disarm_if_no_sleeper(self.is_registered());
         }
     }
 }

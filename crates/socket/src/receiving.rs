@@ -201,9 +201,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// Disarms a new lane if no thread sleeps. It was armed for threads that may sleep without
     /// knowing of it. If none sleeps, a wakeup that came meanwhile must be stale.
-    pub fn disarm_if_no_sleeper(&mut self) {
+    pub fn disarm_if_no_sleeper(&mut self, watched: bool) {
         if !self.common.has_sleeper(WaitFor::Data) {
-            self.stop_waiting(WaitFor::Data, false);
+            self.stop_waiting(WaitFor::Data, watched);
         }
     }
 

@@ -19,11 +19,13 @@ const FULL_CALLS_MAX: u32 = 3;
 /// The kernel's wait: takes a buffer and a timeout in ms, and returns what the system call did.
 pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int) -> c_int + 'a;
 
-/// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end.
+/// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end. `between` is called
+/// before each look, while nothing is locked.
 pub fn wait(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
     timeout: c_int,
+    between: fn(),
     kernel: &mut KernelWait<'_>,
 ) -> c_int {
     let deadline = u64::try_from(timeout).ok().map(|ms| sys::now_ns() + ms * 1_000_000);
@@ -32,6 +34,7 @@ pub fn wait(
     let watch = Watch::new();
     let mut looked_within = false;
     loop {
+        between();
         let Some(mut set) = set_of(epfd, false) else { return kernel(events, timeout) };
         if !set.inner.is_empty() && !looked_within {
             looked_within = true;

@@ -261,21 +261,26 @@ unsafe fn wait_ours(
     }
     // SAFETY: the caller's promise.
     let events = unsafe { std::slice::from_raw_parts_mut(events, length) };
-    lanes::look_after();
-    end_if_cancelled(epoll::wait(epfd, events, timeout, &mut |events, timeout| {
-        let mut call = || {
-            as_int(kernel!(
-                SYS_epoll_pwait,
-                epfd,
-                events.as_mut_ptr(),
-                events.len(),
-                timeout,
-                mask,
-                MASK_BYTES
-            ))
-        };
-        if timeout == 0 { call() } else { cancel::asleep(&mut call) }
-    }))
+    end_if_cancelled(epoll::wait(
+        epfd,
+        events,
+        timeout,
+        lanes::look_after,
+        &mut |events, timeout| {
+            let mut call = || {
+                as_int(kernel!(
+                    SYS_epoll_pwait,
+                    epfd,
+                    events.as_mut_ptr(),
+                    events.len(),
+                    timeout,
+                    mask,
+                    MASK_BYTES
+                ))
+            };
+            if timeout == 0 { call() } else { cancel::asleep(&mut call) }
+        },
+    ))
 }
 
 fn concerns(epfd: c_int, events: *mut epoll_event, count: c_int) -> bool {

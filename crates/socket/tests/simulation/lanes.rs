@@ -31,7 +31,7 @@ impl World {
             lane.disarm(WaitFor::Data);
         }
         host.phase.decide(Phase::Laned);
-        self.receive(number, &mut receive, |receiving| receiving.disarm_if_no_sleeper());
+        self.receive(number, &mut receive, |receiving| receiving.disarm_if_no_sleeper(false));
     }
 
     /// Makes a host with nothing on its way leave the lane now and then, to give it back.
