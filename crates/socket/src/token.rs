@@ -20,8 +20,8 @@ impl Tokens {
         u64::from(pid) << COUNT_BITS | self.0.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The former program of process `pid` gave `token` to a connection that lives on after exec: no
-    /// other connection gets it.
+    /// The former program of process `pid` gave `token` to a connection that lives on after exec:
+    /// no other connection gets it.
     pub fn keep(&self, pid: u32, token: u64) {
         if token >> COUNT_BITS == u64::from(pid) {
             let count = token & ((1 << COUNT_BITS) - 1);

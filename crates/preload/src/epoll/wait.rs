@@ -19,8 +19,8 @@ const FULL_CALLS_MAX: u32 = 3;
 /// The kernel's wait: takes a buffer and a timeout in ms, and returns what the system call did.
 pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int) -> c_int + 'a;
 
-/// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end. `between` is called
-/// before each look, while nothing is locked.
+/// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end. `between` is
+/// called before each look, while nothing is locked.
 pub fn wait(
     epfd: RawFd,
     events: &mut [libc::epoll_event],
