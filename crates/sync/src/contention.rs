@@ -41,7 +41,7 @@ const FORGOTTEN_NS: u64 = 1_000_000_000;
 
 /// The state of this process. Threads may overwrite each other's updates: all observe the same
 /// machine, so the state converges.
-static CROWD: Contention = Contention::new();
+static CONTENTION: Contention = Contention::new();
 
 /// Yields the processor and updates the state. Returns how long the yield took.
 pub fn yield_core() -> Duration {
@@ -49,7 +49,7 @@ pub fn yield_core() -> Duration {
     rustix::thread::sched_yield();
     let end = now_ns();
     let took = Duration::from_nanos(end.saturating_sub(start));
-    CROWD.note(end, took, switched);
+    CONTENTION.note(end, took, switched);
     took
 }
 
@@ -71,14 +71,14 @@ fn switched() -> bool {
 #[inline]
 #[must_use]
 pub fn is_contended() -> bool {
-    CROWD.is_present()
+    CONTENTION.is_present()
 }
 
 /// True while a yield would probably cost a time slice, so that a waiter should sleep.
 #[inline]
 #[must_use]
 pub fn is_computing() -> bool {
-    CROWD.is_computing(now_ns)
+    CONTENTION.is_computing(now_ns)
 }
 
 #[derive(Debug)]

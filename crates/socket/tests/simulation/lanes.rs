@@ -35,7 +35,7 @@ impl World {
     }
 
     /// Makes a host with nothing on its way leave the lane now and then, to give it back.
-    pub fn lend(&self, number: usize) {
+    pub fn maybe_give_back(&self, number: usize) {
         let host = &self.hosts[number];
         let due = self.plan.gives_back_every[number].is_some_and(|every| self.chance(every));
         if !due || !host.has_lane() || host.lanes_before.get() + 1 == LANES {

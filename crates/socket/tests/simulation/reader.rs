@@ -72,7 +72,7 @@ impl Reader {
             State::Choose if world.plan.reads_slowly[self.host] && !world.chance(24) => {}
             State::Choose => {
                 self.leave(world);
-                world.lend(self.host);
+                world.maybe_give_back(self.host);
                 self.target = vec![0; world.size().max(1)];
                 self.peek = world.chance(8);
                 self.state = State::Try;

@@ -1,6 +1,6 @@
 /* More connections than may be on the fabric at a time; they take turns.
  *
- * usage: lending SEED CONNECTIONS REQUESTS
+ * usage: leases SEED CONNECTIONS REQUESTS
  *
  * A child connects to its parent and sends requests of random sizes; each comes back unchanged. The
  * child makes some requests on one connection, then some on another, and waits for answers in every
@@ -37,7 +37,7 @@ static int sockets[CONNECTIONS_MAX];
 
 static void fail(const char *what)
 {
-    fprintf(stderr, "lending (%d): %s: %s\n", (int)getpid(), what, strerror(errno));
+    fprintf(stderr, "leases (%d): %s: %s\n", (int)getpid(), what, strerror(errno));
     exit(1);
 }
 
@@ -217,7 +217,7 @@ static void *ask(void *argument)
                 got += (size_t)more;
             }
             if (memcmp(question, answer, size)) {
-                fprintf(stderr, "lending: answer %d of thread %ld is another\n", done,
+                fprintf(stderr, "leases: answer %d of thread %ld is another\n", done,
                         work->number);
                 exit(1);
             }
@@ -231,7 +231,7 @@ static void *ask(void *argument)
 int main(int argc, char **argv)
 {
     if (argc != 4 || atoi(argv[2]) < THREADS || atoi(argv[2]) > CONNECTIONS_MAX) {
-        fprintf(stderr, "usage: lending SEED CONNECTIONS(%d..%d) REQUESTS\n", THREADS,
+        fprintf(stderr, "usage: leases SEED CONNECTIONS(%d..%d) REQUESTS\n", THREADS,
                 CONNECTIONS_MAX);
         return 2;
     }

@@ -12,14 +12,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 const TOLD: [&str; 5] = ["0 0", "1 0", "0 1", "1 0", "0 0"];
 
 fn main() -> ExitCode {
-    suite::main(three_ways(held_back))
+    suite::main(three_ways(nagle_delay))
 }
 
-fn held_back(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
+fn nagle_delay(under_weft: bool, surroundings: fn(&mut Command)) -> Outcome {
     let node = Node::new();
     let mut command = node.program(under_weft, &program::python()?);
     surroundings(&mut command);
-    command.arg(program::script("held_back.py"));
+    command.arg(program::script("nagle_delay.py"));
     let ended = node.start(command).wait(LIMIT).success();
     let mut expected = String::new();
     for told in TOLD {

@@ -1,4 +1,4 @@
-//! More connections than may be on the fabric at a time: connections lend each other their lanes,
+//! More connections than may be on the fabric at a time: connections lease each other their lanes,
 //! whichever way their programs wait.
 //!
 //! `WEFT_E2E_LENDING_SEEDS=from..to` sets the seeds.
@@ -15,15 +15,15 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     suite::main(vec![
-        Case::new("plain_tcp", || lending(false)),
-        Case::new("as_users_have_it", || lending(true)),
+        Case::new("plain_tcp", || leases(false)),
+        Case::new("as_users_have_it", || leases(true)),
     ])
 }
 
-fn lending(under_weft: bool) -> Outcome {
+fn leases(under_weft: bool) -> Outcome {
     let node = Node::new();
     let options = ["-O1", "-pthread"];
-    let binary = program::compiled("lending.c", &options, node.directory())?;
+    let binary = program::compiled("leases.c", &options, node.directory())?;
     // On a busy machine a single run may not lend any lane, so the sums are checked.
     let (mut lanes, mut connections, mut wanted, mut sent) = (0, 0, 0, 0);
     for seed in seeds() {
