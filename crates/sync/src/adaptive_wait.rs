@@ -7,10 +7,10 @@
 //! wait gets the whole budget nevertheless: a small budget cannot show that a larger one would pay
 //! off.
 //!
-//! While other threads want the processors ([`crate::contention`]), the spins are a sixteenth and the
-//! yields four times as many. Each yield lets another thread work, perhaps the one that is waited
-//! for, and a sleeper would cost its peer a doorbell. The yields of one wait are limited in time,
-//! since the waiter does not ask the kernel meanwhile whether its peer died.
+//! While other threads want the processors ([`crate::contention`]), the spins are a sixteenth and
+//! the yields four times as many. Each yield lets another thread work, perhaps the one that is
+//! waited for, and a sleeper would cost its peer a doorbell. The yields of one wait are limited in
+//! time, since the waiter does not ask the kernel meanwhile whether its peer died.
 //!
 //! Beside a program that computes ([`contention::is_computing`]) a waiter does not yield at all and
 //! hardly spins: the kernel runs a woken sleeper sooner than a thread behind that program in the
