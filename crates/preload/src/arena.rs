@@ -74,7 +74,7 @@ pub struct Shared {
     /// The place of its address in [`crate::history`], or 0.
     pub address: AtomicU32,
     pub moved: AtomicU64,
-    /// What its two directions use without a lock.
+    /// State that both directions use without a lock.
     pub common: Common,
     /// The inode of the kernel's socket, which finds the connection again behind another
     /// descriptor.
@@ -116,7 +116,7 @@ pub struct Local {
     pub checked: AtomicU64,
     /// Since when the lane is full and the peer takes nothing, in ticks; 0 when that is not so.
     pub full_since: AtomicU64,
-    /// What the peer had taken by then, a sum of messages and bytes.
+    /// The sum of messages and bytes that the peer had taken by then.
     pub full_taken: AtomicU64,
     /// Bytes that both directions had moved over lanes at the last look for idle connections.
     pub moved_before: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a connection does at its end: when its last descriptor is closed or its last process ends.
+//! Ends a connection: its last descriptor is closed, or its last process ends.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;

@@ -120,7 +120,7 @@ pub fn configure(options: Options) -> bool {
 }
 
 /// The library serves the process from here on.
-pub fn is_ready_now() {
+pub fn set_ready() {
     READY.store(true, Ordering::Release);
 }
 

@@ -1,4 +1,4 @@
-//! What a connection is ready for, and how it ended.
+//! The readiness of a connection for reads and writes, and how it ended.
 
 use std::os::fd::RawFd;
 

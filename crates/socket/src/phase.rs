@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::state::State;
+
 /// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -20,6 +22,25 @@ pub enum Phase {
     Declined = 5,
 }
 
+impl State for Phase {
+    #[inline]
+    fn of(number: u64) -> Self {
+        match number {
+            0 => Self::Free,
+            1 => Self::Fresh,
+            2 => Self::Deciding,
+            3 => Self::Pending,
+            4 => Self::Laned,
+            _ => Self::Declined,
+        }
+    }
+
+    #[inline]
+    fn number(self) -> u64 {
+        self as u64
+    }
+}
+
 /// The phase of a connection in memory that processes share. Any memory is valid. Zeroed memory is
 /// [`Phase::Free`].
 #[derive(Debug, Default)]
@@ -34,14 +55,7 @@ impl SharedPhase {
     /// The phase.
     #[inline]
     pub fn get(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Free,
-            1 => Phase::Fresh,
-            2 => Phase::Deciding,
-            3 => Phase::Pending,
-            4 => Phase::Laned,
-            _ => Phase::Declined,
-        }
+        Phase::of(self.phase.load(Ordering::Acquire).into())
     }
 
     /// Sets the phase, whatever it was.

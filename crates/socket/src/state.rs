@@ -179,7 +179,7 @@ impl State for UnreadByPeer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Leave;
+    use crate::{Leave, Peer, Phase};
 
     /// Checks `states`, whose first one must be zero. Other numbers must stand for `unknown`.
     fn check<S: State + PartialEq>(states: &[S], unknown: S) {
@@ -197,6 +197,9 @@ mod tests {
 
     #[test]
     fn any_number_is_a_state_and_an_unknown_one_believes_the_least() {
+        use Phase::{Deciding, Declined, Free, Fresh, Laned, Pending};
+        check(&[Free, Fresh, Deciding, Pending, Laned, Declined], Declined);
+        check(&[Peer::Alive, Peer::Ended, Peer::Reset], Peer::Reset);
         check(&[Count::Exact, Count::InCall, Count::Uncertain], Count::Uncertain);
         check(
             &[ReceiveState::Open, ReceiveState::Recalling, ReceiveState::Broken],

@@ -1,4 +1,4 @@
-//! What the library does when it is loaded, when the process forks, and when the process ends.
+//! Loads the library, and follows forks and the end of the process.
 
 use std::sync::atomic::Ordering;
 
@@ -47,7 +47,7 @@ extern "C" fn start() {
         if let Some(text) = variable(handover::VARIABLE) {
             handover::take_over(text);
         }
-        process::is_ready_now();
+        process::set_ready();
     }
 }
 
