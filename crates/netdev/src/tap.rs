@@ -4,6 +4,11 @@
 //! virtio_net_hdr_v1`, in which the kernel describes the work that it left to the device, and a
 //! frame. With all offloads on, TCP and UDP pass super-packets of up to 64 KB without checksums,
 //! whatever the MTU (000 section 3.8).
+//!
+//! The kernel (`drivers/net/tun.c`) answers a read and a write with EBADFD when the descriptor has
+//! no interface any more: somebody removed the interface or its network namespace. It answers a
+//! write with EIO while the interface is down, and a read with EAGAIN then, as when no packet
+//! waits.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -49,6 +54,17 @@ pub enum Read {
     Packet,
     /// No packet waits.
     Nothing,
+    /// The interface was removed.
+    Gone,
+}
+
+/// The result of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Write {
+    /// The packet was written.
+    Packet,
+    /// The interface is down and takes no packet.
+    Down,
     /// The interface was removed.
     Gone,
 }
@@ -167,20 +183,21 @@ impl Tap {
         }
     }
 
-    /// Writes a packet with `write`: one call of write(2) or similar. `false` if the interface is
-    /// down and takes no packet.
+    /// Writes a packet with `write`: one call of write(2) or similar.
     ///
     /// # Errors
-    /// [`Errno::INVAL`] for a packet whose headers the kernel rejects.
+    /// Those of the kernel, other than that the interface takes no packet. [`Errno::INVAL`] for a
+    /// packet whose headers the kernel rejects.
     pub fn write(
         &self,
         mut write: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Result<bool, Errno> {
+    ) -> Result<Write, Errno> {
         loop {
             return match write(self.as_fd()).map_err(errno_of) {
-                Ok(_) => Ok(true),
+                Ok(_) => Ok(Write::Packet),
                 Err(Errno::INTR) => continue,
-                Err(Errno::IO | Errno::BADFD) => Ok(false),
+                Err(Errno::IO) => Ok(Write::Down),
+                Err(Errno::BADFD) => Ok(Write::Gone),
                 Err(errno) => Err(errno),
             };
         }
@@ -190,5 +207,22 @@ impl Tap {
 impl AsFd for Tap {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_and_a_write_tell_alike_that_the_interface_was_removed() {
+        let device = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).expect("a device");
+        let tap = Tap { device, name: "t".to_owned(), segments_udp: true };
+        let error = |errno: Errno| Err(io::Error::from(errno));
+        assert_eq!(tap.read(|_| error(Errno::BADFD)), Ok(Read::Gone));
+        assert_eq!(tap.write(|_| error(Errno::BADFD).map(|()| 0)), Ok(Write::Gone));
+        assert_eq!(tap.read(|_| error(Errno::AGAIN)), Ok(Read::Nothing));
+        assert_eq!(tap.write(|_| error(Errno::IO).map(|()| 0)), Ok(Write::Down));
+        assert_eq!(tap.write(|_| error(Errno::INVAL).map(|()| 0)), Err(Errno::INVAL));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use weft_ether::{Delivery, Limits, Port, Reach, STALLS_AFTER, Seat, Segment, Space};
 use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Window};
-use weft_netdev::tap::{Read, Tap};
+use weft_netdev::tap::{Read, Tap, Write};
 use weft_transport_shm::broker::Connector;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
@@ -22,6 +22,9 @@ const EVENTS_A_TURN: usize = 64;
 /// Slots of the ring from one peer.
 const MAILBOX_SLOTS: u32 = 256;
 
+/// Why a queue is gone, as reads and writes find it.
+const REMOVED: &str = "its interface was removed";
+
 /// A queue that is served.
 pub struct Queue {
     device: Arc<Device>,
@@ -35,10 +38,12 @@ pub struct Queue {
 /// Packets for the device that were not written.
 #[derive(Default)]
 struct Written {
-    /// The interface was down, or the ring that held the packet went with its sender.
+    /// The interface was down or removed, or the ring that held the packet went with its sender.
     lost: u64,
     /// The kernel rejected the headers of the packet.
     refused: u64,
+    /// A write found that the interface was removed.
+    is_gone: bool,
 }
 
 /// How a queue sleeps.
@@ -87,6 +92,7 @@ impl Queue {
         if let Some(complaint) = port.complaint() {
             tracing::debug!(node = self.node().0, queue = self.number, complaint);
         }
+        self.look_at_writes();
         let mut is_empty = false;
         for _ in 0..PACKETS_A_TURN {
             if self.is_gone || !self.port.may_depart(now) {
@@ -102,7 +108,7 @@ impl Queue {
                     is_empty = true;
                     break;
                 }
-                Ok(Read::Gone) => self.is_lost("its interface was removed"),
+                Ok(Read::Gone) => self.is_lost(REMOVED),
                 Err(errno) => self.is_lost(&errno.to_string()),
             }
             done += 1;
@@ -124,6 +130,14 @@ impl Queue {
         }
     }
 
+    /// Marks the queue as gone if a write found that its interface was removed. While the TAP is
+    /// not read, nothing else would notice.
+    fn look_at_writes(&mut self) {
+        if self.written.is_gone && !self.is_gone {
+            self.is_lost(REMOVED);
+        }
+    }
+
     /// Marks the queue as gone, for example because its network namespace was removed.
     fn is_lost(&mut self, why: &str) {
         let (node, queue, name) = (self.node().0, self.number, self.tap.name());
@@ -140,6 +154,7 @@ impl Queue {
     pub fn tick(&mut self, now: Duration) {
         let Self { tap, port, written, .. } = self;
         port.tick(now, &mut |packet| write(tap, written, &packet));
+        self.look_at_writes();
     }
 
     /// Prepares to sleep.
@@ -203,8 +218,12 @@ impl Queue {
 fn write<W: Window>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, W>) {
     let write = |tap: BorrowedFd<'_>, bytes: &[u8]| Ok(rustix::io::write(tap, bytes)?);
     match tap.write(|tap| packet.pour(tap, write)) {
-        Ok(true) => {}
-        Ok(false) => written.lost += 1,
+        Ok(Write::Packet) => {}
+        Ok(Write::Down) => written.lost += 1,
+        Ok(Write::Gone) => {
+            written.lost += 1;
+            written.is_gone = true;
+        }
         Err(_) => written.refused += 1,
     }
 }
