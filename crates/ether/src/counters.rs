@@ -30,7 +30,7 @@ pub struct Counters {
     /// shares a fabric group with a wanted one.
     pub unwanted: u64,
     /// Packets that waited for a node that went away, took nothing for too long, or came out of
-    /// reach.
+    /// reach, and packets whose slot in a ring went before they left.
     pub lost: u64,
 }
 

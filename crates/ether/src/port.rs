@@ -207,10 +207,17 @@ impl<E: Endpoint> Port<E> {
     /// Accepts a packet that was read before its destination was known. Its first bytes are in
     /// `packet`, the rest lies in the next slot of the ring for `node`.
     fn depart_from_ring(&mut self, node: NodeId, packet: &mut [u8], now: Duration) {
+        if self.send_from_ring(node, packet, now).is_none() {
+            self.counters.departed(packet.len(), false);
+            self.counters.lost += 1;
+        }
+    }
+
+    /// As [`Port::depart_from_ring`]. `None` if the slot is gone, and the packet with it.
+    fn send_from_ring(&mut self, node: NodeId, packet: &mut [u8], now: Duration) -> Option<()> {
         let (head, rest) = packet.split_at_mut(HEAD_BYTES);
-        // The peer and its slot were there when the packet was read.
-        let Some(peer) = self.peers.get_mut(&node) else { return };
-        let Some((ring, place)) = peer.place() else { return };
+        let peer = self.peers.get_mut(&node)?;
+        let (ring, place) = peer.place()?;
         let frame = split(head).map(|(_, frame)| frame).ok();
         let is_tcp = frame.is_some_and(|frame| frame.is_tcp());
         let goes_there = frame.is_some_and(|frame| {
@@ -226,14 +233,14 @@ impl<E: Endpoint> Port<E> {
             && peer.advertise(&mut self.endpoint, &advert, now).is_ok()
         {
             self.counters.departed(packet.len(), is_tcp);
-            return;
+            return Some(());
         }
         // The packet is for another node, or there is no room for the advert: copy it out of the
         // ring.
-        let place = peer.place().map(|(ring, place)| (ring.region(), place + HEAD_BYTES as u64));
-        if place.is_some_and(|(region, at)| region.read(at, rest).is_ok()) {
-            self.depart(packet, now);
-        }
+        let (ring, place) = peer.place()?;
+        ring.region().read(place + HEAD_BYTES as u64, rest).ok()?;
+        self.depart(packet, now);
+        Some(())
     }
 
     /// Accepts a packet from the device.
@@ -586,3 +593,7 @@ fn input(event: Event<'_>) -> Option<Input> {
         Event::Notification(_) | Event::Completion(_) => None,
     }
 }
+
+#[cfg(test)]
+#[path = "port_tests.rs"]
+mod tests;
