@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use weft_channel::Packet;
@@ -18,13 +18,11 @@ use crate::ether::Devices;
 use crate::evidence::examine;
 use crate::programs::{Line, Programs};
 use crate::quota::Quota;
+use crate::reports::{Reports, WAIT_WITHIN};
 use crate::service::host::Host;
 use crate::service::{Event, Outgoing, Request, Service};
 use crate::status::Status;
 
-/// Greatest age of the status that an ordinary user gets. Root and the daemon's own user get a
-/// fresh one.
-const STATUS_EVERY: Duration = Duration::from_secs(1);
 /// Most services: each has a bit in [`Line`].
 const SERVICES_MAX: usize = 64;
 
@@ -57,8 +55,8 @@ pub struct Hub {
     routes: HashMap<u16, usize>,
     /// The devices know the namespaces in which connections end.
     devices: Option<Arc<Devices>>,
-    /// The last status and the time when it was made.
-    report: Mutex<Option<(Instant, Arc<OwnedFd>)>>,
+    /// The last status.
+    reports: Reports,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,7 +90,7 @@ impl Hub {
             services,
             programs,
             devices,
-            report: Mutex::new(None),
+            reports: Reports::new(WAIT_WITHIN),
         })
     }
 
@@ -211,27 +209,14 @@ impl Hub {
                 let bytes = Control::StatusReply.emit();
                 self.send(Outgoing { to, bytes, descriptors: vec![file], wakeup: None });
             }
-            Err(errno) => {
-                let reason = format!("no memory for the status: {errno}");
-                self.reply(line, &Control::Refused { token: 0, reason });
-            }
+            Err(reason) => self.reply(line, &Control::Refused { token: 0, reason }),
         }
     }
 
     /// The status as JSON, in a file that its readers cannot change.
-    fn status(&self, is_trusted: bool) -> rustix::io::Result<Arc<OwnedFd>> {
-        let mut report = lock(&self.report);
-        let now = Instant::now();
-        if let Some((made, file)) = &*report
-            && !is_trusted
-            && now.duration_since(*made) < STATUS_EVERY
-        {
-            return Ok(Arc::clone(file));
-        }
-        let file = written(&serde_json::to_vec(&self.collected()).unwrap_or_default())?;
-        let file = Arc::new(file);
-        *report = Some((now, Arc::clone(&file)));
-        Ok(file)
+    fn status(&self, is_trusted: bool) -> Result<Arc<OwnedFd>, String> {
+        let collect = || written(&serde_json::to_vec(&self.collected()).unwrap_or_default());
+        self.reports.get(is_trusted, collect)
     }
 
     /// The status, collected from the hub and all services.

@@ -20,6 +20,7 @@ mod kernel;
 mod place;
 mod programs;
 mod quota;
+mod reports;
 mod server;
 mod service;
 mod status;
