@@ -146,7 +146,12 @@ impl Intake {
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
                 Err(errno) => {
-                    tracing::error!(%errno, user, "the programs of a user are no longer served");
+                    tracing::error!(
+                        %errno,
+                        user,
+                        "the programs of a user lose their lines; later ones are served again"
+                    );
+                    self.abandon(all, user);
                     return;
                 }
             };
@@ -168,6 +173,18 @@ impl Intake {
                     parked.push((line, packet));
                 }
             }
+        }
+    }
+
+    /// Closes the lines of all programs and removes the thread from the table, so that the next
+    /// program of the user gets another one.
+    fn abandon(&self, all: &Intakes, user: u32) {
+        let mut by_user = lock(&all.by_user);
+        by_user.remove(&user);
+        let programs = std::mem::take(&mut *lock(&self.programs));
+        drop(by_user);
+        for program in programs.values() {
+            all.hub.gone(&program.line);
         }
     }
 
@@ -223,5 +240,44 @@ impl Intake {
     fn close(&self, line: &Line, hub: &Hub) {
         hub.gone(line);
         lock(&self.programs).remove(&line.peer().process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    use crate::Config;
+
+    /// Longer than any step of this test.
+    const WATCHDOG_MS: u32 = 10_000;
+
+    #[test]
+    fn a_user_whose_epoll_set_fails_loses_its_lines_and_later_programs_are_served() {
+        let nothing: [(&str, &str); 0] = [];
+        let (options, _) = weft_options::Options::from_environment(nothing);
+        let (socket, node) = (PathBuf::new(), "test".to_owned());
+        let config = Config { socket, node, options, foreground: false, devices: Vec::new() };
+        let hub = Arc::new(Hub::new(&config, Vec::new(), None, 1000).expect("no threads"));
+        let (_, stop) = UnixStream::pair().expect("sockets");
+        let intakes = Intakes::new(Arc::clone(&hub), stop);
+        let credentials = Credentials { pid: std::process::id(), uid: 1000 };
+        let (program, other) = Channel::pair().expect("sockets");
+        let line = hub.programs().admit(other, credentials).expect("room");
+        // A pipe is no epoll set: waiting for its events fails.
+        let (epoll, _writer) = rustix::pipe::pipe().expect("a pipe");
+        let served = Program { line: Arc::clone(&line), process: None };
+        let programs = Mutex::new(HashMap::from([(line.peer().process, served)]));
+        drop(line);
+        let intake = Arc::new(Intake { epoll, programs });
+        lock(&intakes.by_user).insert(1000, Arc::clone(&intake));
+        intake.run(&intakes, 1000);
+        let closed = program.receive_within(WATCHDOG_MS).expect("in time");
+        assert!(closed.is_none(), "the program learns that it is not served");
+        let (program, other) = Channel::pair().expect("sockets");
+        intakes.admit(other, credentials);
+        program.send(&weft_wire::control::Control::Status.emit(), &[]).expect("room");
+        assert!(program.receive_within(WATCHDOG_MS).expect("in time").is_some(), "an answer");
     }
 }
