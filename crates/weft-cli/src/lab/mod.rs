@@ -141,6 +141,7 @@ fn up(
     // One that was killed a moment ago takes calls and answers none.
     let topology = state.topology()?;
     if weftd::client::status(&socket.path).is_err() {
+        daemon::ensure_same_release(socket)?;
         let devices: Vec<DeviceSpec> = (0..nodes)
             .map(|node| DeviceSpec {
                 node: weft_fabric::NodeId(node),
