@@ -416,6 +416,11 @@ def links():
     listed = json.loads(weft("lab", "link", "--json").stdout)
     states = {(link["a"], link["b"]): link["state"] for link in listed}
     assert states == {(0, 1): "down", (0, 2): "down", (1, 2): "up"}, states
+    cut = {device["node"]: device["cut_links"] for device in devices()}
+    assert cut == {0: [1, 2], 1: [0], 2: [0]}, cut
+    os.environ["COLUMNS"] = "200"
+    told = weft("lab", "status").stdout.splitlines()
+    assert [line.split()[-1] for line in told] == ["cut", "n2", "n0", "n0"], told
     # A restarted daemon applies the cut links from its first packet on.
     caller, called = Role(0, "calls_go").ready(), Role(2, "calls_come", "10.77.0.1").ready()
     status = json.loads(weft("status", "--node", "lab", "--json").stdout)

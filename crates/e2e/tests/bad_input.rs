@@ -2,12 +2,16 @@
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use weft_e2e::exchange::exchange;
-use weft_e2e::{Case, Ended, Node, Outcome, Skip, as_usual, cases, process, program, suite};
+use weft_e2e::{
+    Case, Ended, Node, Outcome, Running, Skip, as_usual, cases, process, program, suite,
+};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -17,6 +21,8 @@ fn main() -> ExitCode {
         a_missing_program_is_reported,
         a_program_that_cannot_be_executed_is_reported,
         a_stale_socket_is_replaced,
+        a_daemon_of_another_release_is_told_and_stopped,
+        a_daemon_that_cannot_be_asked_to_stop_is_told_with_its_process,
         a_program_that_closes_all_descriptors_uses_the_fabric,
         a_program_that_closes_all_descriptors_in_the_middle_goes_on,
         no_file_may_grow,
@@ -137,14 +143,49 @@ fn a_switched_off_fabric_is_tcp() -> Outcome {
     Ok(())
 }
 
-/// A process that is not a daemon of this release answers at the daemon's socket.
-fn false_daemon(manner: &str) -> Outcome {
-    let interpreter = program::python()?;
-    let node = Node::without_daemon();
-    let mut daemon = node.plain(interpreter);
+fn fake_daemon(node: &Node, manner: &str) -> Result<Running, Skip> {
+    let mut daemon = node.plain(program::python()?);
     daemon.arg(program::script("fake_daemon.py")).arg(node.socket()).arg(manner);
     let mut daemon = node.start(daemon);
     daemon.await_output("ready");
+    Ok(daemon)
+}
+
+fn a_daemon_of_another_release_is_told_and_stopped() -> Outcome {
+    let node = Node::without_daemon();
+    let daemon = fake_daemon(&node, "version")?;
+    let background = ended(&node, &["daemon", "--background"]);
+    assert_ne!(background.code(), 0, "{}", background.report());
+    assert!(background.stdout.is_empty(), "no socket is named: {}", background.report());
+    for part in ["another release", "version 77", "`weft down`", &daemon.pid().to_string()] {
+        assert!(background.stderr.contains(part), "{part}: {}", background.report());
+    }
+    let down = ended(&node, &["down"]);
+    assert_eq!(down.code(), 0, "{}", down.report());
+    let stopped = daemon.wait(LIMIT);
+    assert_eq!(stopped.status.signal(), Some(Signal::TERM.as_raw()), "{}", stopped.report());
+    let background = ended(&node, &["daemon", "--background"]);
+    assert_eq!(background.code(), 0, "{}", background.report());
+    assert_eq!(ended(&node, &["down"]).code(), 0);
+    Ok(())
+}
+
+fn a_daemon_that_cannot_be_asked_to_stop_is_told_with_its_process() -> Outcome {
+    for manner in ["noise", "closes"] {
+        let node = Node::without_daemon();
+        let daemon = fake_daemon(&node, manner)?;
+        let down = ended(&node, &["down"]);
+        assert_ne!(down.code(), 0, "{}", down.report());
+        let kill = format!("`kill {}`", daemon.pid());
+        assert!(down.stderr.contains(&kill), "{manner}: {}", down.report());
+    }
+    Ok(())
+}
+
+/// A process that is not a daemon of this release answers at the daemon's socket.
+fn false_daemon(manner: &str) -> Outcome {
+    let node = Node::without_daemon();
+    let _daemon = fake_daemon(&node, manner)?;
     let (server, client) =
         exchange(&node, |words| python(&node, words, &[]), |words| python(&node, words, &[]));
     for ended in [&server, &client] {

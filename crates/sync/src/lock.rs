@@ -1,10 +1,15 @@
 //! A lock in shared memory that survives the death of its holder.
 //!
 //! Processes that share an end of a connection after a fork share its locks. The lock's word names
-//! the holder's process and thread, so that a waiter can find out that the process died and take
-//! the lock over. The data under the lock must therefore be consistent at every instruction (copy
+//! the holder's process and thread, so that a waiter can find out that either is gone and take the
+//! lock over. The data under the lock must therefore be consistent at every instruction (copy
 //! first, publish last). A waiter never spins forever: it spins, yields, then sleeps for short
-//! times and checks whether the holder's process lives.
+//! times and asks the kernel whether the holder lives.
+//!
+//! The numbers are those of the kernel, exact and unique among living threads. All processes that
+//! share a lock must number processes alike. A thread that gets the number of one that ended with
+//! the lock is taken for the holder. The first thread of a process is there for the kernel until
+//! the last one has ended.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,10 +18,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::{AdaptiveWait, Step, futex, sys};
 
+/// Set while a thread sleeps on the lock. Numbers of threads are below 2^22.
 const CONTENDED: u64 = 1 << 31;
 const CHECK_HOLDER_EVERY: Duration = Duration::from_millis(10);
 
-/// A thread as the holder of a lock.
+/// A thread as the holder of a lock: its process in the high half, its own number in the low half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder(u64);
 
@@ -25,13 +31,32 @@ impl Holder {
     #[inline]
     #[must_use]
     pub fn current(pid: u32) -> Self {
-        let pointer = sys::thread_pointer() as u64;
-        let mark = ((pointer >> 6) ^ (pointer >> 36)) & (CONTENDED - 1);
-        Self((u64::from(pid) << 32) | mark | 1)
+        sys::holder::with(|known| {
+            let holder = Self(known.load(Ordering::Relaxed));
+            // The child of a fork inherits the word of the parent's thread.
+            if holder.pid() == pid && holder.0 != 0 { holder } else { Self::learn(pid, known) }
+        })
     }
 
+    #[cold]
+    fn learn(pid: u32, known: &AtomicU64) -> Self {
+        let word = u64::from(pid) << 32 | u64::from(sys::thread());
+        known.store(word, Ordering::Relaxed);
+        Self(word)
+    }
+
+    #[inline]
     fn pid(self) -> u32 {
         u32::try_from(self.0 >> 32).expect("32 bits are left")
+    }
+
+    fn thread(self) -> u32 {
+        u32::try_from(self.0 & (CONTENDED - 1)).expect("31 bits are left")
+    }
+
+    /// True unless the kernel says that the thread or its process has ended.
+    fn lives(self) -> bool {
+        process_lives(self.pid()) && exists(self.thread())
     }
 }
 
@@ -53,7 +78,7 @@ impl SharedLock {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// Takes the lock. Waits while its holder's process lives.
+    /// Takes the lock. Waits while its holder lives.
     ///
     /// # Errors
     /// [`Reentered`] when the calling thread holds the lock.
@@ -80,17 +105,30 @@ impl SharedLock {
     #[inline]
     pub fn reset(&self) {
         let former = self.word.swap(0, Ordering::Release);
-        if former & CONTENDED != 0 {
-            futex::wake(self.low_half(), 1);
-        }
+        self.wake_after(former);
     }
 
     /// Frees the lock if a thread of process `pid` holds it. Used after exec, which ended the other
     /// threads of the process at any instruction.
     pub fn release_of(&self, pid: u32) {
-        let seen = self.word.load(Ordering::Relaxed);
-        if seen != 0 && Holder(seen).pid() == pid {
-            self.reset();
+        let mut seen = self.word.load(Ordering::Relaxed);
+        // A waiter of another process may find that the thread is gone, and take the lock over.
+        while seen != 0 && Holder(seen).pid() == pid {
+            match self.word.compare_exchange(seen, 0, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.wake_after(seen);
+                    return;
+                }
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Wakes a thread that sleeps on the lock, whose word was `former`.
+    #[inline]
+    fn wake_after(&self, former: u64) {
+        if former & CONTENDED != 0 {
+            futex::wake(self.low_half(), 1);
         }
     }
 
@@ -128,7 +166,7 @@ impl SharedLock {
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Sleeps while the word is `seen`. True when the holder's process turned out to be dead.
+    /// Sleeps while the word is `seen`. True when the holder turned out to have ended.
     fn sleep(&self, seen: u64) -> bool {
         let marked = seen | CONTENDED;
         if seen != marked && !self.exchange(seen, marked) {
@@ -136,7 +174,7 @@ impl SharedLock {
         }
         let expected = u32::try_from(marked & 0xffff_ffff).expect("masked to 32 bits");
         let slept = futex::wait(self.low_half(), expected, Some(CHECK_HOLDER_EVERY));
-        slept == futex::Slept::TimedOut && !process_lives(Holder(marked).pid())
+        slept == futex::Slept::TimedOut && !Holder(marked).lives()
     }
 
     /// The half of the word for the futex: it has the thread and the contended bit.
@@ -158,11 +196,20 @@ pub fn process_lives(pid: u32) -> bool {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
         // Either the process does not exist, or this process has no descriptor left. Only the
         // former is a death.
-        return rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH);
+        return exists(pid.as_raw_nonzero().get().unsigned_abs());
     };
     let mut ended = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     !matches!(rustix::event::poll(&mut ended, Some(&now)), Ok(1))
+}
+
+/// True if there is a process or a thread with this number: kill(2) finds either. It is not asked
+/// whose thread it is, because a child that the C library did not make counts as its parent.
+fn exists(number: u32) -> bool {
+    let number = i32::try_from(number).ok().and_then(Pid::from_raw);
+    number.is_some_and(|number| {
+        rustix::process::test_kill_process(number) != Err(rustix::io::Errno::SRCH)
+    })
 }
 
 /// Frees the lock when dropped.
@@ -223,6 +270,52 @@ mod tests {
         let lock = SharedLock::new();
         lock.word.store((u64::from(dead) << 32) | 5, Ordering::Relaxed);
         assert!(lock.lock(Holder::current(std::process::id())).is_ok());
+    }
+
+    /// Takes the lock on another thread. Fails after a while, in place of waiting without end.
+    fn is_taken_over(lock: &Arc<SharedLock>) -> bool {
+        let (done, taken) = std::sync::mpsc::channel();
+        let lock = Arc::clone(lock);
+        std::thread::spawn(move || {
+            let held = lock.lock(Holder::current(std::process::id()));
+            let _ = done.send(held.is_ok());
+        });
+        taken.recv_timeout(Duration::from_secs(20)) == Ok(true)
+    }
+
+    #[test]
+    fn the_lock_of_a_thread_that_ended_is_taken_over() {
+        let lock = Arc::new(SharedLock::new());
+        let holders = Arc::clone(&lock);
+        let holder = std::thread::spawn(move || {
+            let me = Holder::current(std::process::id());
+            std::mem::forget(holders.lock(me).expect("free"));
+            me
+        });
+        let holder = holder.join().expect("no panic");
+        assert_eq!(lock.word.load(Ordering::Relaxed), holder.0);
+        assert!(is_taken_over(&lock));
+    }
+
+    #[test]
+    fn a_holder_is_the_number_of_its_process_and_of_its_thread() {
+        let holder = || {
+            let holder = Holder::current(std::process::id());
+            assert_eq!(holder.pid(), std::process::id());
+            assert_eq!(holder.thread(), sys::thread());
+            assert!(holder.lives());
+            holder
+        };
+        let (own, other) = (holder(), std::thread::spawn(holder).join().expect("no panic"));
+        assert_ne!(own, other);
+        // The kernel removes a thread a moment after it was joined.
+        while other.lives() {
+            std::thread::yield_now();
+        }
+        // As after a fork.
+        let child = Holder::current(std::process::id() + 1);
+        assert_eq!((child.pid(), child.thread()), (std::process::id() + 1, own.thread()));
+        assert_eq!(holder(), own);
     }
 
     #[test]

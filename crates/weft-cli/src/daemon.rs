@@ -19,6 +19,7 @@ use rustix::pipe::PipeFlags;
 use weft_options::Options;
 use weft_options::runtime_path::{ControlSocket, NODE_DEFAULT, Scope};
 use weftd::DeviceSpec;
+use weftd::client::OtherRelease;
 
 use crate::arguments::{DaemonArguments, NodeArguments, Step};
 use crate::configuration::{Configuration, hand_on};
@@ -46,7 +47,9 @@ pub fn daemon(
             serve(&socket, &configuration.options, &arguments.device, false)?;
         }
         None if arguments.background => {
-            if !weftd::client::answers(&socket.path) {
+            if weftd::client::answers(&socket.path) {
+                ensure_same_release(&socket)?;
+            } else {
                 start(&socket, &configuration.options, &arguments.device)?;
             }
             println!("{}", socket.path.display());
@@ -95,6 +98,31 @@ pub fn down(arguments: &NodeArguments, configuration: &Configuration) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
+/// Checks that the daemon that answers at `socket`, if there is one, is of this release.
+///
+/// # Errors
+/// It is of another one; says how to stop it.
+pub fn ensure_same_release(socket: &ControlSocket) -> anyhow::Result<()> {
+    let Some(OtherRelease { version, pid }) = weftd::client::other_release(&socket.path) else {
+        return Ok(());
+    };
+    bail!(
+        "a node daemon of another release answers at {}: process {pid}, with version {version} of \
+         the control protocol in place of {}; stop it with `weft down{}`, and start this one then",
+        socket.path.display(),
+        weft_wire::control::VERSION,
+        of_node(socket)
+    )
+}
+
+/// The flag that names the node of `socket` in a command to type; nothing for the default.
+fn of_node(socket: &ControlSocket) -> String {
+    match socket.node.as_str() {
+        NODE_DEFAULT => String::new(),
+        name => format!(" --node {name}"),
+    }
+}
+
 /// Stops the daemon that answers there, and waits for its end.
 ///
 /// # Errors
@@ -123,10 +151,7 @@ pub fn absence(socket: &ControlSocket) -> String {
     {
         return format!("the node daemon at {path} is not used: {error}");
     }
-    let node = match socket.node.as_str() {
-        NODE_DEFAULT => String::new(),
-        name => format!(" --node {name}"),
-    };
+    let node = of_node(socket);
     match socket.path.symlink_metadata() {
         Ok(_) => format!(
             "no node daemon answers at {path}: the socket is left over from one that died; \

@@ -3,10 +3,11 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use weft_channel::{Channel, ConnectError, Packet};
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Signal, geteuid, pidfd_send_signal};
+use weft_channel::{Channel, ConnectError, Credentials, Packet};
 use weft_ether::Reach;
-use weft_wire::control::Control;
+use weft_wire::control::{Control, InvalidMessage};
 
 use crate::Status;
 
@@ -17,7 +18,7 @@ const TIMEOUT_MS: u32 = 2000;
 /// # Errors
 /// No daemon answers, or its answer is not a status.
 pub fn status(socket: &Path) -> anyhow::Result<Status> {
-    let (reply, packet) = ask(socket, &Control::Status)?;
+    let (reply, packet) = ask(&connect(socket)?, socket, &Control::Status)?;
     let (Control::StatusReply, Some(file)) = (reply, packet.descriptors.into_iter().next()) else {
         bail!("the daemon at {} did not send its status", socket.display());
     };
@@ -34,20 +35,81 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
 /// # Errors
 /// No daemon answers, or it does not serve such a device.
 pub fn set_reach(socket: &Path, node: u16, reach: Reach) -> anyhow::Result<()> {
-    match ask(socket, &Control::Reach { node, reach: reach.bits() })? {
+    match ask(&connect(socket)?, socket, &Control::Reach { node, reach: reach.bits() })? {
         (Control::Done, _) => Ok(()),
         _ => bail!("the daemon at {} cannot change the reach of a device", socket.display()),
     }
 }
 
-/// Stops the daemon at `socket`. The programs that it served keep running.
+/// Stops the daemon at `socket`. The programs that it served keep running. A daemon of another
+/// release does not understand the request and gets SIGTERM, if its user or root asks.
 ///
 /// # Errors
-/// No daemon answers, or it refuses to stop.
+/// No daemon answers, or it refuses to stop. If nobody else can stop it, the message says how.
 pub fn stop(socket: &Path) -> anyhow::Result<()> {
-    match ask(socket, &Control::Stop)? {
-        (Control::Stopping, _) => Ok(()),
-        _ => bail!("the daemon at {} refused to stop", socket.display()),
+    let channel = connect(socket)?;
+    let error = match ask(&channel, socket, &Control::Stop) {
+        Ok((Control::Stopping, _)) => return Ok(()),
+        Ok(_) => bail!("the daemon at {} refused to stop", socket.display()),
+        Err(error) => error,
+    };
+    let Credentials { pid, uid } = channel.peer()?;
+    if other_version(&error).is_none() {
+        return Err(match error.is::<Refusal>() {
+            true => error,
+            false => error.context(format!(
+                "the daemon at {} cannot be asked to stop; `kill {pid}` ends it",
+                socket.display()
+            )),
+        });
+    }
+    ensure!(
+        may_end(geteuid().as_raw(), uid),
+        "the daemon at {} is of another release and belongs to user {uid}, who can stop it by \
+         `kill {pid}`",
+        socket.display()
+    );
+    // By a descriptor of the process, so that no other process with its number is hit.
+    let ended = channel.peer_process().and_then(|process| pidfd_send_signal(process, Signal::TERM));
+    ended.with_context(|| {
+        format!(
+            "the daemon at {} is of another release and cannot be ended by SIGTERM; try `kill \
+             {pid}`",
+            socket.display()
+        )
+    })
+}
+
+/// Whether user `own` may end a daemon of user `listener`.
+const fn may_end(own: u32, listener: u32) -> bool {
+    own == 0 || own == listener
+}
+
+/// A daemon that speaks another version of the control protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OtherRelease {
+    /// Its version of the control protocol.
+    pub version: u16,
+    /// The number of its process.
+    pub pid: u32,
+}
+
+/// The daemon at `socket`, if it is of another release. `None` if it is of this release, or if no
+/// daemon answers.
+#[must_use]
+pub fn other_release(socket: &Path) -> Option<OtherRelease> {
+    let channel = connect(socket).ok()?;
+    let pid = channel.peer().ok()?.pid;
+    let hello = Control::Hello { pid: std::process::id(), name: "weft".to_owned() };
+    let error = ask(&channel, socket, &hello).err()?;
+    other_version(&error).map(|version| OtherRelease { version, pid })
+}
+
+/// The version of a daemon whose answer was not understood for this reason.
+fn other_version(error: &anyhow::Error) -> Option<u16> {
+    match error.downcast_ref() {
+        Some(InvalidMessage::Version { theirs }) => Some(*theirs),
+        _ => None,
     }
 }
 
@@ -65,19 +127,31 @@ pub fn look(socket: &Path) -> Result<(), ConnectError> {
     Channel::connect(socket).map(drop)
 }
 
-fn ask(socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
-    let channel = match Channel::connect(socket) {
-        Ok(channel) => channel,
-        Err(error) if error.is_distrust() => {
-            return Err(error)
-                .with_context(|| format!("the daemon at {} is not used", socket.display()));
-        }
-        Err(error) => {
-            return Err(error).with_context(|| {
+fn connect(socket: &Path) -> anyhow::Result<Channel> {
+    Channel::connect(socket).map_err(|error| {
+        let what = match error.is_distrust() {
+            true => format!("the daemon at {} is not used", socket.display()),
+            false => {
                 format!("no daemon answers at {}; start one with `weft daemon`", socket.display())
-            });
-        }
-    };
+            }
+        };
+        anyhow::Error::new(error).context(what)
+    })
+}
+
+/// The daemon understood a request and refused it.
+#[derive(Debug)]
+struct Refusal(String);
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the daemon refused: {}", self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+fn ask(channel: &Channel, socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
     channel.send(&question.emit(), &[])?;
     let packet = channel
         .receive_within(TIMEOUT_MS)
@@ -85,7 +159,18 @@ fn ask(socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
         .context("the daemon closed the connection")?;
     let reply = Control::parse(&packet.bytes)?;
     if let Control::Refused { reason, .. } = reply {
-        bail!("the daemon refused: {reason}");
+        return Err(Refusal(reason).into());
     }
     Ok((reply, packet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_ended_for_its_own_user_and_for_root_alone() {
+        assert!(may_end(0, 0) && may_end(0, 1000) && may_end(1000, 1000));
+        assert!(!may_end(1000, 0) && !may_end(1000, 1001));
+    }
 }

@@ -94,7 +94,8 @@ pub struct DeviceStatus {
     pub refused: u64,
     /// Packets from the fabric for addresses that are not behind this device.
     pub unwanted: u64,
-    /// Packets that waited for a node that went, or arrived while the interface was down or gone.
+    /// Packets that waited for a node that went, or arrived while the interface was down or after
+    /// it was removed.
     pub lost: u64,
     /// The nodes that can be reached.
     pub peers: Vec<PeerStatus>,

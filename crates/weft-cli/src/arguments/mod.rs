@@ -219,7 +219,7 @@ pub enum LabCommand {
     /// Lists the links between nodes, cuts one, or mends it
     #[command(after_help = LAB_LINK_EXAMPLES)]
     Link(LabLinkArguments),
-    /// Shows the nodes and what their devices are doing
+    /// Shows the nodes, what their devices are doing, and which links are cut
     #[command(
         after_help = "Examples:\n  weft lab status\n  weft lab status --json | jq .[0].peers"
     )]

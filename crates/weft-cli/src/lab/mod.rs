@@ -7,6 +7,7 @@
 
 mod link;
 mod state;
+mod status;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt;
@@ -23,7 +24,6 @@ use weftd::{DeviceSpec, DeviceStatus, INTERFACE};
 use crate::arguments::{LabCommand, LabExecArguments, LabUpArguments};
 use crate::configuration::Configuration;
 use crate::daemon;
-use crate::table::Table;
 use state::{Made, State};
 
 /// The name of the lab's daemon.
@@ -67,7 +67,10 @@ pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Resul
             link::link(arguments, &socket)?;
             Ok(ExitCode::SUCCESS)
         }
-        LabCommand::Status { json } => status(*json, &socket),
+        LabCommand::Status { json } => {
+            status::status(*json, &socket)?;
+            Ok(ExitCode::SUCCESS)
+        }
         LabCommand::Down => down(&socket),
     }
 }
@@ -138,6 +141,7 @@ fn up(
     // One that was killed a moment ago takes calls and answers none.
     let topology = state.topology()?;
     if weftd::client::status(&socket.path).is_err() {
+        daemon::ensure_same_release(socket)?;
         let devices: Vec<DeviceSpec> = (0..nodes)
             .map(|node| DeviceSpec {
                 node: weft_fabric::NodeId(node),
@@ -232,36 +236,6 @@ fn ensure_daemon(state: &State, socket: &ControlSocket) -> anyhow::Result<()> {
         state.shape
     );
     Ok(())
-}
-
-fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<ExitCode> {
-    let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
-    ensure_daemon(&state, socket)?;
-    let devices = weftd::client::status(&socket.path)?.devices;
-    if json {
-        println!("{}", serde_json::to_string_pretty(&devices)?);
-        return Ok(ExitCode::SUCCESS);
-    }
-    let names = ["node", "address", "mac", "peers", "sent", "received", "lost", "refused"];
-    let mut table = Table::new(names);
-    for device in devices {
-        table.line([
-            format!("n{}", device.node),
-            address_of(device.node).to_string(),
-            device.mac,
-            if device.queues.is_empty() {
-                "busy".to_owned()
-            } else {
-                device.peers.len().to_string()
-            },
-            device.sent.to_string(),
-            device.received.to_string(),
-            device.lost.to_string(),
-            device.refused.to_string(),
-        ]);
-    }
-    print!("{}", table.render());
-    Ok(ExitCode::SUCCESS)
 }
 
 fn down(socket: &ControlSocket) -> anyhow::Result<ExitCode> {

@@ -1,0 +1,88 @@
+//! `weft lab status`: the nodes, their devices, and which of their links are cut.
+
+use anyhow::Context;
+use serde_json::Value;
+use weft_options::runtime_path::ControlSocket;
+use weftd::DeviceStatus;
+
+use super::address_of;
+use super::state::State;
+use crate::table::Table;
+
+/// `weft lab status`.
+pub fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<()> {
+    let state = State::load(socket)?.context("no lab is up; run `weft lab up`")?;
+    super::ensure_daemon(&state, socket)?;
+    let devices = weftd::client::status(&socket.path)?.devices;
+    if json {
+        let shown: Result<Vec<_>, _> = devices.iter().map(|one| value(one, &state.cut)).collect();
+        println!("{}", serde_json::to_string_pretty(&shown?)?);
+    } else {
+        print!("{}", table(&devices, &state.cut).render());
+    }
+    Ok(())
+}
+
+/// The nodes at the other ends of the links of `node` that are in `cut`.
+fn cut_off(node: u16, cut: &[(u16, u16)]) -> Vec<u16> {
+    let other = |&(a, b): &(u16, u16)| match node {
+        node if node == a => Some(b),
+        node if node == b => Some(a),
+        _ => None,
+    };
+    let mut others: Vec<_> = cut.iter().filter_map(other).collect();
+    others.sort_unstable();
+    others
+}
+
+/// A device as the daemon reports it, with `cut_links`: the nodes to which its link is cut.
+fn value(device: &DeviceStatus, cut: &[(u16, u16)]) -> serde_json::Result<Value> {
+    let mut value = serde_json::to_value(device)?;
+    value["cut_links"] = cut_off(device.node, cut).into();
+    Ok(value)
+}
+
+fn table(devices: &[DeviceStatus], cut: &[(u16, u16)]) -> Table {
+    let names = ["node", "address", "mac", "peers", "sent", "received", "lost", "refused", "cut"];
+    let mut table = Table::new(names);
+    for device in devices {
+        let others = cut_off(device.node, cut);
+        let others: Vec<_> = others.iter().map(|other| format!("n{other}")).collect();
+        table.line([
+            format!("n{}", device.node),
+            address_of(device.node).to_string(),
+            device.mac.clone(),
+            if device.queues.is_empty() {
+                "busy".to_owned()
+            } else {
+                device.peers.len().to_string()
+            },
+            device.sent.to_string(),
+            device.received.to_string(),
+            device.lost.to_string(),
+            device.refused.to_string(),
+            if others.is_empty() { "none".to_owned() } else { others.join(" ") },
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_shows_its_links_that_are_cut() {
+        let devices: Vec<_> =
+            (0..3).map(|node| DeviceStatus { node, ..DeviceStatus::default() }).collect();
+        let cut = [(0, 2), (0, 1)];
+        let told = table(&devices, &cut).render();
+        let ends: Vec<_> = told.lines().skip(1).map(|line| line.trim_end()).collect();
+        assert!(ends[0].ends_with(" n1 n2"), "{told}");
+        assert!(ends[1].ends_with(" n0") && ends[2].ends_with(" n0"), "{told}");
+        let told = table(&devices, &[]).render();
+        assert!(told.lines().skip(1).all(|line| line.trim_end().ends_with(" none")), "{told}");
+        let shown = value(&devices[0], &cut).expect("JSON");
+        assert_eq!((&shown["cut_links"], &shown["node"]), (&serde_json::json!([1, 2]), &0.into()));
+    }
+}
