@@ -73,18 +73,13 @@ fn record(place: u32) -> Option<&'static AtomicU64> {
     records.as_ref().map(|records| records.word64(index % PLACES * size_of::<u64>()))
 }
 
-/// How many turns the messages over a lane make. A transfer has messages in one direction alone.
-pub fn turns_on_lane(sending: &SendSide, receiving: &ReceiveSide) -> u64 {
-    sending.messages().min(receiving.messages())
-}
-
 impl Connection {
-    /// The turns and bytes over TCP before it asked for a lane.
+    /// What it did over TCP before it asked for a lane.
     pub fn done(&self) -> Done {
         let calls = u64::from(self.shared.calls.load(Ordering::Relaxed));
         let writes = u64::from(self.shared.writes.load(Ordering::Relaxed));
         let bytes = self.shared.moved.load(Ordering::Relaxed);
-        Done { turns: writes.min(calls.saturating_sub(writes)), bytes }
+        Done { reads: calls.saturating_sub(writes), writes, bytes }
     }
 
     /// The forecast from earlier connections at its address.
@@ -111,8 +106,10 @@ impl Connection {
         let Some(record) = record(self.shared.address.load(Ordering::Relaxed)) else { return };
         let [(sent, sent_on_lane), (received, received_on_lane)] =
             [sending.totals(), receiving.totals()];
+        let over_tcp = self.done();
         let done = Done {
-            turns: self.done().turns + turns_on_lane(sending, receiving),
+            reads: over_tcp.reads + receiving.messages(),
+            writes: over_tcp.writes + sending.messages(),
             bytes: sent + sent_on_lane + received + received_on_lane,
         };
         // If two connections end at the same moment, the record of one may be lost.

@@ -8,11 +8,13 @@
 
 use crate::Side;
 
-/// The turns and bytes of a connection so far.
+/// What a connection has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
-    /// How often it answered or was answered: the lesser of its reads and its writes.
-    pub turns: u64,
+    /// Its reads that moved something.
+    pub reads: u64,
+    /// Its writes that moved something.
+    pub writes: u64,
     /// Bytes in both directions.
     pub bytes: u64,
 }
@@ -38,13 +40,38 @@ const BYTES_WORTH: u64 = 5 << 19;
 /// The move to a kept lane pays if this many bytes are still expected.
 const BYTES_WORTH_KEPT: u64 = 1 << 18;
 
+/// A message of this many bytes gains nothing from a lane but what its bytes gain.
+const BYTES_OF_A_MESSAGE: u64 = 1 << 10;
+/// So many small messages that nobody answers gain as much as one turn: each wakes a reader.
+const MESSAGES_OF_A_TURN: u64 = 2;
+
 impl Done {
+    /// How often it answered or was answered.
+    const fn replies(self) -> u64 {
+        if self.reads < self.writes { self.reads } else { self.writes }
+    }
+
+    /// Its replies, and as many more as its messages without a reply are worth.
+    const fn turns(self) -> u64 {
+        let one_way = self.reads.abs_diff(self.writes);
+        let small = one_way.saturating_sub(self.bytes / BYTES_OF_A_MESSAGE);
+        self.replies() + small / MESSAGES_OF_A_TURN
+    }
+
     /// True when a connection has done so much that its end must have asked for a lane, whatever
-    /// the forecast was, if the library saw all of it.
+    /// the forecast was, if the library saw all of it. What one end writes in many messages, the
+    /// other may read as few.
     #[must_use]
     pub const fn is_past_doubt(self) -> bool {
-        self.turns >= 6 * TURNS_WORTH || self.bytes >= 6 * BYTES_WORTH
+        self.replies() >= 6 * TURNS_WORTH || self.bytes >= 6 * BYTES_WORTH
     }
+}
+
+/// What a connection is expected to do in all.
+#[derive(Clone, Copy)]
+struct Expected {
+    turns: u64,
+    bytes: u64,
 }
 
 /// The record of an address, in one word. From the top: how many connections were seen, up to three
@@ -76,11 +103,11 @@ impl Record {
         self.0 >> SEEN_SHIFT
     }
 
-    const fn expected(self) -> Option<Done> {
+    const fn expected(self) -> Option<Expected> {
         if self.seen() == 0 {
             return None;
         }
-        Some(Done { turns: (self.0 >> 32) & TURNS_MAX, bytes: (self.0 & KIB_MAX) << 10 })
+        Some(Expected { turns: (self.0 >> 32) & TURNS_MAX, bytes: (self.0 & KIB_MAX) << 10 })
     }
 
     /// The record after one more connection, which did `done`. A longer connection counts at once,
@@ -89,9 +116,10 @@ impl Record {
     pub fn learn(self, done: Done) -> Self {
         let weigh =
             |former: u64, now: u64| now.max(former - former.saturating_sub(now).div_ceil(4));
-        let former = self.expected().unwrap_or(done);
-        let turns = weigh(former.turns, done.turns).min(TURNS_MAX);
-        let kib = weigh(former.bytes >> 10, done.bytes >> 10).min(KIB_MAX);
+        let now = Expected { turns: done.turns(), bytes: done.bytes };
+        let former = self.expected().unwrap_or(now);
+        let turns = weigh(former.turns, now.turns).min(TURNS_MAX);
+        let kib = weigh(former.bytes >> 10, now.bytes >> 10).min(KIB_MAX);
         Self((self.seen() + 1).min(SEEN_ENOUGH) << SEEN_SHIFT | turns << 32 | kib)
     }
 
@@ -99,13 +127,14 @@ impl Record {
     #[must_use]
     pub fn outlook(self, done: Done) -> Outlook {
         let Some(expected) = self.expected() else { return Outlook::Unknown };
-        let outlived = done.turns >= 2 * expected.turns + TURNS_WORTH
+        let turns = done.turns();
+        let outlived = turns >= 2 * expected.turns + TURNS_WORTH
             || done.bytes >= 2 * expected.bytes + BYTES_WORTH / 4;
         if outlived {
             return Outlook::Unknown;
         }
         let bytes = expected.bytes.saturating_sub(done.bytes);
-        let is_long = expected.turns.saturating_sub(done.turns) >= TURNS_WORTH;
+        let is_long = expected.turns.saturating_sub(turns) >= TURNS_WORTH;
         match bytes {
             _ if is_long => Outlook::Long,
             BYTES_WORTH.. => Outlook::Long,
@@ -139,7 +168,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const DOWNLOAD: Done = Done { turns: 1, bytes: 1 << 20 };
+    const DOWNLOAD: Done = Done { reads: 64, writes: 1, bytes: 1 << 20 };
+
+    /// A connection of one turn after the other.
+    const fn talk(turns: u64, bytes: u64) -> Done {
+        Done { reads: turns, writes: turns, bytes }
+    }
 
     fn taught(done: Done) -> Record {
         (0..SEEN_ENOUGH).fold(Record::default(), |record, _| record.learn(done))
@@ -147,9 +181,9 @@ mod tests {
 
     #[test]
     fn one_short_connection_says_nothing_and_one_long_one_does() {
-        let asked = Record::default().learn(Done { turns: 1, bytes: 100 });
+        let asked = Record::default().learn(talk(1, 100));
         assert_eq!(asked.outlook(Done::default()), Outlook::Unknown);
-        let long = Record::default().learn(Done { turns: 100, bytes: 1000 });
+        let long = Record::default().learn(talk(100, 1000));
         assert_eq!(long.outlook(Done::default()), Outlook::Long);
     }
 
@@ -160,28 +194,45 @@ mod tests {
 
     #[test]
     fn short_transfers_stay_and_long_ones_move() {
-        let page = taught(Done { turns: 1, bytes: 100 << 10 });
+        let page = taught(talk(1, 100 << 10));
         assert_eq!(page.outlook(Done::default()), Outlook::Short);
         let download = taught(DOWNLOAD);
         assert_eq!(download.outlook(Done::default()), Outlook::Middling);
-        assert_eq!(download.outlook(Done { turns: 0, bytes: 900 << 10 }), Outlook::Short);
-        let long = Record::default().learn(Done { turns: 1, bytes: 1 << 30 });
+        assert_eq!(download.outlook(talk(0, 900 << 10)), Outlook::Short);
+        let long = Record::default().learn(talk(1, 1 << 30));
         assert_eq!(long.outlook(Done::default()), Outlook::Long);
-        let talk = Record::default().learn(Done { turns: 1000, bytes: 64_000 });
-        assert_eq!(talk.outlook(Done { turns: 4, bytes: 300 }), Outlook::Long);
+        let chat = Record::default().learn(talk(1000, 64_000));
+        assert_eq!(chat.outlook(talk(4, 300)), Outlook::Long);
     }
 
     #[test]
     fn one_that_outlives_those_before_it_moves() {
         let short = taught(DOWNLOAD);
-        assert_eq!(short.outlook(Done { turns: 1, bytes: 5 << 20 }), Outlook::Unknown);
-        assert_eq!(short.outlook(Done { turns: 18, bytes: 2000 }), Outlook::Unknown);
+        assert_eq!(short.outlook(talk(1, 5 << 20)), Outlook::Unknown);
+        assert_eq!(short.outlook(talk(18, 2000)), Outlook::Unknown);
+    }
+
+    #[test]
+    fn many_small_messages_in_one_direction_outlive_short_connections() {
+        let short = taught(Done { reads: 2, writes: 2, bytes: 100 });
+        for (reads, writes) in [(1, 200), (200, 1)] {
+            let news = Done { reads, writes, bytes: 200 * 60 };
+            assert_eq!(short.outlook(news), Outlook::Unknown, "{news:?}");
+            assert_eq!(taught(news).outlook(Done::default()), Outlook::Long);
+        }
+    }
+
+    #[test]
+    fn a_transfer_in_large_pieces_has_no_turns() {
+        assert_eq!(Done { reads: 64, writes: 1, bytes: 1 << 20 }.turns(), 1);
+        assert_eq!(Done { reads: 1, writes: 256, bytes: 1 << 20 }.turns(), 1);
+        assert_eq!(Done { reads: 0, writes: 16, bytes: 1 << 20 }.turns(), 0);
     }
 
     #[test]
     fn a_long_one_is_remembered_at_once_and_forgotten_slowly() {
         let mut record = taught(DOWNLOAD);
-        record = record.learn(Done { turns: 400, bytes: 0 });
+        record = record.learn(talk(400, 0));
         assert_eq!(record.outlook(Done::default()), Outlook::Long);
         for count in 0..40 {
             if record.outlook(Done::default()) == Outlook::Middling {
@@ -222,10 +273,7 @@ mod tests {
         #[test]
         fn a_connection_past_doubt_once_had_a_reason_to_ask(word: u64, small: bool) {
             let word = if small { word & (3 << SEEN_SHIFT | 63 << 32 | 0x3fff) } else { word };
-            for done in [
-                Done { turns: 6 * TURNS_WORTH, bytes: 0 },
-                Done { turns: 0, bytes: 6 * BYTES_WORTH },
-            ] {
+            for done in [talk(6 * TURNS_WORTH, 0), talk(0, 6 * BYTES_WORTH)] {
                 prop_assert!(done.is_past_doubt());
                 let outlooks = [Done::default(), done].map(|done| Record::of(word).outlook(done));
                 let asks = |outlook: &Outlook| matches!(outlook, Outlook::Long | Outlook::Unknown);
@@ -234,12 +282,24 @@ mod tests {
         }
 
         #[test]
-        fn any_word_and_any_connection_are_taken(word: u64, turns: u64, bytes: u64) {
-            let (turns, bytes) = (turns >> 2, bytes >> 2);
-            let record = Record::of(word).learn(Done { turns, bytes });
-            let _ = record.outlook(Done { turns, bytes });
+        fn turns_are_no_more_than_the_calls(reads: u32, writes: u32, bytes: u64) {
+            let (reads, writes) = (reads.into(), writes.into());
+            let turns = Done { reads, writes, bytes }.turns();
+            prop_assert!((reads.min(writes)..=reads.max(writes)).contains(&turns));
+        }
+
+        #[test]
+        fn any_word_and_any_connection_are_taken(
+            word: u64,
+            reads: u64,
+            writes: u64,
+            bytes: u64,
+        ) {
+            let done = Done { reads: reads >> 2, writes: writes >> 2, bytes: bytes >> 2 };
+            let record = Record::of(word).learn(done);
+            let _ = record.outlook(done);
             let expected = record.expected().expect("it learned");
-            prop_assert!(expected.turns >= turns.min(TURNS_MAX));
+            prop_assert!(expected.turns >= done.turns().min(TURNS_MAX));
         }
     }
 }
