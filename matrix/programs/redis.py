@@ -156,7 +156,7 @@ def dump(node):
 
 
 def published(node):
-    """A subscriber sleeps in a read for most of its time."""
+    """A subscriber sleeps in a read for most of its time, beside short connections of others."""
     server, port = start(node, "a")
     listener = node.start_client(find("redis-cli"), "-p", port, "subscribe", "news")
     end = time.monotonic() + 10
@@ -165,9 +165,12 @@ def published(node):
         time.sleep(0.05)
     for number in range(100):
         same(ask(node, port, "publish", "news", f"item {number}", client=False), "1", "receivers")
-    node.await_text(listener, "item 99\n")
-    got = re.findall(r"^item (\d+)$", listener.stdout, re.M)
-    same([int(number) for number in got], list(range(100)), "items")
+    rest = node.write("rest", "".join(f"publish news item-{n}\n" for n in range(100, 10_000)))
+    with open(rest, "rb") as file:
+        node.plain(find("redis-cli"), "-p", port, stdin=file)
+    node.await_text(listener, "item-9999\n")
+    got = re.findall(r"^item[ -](\d+)$", listener.stdout, re.M)
+    same([int(number) for number in got], list(range(10_000)), "items")
     # The server is killed: the subscriber sees the end.
     pid = ask(node, port, "info", "server", client=False)
     node.plain("kill", "-KILL", re.search(r"process_id:(\d+)", pid)[1])

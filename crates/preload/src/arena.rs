@@ -17,6 +17,7 @@ use weft_sync::lock::SharedLock;
 use weft_transport_shm::lane::ShmLane;
 
 use crate::guard::LocalLock;
+use crate::history::OverTcp;
 use crate::{process, sys};
 
 /// Bits of [`Shared::flags`].
@@ -67,13 +68,10 @@ pub struct Shared {
     pub refs: AtomicU32,
     pub side: AtomicU32,
     pub flags: AtomicU32,
-    /// Reads and writes that moved bytes over TCP while the connection had no lane.
-    pub calls: AtomicU32,
-    /// How many of the calls were writes.
-    pub writes: AtomicU32,
     /// The place of its address in [`crate::history`], or 0.
     pub address: AtomicU32,
-    pub moved: AtomicU64,
+    /// What moved over TCP while the connection had no lane.
+    pub over_tcp: OverTcp,
     /// State that both directions use without a lock.
     pub common: Common,
     /// The inode of the kernel's socket, which finds the connection again behind another
@@ -246,10 +244,8 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
     shared.refs.store(1, Ordering::Relaxed);
     shared.side.store(u32::from(side == Side::Connected), Ordering::Relaxed);
     shared.flags.store(if nonblocking { flag::NONBLOCKING } else { 0 }, Ordering::Relaxed);
-    shared.calls.store(0, Ordering::Relaxed);
-    shared.writes.store(0, Ordering::Relaxed);
     shared.address.store(address, Ordering::Relaxed);
-    shared.moved.store(0, Ordering::Relaxed);
+    shared.over_tcp.reset();
     shared.unseen_user.store(0, Ordering::Relaxed);
     shared.token.store(new_token(), Ordering::Relaxed);
     // SAFETY: the place is free, so nobody else uses its cells.

@@ -61,10 +61,10 @@ impl Connection {
         let settings = process::settings();
         let threshold = Threshold::of(self.side(), settings.switch_calls, settings.switch_bytes);
         let pending = if self.side() == Side::Connected { pending as u64 } else { 0 };
-        let moved = self.shared.moved.load(Ordering::Relaxed).saturating_add(pending);
+        let done = self.shared.over_tcp.done();
+        let moved = done.bytes.saturating_add(pending);
         let outlook = (!self.has(flag::UNSEEN)).then(|| self.outlook());
-        let is_due = match threshold.due(self.shared.calls.load(Ordering::Relaxed), moved, outlook)
-        {
+        let is_due = match threshold.due(done.calls(), moved, outlook) {
             Due::Now => true,
             Due::AtLowPrice => self.is_due_at_low_price(),
             Due::NotYet => false,
@@ -91,8 +91,8 @@ impl Connection {
     /// True when this call looks for the answer to an offer. A look costs a system call, so only
     /// the first calls and some later ones look.
     fn looks_again(&self) -> bool {
-        const EVERY: u32 = 32;
-        let calls = self.shared.calls.load(Ordering::Relaxed);
+        const EVERY: u64 = 32;
+        let calls = self.shared.over_tcp.calls();
         let early = calls < process::settings().switch_calls.saturating_mul(4);
         early || calls.is_power_of_two() || calls.is_multiple_of(EVERY)
     }
@@ -111,18 +111,6 @@ impl Connection {
 
     fn is_in_kernel(&self) -> bool {
         IN_KERNEL.load(Ordering::Relaxed) == self.place + 1
-    }
-
-    /// Counts what a write moved over TCP.
-    pub fn wrote_over_tcp(&self, bytes: usize) {
-        self.shared.writes.fetch_add(1, Ordering::Relaxed);
-        self.read_over_tcp(bytes);
-    }
-
-    /// Counts what a read moved over TCP.
-    pub fn read_over_tcp(&self, bytes: usize) {
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
-        self.shared.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The phase to act on. Asks for no lane if nobody asked before.

@@ -114,7 +114,7 @@ impl Connection {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
             (Phase::Pending, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
             (Phase::Pending, Side::Accepted) => TcpReason::PeerNotWeft,
-            (Phase::Pending, Side::Connected) if self.done().is_past_doubt() => {
+            (Phase::Pending, Side::Connected) if self.shared.over_tcp.done().is_past_doubt() => {
                 TcpReason::PeerUnseen
             }
             (Phase::Fresh, _) if self.has(flag::UNSEEN) && moved_much(fd) => TcpReason::Unseen,

@@ -73,19 +73,62 @@ fn record(place: u32) -> Option<&'static AtomicU64> {
     records.as_ref().map(|records| records.word64(index % PLACES * size_of::<u64>()))
 }
 
-impl Connection {
-    /// What it did over TCP before it asked for a lane.
+/// The calls in one direction that moved bytes over TCP while a connection had no lane.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Calls {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Calls {
+    /// Counts a call. The caller holds the lock of the direction, so no other call is counted
+    /// meanwhile.
+    #[inline]
+    pub fn add(&self, bytes: usize) {
+        let add = |count: &AtomicU64, more: u64| {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        };
+        add(&self.calls, 1);
+        add(&self.bytes, bytes as u64);
+    }
+}
+
+/// What a connection did over TCP before it asked for a lane.
+#[derive(Debug)]
+#[repr(C)]
+pub struct OverTcp {
+    pub reads: Calls,
+    pub writes: Calls,
+}
+
+impl OverTcp {
     pub fn done(&self) -> Done {
-        let calls = u64::from(self.shared.calls.load(Ordering::Relaxed));
-        let writes = u64::from(self.shared.writes.load(Ordering::Relaxed));
-        let bytes = self.shared.moved.load(Ordering::Relaxed);
-        Done { reads: calls.saturating_sub(writes), writes, bytes }
+        let [reads, writes, received, sent] =
+            [&self.reads.calls, &self.writes.calls, &self.reads.bytes, &self.writes.bytes]
+                .map(|count| count.load(Ordering::Relaxed));
+        Done { reads, writes, bytes: received.wrapping_add(sent) }
     }
 
+    pub fn calls(&self) -> u64 {
+        self.done().calls()
+    }
+
+    pub fn reset(&self) {
+        for count in [&self.reads, &self.writes] {
+            count.calls.store(0, Ordering::Relaxed);
+            count.bytes.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Connection {
     /// The forecast from earlier connections at its address.
     pub fn outlook(&self) -> Outlook {
         match record(self.shared.address.load(Ordering::Relaxed)) {
-            Some(record) => Record::of(record.load(Ordering::Relaxed)).outlook(self.done()),
+            Some(record) => {
+                Record::of(record.load(Ordering::Relaxed)).outlook(self.shared.over_tcp.done())
+            }
             None => Outlook::Unknown,
         }
     }
@@ -106,7 +149,7 @@ impl Connection {
         let Some(record) = record(self.shared.address.load(Ordering::Relaxed)) else { return };
         let [(sent, sent_on_lane), (received, received_on_lane)] =
             [sending.totals(), receiving.totals()];
-        let over_tcp = self.done();
+        let over_tcp = self.shared.over_tcp.done();
         let done = Done {
             reads: over_tcp.reads + receiving.messages(),
             writes: over_tcp.writes + sending.messages(),

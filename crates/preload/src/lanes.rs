@@ -183,9 +183,7 @@ impl Connection {
         drop(lane);
         control::withdraw(self.token());
         self.shared.token.store(arena::new_token(), Ordering::Relaxed);
-        self.shared.calls.store(0, Ordering::Relaxed);
-        self.shared.writes.store(0, Ordering::Relaxed);
-        self.shared.moved.store(0, Ordering::Relaxed);
+        self.shared.over_tcp.reset();
         self.rings_no_more(fd);
         epoll::moved_back(*self);
         self.shared.phase.set(Phase::Fresh);

@@ -27,7 +27,7 @@ pub struct Settings {
     pub yields: u32,
     /// Calls over TCP after which the connecting end asks for a lane; the accepting end asks after
     /// half as many more.
-    pub switch_calls: u32,
+    pub switch_calls: u64,
     /// Bytes over TCP after which the connecting end asks; the accepting end asks after twice as
     /// many.
     pub switch_bytes: u64,
@@ -92,7 +92,7 @@ impl Settings {
         // One look, with a pause instruction, takes about 60 ns.
         let spins = u32::try_from(options.shm_spin_us() * 16).unwrap_or(u32::MAX);
         let yields = options.shm_yields();
-        let switch_calls = u32::try_from(options.socket_switch_calls()).unwrap_or(u32::MAX);
+        let switch_calls = options.socket_switch_calls();
         let switch_bytes = options.socket_switch_bytes();
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);

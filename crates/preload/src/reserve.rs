@@ -39,7 +39,7 @@ const MISSES_MAX: u32 = 18;
 /// counts as one.
 const MISSES_UNCLAIMED: u32 = 6;
 /// During this many calls a connection looks for an invitation to it, or for the answer to its own.
-const LOOKS_MAX: u32 = 12;
+const LOOKS_MAX: u64 = 12;
 /// A write of at least this many bytes waits for the answer first.
 const PENDING_WORTH: usize = 1 << 16;
 /// When a kept lane is used again, this many wasted requests and misses are forgiven.
@@ -213,8 +213,8 @@ impl Connection {
 
     /// True when it is worth to ask for a lane that pays only if it is kept, or is kept already.
     pub fn is_due_at_low_price(&self) -> bool {
-        const CALLS_MAX: u32 = 4;
-        let calls = self.shared.calls.load(Ordering::Relaxed);
+        const CALLS_MAX: u64 = 4;
+        let calls = self.shared.over_tcp.calls();
         if calls >= CALLS_MAX || self.is_shared() || process::settings().lanes_kept == 0 {
             return false;
         }
@@ -223,7 +223,7 @@ impl Connection {
             return false;
         }
         // The accepting end asks one call later, when the other end has asked.
-        let is_time = calls == u32::from(self.side() == Side::Accepted);
+        let is_time = calls == u64::from(self.side() == Side::Accepted);
         is_time || self.side() == Side::Connected && self.has_kept_lane()
     }
 
@@ -343,7 +343,7 @@ impl Connection {
         if pending >= PENDING_WORTH {
             self.wait_once(|| self.is_claimed());
         }
-        let calls = self.shared.calls.load(Ordering::Relaxed);
+        let calls = self.shared.over_tcp.calls();
         let Some(mut connecting) = CONNECTING.lock() else { return Phase::Pending };
         // Another process that holds the connection by now has not mapped the lane.
         let is_last = calls >= LOOKS_MAX || self.is_shared();
@@ -411,7 +411,7 @@ impl Connection {
     pub fn may_be_invited(&self) -> bool {
         self.side() == Side::Accepted
             && KEPT_ACCEPTING.load(Ordering::Relaxed) > 0
-            && self.shared.calls.load(Ordering::Relaxed) < LOOKS_MAX
+            && self.shared.over_tcp.calls() < LOOKS_MAX
     }
 
     /// Claims a lane with an invitation to it, and moves there; false when there is none.

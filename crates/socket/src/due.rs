@@ -7,7 +7,7 @@ use crate::history::Outlook;
 /// at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threshold {
-    calls: u32,
+    calls: u64,
     bytes: u64,
 }
 
@@ -26,7 +26,7 @@ impl Threshold {
     /// The threshold of an end. The accepting end asks later than the connecting one, since it
     /// makes the lane, and only for a peer that is there.
     #[must_use]
-    pub const fn of(side: Side, calls: u32, bytes: u64) -> Self {
+    pub const fn of(side: Side, calls: u64, bytes: u64) -> Self {
         match side {
             Side::Connected => Self { calls, bytes },
             Side::Accepted if calls == 0 => Self { calls: 0, bytes: 0 },
@@ -41,7 +41,7 @@ impl Threshold {
     /// not count: servers that are started for one connection first greet and agree on keys, in
     /// many short calls, and may lock themselves in for that.
     #[must_use]
-    pub const fn due(self, calls: u32, bytes: u64, outlook: Option<Outlook>) -> Due {
+    pub const fn due(self, calls: u64, bytes: u64, outlook: Option<Outlook>) -> Due {
         let has_moved_much = bytes >= self.bytes;
         let is_due = match outlook {
             _ if self.calls == 0 => true,

@@ -132,7 +132,7 @@ impl Connection {
         if let (Ok(bytes @ 1..), Some(receiving)) = (result, self.receiving()) {
             receiving.state.begin_tcp();
             receiving.state.took_tcp(bytes);
-            self.read_over_tcp(bytes);
+            self.shared.over_tcp.reads.add(bytes);
             stats::add(BYTES_TCP_RECEIVED, bytes as u64);
         }
         Some(result)
@@ -164,7 +164,7 @@ impl Connection {
             {
                 Attempt::Moved(bytes) if !how.peek => {
                     receiving.state.took_tcp(bytes);
-                    self.read_over_tcp(bytes);
+                    self.shared.over_tcp.reads.add(bytes);
                     stats::add(BYTES_TCP_RECEIVED, bytes as u64);
                     Attempt::Moved(bytes)
                 }

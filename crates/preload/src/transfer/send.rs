@@ -105,7 +105,7 @@ impl Connection {
             // In pieces until the peer has mapped the lane, so that the direction can switch amid a
             // large write.
             let comes = !SendSide::peer_attached(lane, self.side());
-            let front = if comes { front(parts, self.piece()) } else { None };
+            let front = if comes { self.front_for_tcp(parts) } else { None };
             return self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
         }
         if self.looks_dead(fd) {
@@ -152,21 +152,23 @@ impl Connection {
         if sending.state.on_lane() {
             return Attempt::Failed(Errno::CONNRESET);
         }
-        let front = front(parts, self.piece());
+        let front = self.front_for_tcp(parts);
         let attempt = self.write_tcp(fd, sending.state, front.as_deref().unwrap_or(parts));
         if let Attempt::Moved(bytes) = attempt {
-            self.wrote_over_tcp(bytes);
+            self.shared.over_tcp.writes.add(bytes);
         }
         attempt
     }
 
-    /// How many bytes one call writes to TCP. As long as the connection may get a lane, a large
-    /// write goes in pieces, so that it can switch in the middle.
-    fn piece(&self) -> usize {
+    /// The first piece of a large write to TCP. It goes in pieces as long as the connection may get
+    /// a lane, so that it can switch in the middle.
+    fn front_for_tcp<'a>(&self, parts: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+        let piece = usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX);
+        let front = front(parts, piece.max(4096))?;
         match self.phase() {
-            Phase::Declined => usize::MAX,
-            Phase::Fresh if self.outlook() == Outlook::Short => usize::MAX,
-            _ => usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX).max(4096),
+            Phase::Declined => None,
+            Phase::Fresh if self.outlook() == Outlook::Short => None,
+            _ => Some(front),
         }
     }
 
