@@ -167,7 +167,7 @@ def published(node):
         same(ask(node, port, "publish", "news", f"item {number}", client=False), "1", "receivers")
     rest = node.write("rest", "".join(f"publish news item-{n}\n" for n in range(100, 10_000)))
     with open(rest, "rb") as file:
-        node.plain(find("redis-cli"), "-p", port, stdin=file)
+        node.client(find("redis-cli"), "-p", port, stdin=file)
     node.await_text(listener, "item-9999\n")
     got = re.findall(r"^item[ -](\d+)$", listener.stdout, re.M)
     same([int(number) for number in got], list(range(10_000)), "items")
