@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn own_addresses_need_no_table_and_are_not_forged() {
         let mut table = Forwarding::new(NodeId(7));
-        let (own, other) = (MacAddress::of_node(NodeId(7)), MacAddress::of_node(NodeId(1)));
+        let [own, other] = [7, 1].map(|node| MacAddress::of_node(NodeId(node)).expect("16 bits"));
         assert_eq!(table.find(other, 0, START), Some(ONE));
         assert_eq!(table.find(own, 0, START), Some(Place::Here));
         assert_eq!(table.learn(ONE, other, 0, START), Ok(Learned::Known));

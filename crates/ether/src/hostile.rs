@@ -27,6 +27,10 @@ const SLOTS: u32 = 2;
 /// Bytes of a message of the fabric at most.
 const MESSAGE_BYTES: usize = 120;
 
+fn own_address(node: u16) -> MacAddress {
+    MacAddress::of_node(NodeId(node.into())).expect("16 bits")
+}
+
 struct Scene<E: Endpoint> {
     victim: Port<E>,
     friend: Port<E>,
@@ -44,8 +48,8 @@ impl<E: Endpoint> Scene<E> {
             transport.open(&options).expect("the number is free")
         };
         let now = Duration::from_secs(1_000);
-        let port = |node| {
-            let switch = SharedSwitch::new(Switch::new(NodeId(node), now));
+        let port = |node: u16| {
+            let switch = SharedSwitch::new(Switch::new(NodeId(node.into()), now));
             Port::new(open(node), Segment::Host { queues: 1 }, switch, Limits::default(), now)
         };
         let (victim, friend, mut hostile) = (port(VICTIM), port(FRIEND), open(HOSTILE));
@@ -55,7 +59,7 @@ impl<E: Endpoint> Scene<E> {
         let region = hostile.register(length).expect("memory");
         let key = hostile.grant(&region, Access::READ).expect("a grant");
         let mut scene = Self { victim, friend, hostile, at_victim, region, key, now };
-        let hello = Hello::new(Seat { node: NodeId(HOSTILE), queue: 0 }, 1);
+        let hello = Hello::new(Seat { node: NodeId(HOSTILE.into()), queue: 0 }, 1);
         scene.say(tag::HELLO, false, hello.as_bytes());
         scene.settle();
         scene
@@ -146,14 +150,14 @@ pub fn fuzz_port<T: Transport>(transport: &T, script: &[u8]) {
         if action & 0x80 != 0 {
             for packet in scene.settle() {
                 let source = split(&packet).map(|(_, frame)| frame.source());
-                let own = [VICTIM, FRIEND].map(|node| MacAddress::of_node(NodeId(node)));
+                let own = [VICTIM, FRIEND].map(own_address);
                 assert!(!source.is_ok_and(|source| own.contains(&source)), "a forged address");
             }
         }
         rest = tail;
     }
     scene.settle();
-    let (to, from) = (MacAddress::of_node(NodeId(VICTIM)), MacAddress::of_node(NodeId(FRIEND)));
+    let (to, from) = (own_address(VICTIM), own_address(FRIEND));
     let packet = [&[0; 12][..], &to.0, &from.0, &[0x88, 0xb5], &[7; 5_000]].concat();
     scene.friend.depart(&packet, scene.now);
     assert!(scene.settle().contains(&packet), "the victim is lost");

@@ -14,20 +14,21 @@ impl MacAddress {
     /// The first four octets of a node's own address, locally administered (003 figure 5.13).
     const OF_NODES: [u8; 4] = [0x2e, 0x87, 0x04, 0x07];
 
-    /// The own address of `node`: the last two octets are its number (003 section 5.4.4).
+    /// The own address of `node`: the last two octets are its number (003 section 5.4.4). `None` if
+    /// the number does not fit.
     #[must_use]
-    pub const fn of_node(node: NodeId) -> Self {
+    pub fn of_node(node: NodeId) -> Option<Self> {
         let [a, b, c, d] = Self::OF_NODES;
-        let [high, low] = node.0.to_be_bytes();
-        Self([a, b, c, d, high, low])
+        let [high, low] = node.extoll().filter(|_| !node.is_any())?.to_be_bytes();
+        Some(Self([a, b, c, d, high, low]))
     }
 
     /// The node whose own address this is, or `None` for any other address.
     #[must_use]
     pub fn node(self) -> Option<NodeId> {
         let [a, b, c, d, high, low] = self.0;
-        let node = NodeId(u16::from_be_bytes([high, low]));
-        ([a, b, c, d] == Self::OF_NODES && node <= NodeId::MAX).then_some(node)
+        let node = NodeId::of_extoll(u16::from_be_bytes([high, low]))?;
+        ([a, b, c, d] == Self::OF_NODES && !node.is_any()).then_some(node)
     }
 
     /// True for multicast addresses and the broadcast address.
@@ -56,12 +57,19 @@ mod tests {
 
     #[test]
     fn the_last_two_octets_are_the_node() {
-        let address = MacAddress::of_node(NodeId(0x0102));
+        let address = MacAddress::of_node(NodeId(0x0102)).expect("it fits");
         assert_eq!(address.to_string(), "2e:87:04:07:01:02");
         assert_eq!(address.node(), Some(NodeId(0x0102)));
         assert!(!address.is_group());
         assert_eq!(MacAddress([0x2e, 0x87, 0x04, 0x08, 1, 2]).node(), None);
-        assert_eq!(MacAddress::of_node(NodeId::ANY).node(), None, "a wildcard is no node");
+        for number in [0xfffe, 0xffff] {
+            let [high, low] = u16::to_be_bytes(number);
+            let address = MacAddress([0x2e, 0x87, 0x04, 0x07, high, low]);
+            assert_eq!(address.node(), None, "{address} names no node");
+        }
+        for node in [NodeId(0xfffe), NodeId(0x1_0102), NodeId::ANY] {
+            assert_eq!(MacAddress::of_node(node), None, "{node:?} has no address");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::segment::Seat;
 
 /// The version of this protocol. Ports of different versions do not talk.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The first bytes of every greeting.
 const MAGIC: [u8; 4] = *b"wEth";
 
@@ -43,7 +43,7 @@ pub const CLASS_TAKEN: u8 = 1;
 pub struct Hello {
     magic: [u8; 4],
     version: U16,
-    node: U16,
+    node: U32,
     queue: u8,
     queues: u8,
 }
@@ -96,7 +96,7 @@ pub enum MessageError {
     Version(u16),
     /// The node or queue in the greeting does not fit the sender's address.
     #[error("a greeting as node {0}, which does not fit its address")]
-    Node(u16),
+    Node(u32),
     /// The sender's device has another number of queues than this one.
     #[error(
         "a greeting of a device with {0} queues, where this one has {1}: all devices of a \
@@ -194,7 +194,7 @@ impl Hello {
     /// The greeting of the port at `seat`, whose device has `queues` queues.
     #[must_use]
     pub const fn new(seat: Seat, queues: u8) -> Self {
-        let (version, node) = (U16::new(VERSION), U16::new(seat.node.0));
+        let (version, node) = (U16::new(VERSION), U32::new(seat.node.0));
         Self { magic: MAGIC, version, node, queue: seat.queue, queues }
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     fn messages_are_parsed() {
         let seat = Seat { node: NodeId(0x102), queue: 3 };
         let hello = Hello::new(seat, 4);
-        assert_eq!(hello.as_bytes(), [b'w', b'E', b't', b'h', 2, 0, 2, 1, 3, 4]);
+        assert_eq!(hello.as_bytes(), [b'w', b'E', b't', b'h', 3, 0, 2, 1, 0, 0, 3, 4]);
         assert_eq!(Message::parse(tag::HELLO, hello.as_bytes()), Ok(Message::Hello(seat, 4)));
         let ring = Ring { key: U64::new(9), slots: U32::new(32), slot_bytes: U32::new(69_632) };
         assert_eq!(Message::parse(tag::RING, ring.as_bytes()), Ok(Message::Ring(ring)));
@@ -222,7 +222,7 @@ mod tests {
     fn malformed_messages_are_refused_with_the_reason() {
         let length = |tag, bytes| Err(MessageError::Length { tag, bytes });
         let hello = Hello::new(Seat { node: NodeId(1), queue: 0 }, 1);
-        assert_eq!(Message::parse(tag::HELLO, &hello.as_bytes()[1..]), length(tag::HELLO, 9));
+        assert_eq!(Message::parse(tag::HELLO, &hello.as_bytes()[1..]), length(tag::HELLO, 11));
         let mut other = hello;
         other.magic[0] = 0;
         assert_eq!(Message::parse(tag::HELLO, other.as_bytes()), Err(MessageError::Magic));

@@ -25,6 +25,7 @@ use crate::arrival::{Arrival, is_for_group, split};
 use crate::assembly::PACKET_BYTES_MAX;
 use crate::counters::Counters;
 use crate::frame::Frame;
+use crate::mac::MacAddress;
 use crate::message::{Advert, CLASS_TAKEN, Hello, Message, MessageError, tag};
 use crate::packet::{Delivery, HEAD_BYTES, Space};
 use crate::peer::{Limits, Packet, PeerPort, Stop, fragments};
@@ -519,8 +520,10 @@ impl<E: Endpoint> Port<E> {
     /// Does the work that depends on time: queries the hosts behind the device, removes expired
     /// entries, joins and leaves fabric groups. Call it about once a second.
     pub fn tick(&mut self, now: Duration, deliver: Deliver<'_, E>) {
-        if self.switch.lock().asks(now) {
-            for query in query::all(self.own.node) {
+        if self.switch.lock().asks(now)
+            && let Some(own) = MacAddress::of_node(self.own.node)
+        {
+            for query in query::all(own) {
                 self.counters.delivered(query.len());
                 deliver(Delivery::Bytes(&query));
             }

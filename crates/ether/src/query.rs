@@ -4,8 +4,6 @@
 //! They go to this node's device only: each switch queries its own hosts, and all switches get the
 //! reports.
 
-use weft_fabric::NodeId;
-
 use crate::checksum::Sum;
 use crate::frame::ether_type;
 use crate::mac::MacAddress;
@@ -20,8 +18,7 @@ const EVERY_S: u8 = 125;
 
 /// The general queries for IPv4 and IPv6, each a packet with its offload header.
 #[must_use]
-pub fn all(own: NodeId) -> [Vec<u8>; 2] {
-    let source = MacAddress::of_node(own);
+pub fn all(source: MacAddress) -> [Vec<u8>; 2] {
     [packet(source, igmp()), packet(source, mld(source))]
 }
 
@@ -70,16 +67,19 @@ fn mld(source: MacAddress) -> ([u8; 6], u16, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_fabric::NodeId;
+
     use crate::frame::Frame;
     use crate::membership::{Report, Reports, heard};
 
     #[test]
     fn both_queries_are_parsed_as_queries() {
-        for packet in all(NodeId(0x102)) {
+        let own = MacAddress::of_node(NodeId(0x102)).expect("16 bits");
+        for packet in all(own) {
             let (offload, frame) = Offload::split(&packet).expect("the input is complete");
             assert_eq!(offload.check(frame.len()), Ok(()));
             let frame = Frame::new(frame).expect("the input is complete");
-            assert_eq!(frame.source(), MacAddress::of_node(NodeId(0x102)));
+            assert_eq!(frame.source(), own);
             let query = Reports { reports: vec![Report::Query], for_routers: false };
             assert_eq!(heard(&frame), query, "{packet:x?}");
         }

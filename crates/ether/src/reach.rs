@@ -28,7 +28,7 @@ impl Reach {
     /// Whether `node` is in the set. Nodes from 256 on always are: links to them cannot be cut.
     #[must_use]
     pub fn has(self, node: NodeId) -> bool {
-        let word = self.0.get(usize::from(node.0 / 64));
+        let word = usize::try_from(node.0 / 64).ok().and_then(|word| self.0.get(word));
         word.is_none_or(|word| word >> (node.0 % 64) & 1 == 1)
     }
 
@@ -44,7 +44,8 @@ impl FromIterator<NodeId> for Reach {
     fn from_iter<I: IntoIterator<Item = NodeId>>(nodes: I) -> Self {
         let mut bits = [0; 4];
         for NodeId(node) in nodes {
-            if let Some(word) = bits.get_mut(usize::from(node / 64)) {
+            if let Some(word) = usize::try_from(node / 64).ok().and_then(|word| bits.get_mut(word))
+            {
                 *word |= 1 << (node % 64);
             }
         }
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn nodes_have_bits() {
         let reach = Reach::of_bits([1 << 3, 1, 0, 1 << 63]);
-        let nodes: Vec<u16> = (0..256).filter(|node| reach.has(NodeId(*node))).collect();
+        let nodes: Vec<u32> = (0..256).filter(|node| reach.has(NodeId(*node))).collect();
         assert_eq!(nodes, [3, 64, 255]);
         assert!(reach.is_more_than(NodeId(3)));
         assert!(!Reach::of_bits([8, 0, 0, 0]).is_more_than(NodeId(3)));

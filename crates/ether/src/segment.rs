@@ -50,7 +50,7 @@ impl Segment {
         let (node, queue) = match self {
             Self::Host { queues } => {
                 let queues = u16::from(queues.max(1));
-                (NodeId(address.vpid.0 / queues), address.vpid.0 % queues)
+                (NodeId((address.vpid.0 / queues).into()), address.vpid.0 % queues)
             }
             Self::Fabric { vpid, .. } => (address.node, address.vpid.0.checked_sub(vpid.0)?),
         };
@@ -62,7 +62,10 @@ impl Segment {
     #[must_use]
     pub fn vpid_of(self, seat: Seat) -> Option<Vpid> {
         let (first, queues) = match self {
-            Self::Host { queues } => (seat.node.0.checked_mul(u16::from(queues))?, queues),
+            Self::Host { queues } => {
+                let node = u16::try_from(seat.node.0).ok()?;
+                (node.checked_mul(queues.into())?, queues)
+            }
             Self::Fabric { vpid, queues } => (vpid.0, queues),
         };
         let vpid = first.checked_add(u16::from(seat.queue)).map(Vpid)?;
@@ -116,6 +119,8 @@ mod tests {
             let address = EndpointAddress::new(NodeId(1), Vpid(vpid));
             assert_eq!(fabric.seat_at(address), None, "{vpid}");
         }
+        let far = Seat { node: NodeId(0x1_0000), queue: 0 };
+        assert_eq!(segments[0].vpid_of(far), None, "it has more than 16 bits");
         let far = Seat { node: NodeId(30_000), queue: 0 };
         assert_eq!(segments[1].vpid_of(far), None, "there is no VPID for it");
     }

@@ -221,8 +221,8 @@ mod tests {
         [&bytes[..], &packet, &body].concat()
     }
 
-    fn of(node: u16) -> MacAddress {
-        MacAddress::of_node(NodeId(node))
+    fn of(node: u32) -> MacAddress {
+        MacAddress::of_node(NodeId(node)).expect("16 bits")
     }
 
     fn departs(switch: &mut Switch, bytes: &[u8]) -> Departure {
@@ -230,7 +230,7 @@ mod tests {
         switch.departs(&frame, START).expect("nothing is forged")
     }
 
-    fn arrives(switch: &mut Switch, node: u16, bytes: &[u8]) -> Result<bool, SourceError> {
+    fn arrives(switch: &mut Switch, node: u32, bytes: &[u8]) -> Result<bool, SourceError> {
         switch.arrives(NodeId(node), &Frame::new(bytes).expect("the input is complete"), START)
     }
 

@@ -50,7 +50,7 @@ impl Net {
     }
 
     /// Adds the ports of a node whose device has several queues.
-    fn add_queues(&mut self, node: u16, queues: u8) {
+    fn add_queues(&mut self, node: u32, queues: u8) {
         let switch = SharedSwitch::new(Switch::new(NodeId(node), NOW - LEARN_FOR));
         let segment = Segment::Host { queues };
         for queue in 0..queues {
@@ -65,7 +65,7 @@ impl Net {
 
     fn add(&mut self, node: u16, limits: Limits) {
         let endpoint = self.endpoint(node);
-        let switch = SharedSwitch::new(Switch::new(NodeId(node), NOW - LEARN_FOR));
+        let switch = SharedSwitch::new(Switch::new(NodeId(node.into()), NOW - LEARN_FOR));
         let segment = Segment::Host { queues: 1 };
         self.ports.push(Port::new(endpoint, segment, switch, limits, NOW - LEARN_FOR));
         self.settle();
@@ -96,11 +96,11 @@ fn frame(to: MacAddress, from: MacAddress, payload: &[u8]) -> Vec<u8> {
     [&OFFLOAD[..], &to.0, &from.0, &[0x88, 0xb5], payload].concat()
 }
 
-fn of(node: u16) -> MacAddress {
-    MacAddress::of_node(NodeId(node))
+fn of(node: u32) -> MacAddress {
+    MacAddress::of_node(NodeId(node)).expect("16 bits")
 }
 
-fn hello_of(node: u16, queues: u8) -> Hello {
+fn hello_of(node: u32, queues: u8) -> Hello {
     Hello::new(Seat { node: NodeId(node), queue: 0 }, queues)
 }
 

@@ -1,24 +1,48 @@
 //! Addresses on the fabric: nodes, endpoints, partitions and multicast groups.
 //!
-//! An address is two numbers, as on the Extoll NIC (003 section 3.2.3): the node (16 bit, assigned
-//! by the manager) and the endpoint on it (VPID). Either number may be a wildcard in a pattern that
+//! An address is two numbers, as on the Extoll NIC (003 section 3.2.3): the node, which the manager
+//! assigns, and the endpoint on it (VPID). Either number may be a wildcard in a pattern that
 //! matches several endpoints. An address with a wildcard never names a target.
 
 use std::fmt;
 
 /// A node: one NIC, which is a host, a network namespace or a simulated node.
 ///
-/// 16 bit; `0xffff` is the wildcard and `0xfffe` is reserved, as in Extoll's driver.
+/// Extoll's formats have 16 bits for it ([`NodeId::extoll`]). Here it has 32, so that a simulated
+/// machine of 65,536 nodes has a number for each of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u16);
+pub struct NodeId(pub u32);
 
 impl NodeId {
     /// The wildcard: any node.
-    pub const ANY: Self = Self(0xffff);
+    pub const ANY: Self = Self(u32::MAX);
     /// The number of the own node until a manager assigns another one.
     pub const LOCAL: Self = Self(0);
     /// The highest number that names a node.
-    pub const MAX: Self = Self(0xfffd);
+    pub const MAX: Self = Self(u32::MAX - 2);
+    /// The wildcard in Extoll's formats, as in its driver, which reserves `0xfffe` as well.
+    const EXTOLL_ANY: u16 = 0xffff;
+    /// The highest number that names a node in Extoll's formats.
+    const EXTOLL_MAX: u16 = 0xfffd;
+
+    /// The node that a number in one of Extoll's formats names; `None` for the reserved one.
+    #[must_use]
+    pub const fn of_extoll(number: u16) -> Option<Self> {
+        match number {
+            Self::EXTOLL_ANY => Some(Self::ANY),
+            number if number <= Self::EXTOLL_MAX => Some(Self(number as u32)),
+            _ => None,
+        }
+    }
+
+    /// The number in Extoll's formats; `None` if it does not fit.
+    #[must_use]
+    pub fn extoll(self) -> Option<u16> {
+        if self.is_any() {
+            return Some(Self::EXTOLL_ANY);
+        }
+        u16::try_from(self.0).ok().filter(|number| *number <= Self::EXTOLL_MAX)
+    }
 
     /// True for the wildcard.
     #[must_use]
@@ -163,6 +187,20 @@ mod tests {
         assert!(one.covers(one) && one.is_exact());
         assert!(!EndpointAddress::new(NodeId(1), Vpid::ANY).is_exact());
         assert_eq!(format!("{one} {}", EndpointAddress::ANY), "1:7 *:*");
+    }
+
+    #[test]
+    fn nodes_of_extolls_formats_have_16_bits() {
+        for number in [0, 1, 0xfffd, 0xffff] {
+            let node = NodeId::of_extoll(number).expect("a node or the wildcard");
+            assert_eq!(node.extoll(), Some(number));
+        }
+        assert_eq!(NodeId::of_extoll(0xfffe), None);
+        assert_eq!(NodeId::of_extoll(0xffff), Some(NodeId::ANY));
+        for number in [0xfffe, 0xffff, 0x1_0000, NodeId::MAX.0] {
+            assert_eq!(NodeId(number).extoll(), None);
+            assert!(!NodeId(number).is_any());
+        }
     }
 
     #[test]

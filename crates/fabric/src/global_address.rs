@@ -164,7 +164,7 @@ impl GlobalAddressMap {
             }
             Self::Mask(Mask { mask, shift, target_start }) => {
                 // Equations 3.3 and 3.4.
-                let node = u16::try_from((address & mask) >> shift).ok()?;
+                let node = u32::try_from((address & mask) >> shift).ok()?;
                 let inside = address & !mask;
                 let below = (1u64 << shift) - 1;
                 Some(Located {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn interval(start: u64, end: u64, node: u16, target_start: u64) -> Interval {
+    fn interval(start: u64, end: u64, node: u32, target_start: u64) -> Interval {
         Interval { start, end, node: NodeId(node), target_start }
     }
 

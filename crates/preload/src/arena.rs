@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use weft_memory::Segment;
+use weft_socket::over_tcp::OverTcp;
 use weft_socket::token::Tokens;
 use weft_socket::{Common, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side};
 use weft_sync::lock::SharedLock;
 use weft_transport_shm::lane::ShmLane;
 
 use crate::guard::LocalLock;
-use crate::history::OverTcp;
 use crate::{process, sys};
 
 /// Bits of [`Shared::flags`].

@@ -73,55 +73,6 @@ fn record(place: u32) -> Option<&'static AtomicU64> {
     records.as_ref().map(|records| records.word64(index % PLACES * size_of::<u64>()))
 }
 
-/// The calls in one direction that moved bytes over TCP while a connection had no lane.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Calls {
-    calls: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Calls {
-    /// Counts a call. The caller holds the lock of the direction, so no other call is counted
-    /// meanwhile.
-    #[inline]
-    pub fn add(&self, bytes: usize) {
-        let add = |count: &AtomicU64, more: u64| {
-            count.store(count.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-        };
-        add(&self.calls, 1);
-        add(&self.bytes, bytes as u64);
-    }
-}
-
-/// What a connection did over TCP before it asked for a lane.
-#[derive(Debug)]
-#[repr(C)]
-pub struct OverTcp {
-    pub reads: Calls,
-    pub writes: Calls,
-}
-
-impl OverTcp {
-    pub fn done(&self) -> Done {
-        let [reads, writes, received, sent] =
-            [&self.reads.calls, &self.writes.calls, &self.reads.bytes, &self.writes.bytes]
-                .map(|count| count.load(Ordering::Relaxed));
-        Done { reads, writes, bytes: received.wrapping_add(sent) }
-    }
-
-    pub fn calls(&self) -> u64 {
-        self.done().calls()
-    }
-
-    pub fn reset(&self) {
-        for count in [&self.reads, &self.writes] {
-            count.calls.store(0, Ordering::Relaxed);
-            count.bytes.store(0, Ordering::Relaxed);
-        }
-    }
-}
-
 impl Connection {
     /// The forecast from earlier connections at its address.
     pub fn outlook(&self) -> Outlook {

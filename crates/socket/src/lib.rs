@@ -9,6 +9,7 @@
 //! - [`phase`] and [`due`]: the phase of a connection, and the moment at which it asks for a lane.
 //! - `state`: the states of a direction that exclude each other, and the way they are stored.
 //! - [`history`]: the outlook for a connection from earlier ones at its address.
+//! - [`over_tcp`]: counts what a connection did before it had a lane.
 //! - [`token`]: the numbers by which the daemon knows a program's offers.
 //! - [`matchmaker`]: finds the two ends of one connection, for the node daemon.
 //! - [`fuzz`]: entry functions for fuzzing.
@@ -22,6 +23,7 @@ pub mod due;
 pub mod fuzz;
 pub mod history;
 pub mod matchmaker;
+pub mod over_tcp;
 pub mod phase;
 pub mod receive;
 pub mod receiving;

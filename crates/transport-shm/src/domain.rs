@@ -161,8 +161,9 @@ fn ask_open(
 
 /// The address in an answer to [`Open`].
 fn address_in(first: u64) -> EndpointAddress {
-    let [v0, v1, n0, n1, ..] = first.to_le_bytes();
-    EndpointAddress::new(NodeId(u16::from_le_bytes([n0, n1])), Vpid(u16::from_le_bytes([v0, v1])))
+    let [v0, v1, n0, n1, n2, n3, ..] = first.to_le_bytes();
+    let node = NodeId(u32::from_le_bytes([n0, n1, n2, n3]));
+    EndpointAddress::new(node, Vpid(u16::from_le_bytes([v0, v1])))
 }
 
 impl Drop for ShmEndpoint {

@@ -7,7 +7,7 @@ use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
 /// A world with three nodes.
 struct Sim {
     world: SimWorld,
-    next_node: u16,
+    next_node: u32,
 }
 
 const USER: u32 = 1000;

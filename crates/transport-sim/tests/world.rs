@@ -14,7 +14,7 @@ fn even() -> Settings {
     Settings { link: EVEN, ..Settings::seeded(1) }
 }
 
-fn open(world: &SimWorld, node: u16) -> SimEndpoint {
+fn open(world: &SimWorld, node: u32) -> SimEndpoint {
     world.transport(NodeId(node), 1000).open(&EndpointOptions::default()).expect("a VPID is free")
 }
 
@@ -75,6 +75,26 @@ fn busy_run(seed: u64) -> (u64, Vec<String>) {
     world.run(100_000);
     ends.iter_mut().for_each(|end| log.extend(poll(end)));
     (world.digest(), log)
+}
+
+#[test]
+fn nodes_have_numbers_beyond_16_bits() {
+    let world = SimWorld::new(Settings::seeded(1));
+    let numbers = [0xfffe, 0xffff, 0x1_0000, NodeId::MAX.0];
+    let mut ends: Vec<_> = numbers.iter().map(|number| open(&world, *number)).collect();
+    let [first, others @ ..] = ends.as_mut_slice() else { panic!("there are four") };
+    for other in others {
+        let peer = first.connect(other.address()).expect("it is there");
+        first.send_short(peer, MessageHeader::tag(1), &[b"hello"]).expect("there is room");
+        world.advance(2_000_000);
+        let mut heard = Vec::new();
+        other.poll(8, &mut |event| {
+            if let Event::Message(message) = event {
+                heard.push((message.source, message.payload.to_vec()));
+            }
+        });
+        assert_eq!(heard, [(first.address(), b"hello".to_vec())], "{}", other.address());
+    }
 }
 
 #[test]

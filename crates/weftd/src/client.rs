@@ -34,7 +34,7 @@ pub fn status(socket: &Path) -> anyhow::Result<Status> {
 ///
 /// # Errors
 /// No daemon answers, or it does not serve such a device.
-pub fn set_reach(socket: &Path, node: u16, reach: Reach) -> anyhow::Result<()> {
+pub fn set_reach(socket: &Path, node: u32, reach: Reach) -> anyhow::Result<()> {
     match ask(&connect(socket)?, socket, &Control::Reach { node, reach: reach.bits() })? {
         (Control::Done, _) => Ok(()),
         _ => bail!("the daemon at {} cannot change the reach of a device", socket.display()),

@@ -69,7 +69,7 @@ pub struct CounterStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// The node of the device.
-    pub node: u16,
+    pub node: u32,
     /// The name of the device's network namespace; `None` for that of the daemon.
     pub namespace: Option<String>,
     /// The name of the interface.
@@ -100,9 +100,9 @@ pub struct DeviceStatus {
     /// The nodes that can be reached.
     pub peers: Vec<PeerStatus>,
     /// Learned addresses: MAC address, VLAN, node, seconds since the last packet from it.
-    pub addresses: Vec<(String, u16, u16, u64)>,
+    pub addresses: Vec<(String, u16, u32, u64)>,
     /// Multicast groups: MAC address, VLAN, nodes that want the group.
-    pub groups: Vec<(String, u16, Vec<u16>)>,
+    pub groups: Vec<(String, u16, Vec<u32>)>,
     /// The queues. A queue is missing, with its counts, while its loop is too busy to report.
     #[serde(default)]
     pub queues: Vec<QueueStatus>,
@@ -151,7 +151,7 @@ pub struct QueueStatus {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PeerStatus {
     /// The number of the other node.
-    pub node: u16,
+    pub node: u32,
     /// Packets that wait for the other node.
     pub waiting: u64,
     /// Whether one of the two nodes has memory for long packets at the other.

@@ -20,7 +20,7 @@ use thiserror::Error;
 /// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The protocol version that both sides must speak.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -184,7 +184,7 @@ pub enum Control {
     /// Sets which nodes the device of a node can reach. The daemon answers with [`Control::Done`].
     Reach {
         /// The node of the device.
-        node: u16,
+        node: u32,
         /// One bit for each node that can be reached, beginning with the lowest bit of the first
         /// word.
         reach: [u64; 4],
@@ -438,7 +438,7 @@ impl Reader<'_> {
     }
 
     fn reach(&mut self) -> Option<Control> {
-        let node = u16::from_le_bytes(self.bytes()?);
+        let node = u32::from_le_bytes(self.bytes()?);
         let mut reach = [0; 4];
         for word in &mut reach {
             *word = self.u64()?;
@@ -491,7 +491,7 @@ mod tests {
                 }
             ),
             any::<(u64, u32)>().prop_map(|(token, process)| Control::Matched { token, process }),
-            any::<(u16, [u64; 4])>().prop_map(|(node, reach)| Control::Reach { node, reach }),
+            any::<(u32, [u64; 4])>().prop_map(|(node, reach)| Control::Reach { node, reach }),
             Just(Control::Done),
             (any::<u64>(), any::<bool>())
                 .prop_map(|(token, listening)| Control::Pending { token, listening }),
@@ -534,6 +534,6 @@ mod tests {
 
     #[test]
     fn a_status_request_has_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x05\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x06\x00\x09\x00");
     }
 }

@@ -171,7 +171,7 @@ macro_rules! messages {
 
 messages! {
     /// Opens an endpoint. Descriptors: its doorbell segment, its register segment, its wakeup.
-    /// Answer: `first` is the address (node in bits 16 to 31, VPID in bits 0 to 15), `second` the
+    /// Answer: `first` is the address (node in bits 16 to 47, VPID in bits 0 to 15), `second` the
     /// partition. With status `IN_USE`, `first` is the address that another endpoint has.
     Open = 32 {
         /// Identifies the request in its answer.
@@ -205,7 +205,7 @@ messages! {
         /// The VPID of the endpoint that asks.
         vpid: u16,
         /// Node of the peer.
-        node: u16,
+        node: u32,
         /// VPID of the peer.
         peer: u16,
     }
@@ -321,7 +321,7 @@ messages! {
         /// The VPID of the program's endpoint.
         vpid: u16,
         /// Node of the peer.
-        node: u16,
+        node: u32,
         /// VPID of the peer.
         peer: u16,
         /// Flags of the peer.
@@ -335,7 +335,7 @@ messages! {
         /// The VPID of the program's endpoint.
         vpid: u16,
         /// Node of the peer.
-        node: u16,
+        node: u32,
         /// VPID of the peer.
         peer: u16,
     }
@@ -367,10 +367,10 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_connect_has_ten_bytes_in_the_order_of_its_fields() {
+    fn a_connect_has_twelve_bytes_in_the_order_of_its_fields() {
         let connect = Connect { ticket: 1, vpid: 2, node: 0x0304, peer: 5 };
         let body = EndpointControl::from(connect).emit();
-        assert_eq!(body, [1, 0, 0, 0, 2, 0, 4, 3, 5, 0]);
+        assert_eq!(body, [1, 0, 0, 0, 2, 0, 4, 3, 0, 0, 5, 0]);
         assert_eq!(EndpointControl::parse(34, &body), Ok(connect.into()));
     }
 

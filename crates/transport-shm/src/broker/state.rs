@@ -271,7 +271,7 @@ impl State {
         Answer::done(self.address(vpid), partition.0)
     }
 
-    /// The address of a VPID as answers have it: node in bits 16 to 31, VPID in bits 0 to 15.
+    /// The address of a VPID as answers have it: node in bits 16 to 47, VPID in bits 0 to 15.
     fn address(&self, vpid: u16) -> u64 {
         u64::from(self.node.0) << 16 | u64::from(vpid)
     }

@@ -41,7 +41,7 @@ pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Res
 /// Tells the daemon who reaches whom.
 pub fn tell(topology: &Topology, socket: &ControlSocket) -> anyhow::Result<()> {
     for node in 0..topology.nodes() {
-        weftd::client::set_reach(&socket.path, node, reach(topology, node))?;
+        weftd::client::set_reach(&socket.path, node.into(), reach(topology, node))?;
     }
     Ok(())
 }

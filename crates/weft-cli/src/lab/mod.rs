@@ -144,7 +144,7 @@ fn up(
         daemon::ensure_same_release(socket)?;
         let devices: Vec<DeviceSpec> = (0..nodes)
             .map(|node| DeviceSpec {
-                node: weft_fabric::NodeId(node),
+                node: weft_fabric::NodeId(node.into()),
                 namespace: Some(name_of(node)),
                 mtu: arguments.mtu,
                 stays: true,

@@ -24,10 +24,10 @@ pub fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<()> {
 }
 
 /// The nodes at the other ends of the links of `node` that are in `cut`.
-fn cut_off(node: u16, cut: &[(u16, u16)]) -> Vec<u16> {
+fn cut_off(node: u32, cut: &[(u16, u16)]) -> Vec<u16> {
     let other = |&(a, b): &(u16, u16)| match node {
-        node if node == a => Some(b),
-        node if node == b => Some(a),
+        node if node == u32::from(a) => Some(b),
+        node if node == u32::from(b) => Some(a),
         _ => None,
     };
     let mut others: Vec<_> = cut.iter().filter_map(other).collect();
@@ -45,12 +45,13 @@ fn value(device: &DeviceStatus, cut: &[(u16, u16)]) -> serde_json::Result<Value>
 fn table(devices: &[DeviceStatus], cut: &[(u16, u16)]) -> Table {
     let names = ["node", "address", "mac", "peers", "sent", "received", "lost", "refused", "cut"];
     let mut table = Table::new(names);
+    let address = |node| address_of(node).to_string();
     for device in devices {
         let others = cut_off(device.node, cut);
         let others: Vec<_> = others.iter().map(|other| format!("n{other}")).collect();
         table.line([
             format!("n{}", device.node),
-            address_of(device.node).to_string(),
+            u16::try_from(device.node).map_or_else(|_| "none".to_owned(), address),
             device.mac.clone(),
             if device.queues.is_empty() {
                 "busy".to_owned()

@@ -58,7 +58,7 @@ fn nowhere(devices: &[DeviceStatus]) -> String {
 mod tests {
     use super::*;
 
-    fn device(node: u16) -> DeviceStatus {
+    fn device(node: u32) -> DeviceStatus {
         let queues = vec![weftd::QueueStatus { queue: 0, sent: 0, received: 0 }];
         DeviceStatus { node, mac: "02:00:00:00:00:01".to_owned(), queues, ..Default::default() }
     }

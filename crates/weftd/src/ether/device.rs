@@ -94,7 +94,7 @@ impl Device {
             node: self.node.0,
             namespace: self.namespace.clone(),
             interface: self.interface.clone(),
-            mac: MacAddress::of_node(self.node).to_string(),
+            mac: MacAddress::of_node(self.node).map(|mac| mac.to_string()).unwrap_or_default(),
             addresses: addresses
                 .map(|(mac, vlan, at, age)| (mac.to_string(), vlan, place(at), age.as_secs()))
                 .collect(),

@@ -47,7 +47,7 @@ pub const MTU_MAX: u32 = 65_520;
 pub const MTU_MIN: u32 = 68;
 /// The highest node number, and the highest port number: the ports of a host are endpoints of one
 /// broker.
-const NODE_MAX: u16 = 255;
+const NODE_MAX: u32 = 255;
 
 /// How all devices of the daemon are served.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,8 @@ impl DeviceSpec {
                 tap.steer(how.steering)?;
             }
             let interface = Interface::named(INTERFACE)?;
-            interface.set_mac(MacAddress::of_node(self.node).0)?;
+            let mac = MacAddress::of_node(self.node).context("the node number has 16 bits")?;
+            interface.set_mac(mac.0)?;
             interface.set_mtu(self.mtu)?;
             interface.set_queue(QUEUE_PACKETS)?;
             tap.set_persistent(self.stays)?;
@@ -229,7 +230,7 @@ impl Devices {
         shares.resize_with(how.loops.clamp(1, (specs.len() * queues).max(1)), Vec::new);
         let loops = shares.len();
         for (number, spec) in specs.iter().enumerate() {
-            let places = (NODE_MAX + 1) / u16::from(how.queues);
+            let places = (NODE_MAX + 1) / u32::from(how.queues);
             if spec.node.0 >= places {
                 bail!(
                     "with {} queues for each device the node numbers are 0 to {}, and {} is not \
