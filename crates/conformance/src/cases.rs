@@ -56,6 +56,7 @@ macro_rules! conformance_tests {
             what_leaves_a_region_is_refused,
             a_range_outside_the_local_region_is_refused,
             a_revoked_key_is_worthless,
+            an_operation_before_a_revocation_is_there_or_fails,
             a_new_grant_does_not_revive_an_old_key,
             two_keys_of_a_region_are_independent,
             a_key_that_was_never_granted_is_refused,

@@ -177,6 +177,39 @@ pub fn a_revoked_key_is_worthless<B: Bench>() {
     assert_eq!(rig.endpoint(1).revoke(key), Err(GrantError::UnknownKey));
 }
 
+/// A revocation is a fence: when it is over, each operation before it is in the region and ends
+/// well, or ends with an error, and the region does not change any more.
+pub fn an_operation_before_a_revocation_is_there_or_fails<B: Bench>() {
+    const EACH: usize = 1024;
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 64 * EACH as u64, Access::WRITE);
+    let bytes = pattern(15, EACH);
+    let mut started = Vec::new();
+    for number in 0..64 {
+        let context = rig.context();
+        let (source, target) = (Source::Bytes(&bytes), Target::new(key, number * EACH as u64));
+        let issued = rig.endpoint(0).put(peer, source, target, Notify::NONE, context);
+        started.push((context, issued));
+    }
+    assert_eq!(rig.endpoint(1).revoke(key), Ok(()));
+    let read = || {
+        let mut all = vec![0; 64 * EACH];
+        region.read(0, &mut all).expect("inside");
+        all
+    };
+    let after = read();
+    for (part, (context, issued)) in after.chunks(EACH).zip(started) {
+        match rig.finish(0, context, issued) {
+            Ok(_) => assert_eq!(part, bytes, "a put that ended well is there"),
+            Err(OperationError::InvalidKey) => assert_eq!(part, vec![0; EACH]),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    rig.settle();
+    assert_eq!(read(), after, "nothing appeared later");
+}
+
 /// A region can be granted again. The new key works, and the old one stays invalid.
 pub fn a_new_grant_does_not_revive_an_old_key<B: Bench>() {
     let mut rig = Rig::<B>::new(2);

@@ -262,6 +262,10 @@ pub trait Endpoint: Send {
     /// Invalidates a key: operations that start afterwards fail with
     /// [`OperationError::InvalidKey`].
     ///
+    /// It is a fence for operations that started before: each that ended well is in the region when
+    /// the call returns, and every other ends with an error. No byte by that key appears later, if
+    /// no other key allows writing to the region.
+    ///
     /// # Errors
     /// [`GrantError::UnknownKey`].
     fn revoke(&mut self, key: RemoteKey) -> Result<(), GrantError>;

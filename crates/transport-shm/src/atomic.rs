@@ -12,7 +12,7 @@ use weft_fabric::{
 use crate::doorbell::LOCKS;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped};
-use crate::registers::Registers;
+use crate::registers::{Registers, StampWord};
 use crate::rma::{Account, mapped_for};
 
 #[inline(always)]
@@ -59,14 +59,34 @@ pub(crate) struct Recent {
     slot: u16,
     registers: Arc<Registers>,
     mapped: Mapped,
+    full_fences: bool,
 }
 
 impl Recent {
-    /// Whether this is the translation of `key` of peer `to` and the key is still in force. The
-    /// peer is alive: the endpoint drops this cache when any peer is gone.
+    /// If this is the translation of `key` of peer `to` and the key is still in force: the word
+    /// that says so. The peer is alive: the endpoint drops this cache when any peer is gone.
     #[inline]
-    fn serves(&self, to: Peer, key: RemoteKey) -> bool {
-        self.to == to && self.key == key && self.registers.stamp(self.slot) == self.mapped.stamp
+    fn serves(&self, to: Peer, key: RemoteKey) -> Option<&StampWord> {
+        if self.to != to || self.key != key {
+            return None;
+        }
+        let stamp = self.registers.stamp_word(self.slot);
+        (stamp.stamp() == self.mapped.stamp).then_some(stamp)
+    }
+
+    /// The 64-bit word at `offset`, if an atomic may use it.
+    #[inline]
+    fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        let start = self.mapped.check(Command::Atomic, offset, 8).ok()?;
+        offset.is_multiple_of(8).then(|| self.mapped.segment.word64(start))
+    }
+
+    /// As [`Mapped::confirm`].
+    #[inline]
+    fn confirm(&self, stamp: &StampWord) -> Result<(), OperationError> {
+        // On x86 the processor's atomic is a full fence by itself.
+        let full_fences = cfg!(not(target_arch = "x86_64")) && self.full_fences;
+        self.mapped.confirm(stamp, full_fences)
     }
 }
 
@@ -85,34 +105,35 @@ impl ShmEndpoint {
     ) -> Result<Issued, OperationError> {
         if notify.is_none()
             && atomic.width == Width::Bits64
-            && let Some(word) = self.word_at_hand(to, target)
+            && let Some(recent) = &self.recent
+            && let Some(stamp) = recent.serves(to, target.key)
+            && let Some(word) = recent.word(target.offset)
         {
             let old = apply_64(word, &atomic);
+            // Counted first: the next atomic waits for this store, which would wait for the check.
             self.registers.count(Register::Atomics, 1);
+            if recent.confirm(stamp).is_err() {
+                return self.was_revoked();
+            }
             return Ok(Issued::Done(old));
         }
         self.any_atomic(to, target, atomic, notify, context)
     }
 
-    /// The 64-bit word behind a resolved key, if an atomic may use the word.
-    #[inline]
-    fn word_at_hand(&mut self, to: Peer, target: Target) -> Option<&AtomicU64> {
-        let known = self.recent.as_ref().is_some_and(|recent| recent.serves(to, target.key));
-        if !known {
-            self.remember(to, target.key)?;
-        }
-        let mapped = &self.recent.as_ref()?.mapped;
-        let start = mapped.check(Command::Atomic, target.offset, 8).ok()?;
-        target.offset.is_multiple_of(8).then(|| mapped.segment.word64(start))
+    #[cold]
+    #[inline(never)]
+    fn was_revoked(&mut self) -> Result<Issued, OperationError> {
+        Err(self.note(OperationError::InvalidKey))
     }
 
-    #[cold]
-    fn remember(&mut self, to: Peer, key: RemoteKey) -> Option<()> {
-        let peer = self.peers.live(to).ok()?;
-        let mapped = peer.split(key)?.0.clone();
+    /// Keeps the translation of a key for the next atomic.
+    fn remember(&mut self, to: Peer, key: RemoteKey) {
+        let Ok(peer) = self.peers.live(to) else { return };
+        let Some((translated, _)) = peer.split(key) else { return };
+        let mapped = translated.mapped.clone();
         let (slot, registers) = (KeyParts::of(key).slot, Arc::clone(&peer.registers));
-        self.recent = Some(Recent { to, key, slot, registers, mapped });
-        Some(())
+        let full_fences = peer.full_fences;
+        self.recent = Some(Recent { to, key, slot, registers, mapped, full_fences });
     }
 
     #[inline(never)]
@@ -124,7 +145,12 @@ impl ShmEndpoint {
         notify: Notify,
         context: u64,
     ) -> Result<Issued, OperationError> {
-        self.try_atomic(to, target, atomic, notify, context).map_err(|error| self.note(error))
+        let done = self.try_atomic(to, target, atomic, notify, context);
+        let recent = self.recent.as_ref();
+        if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
+            self.remember(to, target.key);
+        }
+        done.map_err(|error| self.note(error))
     }
 
     fn try_atomic(
@@ -138,7 +164,7 @@ impl ShmEndpoint {
         let command = Command::Atomic;
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
-        let (mapped, _) = mapped_for!(self, to, command, notify, key);
+        let (mapped, outlet) = mapped_for!(self, to, command, notify, key);
         let start = mapped.check(command, offset, length)?;
         if !offset.is_multiple_of(length) {
             return Err(OperationError::Misaligned { offset, alignment: length });
@@ -147,6 +173,7 @@ impl ShmEndpoint {
             Width::Bits32 => apply_32(mapped.segment.word32(start), &atomic),
             Width::Bits64 => apply_64(mapped.segment.word64(start), &atomic),
         };
+        outlet.confirm(mapped)?;
         self.registers.count(Register::Atomics, 1);
         self.tell(to, Account { command, notify, context, key, offset, length });
         Ok(Issued::Done(old))

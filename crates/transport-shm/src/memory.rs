@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use weft_fabric::{Access, Command, OperationError, Region, RegionError, RemoteKey};
 use weft_memory::{CopyMode, Segment, SegmentError};
+use weft_sync::fence;
 
-use crate::registers::{KEYS_MAX, Stamp};
+use crate::registers::{KEYS_MAX, Stamp, StampWord};
 
 /// Registered memory of an endpoint. Clones share the memory.
 #[derive(Clone, Debug)]
@@ -177,6 +178,18 @@ pub struct Mapped {
 }
 
 impl Mapped {
+    /// Checks, after a write to this memory, that the key is still in force. Then the write is in
+    /// the region: the owner of a key that is revoked changes the stamp, executes a heavy fence,
+    /// and takes the memory out of reach only then. `full_fences` is as for [`fence::light`].
+    ///
+    /// # Errors
+    /// [`OperationError::InvalidKey`].
+    #[inline]
+    pub fn confirm(&self, word: &StampWord, full_fences: bool) -> Result<(), OperationError> {
+        fence::light(full_fences);
+        if word.stamp() == self.stamp { Ok(()) } else { Err(OperationError::InvalidKey) }
+    }
+
     //= EXTOLL-THESIS#3.2.5
     //# The ATU verifies the VPID and the access permissions of every translation.
     /// The start of the range as an index, when the key allows `command` on it.

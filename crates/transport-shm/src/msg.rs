@@ -3,17 +3,18 @@
 //! Sending a message writes the payload and the status word, and reads the receiver's attention
 //! word. Other shared memory is touched only when the receiver is not polling.
 
-use weft_fabric::{Group, MessageHeader, Peer, Register, RemoteKey, SendCursor, SendError};
+use weft_fabric::{
+    Group, MessageHeader, OperationError, Peer, Register, RemoteKey, SendCursor, SendError,
+};
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::completion::{message_flags, multicast_flags};
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
-use crate::memory::Mapped;
 use crate::pair::Pair;
 use crate::ring::PAYLOAD_BYTES;
-use crate::rma::mapped;
+use crate::rma::{Translated, mapped};
 
 /// Checks a message and returns its length in bytes.
 #[inline]
@@ -65,6 +66,13 @@ impl Outlet<'_> {
         true
     }
 
+    /// Checks, after bytes were written to `memory`, that they are in the region: see
+    /// [`Mapped::confirm`].
+    #[inline]
+    pub(crate) fn confirm(&self, memory: Translated<'_>) -> Result<(), OperationError> {
+        memory.mapped.confirm(memory.word, self.full_fences)
+    }
+
     #[inline]
     fn ring_if_asked(&self, own: u16) {
         if attention::claim(self.pair.peer_data(), self.full_fences) {
@@ -84,7 +92,7 @@ impl PeerState {
     /// The mapped memory of a key and the outlet to this peer; `None` when the key is not resolved
     /// or not in force.
     #[inline]
-    pub(crate) fn split(&mut self, key: RemoteKey) -> Option<(&Mapped, Outlet<'_>)> {
+    pub(crate) fn split(&mut self, key: RemoteKey) -> Option<(Translated<'_>, Outlet<'_>)> {
         let Self { keys, address, registers, pair, send: cursor, doorbell, full_fences, .. } = self;
         let mapped = mapped(keys, registers, address.vpid.0, key)?;
         Some((mapped, Outlet { pair, cursor, doorbell, full_fences: *full_fences }))

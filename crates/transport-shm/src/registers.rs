@@ -34,7 +34,7 @@ pub struct Registers {
 #[repr(C)]
 struct Words {
     registers: [AtomicU64; STAMPS_START / 8],
-    stamps: [AtomicU64; KEYS_MAX as usize],
+    stamps: [StampWord; KEYS_MAX as usize],
 }
 
 impl Registers {
@@ -94,7 +94,17 @@ impl Registers {
     #[inline]
     #[must_use]
     pub fn stamp(&self, slot: u16) -> Stamp {
-        Stamp(self.words.stamps[usize::from(slot)].load(Ordering::Acquire))
+        self.stamp_word(slot).stamp()
+    }
+
+    /// The word with the stamp of a key slot.
+    ///
+    /// # Panics
+    /// When `slot` is not below [`KEYS_MAX`].
+    #[inline]
+    #[must_use]
+    pub fn stamp_word(&self, slot: u16) -> &StampWord {
+        &self.words.stamps[usize::from(slot)]
     }
 
     /// Sets the stamp of a key slot of this endpoint.
@@ -102,12 +112,27 @@ impl Registers {
     /// # Panics
     /// When `slot` is not below [`KEYS_MAX`].
     pub fn set_stamp(&self, slot: u16, stamp: Stamp) {
-        self.words.stamps[usize::from(slot)].store(stamp.0, Ordering::Release);
+        self.words.stamps[usize::from(slot)].0.store(stamp.0, Ordering::Release);
     }
 }
 
-/// The word that an initiator compares before each operation. The low half is the generation of the
-/// key in force; the high half counts how often the memory behind the key was moved.
+/// The stamp of a key slot in shared memory.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct StampWord(AtomicU64);
+
+impl StampWord {
+    /// The stamp.
+    #[inline]
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// The word that an initiator compares before each operation, and again after a write. The low half
+/// is the generation of the key in force; the high half counts how often the memory behind the key
+/// was moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(u64);
 

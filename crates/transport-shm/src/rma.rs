@@ -3,6 +3,8 @@
 //! An operation first checks that there is a slot for each of its notifications, then checks the
 //! key, then copies, then notifies. A refused operation has written nothing.
 
+use std::ops::Deref;
+
 use weft_fabric::{
     Command, Issued, Notification, Notify, OperationError, Peer, Register, RemoteKey, Side, Source,
     Target,
@@ -14,7 +16,7 @@ use crate::completion::{encode, notification_flags};
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
 use crate::msg::Outlet;
-use crate::registers::Registers;
+use crate::registers::{Registers, StampWord};
 use crate::window::ShmWindow;
 
 /// The operation that a notification reports.
@@ -65,23 +67,39 @@ const fn is_put(command: Command) -> bool {
     matches!(command, Command::Put | Command::ImmediatePut | Command::NotificationPut)
 }
 
+/// The memory behind a key in force, and the word that says how long it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Translated<'a> {
+    pub mapped: &'a Mapped,
+    pub word: &'a StampWord,
+}
+
+impl Deref for Translated<'_> {
+    type Target = Mapped;
+
+    #[inline]
+    fn deref(&self) -> &Mapped {
+        self.mapped
+    }
+}
+
 /// The memory behind a key of the peer `vpid`; `None` when the key is not resolved or not in force.
 #[inline]
 pub(crate) fn mapped<'a>(
     keys: &'a [Option<Mapped>],
-    registers: &Registers,
+    registers: &'a Registers,
     vpid: u16,
     key: RemoteKey,
-) -> Option<&'a Mapped> {
+) -> Option<Translated<'a>> {
     let parts = KeyParts::of(key);
     if parts.vpid != vpid {
         return None;
     }
     let mapped = keys.get(usize::from(parts.slot))?.as_ref()?;
     // The owner changes the stamp to revoke the key.
-    let in_force = mapped.stamp.generation() == parts.generation
-        && registers.stamp(parts.slot) == mapped.stamp;
-    in_force.then_some(mapped)
+    let word = registers.stamp_word(parts.slot);
+    let in_force = mapped.stamp.generation() == parts.generation && word.stamp() == mapped.stamp;
+    in_force.then_some(Translated { mapped, word })
 }
 
 impl Outlet<'_> {
@@ -156,7 +174,7 @@ pub(crate) fn ready(
     command: Command,
     notify: Notify,
     key: RemoteKey,
-) -> Result<(&Mapped, Outlet<'_>), Missing> {
+) -> Result<(Translated<'_>, Outlet<'_>), Missing> {
     let peer = peers.live(to)?;
     check_notify(peer, free, command, notify)?;
     peer.split(key).ok_or(Missing::Key)
@@ -268,6 +286,7 @@ impl ShmEndpoint {
             }
         }
         let (key, offset) = (target.key, target.offset);
+        outlet.confirm(mapped)?;
         let account = Account { command, notify, context, key, offset, length };
         outlet.tell_target(self.address.vpid.0, &self.registers, &account);
         if account.notify.requester() {
@@ -295,9 +314,10 @@ impl ShmEndpoint {
         }
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::try_from(length).unwrap_or(8)];
-        let (mapped, _) = mapped_for!(self, to, command, notify, target.key);
+        let (mapped, outlet) = mapped_for!(self, to, command, notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
         mapped.segment.write(start, bytes, CopyMode::Plain);
+        outlet.confirm(mapped)?;
         self.registers.count(Register::Puts, 1);
         self.registers.count(Register::PutBytes, length);
         let (key, offset) = (target.key, target.offset);
@@ -348,9 +368,10 @@ impl ShmEndpoint {
         to: Peer,
         key: RemoteKey,
     ) -> Result<ShmWindow, OperationError> {
-        let mapped = mapped_for!(self, to, Command::Get, Notify::NONE, key).0.clone();
+        let mapped = mapped_for!(self, to, Command::Get, Notify::NONE, key).0.mapped.clone();
         let peer = self.peers.live(to)?;
         let slot = KeyParts::of(key).slot;
-        Ok(ShmWindow::new(mapped, peer.registers.clone(), slot, peer.down.clone()))
+        let (registers, down) = (peer.registers.clone(), peer.down.clone());
+        Ok(ShmWindow::new(mapped, registers, slot, down, peer.full_fences))
     }
 }

@@ -18,6 +18,7 @@ pub struct ShmWindow {
     registers: Arc<Registers>,
     slot: u16,
     down: Arc<AtomicBool>,
+    full_fences: bool,
 }
 
 impl ShmWindow {
@@ -26,8 +27,9 @@ impl ShmWindow {
         registers: Arc<Registers>,
         slot: u16,
         down: Arc<AtomicBool>,
+        full_fences: bool,
     ) -> Self {
-        Self { mapped, registers, slot, down }
+        Self { mapped, registers, slot, down, full_fences }
     }
 
     #[inline]
@@ -58,7 +60,7 @@ impl Window for ShmWindow {
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError> {
         let start = self.check(Command::Put, offset, source.len() as u64)?;
         self.mapped.segment.write(start, source, CopyMode::Plain);
-        Ok(())
+        self.mapped.confirm(self.registers.stamp_word(self.slot), self.full_fences)
     }
 
     fn pour(
