@@ -1,13 +1,14 @@
 //! Cases: atomics in both widths, and locks.
 
 use weft_fabric::{
-    Access, Atomic, AtomicOperation, Endpoint, LockRequest, Notify, OperationError, Peer, Region,
-    Target, Width,
+    Access, Atomic, AtomicOperation, Command, Endpoint, LockRequest, Notify, OperationError, Peer,
+    Region, Target, Width,
 };
 
 use crate::{Bench, Rig};
 
-const OPERATIONS: [AtomicOperation; 6] = [
+const OPERATIONS: [AtomicOperation; 7] = [
+    AtomicOperation::Read,
     AtomicOperation::FetchAdd,
     AtomicOperation::Swap,
     AtomicOperation::CompareSwap,
@@ -31,11 +32,13 @@ pub fn every_atomic_works_in_both_widths<B: Bench>() {
                 for operand in VALUES {
                     let compares = [old, !old];
                     for compare in compares {
-                        let atomic = Atomic { operation, width, operand, compare };
-                        region.store(8, old).expect("aligned");
-                        let result = run(&mut rig, peer, Target::new(key, 8), atomic);
-                        let word = region.load(8).expect("aligned");
-                        check(atomic, old, result, word);
+                        let atomic = Atomic { compare, ..Atomic::new(operation, width, operand) };
+                        for atomic in [atomic, atomic.without_result()] {
+                            region.store(8, old).expect("aligned");
+                            let result = run(&mut rig, peer, Target::new(key, 8), atomic);
+                            let word = region.load(8).expect("aligned");
+                            check(atomic, old, result, word);
+                        }
                     }
                 }
             }
@@ -76,6 +79,24 @@ pub fn a_misaligned_atomic_is_refused<B: Bench>() {
         }
     }
     assert_eq!((region.load(0), region.load(8)), (Ok(0), Ok(0)), "nothing was written");
+}
+
+/// A key that grants reading alone allows the atomic read and no other atomic.
+pub fn an_atomic_read_needs_the_right_to_read_alone<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 64, Access::READ);
+    region.store(16, 0x0102_0304_0506_0708).expect("aligned");
+    for (width, value) in [(Width::Bits64, 0x0102_0304_0506_0708), (Width::Bits32, 0x0506_0708)] {
+        assert_eq!(run(&mut rig, peer, Target::new(key, 16), Atomic::read(width)), Ok(value));
+        let denied = Err(OperationError::AccessDenied { command: Command::Atomic });
+        for atomic in [Atomic::write(width, 0), Atomic::new(AtomicOperation::Or, width, 0)] {
+            assert_eq!(run(&mut rig, peer, Target::new(key, 16), atomic), denied);
+        }
+    }
+    let (_, key) = rig.share(1, 64, Access::WRITE);
+    let read = run(&mut rig, peer, Target::new(key, 0), Atomic::read(Width::Bits64));
+    assert_eq!(read, Err(OperationError::AccessDenied { command: Command::Atomic }));
 }
 
 /// Additions of five endpoints to one word sum up exactly, and each returns another former value.
@@ -186,9 +207,11 @@ fn check(atomic: Atomic, old: u64, result: Result<u64, OperationError>, word: u6
         Width::Bits32 => 0xffff_ffff,
         Width::Bits64 => u64::MAX,
     };
-    assert_eq!(result, Ok(old & mask), "the former value of {atomic:?}");
+    let former = if atomic.fetches { old & mask } else { 0 };
+    assert_eq!(result, Ok(former), "the result of {atomic:?}");
     // Written out here, since the suite must not depend on code that transports use.
     let expected = match atomic.operation {
+        AtomicOperation::Read => old,
         AtomicOperation::FetchAdd => old.wrapping_add(atomic.operand),
         AtomicOperation::Swap => atomic.operand,
         AtomicOperation::CompareSwap if old & mask == atomic.compare & mask => atomic.operand,

@@ -89,6 +89,7 @@ macro_rules! conformance_tests {
             every_atomic_works_in_both_widths,
             an_atomic_changes_only_its_word,
             a_misaligned_atomic_is_refused,
+            an_atomic_read_needs_the_right_to_read_alone,
             additions_of_many_endpoints_sum_exactly,
             one_of_many_compare_swaps_wins,
             a_lock_adds_up_to_its_bound_and_reports_it,
@@ -118,6 +119,7 @@ macro_rules! conformance_tests {
         $crate::case_group!($bench, failure:
             a_dead_peer_is_reported_once,
             a_closed_peer_is_reported_once,
+            an_address_that_is_used_again_is_another_peer,
             every_call_on_a_dead_peer_fails,
             what_was_pending_ends_before_the_report,
             last_words_arrive_before_the_report,

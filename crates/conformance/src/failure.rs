@@ -1,12 +1,12 @@
 //! Cases: peers that die.
 
 use weft_fabric::{
-    Access, Atomic, ConnectError, Endpoint, EndpointAddress, EndpointOptions, Group, LockRequest,
-    MessageHeader, Notify, OperationError, Peer, Region, Register, RemoteKey, SendError, Source,
-    Target, Window,
+    Access, Atomic, ConnectError, DownReason, Endpoint, EndpointAddress, EndpointOptions, Group,
+    LockRequest, MessageHeader, Notify, OperationError, Peer, Region, Register, RemoteKey,
+    SendError, Source, Target, Window,
 };
 
-use crate::{Bench, Rig, Seen, pattern};
+use crate::{Bench, Down, Rig, Seen, pattern};
 
 /// The death of a peer is reported once. Other peers are not reported.
 pub fn a_dead_peer_is_reported_once<B: Bench>() {
@@ -20,6 +20,43 @@ pub fn a_dead_peer_is_reported_once<B: Bench>() {
     assert_eq!(rig.endpoint(0).register_value(Register::PeersDown), 1);
     rig.send(0, alive, MessageHeader::default(), &[b"still here"]);
     assert_eq!(rig.messages(2, 1)[0].payload, b"still here");
+}
+
+/// A message names its sender by a handle to which a reply can be sent. One that is opened at the
+/// address of a dead sender is another peer, and the report of the death names the first.
+pub fn an_address_that_is_used_again_is_another_peer<B: Bench>() {
+    let mut rig = Rig::<B>::new(1);
+    let mut handles = Vec::new();
+    for round in 0..3 {
+        let options = EndpointOptions { vpid: weft_fabric::Vpid(99), partition: None };
+        let mut opened = None;
+        rig.until("the VPID of a dead endpoint", |rig| {
+            opened = rig.bench.open(&options).ok();
+            opened.is_some()
+        });
+        let caller = rig.add(opened.expect("until() returned"));
+        let (address, to) = (rig.address(caller), rig.connect(caller, 0));
+        rig.send(caller, to, MessageHeader::tag(1), &[b"ask"]);
+        let ask = rig.messages(0, 1).remove(0);
+        assert_eq!(ask.source, address);
+        rig.send(0, ask.peer, MessageHeader::tag(2), &[b"answer"]);
+        let answer = rig.messages(caller, 1).remove(0);
+        assert_eq!((answer.payload.as_slice(), answer.peer), (&b"answer"[..], to));
+        assert_eq!(rig.endpoint(0).connect(address), Ok(ask.peer), "one peer has one handle");
+        assert!(!handles.contains(&ask.peer), "the handle of a dead peer is used again");
+        rig.endpoint(caller).put_notification(to, 7, 1).expect("room");
+        assert_eq!(rig.notifications(0, 1)[0].peer, ask.peer);
+        handles.push(ask.peer);
+        drop(rig.remove(caller));
+        wait_down(&mut rig, 0, address);
+        let reason = DownReason::Ended;
+        assert_eq!(rig.downs(0)[round..], [Down { peer: ask.peer, address, reason }]);
+        rig.take(0);
+        for dead in &handles {
+            let sent = rig.endpoint(0).send_short(*dead, MessageHeader::default(), &[b"x"]);
+            assert_eq!(sent, Err(SendError::PeerDown));
+        }
+    }
 }
 
 /// A peer that was closed is reported like one that died.

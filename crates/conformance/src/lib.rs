@@ -40,7 +40,7 @@ pub mod rma;
 pub mod waiting;
 pub mod window;
 
-pub use rig::{Mail, Rig, Seen, pattern};
+pub use rig::{Down, Mail, Rig, Seen, pattern};
 
 /// A transport under test. One value is one new, empty fabric.
 pub trait Bench: Sized {

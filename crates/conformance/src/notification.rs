@@ -142,9 +142,9 @@ pub fn a_notification_put_carries_class_and_value<B: Bench>() {
         let received = scene.rig.notifications(1, 1);
         let source = scene.rig.address(0);
         assert_eq!(received.len(), 1);
-        let Notification { side, command, peer, operation, key, offset, .. } = received[0];
+        let Notification { side, command, source: from, operation, key, offset, .. } = received[0];
         assert_eq!((side, command), (Side::Completer, Command::NotificationPut));
-        assert_eq!((peer, operation, key, offset), (source, 0, RemoteKey(0), 0));
+        assert_eq!((from, operation, key, offset), (source, 0, RemoteKey(0), 0));
         assert_eq!((received[0].class, received[0].immediate), (class, value));
     }
     scene.rig.settle();
@@ -244,7 +244,7 @@ impl<B: Bench> Scene<B> {
         context: u64,
     ) {
         assert_eq!(received.command, command);
-        assert_eq!(received.peer, self.rig.address(other));
+        assert_eq!(received.source, self.rig.address(other));
         assert_eq!(received.operation, context);
         assert_eq!((received.class, received.immediate), (CLASS, IMMEDIATE));
         let (key, offset, length) = match command {

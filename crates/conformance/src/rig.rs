@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use weft_fabric::{
-    Access, Completion, Endpoint, EndpointAddress, EndpointOptions, Event, Group, Issued,
-    MessageHeader, Notification, OperationError, Peer, Region, RemoteKey, SendError,
+    Access, Completion, DownReason, Endpoint, EndpointAddress, EndpointOptions, Event, Group,
+    Issued, MessageHeader, Notification, OperationError, Peer, Region, RemoteKey, SendError,
 };
 
 use crate::Bench;
@@ -23,6 +23,8 @@ const BUDGET: usize = 64;
 /// A received message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mail {
+    /// The sender's handle.
+    pub peer: Peer,
     /// The sender.
     pub source: EndpointAddress,
     /// Its tag and type.
@@ -52,6 +54,7 @@ impl From<Event<'_>> for Seen {
     fn from(event: Event<'_>) -> Self {
         match event {
             Event::Message(message) => Self::Message(Mail {
+                peer: message.peer,
                 source: message.source,
                 header: message.header,
                 group: message.group,
@@ -59,15 +62,28 @@ impl From<Event<'_>> for Seen {
             }),
             Event::Notification(notification) => Self::Notification(notification),
             Event::Completion(completion) => Self::Completion(completion),
-            Event::PeerDown { address } => Self::PeerDown(address),
+            Event::PeerDown { address, .. } => Self::PeerDown(address),
             Event::Room { peer } => Self::Room(peer),
         }
     }
 }
 
+/// The report of a death.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Down {
+    /// The handle of the peer.
+    pub peer: Peer,
+    /// Its address.
+    pub address: EndpointAddress,
+    /// Why it is down.
+    pub reason: DownReason,
+}
+
 struct Station<E> {
     endpoint: E,
     seen: Vec<Seen>,
+    /// What the reports of deaths said.
+    downs: Vec<Down>,
     /// Contexts of operations that have completed. A completion with one of these is an error.
     done: BTreeSet<u64>,
 }
@@ -100,7 +116,8 @@ impl<B: Bench> Rig<B> {
 
     /// Adds an endpoint and returns its number.
     pub fn add(&mut self, endpoint: B::Endpoint) -> usize {
-        self.stations.push(Some(Station { endpoint, seen: Vec::new(), done: BTreeSet::new() }));
+        let (seen, downs, done) = (Vec::new(), Vec::new(), BTreeSet::new());
+        self.stations.push(Some(Station { endpoint, seen, downs, done }));
         self.stations.len() - 1
     }
 
@@ -172,11 +189,14 @@ impl<B: Bench> Rig<B> {
     pub fn turn(&mut self) -> (usize, bool) {
         let mut events = 0;
         for station in self.stations.iter_mut().flatten() {
-            let Station { endpoint, seen, done } = station;
+            let Station { endpoint, seen, downs, done } = station;
             events += endpoint.poll(BUDGET, &mut |event| {
                 if let Event::Completion(completion) = &event {
                     let context = completion.context;
                     assert!(!done.contains(&context), "operation {context:#x} completed twice");
+                }
+                if let Event::PeerDown { peer, address, reason } = event {
+                    downs.push(Down { peer, address, reason });
                 }
                 seen.push(Seen::from(event));
             });
@@ -305,6 +325,11 @@ impl<B: Bench> Rig<B> {
     /// Takes all events of an endpoint.
     pub fn take(&mut self, number: usize) -> Vec<Seen> {
         std::mem::take(&mut self.station(number).seen)
+    }
+
+    /// What an endpoint was told of deaths.
+    pub fn downs(&mut self, number: usize) -> &[Down] {
+        &self.station(number).downs
     }
 
     /// Takes the messages of an endpoint.

@@ -589,9 +589,9 @@ fn input(event: Event<'_>) -> Option<Input> {
         Event::Notification(notification)
             if notification.side == Side::Completer && notification.class == CLASS_TAKEN =>
         {
-            Some(Input::Taken { source: notification.peer, taken: notification.immediate })
+            Some(Input::Taken { source: notification.source, taken: notification.immediate })
         }
-        Event::PeerDown { address } => Some(Input::Down(address)),
+        Event::PeerDown { address, .. } => Some(Input::Down(address)),
         Event::Room { .. } => Some(Input::Room),
         Event::Notification(_) | Event::Completion(_) => None,
     }

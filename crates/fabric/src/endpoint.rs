@@ -321,7 +321,7 @@ pub trait Endpoint: Send {
     ) -> Result<Issued, OperationError>;
 
     /// Applies an atomic operation to a word of a peer's region. The result is the word's former
-    /// value.
+    /// value, if [`Atomic::fetches`].
     ///
     /// # Errors
     /// [`OperationError`].

@@ -17,8 +17,12 @@ pub enum Event<'a> {
     /// The peer died or became unreachable. This event comes once, after the completions of all
     /// operations that were pending on the peer.
     PeerDown {
-        /// The peer's address.
+        /// The handle of the peer, which names no endpoint from now on.
+        peer: Peer,
+        /// The peer's address. Another endpoint may have it by now.
         address: EndpointAddress,
+        /// Why it is down.
+        reason: DownReason,
     },
     /// There is room again after an operation or message was refused for lack of room.
     Room {
@@ -27,10 +31,24 @@ pub enum Event<'a> {
     },
 }
 
+/// Why a peer is down.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DownReason {
+    /// It closed its endpoint, or its process ended.
+    Ended,
+    /// Nothing was heard of it for the configured time.
+    Unreachable,
+    /// It broke the protocol, so this endpoint ended the connection.
+    Misbehaved,
+}
+
 /// A message from the mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'a> {
-    /// The sender.
+    /// The handle of the sender, to which a reply can be sent at once. It names this incarnation of
+    /// the endpoint: one that is opened at its address later has another handle.
+    pub peer: Peer,
+    /// The address of the sender.
     pub source: EndpointAddress,
     /// Its tag and type.
     pub header: MessageHeader,
@@ -59,8 +77,10 @@ pub struct Notification {
     pub side: Side,
     /// The kind of operation.
     pub command: Command,
-    /// The endpoint at the other end of the operation.
-    pub peer: EndpointAddress,
+    /// The handle of the endpoint at the other end of the operation, as in [`Message::peer`].
+    pub peer: Peer,
+    /// The address of the endpoint at the other end of the operation.
+    pub source: EndpointAddress,
     /// The context that the initiator gave the operation; 0 for notification puts.
     pub operation: u64,
     /// The region's key as the operation named it; 0 if the operation has no region.
@@ -102,7 +122,7 @@ impl Filter {
     pub fn matches(&self, event: &Event<'_>) -> bool {
         let (source, class) = match event {
             Event::Message(message) => (message.source, message.header.tag),
-            Event::Notification(notification) => (notification.peer, notification.class),
+            Event::Notification(notification) => (notification.source, notification.class),
             Event::Completion(_) | Event::PeerDown { .. } | Event::Room { .. } => return false,
         };
         self.source.covers(source) && self.class.is_none_or(|wanted| wanted == class)
@@ -117,11 +137,12 @@ mod tests {
     #[test]
     fn a_filter_matches_source_and_tag() {
         let source = EndpointAddress::new(NodeId(1), Vpid(2));
-        let header = MessageHeader::tag(9);
-        let event = Event::Message(Message { source, header, group: None, payload: b"x" });
+        let (peer, header) = (Peer(0), MessageHeader::tag(9));
+        let event = Event::Message(Message { peer, source, header, group: None, payload: b"x" });
         assert!(Filter::ALL.matches(&event));
         assert!(Filter { source, class: Some(9) }.matches(&event));
         assert!(!Filter { source, class: Some(8) }.matches(&event));
-        assert!(!Filter::ALL.matches(&Event::PeerDown { address: source }));
+        let down = Event::PeerDown { peer, address: source, reason: DownReason::Ended };
+        assert!(!Filter::ALL.matches(&down));
     }
 }

@@ -41,7 +41,7 @@ pub use error::{
     ConnectError, GrantError, GroupError, OpenError, OperationError, RegionError, RegisterError,
     SendError, WindowError, errno,
 };
-pub use event::{Completion, Event, Filter, Message, Notification, Side};
+pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
 pub use lane::{Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor};
 pub use operation::{

@@ -127,6 +127,17 @@ pub enum Command {
 }
 
 impl Command {
+    /// The right that a key must grant; for atomics see [`AtomicOperation::access`].
+    #[must_use]
+    pub const fn access(self) -> Access {
+        match self {
+            Self::Put | Self::ImmediatePut => Access::WRITE,
+            Self::Get => Access::READ,
+            Self::Atomic => Access::ATOMIC,
+            Self::NotificationPut | Self::Lock => Access::empty(),
+        }
+    }
+
     /// The command with this number, or `None`.
     #[must_use]
     pub const fn from_number(number: u8) -> Option<Self> {
@@ -206,9 +217,11 @@ impl Width {
     }
 }
 
-/// The kind of an atomic operation. All return the former value.
+/// The kind of an atomic operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicOperation {
+    /// Nothing is written: the word is read whole. Needs [`Access::READ`] alone.
+    Read,
     /// `word += operand`, wrapping.
     FetchAdd,
     /// `word = operand`.
@@ -223,6 +236,17 @@ pub enum AtomicOperation {
     Xor,
 }
 
+impl AtomicOperation {
+    /// The right that a key must grant.
+    #[must_use]
+    pub const fn access(self) -> Access {
+        match self {
+            Self::Read => Access::READ,
+            _ => Access::ATOMIC,
+        }
+    }
+}
+
 /// An atomic operation on a word of a remote region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Atomic {
@@ -234,25 +258,52 @@ pub struct Atomic {
     pub operand: u64,
     /// The value that [`AtomicOperation::CompareSwap`] compares with. Other kinds ignore it.
     pub compare: u64,
+    /// Whether the result is the word's former value. Else it is 0, and a network carries nothing
+    /// back but the completion. A swap that fetches nothing is an atomic write.
+    pub fetches: bool,
 }
 
 impl Atomic {
     /// 64-bit fetch-and-add.
     #[must_use]
     pub const fn fetch_add(operand: u64) -> Self {
-        Self { operation: AtomicOperation::FetchAdd, width: Width::Bits64, operand, compare: 0 }
+        Self::new(AtomicOperation::FetchAdd, Width::Bits64, operand)
     }
 
     /// 64-bit compare-and-swap.
     #[must_use]
     pub const fn compare_swap(compare: u64, operand: u64) -> Self {
-        Self { operation: AtomicOperation::CompareSwap, width: Width::Bits64, operand, compare }
+        Self { compare, ..Self::new(AtomicOperation::CompareSwap, Width::Bits64, operand) }
     }
 
-    /// An operation of any kind on a word of `width`.
+    /// Reads a word of `width`.
+    #[must_use]
+    pub const fn read(width: Width) -> Self {
+        Self::new(AtomicOperation::Read, width, 0)
+    }
+
+    /// Writes a word of `width`.
+    #[must_use]
+    pub const fn write(width: Width, value: u64) -> Self {
+        Self::new(AtomicOperation::Swap, width, value).without_result()
+    }
+
+    /// An operation of any kind on a word of `width`, which fetches its former value.
     #[must_use]
     pub const fn new(operation: AtomicOperation, width: Width, operand: u64) -> Self {
-        Self { operation, width, operand, compare: 0 }
+        Self { operation, width, operand, compare: 0, fetches: true }
+    }
+
+    /// The same, but the result is 0.
+    #[must_use]
+    pub const fn without_result(self) -> Self {
+        Self { fetches: false, ..self }
+    }
+
+    /// The result where the word's former value was `old`.
+    #[must_use]
+    pub const fn result(&self, old: u64) -> u64 {
+        if self.fetches { old } else { 0 }
     }
 
     /// The word's new value if it was `old`. This defines the operations for all transports.
@@ -263,6 +314,7 @@ impl Atomic {
             Width::Bits64 => u64::MAX,
         };
         let new = match self.operation {
+            AtomicOperation::Read => old,
             AtomicOperation::FetchAdd => old.wrapping_add(self.operand),
             AtomicOperation::Swap => self.operand,
             AtomicOperation::CompareSwap => {

@@ -19,6 +19,7 @@ use crate::rma::{Account, mapped_for};
 fn apply_64(word: &AtomicU64, atomic: &Atomic) -> u64 {
     let operand = atomic.operand;
     match atomic.operation {
+        AtomicOperation::Read => word.load(Ordering::Acquire),
         AtomicOperation::FetchAdd => word.fetch_add(operand, Ordering::AcqRel),
         AtomicOperation::Swap => word.swap(operand, Ordering::AcqRel),
         AtomicOperation::CompareSwap => word
@@ -39,6 +40,7 @@ const fn low(value: u64) -> u32 {
 fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
     let operand = low(atomic.operand);
     u64::from(match atomic.operation {
+        AtomicOperation::Read => word.load(Ordering::Acquire),
         AtomicOperation::FetchAdd => word.fetch_add(operand, Ordering::AcqRel),
         AtomicOperation::Swap => word.swap(operand, Ordering::AcqRel),
         AtomicOperation::CompareSwap => word
@@ -76,8 +78,9 @@ impl Recent {
 
     /// The 64-bit word at `offset`, if an atomic may use it.
     #[inline]
-    fn word(&self, offset: u64) -> Option<&AtomicU64> {
-        let start = self.mapped.check(Command::Atomic, offset, 8).ok()?;
+    fn word(&self, operation: AtomicOperation, offset: u64) -> Option<&AtomicU64> {
+        let needed = (Command::Atomic, operation.access());
+        let start = self.mapped.check_access(needed, offset, 8).ok()?;
         offset.is_multiple_of(8).then(|| self.mapped.segment.word64(start))
     }
 
@@ -107,7 +110,7 @@ impl ShmEndpoint {
             && atomic.width == Width::Bits64
             && let Some(recent) = &self.recent
             && let Some(stamp) = recent.serves(to, target.key)
-            && let Some(word) = recent.word(target.offset)
+            && let Some(word) = recent.word(atomic.operation, target.offset)
         {
             let old = apply_64(word, &atomic);
             // Counted first: the next atomic waits for this store, which would wait for the check.
@@ -115,7 +118,7 @@ impl ShmEndpoint {
             if recent.confirm(stamp).is_err() {
                 return self.was_revoked();
             }
-            return Ok(Issued::Done(old));
+            return Ok(Issued::Done(atomic.result(old)));
         }
         self.any_atomic(to, target, atomic, notify, context)
     }
@@ -165,7 +168,7 @@ impl ShmEndpoint {
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
         let (mapped, outlet) = mapped_for!(self, to, command, notify, key);
-        let start = mapped.check(command, offset, length)?;
+        let start = mapped.check_access((command, atomic.operation.access()), offset, length)?;
         if !offset.is_multiple_of(length) {
             return Err(OperationError::Misaligned { offset, alignment: length });
         }
@@ -176,7 +179,7 @@ impl ShmEndpoint {
         outlet.confirm(mapped)?;
         self.registers.count(Register::Atomics, 1);
         self.tell(to, Account { command, notify, context, key, offset, length });
-        Ok(Issued::Done(old))
+        Ok(Issued::Done(atomic.result(old)))
     }
 
     pub(crate) fn do_lock(
@@ -207,8 +210,8 @@ mod tests {
 
     #[test]
     fn processor_atomics_agree_with_the_definition_of_the_fabric() {
-        use AtomicOperation::{And, CompareSwap, FetchAdd, Or, Swap, Xor};
-        for operation in [FetchAdd, Swap, CompareSwap, And, Or, Xor] {
+        use AtomicOperation::{And, CompareSwap, FetchAdd, Or, Read, Swap, Xor};
+        for operation in [Read, FetchAdd, Swap, CompareSwap, And, Or, Xor] {
             for old in [0, 5, u64::from(u32::MAX), u64::MAX] {
                 for operand in [1, 0xf0f0_f0f0_f0f0_f0f0] {
                     let mut atomic = Atomic::new(operation, Width::Bits64, operand);

@@ -10,7 +10,9 @@
 
 use std::collections::VecDeque;
 
-use weft_fabric::{Command, EndpointAddress, Group, MessageHeader, Notification, RemoteKey, Side};
+use weft_fabric::{
+    Command, EndpointAddress, Group, MessageHeader, Notification, Peer, RemoteKey, Side,
+};
 
 use crate::attr::LOCAL_EVENTS_MAX;
 use crate::ring::{SlotMemory, Status};
@@ -77,7 +79,7 @@ pub fn classify(status: Status) -> Option<Content> {
 pub fn decode_notification(
     status: Status,
     slot: &impl SlotMemory,
-    source: EndpointAddress,
+    (peer, source): (Peer, EndpointAddress),
 ) -> Option<Notification> {
     let side = match (status.flags >> LOW_SHIFT) & 0b11 {
         1 => Side::Responder,
@@ -94,7 +96,8 @@ pub fn decode_notification(
     Some(Notification {
         side,
         command: Command::from_number(command)?,
-        peer: source,
+        peer,
+        source,
         operation: word(0),
         key: RemoteKey(word(1)),
         offset: word(2),
@@ -181,14 +184,15 @@ mod tests {
 
     #[test]
     fn a_decoded_notification_equals_the_encoded_one() {
-        let source = EndpointAddress::new(NodeId(0), Vpid(3));
+        let (peer, source) = (Peer(9), EndpointAddress::new(NodeId(0), Vpid(3)));
         for side in [Side::Responder, Side::Completer] {
             for number in 0..6 {
                 let command = Command::from_number(number).expect("six commands");
                 let sent = Notification {
                     side,
                     command,
-                    peer: source,
+                    peer,
+                    source,
                     operation: 1,
                     key: RemoteKey(u64::MAX),
                     offset: 3,
@@ -200,7 +204,10 @@ mod tests {
                 let status = Status { length: 40, tag: 5, flags };
                 assert!(matches!(classify(status), Some(Content::Notification)));
                 let words = encode(sent.operation, sent.key, 3, 4, 6);
-                assert_eq!(decode_notification(status, &Payload(words), source), Some(sent));
+                assert_eq!(
+                    decode_notification(status, &Payload(words), (peer, source)),
+                    Some(sent)
+                );
             }
         }
     }
@@ -212,7 +219,7 @@ mod tests {
             for length in [0, 40, 120] {
                 let status = Status { length, tag: 0, flags };
                 if let Some(Content::Notification) = classify(status) {
-                    let _ = decode_notification(status, &Payload([u64::MAX; 5]), source);
+                    let _ = decode_notification(status, &Payload([u64::MAX; 5]), (Peer(9), source));
                 }
             }
         }

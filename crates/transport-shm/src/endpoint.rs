@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
-    GrantError, Group, GroupError, Issued, LockRequest, MessageHeader, Notify, OperationError,
-    Peer, Register, RegisterError, RemoteKey, SendError, Source, Target, Waited, WindowError,
+    Access, Armed, Atomic, Capabilities, ConnectError, DownReason, Endpoint, EndpointAddress,
+    Event, GrantError, Group, GroupError, Issued, LockRequest, MessageHeader, Notify,
+    OperationError, Peer, Register, RegisterError, RemoteKey, SendError, Source, Target, Waited,
+    WindowError,
 };
 use weft_memory::{Segment, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -42,6 +43,8 @@ pub(crate) struct Leaving {
     pub peer: Box<PeerState>,
     /// Messages up to this number may have been sent by the peer before its end.
     pub until: u64,
+    /// Why it is down.
+    pub reason: DownReason,
 }
 
 /// An endpoint in shared memory.

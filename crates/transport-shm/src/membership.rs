@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_fabric::{
-    Access, ConnectError, EndpointAddress, GrantError, Group, GroupError, NodeId, OperationError,
-    Peer, ReceiveCursor, RemoteKey, SendCursor, Vpid,
+    Access, ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, NodeId,
+    OperationError, Peer, ReceiveCursor, RemoteKey, SendCursor, Vpid,
 };
 use weft_memory::Segment;
 use weft_wire::endpoint_control::{
@@ -75,7 +75,7 @@ impl ShmEndpoint {
             while let Some(Received { message, files }) = self.client.next() {
                 match message {
                     EndpointControl::Paired(paired) => self.handle_paired(paired, files),
-                    EndpointControl::PeerGone(gone) => self.peer_gone(gone.peer),
+                    EndpointControl::PeerGone(gone) => self.peer_gone(gone.peer, DownReason::Ended),
                     EndpointControl::GroupsChanged(changed) => {
                         for (group, known) in self.members.iter_mut().enumerate() {
                             if changed.groups & (1 << group) != 0 {
@@ -170,7 +170,7 @@ impl ShmEndpoint {
         }
         let Some(pair) = Pair::open(files.remove(0).as_fd()) else { return };
         // An earlier peer with this VPID has been reported gone, or its report was withheld.
-        self.peer_gone(paired.peer);
+        self.peer_gone(paired.peer, DownReason::Ended);
         let address = EndpointAddress::new(NodeId(paired.node), Vpid(paired.peer));
         let (flags, birth) = (u64::from(paired.flags), paired.birth);
         self.add_peer(Introduction { address, flags, birth, files }, pair);
@@ -208,13 +208,13 @@ impl ShmEndpoint {
     }
 
     /// A peer is gone: its last messages are still handed out, and then its end.
-    pub(crate) fn peer_gone(&mut self, vpid: u16) {
+    pub(crate) fn peer_gone(&mut self, vpid: u16, reason: DownReason) {
         let Some(peer) = self.peers.remove(vpid) else { return };
         self.forget(vpid);
         self.recent = None;
         peer.down.store(true, Ordering::Relaxed);
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
-        self.leaving.push(Leaving { peer, until });
+        self.leaving.push(Leaving { peer, until, reason });
     }
 
     /// Removes a VPID from all lists of peers.
@@ -459,7 +459,7 @@ impl ShmEndpoint {
             // is gone.
             let peers: Vec<u16> = self.peers.iter().map(PeerState::vpid).collect();
             for peer in peers {
-                self.peer_gone(peer);
+                self.peer_gone(peer, DownReason::Ended);
             }
             return true;
         }

@@ -200,12 +200,17 @@ impl Mapped {
         offset: u64,
         length: u64,
     ) -> Result<usize, OperationError> {
-        let needed = match command {
-            Command::Put | Command::ImmediatePut => Access::WRITE,
-            Command::Get => Access::READ,
-            Command::Atomic => Access::ATOMIC,
-            Command::NotificationPut | Command::Lock => Access::empty(),
-        };
+        self.check_access((command, command.access()), offset, length)
+    }
+
+    /// The start of the range as an index, when the key grants `needed` on it.
+    #[inline]
+    pub fn check_access(
+        &self,
+        (command, needed): (Command, Access),
+        offset: u64,
+        length: u64,
+    ) -> Result<usize, OperationError> {
         if !self.access.contains(needed) {
             return Err(OperationError::AccessDenied { command });
         }

@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use std::os::fd::AsFd;
-use weft_fabric::{Armed, Event, Register, Waited};
+use weft_fabric::{Armed, DownReason, Event, Register, Waited};
 use weft_sync::{Step, fence, futex};
 
 use crate::address_vector::PeerState;
@@ -118,7 +118,7 @@ impl ShmEndpoint {
             peer.idle = 0;
             if !is_valid {
                 // `peer_gone` changed the list; the next poll serves the other rings.
-                self.peer_gone(vpid);
+                self.peer_gone(vpid, DownReason::Misbehaved);
                 return events;
             }
         }
@@ -134,7 +134,7 @@ impl ShmEndpoint {
         let own = self.address.vpid.0;
         let mut events = 0;
         while events < budget
-            && let Some(Leaving { peer, until }) = self.leaving.first_mut()
+            && let Some(Leaving { peer, until, reason }) = self.leaving.first_mut()
         {
             let left = until.wrapping_sub(peer.receive.messages);
             let left = usize::try_from(left).unwrap_or(0).min(budget - events);
@@ -147,11 +147,11 @@ impl ShmEndpoint {
                     continue;
                 }
             }
-            let address = peer.address;
+            let (peer, address, reason) = (peer.handle, peer.address, *reason);
             self.leaving.remove(0);
             self.registers.count(Register::PeersDown, 1);
             events += 1;
-            sink(Event::PeerDown { address });
+            sink(Event::PeerDown { peer, address, reason });
         }
         events
     }

@@ -42,8 +42,8 @@ pub(crate) fn receive(
     registers: &Registers,
     sink: &mut dyn FnMut(Event<'_>),
 ) -> Received {
-    let PeerState { pair, receive, address, .. } = peer;
-    let (ring, source) = (pair.incoming(), *address);
+    let PeerState { handle, pair, receive, address, .. } = peer;
+    let (ring, sender, source) = (pair.incoming(), *handle, *address);
     let returned = receive.messages_returned;
     let (mut events, mut messages, mut bytes) = (0, 0, 0);
     let is_valid = loop {
@@ -51,7 +51,7 @@ pub(crate) fn receive(
         let length = usize::from(status.length);
         match classify(status) {
             Some(Content::Notification) => {
-                let Some(told) = decode_notification(status, &slot, source) else {
+                let Some(told) = decode_notification(status, &slot, (sender, source)) else {
                     break false;
                 };
                 ring.advance(receive, false);
@@ -61,7 +61,8 @@ pub(crate) fn receive(
                 messages += 1;
                 bytes += length;
                 let mut hand_out = |payload: &[u8]| {
-                    sink(Event::Message(Message { source, header, group, payload }));
+                    let peer = sender;
+                    sink(Event::Message(Message { peer, source, header, group, payload }));
                 };
                 // Copies of a fixed size need no call, and a short message needs one cache line
                 // only.

@@ -6,8 +6,8 @@
 use std::ops::Deref;
 
 use weft_fabric::{
-    Command, Issued, Notification, Notify, OperationError, Peer, Register, RemoteKey, Side, Source,
-    Target,
+    Command, EndpointAddress, Issued, Notification, Notify, OperationError, Peer, Register,
+    RemoteKey, Side, Source, Target,
 };
 use weft_memory::CopyMode;
 
@@ -32,11 +32,12 @@ pub(crate) struct Account {
 
 impl Account {
     #[inline]
-    fn told(&self, side: Side, peer: weft_fabric::EndpointAddress) -> Notification {
+    fn told(&self, side: Side, peer: Peer, source: EndpointAddress) -> Notification {
         Notification {
             side,
             command: self.command,
             peer,
+            source,
             operation: self.context,
             key: self.key,
             offset: self.offset,
@@ -248,10 +249,10 @@ impl ShmEndpoint {
     fn tell_own(&mut self, to: Peer, account: Account) {
         let Some(address) = self.peers.address(to) else { return };
         if account.notify.requester() {
-            self.local.push(account.told(Side::Requester, address));
+            self.local.push(account.told(Side::Requester, to, address));
         }
         if account.completer_at_home() {
-            self.local.push(account.told(Side::Completer, address));
+            self.local.push(account.told(Side::Completer, to, address));
         }
     }
 

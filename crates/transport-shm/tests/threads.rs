@@ -129,7 +129,7 @@ fn many_senders_keep_their_order() {
                     assert_eq!(message.payload, next[who].to_le_bytes());
                     next[who] += 1;
                 }
-                Event::PeerDown { address } => {
+                Event::PeerDown { address, .. } => {
                     let who = addresses.iter().position(|a| *a == address).expect("known");
                     assert_eq!(next[who], MESSAGES, "messages came after the end");
                     ended += 1;

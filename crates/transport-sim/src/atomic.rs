@@ -9,7 +9,7 @@ use crate::progress::Request;
 use crate::world::{Id, State};
 
 impl State {
-    /// Applies an atomic to a word. Returns the word's former value.
+    /// Applies an atomic to a word. Returns its result.
     pub(crate) fn serve_atomic(
         &mut self,
         from: Id,
@@ -19,13 +19,14 @@ impl State {
         atomic: Atomic,
     ) -> Result<u64, OperationError> {
         let width = atomic.width.bytes();
-        let region = self.check(to, Command::Atomic, target, width)?;
+        let needed = (Command::Atomic, atomic.operation.access());
+        let region = self.check(to, needed, target, width)?;
         let old = region.change(target.offset, width, |old| atomic.apply(old));
         if request.notify.responder() {
             let range = (target.key, target.offset, width);
             self.notify_target(Side::Responder, Command::Atomic, range, from, to, request);
         }
-        Ok(old)
+        Ok(atomic.result(old))
     }
 
     /// Applies a fetch-compare-and-add. Returns the former value, with bit 32 set if the addition

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Weak;
 
 use weft_fabric::{
-    Completion, EndpointAddress, Event, Group, Message, MessageHeader, Notification,
+    Completion, DownReason, EndpointAddress, Event, Group, Message, MessageHeader, Notification,
     OperationError, PartitionId, Peer, Register,
 };
 
@@ -28,8 +28,6 @@ pub(crate) struct EndpointState {
     pub peers: Vec<PeerState>,
     /// The handles of peers that are not down.
     pub handles: BTreeMap<Id, u32>,
-    /// The endpoints that connected to this one.
-    pub known_by: BTreeSet<Id>,
     pub events: VecDeque<Queued>,
     pub pending: BTreeMap<u64, Pending>,
     /// Operations that are pending, or completed but not polled.
@@ -73,9 +71,10 @@ pub(crate) enum Pace {
 /// An event that waits to be polled.
 #[derive(Debug)]
 pub(crate) enum Queued {
+    /// `paid_by` is the sender and its handle for this endpoint, whose credit the message holds.
     Message {
-        from: Id,
-        peer: u32,
+        paid_by: (Id, u32),
+        peer: Peer,
         source: EndpointAddress,
         header: MessageHeader,
         group: Option<Group>,
@@ -87,7 +86,11 @@ pub(crate) enum Queued {
         paid_by: Option<(Id, u32)>,
     },
     Completion(Completion),
-    PeerDown(EndpointAddress),
+    PeerDown {
+        peer: Peer,
+        address: EndpointAddress,
+        reason: DownReason,
+    },
     Room(Peer),
 }
 
@@ -95,12 +98,15 @@ impl Queued {
     /// The event for the program.
     pub fn as_event(&self) -> Event<'_> {
         match self {
-            Self::Message { source, header, group, payload, .. } => {
-                Event::Message(Message { source: *source, header: *header, group: *group, payload })
+            Self::Message { peer, source, header, group, payload, .. } => {
+                let (peer, source, header, group) = (*peer, *source, *header, *group);
+                Event::Message(Message { peer, source, header, group, payload })
             }
             Self::Notification { notification, .. } => Event::Notification(*notification),
             Self::Completion(completion) => Event::Completion(completion.clone()),
-            Self::PeerDown(address) => Event::PeerDown { address: *address },
+            Self::PeerDown { peer, address, reason } => {
+                Event::PeerDown { peer: *peer, address: *address, reason: *reason }
+            }
             Self::Room(peer) => Event::Room { peer: *peer },
         }
     }
@@ -114,7 +120,6 @@ impl EndpointState {
             alive: true,
             peers: Vec::new(),
             handles: BTreeMap::new(),
-            known_by: BTreeSet::new(),
             events: VecDeque::new(),
             pending: BTreeMap::new(),
             slots: 0,
@@ -128,6 +133,25 @@ impl EndpointState {
             next_take: 0,
             wake_at: None,
         }
+    }
+
+    /// Adds a peer and returns its handle.
+    pub fn add_peer(&mut self, target: Id) -> u32 {
+        let handle = u32::try_from(self.peers.len()).expect("the settings bound the peers");
+        self.peers.push(PeerState {
+            target,
+            down: false,
+            messages_out: 0,
+            notifications_out: 0,
+            refused: false,
+        });
+        self.handles.insert(target, handle);
+        handle
+    }
+
+    /// The handle of an endpoint that is not down.
+    pub fn handle_of(&self, other: Id) -> Option<Peer> {
+        self.handles.get(&other).copied().map(Peer)
     }
 
     /// Increases a counter.
@@ -171,7 +195,7 @@ impl State {
             Queued::Message { payload, .. } => (1, payload),
             Queued::Notification { .. } => (2, &[]),
             Queued::Completion(_) => (3, &[]),
-            Queued::PeerDown(_) => (4, &[]),
+            Queued::PeerDown { .. } => (4, &[]),
             Queued::Room(_) => (5, &[]),
         };
         let address = endpoint.address;
@@ -185,7 +209,7 @@ impl State {
         let now = self.now;
         let endpoint = &mut self.endpoints[id];
         match queued {
-            Queued::Message { from, peer, payload, .. } => {
+            Queued::Message { paid_by: (from, peer), payload, .. } => {
                 endpoint.count(Register::MessagesReceived, 1);
                 let length = crate::memory::bytes_of(payload.len());
                 endpoint.count(Register::MessageBytesReceived, length);
@@ -201,7 +225,7 @@ impl State {
                 }
             }
             Queued::Completion(_) => self.free_slot(id),
-            Queued::PeerDown(_) | Queued::Room(_) => {}
+            Queued::PeerDown { .. } | Queued::Room(_) => {}
         }
     }
 

@@ -8,7 +8,7 @@ use weft_fabric::{
     OpenError, PartitionId, Transport, Vpid,
 };
 
-use crate::completion::{EndpointState, PeerState};
+use crate::completion::EndpointState;
 use crate::endpoint::SimEndpoint;
 use crate::trace::Kind;
 use crate::world::{Id, SimWorld, State};
@@ -89,28 +89,21 @@ impl State {
         self.handle(id, other)
     }
 
-    /// The handle of `id` for the endpoint `other`. Creates one if there is none.
+    /// The handle of `id` for the endpoint `other`. If there is none, each of the two gets one for
+    /// the other.
     pub(crate) fn handle(&mut self, id: Id, other: Id) -> Result<u32, ConnectError> {
-        let maximum = self.settings.peers_max;
-        let endpoint = &mut self.endpoints[id];
-        if let Some(handle) = endpoint.handles.get(&other) {
+        if let Some(handle) = self.endpoints[id].handles.get(&other) {
             return Ok(*handle);
         }
-        let exhausted = ConnectError::Exhausted { maximum };
-        if endpoint.peers.len() >= maximum {
-            return Err(exhausted);
+        let maximum = self.settings.peers_max;
+        let full = |id: Id| self.endpoints[id].peers.len() >= maximum;
+        if full(id) || full(other) {
+            return Err(ConnectError::Exhausted { maximum });
         }
-        let handle = u32::try_from(endpoint.peers.len()).map_err(|_| exhausted)?;
-        endpoint.peers.push(PeerState {
-            target: other,
-            down: false,
-            messages_out: 0,
-            notifications_out: 0,
-            refused: false,
-        });
-        endpoint.handles.insert(other, handle);
-        self.endpoints[other].known_by.insert(id);
-        Ok(handle)
+        if id != other {
+            self.endpoints[other].add_peer(id);
+        }
+        Ok(self.endpoints[id].add_peer(other))
     }
 
     /// Joins or leaves a group.

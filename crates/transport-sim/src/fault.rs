@@ -3,7 +3,7 @@
 //! Invariants: an endpoint is told that a peer is down after all its operations pending on the peer
 //! completed. No packet sent before the report arrives after it. A dead endpoint is told nothing.
 
-use weft_fabric::{EndpointAddress, NodeId, OperationError, Register};
+use weft_fabric::{DownReason, EndpointAddress, NodeId, OperationError, Peer, Register};
 
 use crate::completion::{Pace, Queued};
 use crate::progress::{Body, Flight, Occasion};
@@ -102,8 +102,7 @@ impl State {
         }
         endpoint.alive = false;
         let address = endpoint.address;
-        let mut observers = std::mem::take(&mut endpoint.known_by);
-        observers.extend(std::mem::take(&mut endpoint.handles).into_keys());
+        let observers = std::mem::take(&mut endpoint.handles).into_keys();
         endpoint.events.clear();
         endpoint.pending.clear();
         endpoint.slots = 0;
@@ -129,27 +128,21 @@ impl State {
     }
 
     /// Reports to `observer` that `subject` is down, if either connected to the other.
-    pub(crate) fn report_down(&mut self, observer: Id, subject: Id) {
+    pub(crate) fn report_down(&mut self, observer: Id, subject: Id, reason: DownReason) {
         let address = self.endpoints[subject].address;
         let endpoint = &mut self.endpoints[observer];
-        let knew = endpoint.known_by.remove(&subject);
-        let handle = endpoint.handles.remove(&subject);
-        if !knew && handle.is_none() {
-            return;
-        }
-        if let Some(peer) = handle {
-            endpoint.peer_mut(peer).down = true;
-            let on_it = |(number, pending): (&u64, &crate::rma::Pending)| {
-                (pending.peer == peer).then_some(*number)
-            };
-            let operations: Vec<u64> = endpoint.pending.iter().filter_map(on_it).collect();
-            for operation in operations {
-                self.complete(observer, operation, Err(OperationError::PeerDown));
-            }
+        let Some(peer) = endpoint.handles.remove(&subject) else { return };
+        endpoint.peer_mut(peer).down = true;
+        let on_it = |(number, pending): (&u64, &crate::rma::Pending)| {
+            (pending.peer == peer).then_some(*number)
+        };
+        let operations: Vec<u64> = endpoint.pending.iter().filter_map(on_it).collect();
+        for operation in operations {
+            self.complete(observer, operation, Err(OperationError::PeerDown));
         }
         let endpoint = &mut self.endpoints[observer];
         endpoint.count(Register::PeersDown, 1);
-        endpoint.events.push_back(Queued::PeerDown(address));
+        endpoint.events.push_back(Queued::PeerDown { peer: Peer(peer), address, reason });
         let own = endpoint.address;
         self.record(Kind::Down, address, own, 0, &[]);
     }
@@ -202,7 +195,7 @@ impl State {
 
     fn report_if_alive(&mut self, observer: Id, subject: Id) {
         if self.endpoints[observer].alive {
-            self.report_down(observer, subject);
+            self.report_down(observer, subject, DownReason::Unreachable);
         }
     }
 

@@ -184,22 +184,16 @@ impl State {
 
     //= EXTOLL-THESIS#3.2.5
     //# The ATU verifies the VPID and the access permissions of every translation.
-    /// The region of a key of endpoint `at`, if the key permits `command` on the range.
+    /// The region of a key of endpoint `at`, if the key grants `needed` on the range.
     pub(crate) fn check(
         &self,
         at: Id,
-        command: Command,
+        (command, needed): (Command, Access),
         target: Target,
         length: u64,
     ) -> Result<SimRegion, OperationError> {
         let key = self.keys.get(&target.key.0).filter(|key| key.owner == at);
         let key = key.ok_or(OperationError::InvalidKey)?;
-        let needed = match command {
-            Command::Put | Command::ImmediatePut => Access::WRITE,
-            Command::Get => Access::READ,
-            Command::Atomic => Access::ATOMIC,
-            Command::NotificationPut | Command::Lock => Access::empty(),
-        };
         if !key.access.contains(needed) {
             return Err(OperationError::AccessDenied { command });
         }

@@ -5,8 +5,8 @@
 //! arrive at a cut wait there in order.
 
 use weft_fabric::{
-    Atomic, Command, Group, LockRequest, MessageHeader, NodeId, Notify, OperationError, Register,
-    Target,
+    Atomic, Command, DownReason, Group, LockRequest, MessageHeader, NodeId, Notify, OperationError,
+    Register, Target,
 };
 
 use crate::completion::Queued;
@@ -144,9 +144,11 @@ impl State {
     fn deliver(&mut self, flight: Flight) {
         let Flight { from, to, body, .. } = flight;
         match body {
-            Body::Message { peer, header, group, payload } => {
-                let source = self.endpoints[from].address;
-                let message = Queued::Message { from, peer, source, header, group, payload };
+            Body::Message { peer: paying, header, group, payload } => {
+                // Without a handle the target reported the sender down; its packets are lost.
+                let Some(peer) = self.endpoints[to].handle_of(from) else { return };
+                let (source, paid_by) = (self.endpoints[from].address, (from, paying));
+                let message = Queued::Message { paid_by, peer, source, header, group, payload };
                 self.endpoints[to].events.push_back(message);
             }
             Body::Notification { peer, class, value } => {
@@ -155,7 +157,7 @@ impl State {
             Body::Request(request) => self.serve(from, to, request),
             Body::Response(response) => self.handle_response(to, response),
             Body::Credit { peer, queue } => self.credit(to, peer, queue),
-            Body::Down => self.report_down(to, from),
+            Body::Down => self.report_down(to, from, DownReason::Ended),
         }
     }
 }

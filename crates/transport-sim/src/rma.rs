@@ -5,8 +5,8 @@
 //! outside its region writes nothing. A source in a region is read when its piece leaves.
 
 use weft_fabric::{
-    Atomic, Command, LockRequest, Notification, Notify, OperationError, Peer, Register, RemoteKey,
-    Side, Target,
+    Access, Atomic, Command, LockRequest, Notification, Notify, OperationError, Peer, Register,
+    RemoteKey, Side, Target,
 };
 
 use crate::completion::Queued;
@@ -238,10 +238,12 @@ impl State {
         class: u8,
         value: u64,
     ) {
+        let Some(handle) = self.endpoints[to].handle_of(from) else { return };
         let notification = Notification {
             side: Side::Completer,
             command: Command::NotificationPut,
-            peer: self.endpoints[from].address,
+            peer: handle,
+            source: self.endpoints[from].address,
             operation: 0,
             key: RemoteKey(0),
             offset: 0,
@@ -297,7 +299,8 @@ impl State {
         Some(Notification {
             side,
             command: what.command()?,
-            peer: self.endpoints[pending.target].address,
+            peer: Peer(pending.peer),
+            source: self.endpoints[pending.target].address,
             operation: *context,
             key,
             offset,
@@ -335,7 +338,7 @@ impl State {
         let What::Put { command, target, total, at, bytes, last } = &request.what else {
             unreachable!("serve() saw a put")
         };
-        let region = self.check(to, *command, *target, *total);
+        let region = self.check(to, (*command, command.access()), *target, *total);
         if let Ok(region) = &region {
             region.copy_in(target.offset + at, bytes);
         }
@@ -350,7 +353,7 @@ impl State {
     }
 
     fn serve_get(&mut self, from: Id, to: Id, request: &Request, source: Target, length: u64) {
-        let region = match self.check(to, Command::Get, source, length) {
+        let region = match self.check(to, (Command::Get, Access::READ), source, length) {
             Ok(region) => region,
             Err(error) => return self.respond(from, to, request.operation, Err(error)),
         };
@@ -382,10 +385,12 @@ impl State {
         to: Id,
         request: &Request,
     ) {
+        let Some(peer) = self.endpoints[to].handle_of(from) else { return };
         let notification = Notification {
             side,
             command,
-            peer: self.endpoints[from].address,
+            peer,
+            source: self.endpoints[from].address,
             operation: request.context,
             key,
             offset,

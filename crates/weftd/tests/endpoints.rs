@@ -176,7 +176,7 @@ fn until(
 }
 
 fn is_down(event: &Event<'_>, who: EndpointAddress) -> bool {
-    matches!(event, Event::PeerDown { address } if *address == who)
+    matches!(event, Event::PeerDown { address, .. } if *address == who)
 }
 
 fn exchange(one: &mut ShmEndpoint, to: Peer, two: &mut ShmEndpoint, text: &[u8]) {
