@@ -425,7 +425,7 @@ impl ShmEndpoint {
         };
         let segment = Segment::open(file.as_fd(), length, access.contains(Access::WRITE))
             .map_err(|error| broker(error.to_string()))?;
-        let mapped = Mapped { stamp, access, segment: Arc::new(segment) };
+        let mapped = Mapped { key, stamp, access, segment: Arc::new(segment) };
         // The answer may have come after the news that the peer is gone.
         let peer = self.peers.live(to)?;
         let place = usize::from(parts.slot);

@@ -171,6 +171,8 @@ impl KeyParts {
 /// A peer's key after it was resolved.
 #[derive(Clone, Debug)]
 pub struct Mapped {
+    /// The key.
+    pub key: RemoteKey,
     /// The owner's stamp, as read before the key was resolved.
     pub stamp: Stamp,
     pub access: Access,

@@ -93,8 +93,8 @@ impl PeerState {
     /// or not in force.
     #[inline]
     pub(crate) fn split(&mut self, key: RemoteKey) -> Option<(Translated<'_>, Outlet<'_>)> {
-        let Self { keys, address, registers, pair, send: cursor, doorbell, full_fences, .. } = self;
-        let mapped = mapped(keys, registers, address.vpid.0, key)?;
+        let Self { keys, registers, pair, send: cursor, doorbell, full_fences, .. } = self;
+        let mapped = mapped(keys, registers, key)?;
         Some((mapped, Outlet { pair, cursor, doorbell, full_fences: *full_fences }))
     }
 

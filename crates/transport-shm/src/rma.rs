@@ -84,22 +84,19 @@ impl Deref for Translated<'_> {
     }
 }
 
-/// The memory behind a key of the peer `vpid`; `None` when the key is not resolved or not in force.
+/// The memory behind a key of the peer whose resolved keys are `keys`; `None` when the key is not
+/// resolved or not in force.
 #[inline]
 pub(crate) fn mapped<'a>(
     keys: &'a [Option<Mapped>],
     registers: &'a Registers,
-    vpid: u16,
     key: RemoteKey,
 ) -> Option<Translated<'a>> {
-    let parts = KeyParts::of(key);
-    if parts.vpid != vpid {
-        return None;
-    }
-    let mapped = keys.get(usize::from(parts.slot))?.as_ref()?;
+    let slot = KeyParts::of(key).slot;
+    let mapped = keys.get(usize::from(slot))?.as_ref()?;
     // The owner changes the stamp to revoke the key.
-    let word = registers.stamp_word(parts.slot);
-    let in_force = mapped.stamp.generation() == parts.generation && word.stamp() == mapped.stamp;
+    let word = registers.stamp_word(slot);
+    let in_force = mapped.key == key && word.stamp() == mapped.stamp;
     in_force.then_some(Translated { mapped, word })
 }
 
