@@ -39,7 +39,7 @@ F_ADD_SEALS, SEALS = 1033, 1 | 2 | 4
 
 
 def message(kind, body=b""):
-    return struct.pack("<4sHH", b"weft", 5, kind) + body
+    return struct.pack("<4sHH", b"weft", 6, kind) + body
 
 
 def channel(where):
@@ -320,7 +320,7 @@ def spy(where):
     for vpid in range(256):
         if vpid == own:
             continue
-        send(line, message(CONNECT, struct.pack("<IHHH", 1, own, 0, vpid)), [memory()])
+        send(line, message(CONNECT, struct.pack("<IHIH", 1, own, 0, vpid)), [memory()])
         seen.add(("connect", reply(line)[0]))
         for slot in range(4):
             for generation in range(3):
