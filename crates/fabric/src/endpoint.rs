@@ -264,7 +264,8 @@ pub trait Endpoint: Send {
     ///
     /// It is a fence for operations that started before: each that ended well is in the region when
     /// the call returns, and every other ends with an error. No byte by that key appears later, if
-    /// no other key allows writing to the region.
+    /// no other key allows writing to the region. On shm that takes membarrier(2), where both ends
+    /// had it when they opened.
     ///
     /// # Errors
     /// [`GrantError::UnknownKey`].

@@ -179,11 +179,12 @@ impl Connection {
         sending.begin_again(&mut receiving);
         self.set(flag::GIVING_BACK, false);
         let lane = self.take_lane();
+        // Under the locks, as all that counts there.
+        self.shared.over_tcp.reset();
         drop((receiving, sending));
         drop(lane);
         control::withdraw(self.token());
         self.shared.token.store(arena::new_token(), Ordering::Relaxed);
-        self.shared.over_tcp.reset();
         self.rings_no_more(fd);
         epoll::moved_back(*self);
         self.shared.phase.set(Phase::Fresh);

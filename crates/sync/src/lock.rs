@@ -21,6 +21,10 @@ use crate::{AdaptiveWait, Step, futex, sys};
 /// Set while a thread sleeps on the lock. Numbers of threads are below 2^22.
 const CONTENDED: u64 = 1 << 31;
 const CHECK_HOLDER_EVERY: Duration = Duration::from_millis(10);
+/// So many checks in a row must miss the holder's thread before its lock is taken over. A child
+/// that the C library did not make goes by the name of its parent's thread, which may have ended
+/// since; it frees the lock long before that.
+const MISSED_MAX: u32 = 100;
 
 /// A thread as the holder of a lock: its process in the high half, its own number in the low half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,10 +58,25 @@ impl Holder {
         u32::try_from(self.0 & (CONTENDED - 1)).expect("31 bits are left")
     }
 
-    /// True unless the kernel says that the thread or its process has ended.
-    fn lives(self) -> bool {
-        process_lives(self.pid()) && exists(self.thread())
+    fn life(self) -> Life {
+        if !process_lives(self.pid()) {
+            Life::Ended
+        } else if exists(self.thread()) {
+            Life::Lives
+        } else {
+            Life::ThreadMissed
+        }
     }
+}
+
+/// What the kernel says of a holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Lives,
+    /// There is no such thread, but its process lives.
+    ThreadMissed,
+    /// The process has ended.
+    Ended,
 }
 
 /// The calling thread holds the lock already: a signal handler interrupted the holder.
@@ -135,7 +154,7 @@ impl SharedLock {
     #[cold]
     fn lock_slowly(&self, holder: Holder) -> Result<SharedGuard<'_>, Reentered> {
         let mut adaptive_wait = AdaptiveWait::new(64, 50);
-        let mut slept = 0;
+        let (mut slept, mut missed) = (0, 0);
         loop {
             let seen = self.word.load(Ordering::Relaxed);
             if seen & !CONTENDED == holder.0 {
@@ -154,7 +173,18 @@ impl SharedLock {
                 Step::Yield => adaptive_wait.give_way(),
                 Step::Sleep => {
                     slept = CONTENDED;
-                    if self.sleep(seen) && self.exchange(seen | CONTENDED, holder.0 | CONTENDED) {
+                    let is_over = match self.sleep(seen) {
+                        Life::Ended => true,
+                        Life::ThreadMissed => {
+                            missed += 1;
+                            missed >= MISSED_MAX
+                        }
+                        Life::Lives => {
+                            missed = 0;
+                            false
+                        }
+                    };
+                    if is_over && self.exchange(seen | CONTENDED, holder.0 | CONTENDED) {
                         return Ok(SharedGuard { lock: self });
                     }
                 }
@@ -166,15 +196,15 @@ impl SharedLock {
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Sleeps while the word is `seen`. True when the holder turned out to have ended.
-    fn sleep(&self, seen: u64) -> bool {
+    /// Sleeps while the word is `seen`. Asks for its holder if that takes long.
+    fn sleep(&self, seen: u64) -> Life {
         let marked = seen | CONTENDED;
         if seen != marked && !self.exchange(seen, marked) {
-            return false;
+            return Life::Lives;
         }
         let expected = u32::try_from(marked & 0xffff_ffff).expect("masked to 32 bits");
         let slept = futex::wait(self.low_half(), expected, Some(CHECK_HOLDER_EVERY));
-        slept == futex::Slept::TimedOut && !Holder(marked).lives()
+        if slept == futex::Slept::TimedOut { Holder(marked).life() } else { Life::Lives }
     }
 
     /// The half of the word for the futex: it has the thread and the contended bit.
@@ -303,15 +333,16 @@ mod tests {
             let holder = Holder::current(std::process::id());
             assert_eq!(holder.pid(), std::process::id());
             assert_eq!(holder.thread(), sys::thread());
-            assert!(holder.lives());
+            assert_eq!(holder.life(), Life::Lives);
             holder
         };
         let (own, other) = (holder(), std::thread::spawn(holder).join().expect("no panic"));
         assert_ne!(own, other);
         // The kernel removes a thread a moment after it was joined.
-        while other.lives() {
+        while other.life() == Life::Lives {
             std::thread::yield_now();
         }
+        assert_eq!(other.life(), Life::ThreadMissed);
         // As after a fork.
         let child = Holder::current(std::process::id() + 1);
         assert_eq!((child.pid(), child.thread()), (std::process::id() + 1, own.thread()));

@@ -145,7 +145,8 @@ impl EndpointState {
             notifications_out: 0,
             refused: false,
         });
-        self.handles.insert(target, handle);
+        let former = self.handles.insert(target, handle);
+        assert_eq!(former, None, "a living peer has one handle");
         handle
     }
 
@@ -240,13 +241,18 @@ impl State {
     /// A credit for a message or notification of `id` returned.
     pub(crate) fn credit(&mut self, id: Id, peer: u32, queue: CreditOf) {
         let state = self.endpoints[id].peer_mut(peer);
+        // What is pending on a peer that is down ends, and returns its credit, at the report. The
+        // peer may take the notification later, and return the credit again.
+        if state.down {
+            return;
+        }
         let out = match queue {
             CreditOf::Mailbox => &mut state.messages_out,
             CreditOf::Notifications => &mut state.notifications_out,
         };
         assert!(*out > 0, "a credit returned that was not taken");
         *out -= 1;
-        if state.refused && !state.down {
+        if state.refused {
             state.refused = false;
             self.endpoints[id].events.push_back(Queued::Room(Peer(peer)));
         }

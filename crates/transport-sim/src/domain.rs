@@ -83,7 +83,8 @@ impl State {
         let partition = self.endpoints[id].partition;
         let found = self.addresses.get(&to).copied();
         let visible = |other: &Id| {
-            self.endpoints[*other].partition == partition && !self.is_cut_off(id, *other)
+            let is_ours = self.endpoints[*other].partition == partition;
+            is_ours && self.endpoints[id].alive && !self.is_cut_off(id, *other)
         };
         let other = found.filter(visible).ok_or(ConnectError::NotFound(to))?;
         self.handle(id, other)
@@ -96,7 +97,7 @@ impl State {
             return Ok(*handle);
         }
         let maximum = self.settings.peers_max;
-        let full = |id: Id| self.endpoints[id].peers.len() >= maximum;
+        let full = |id: Id| self.endpoints[id].handles.len() >= maximum;
         if full(id) || full(other) {
             return Err(ConnectError::Exhausted { maximum });
         }

@@ -78,6 +78,35 @@ fn busy_run(seed: u64) -> (u64, Vec<String>) {
 }
 
 #[test]
+fn a_dead_endpoint_connects_to_nobody() {
+    let (world, mut left, right, _) = two(even());
+    assert!(world.kill(left.address()));
+    let to = right.address();
+    assert_eq!(left.connect(to), Err(ConnectError::NotFound(to)));
+}
+
+#[test]
+fn a_notification_from_before_a_cut_may_be_taken_after_it() {
+    let (world, mut left, mut right, peer) =
+        two(Settings { cut_down_after_ns: Some(1_000_000), ..even() });
+    let region = right.register(8).expect("memory");
+    let key = right.grant(&region, Access::WRITE).expect("a grant");
+    let (source, target) = (Source::Bytes(b"8 bytes!"), Target::new(key, 0));
+    let put = left.put(peer, source, target, Notify::COMPLETER, 1);
+    assert_eq!(put, Ok(weft_fabric::Issued::Pending));
+    // The put arrives after 1 us and some; its answer is still on the way.
+    world.advance(1_500);
+    world.cut(NodeId(0), NodeId(1));
+    world.advance(2_000_000);
+    world.heal(NodeId(0), NodeId(1));
+    let told = poll(&mut right);
+    assert!(told.contains(&"notification 0".to_owned()), "{told:?}");
+    world.advance(2_000_000);
+    let told = poll(&mut left);
+    assert!(told.contains(&"down".to_owned()), "{told:?}");
+}
+
+#[test]
 fn nodes_have_numbers_beyond_16_bits() {
     let world = SimWorld::new(Settings::seeded(1));
     let numbers = [0xfffe, 0xffff, 0x1_0000, NodeId::MAX.0];

@@ -164,11 +164,14 @@ impl Connection {
     /// a lane, so that it can switch in the middle.
     fn front_for_tcp<'a>(&self, parts: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
         let piece = usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX);
-        let front = front(parts, piece.max(4096))?;
+        let piece = piece.max(4096);
+        if parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len())) <= piece {
+            return None;
+        }
         match self.phase() {
             Phase::Declined => None,
             Phase::Fresh if self.outlook() == Outlook::Short => None,
-            _ => Some(front),
+            _ => front(parts, piece),
         }
     }
 
