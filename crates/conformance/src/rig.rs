@@ -82,7 +82,7 @@ pub struct Down {
 struct Station<E> {
     endpoint: E,
     seen: Vec<Seen>,
-    /// What the reports of deaths said.
+    /// The reports of deaths so far.
     downs: Vec<Down>,
     /// Contexts of operations that have completed. A completion with one of these is an error.
     done: BTreeSet<u64>,
@@ -327,7 +327,7 @@ impl<B: Bench> Rig<B> {
         std::mem::take(&mut self.station(number).seen)
     }
 
-    /// What an endpoint was told of deaths.
+    /// The reports of deaths that an endpoint got.
     pub fn downs(&mut self, number: usize) -> &[Down] {
         &self.station(number).downs
     }

@@ -49,8 +49,8 @@ fn stress(server: &str, client: &str, megabytes: u64, limit: Duration) -> Outcom
     assert_eq!(sent_by_client, got_by_server, "from client to server");
     for ended in [&server, &client] {
         let statistics = ended.statistics();
-        // What the two send before both have the lane goes over TCP. How much that is depends on
-        // how long the scheduler keeps either from it: the rest is the greater part.
+        // Bytes go over TCP until both ends have the lane. The scheduler decides how many those
+        // are, so the case asks for the greater part on the fabric.
         assert!(
             statistics.fabric.connections == 1
                 && statistics.tcp.connections == 0

@@ -70,7 +70,7 @@ pub struct Shared {
     pub flags: AtomicU32,
     /// The place of its address in [`crate::history`], or 0.
     pub address: AtomicU32,
-    /// What moved over TCP while the connection had no lane.
+    /// The calls and bytes over TCP while the connection had no lane.
     pub over_tcp: OverTcp,
     /// State that both directions use without a lock.
     pub common: Common,

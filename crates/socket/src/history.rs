@@ -8,7 +8,7 @@
 
 use crate::Side;
 
-/// What a connection has done so far.
+/// The reads, writes and bytes of a connection so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Done {
     /// Its reads that moved something.
@@ -72,7 +72,7 @@ impl Done {
     }
 }
 
-/// What a connection is expected to do in all.
+/// The turns and bytes that a connection is expected to have when it ends.
 #[derive(Clone, Copy)]
 struct Expected {
     turns: u64,

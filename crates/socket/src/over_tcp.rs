@@ -25,7 +25,7 @@ impl Calls {
     }
 }
 
-/// What a connection did over TCP before it asked for a lane.
+/// The calls and bytes of a connection over TCP before it asked for a lane.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct OverTcp {

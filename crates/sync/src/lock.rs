@@ -69,7 +69,7 @@ impl Holder {
     }
 }
 
-/// What the kernel says of a holder.
+/// The kernel's answer to whether a holder lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Life {
     Lives,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_fabric::{
     Access, Atomic, Endpoint, EndpointOptions, Issued, NodeId, Notify, OperationError, Peer,
-    Region, RemoteKey, Source, Target, Transport, Window, WindowError,
+    Region, RemoteKey, Source, Target, Transport, Window,
 };
 use weft_transport_shm::broker::{Limits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -27,61 +27,50 @@ fn numbers(number: u64) -> [u8; BYTES] {
     std::array::from_fn(|place| number.to_le_bytes()[place % 8])
 }
 
-fn puts(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
+/// Calls `write` with the number of writes that ended well, until it is refused. Returns that.
+fn until_refused(
+    progress: &AtomicU64,
+    mut write: impl FnMut(u64) -> Result<(), OperationError>,
+) -> u64 {
     let mut done = 0;
     loop {
-        let bytes = numbers(done + 1);
-        let source = Source::Bytes(&bytes);
-        match writer.put(to, source, Target::new(key, 0), Notify::NONE, 0) {
-            Ok(_) => done += 1,
+        match write(done) {
+            Ok(()) => done += 1,
             Err(OperationError::InvalidKey) => return done,
             Err(other) => panic!("{other}"),
         }
         progress.store(done, Ordering::Relaxed);
     }
+}
+
+fn puts(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
+    until_refused(progress, |done| {
+        let (bytes, target) = (numbers(done + 1), Target::new(key, 0));
+        writer.put(to, Source::Bytes(&bytes), target, Notify::NONE, 0).map(|_| ())
+    })
 }
 
 fn immediates(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
-    let mut done = 0;
-    loop {
+    until_refused(progress, |done| {
         let target = Target::new(key, (done % (BYTES as u64 / 8)) * 8);
-        match writer.put_immediate(to, done + 1, 8, target, Notify::NONE, 0) {
-            Ok(_) => done += 1,
-            Err(OperationError::InvalidKey) => return done,
-            Err(other) => panic!("{other}"),
-        }
-        progress.store(done, Ordering::Relaxed);
-    }
+        writer.put_immediate(to, done + 1, 8, target, Notify::NONE, 0).map(|_| ())
+    })
 }
 
 fn atomics(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
-    let mut done = 0;
-    loop {
-        let add = Atomic::fetch_add(1);
-        match writer.atomic(to, Target::new(key, 0), add, Notify::NONE, 0) {
-            Ok(former) => assert_eq!(former, Issued::Done(done)),
-            Err(OperationError::InvalidKey) => return done,
-            Err(other) => panic!("{other}"),
-        }
-        done += 1;
-        progress.store(done, Ordering::Relaxed);
-    }
+    until_refused(progress, |done| {
+        let target = Target::new(key, 0);
+        let former = writer.atomic(to, target, Atomic::fetch_add(1), Notify::NONE, 0)?;
+        assert_eq!(former, Issued::Done(done));
+        Ok(())
+    })
 }
 
 fn stores(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
-    let window = match writer.window(to, key) {
-        Ok(window) => window,
-        Err(WindowError::InvalidKey) => return 0,
+    match writer.window(to, key) {
+        Ok(window) => until_refused(progress, |done| window.store(0, &numbers(done + 1))),
+        Err(OperationError::InvalidKey) => 0,
         Err(other) => panic!("{other}"),
-    };
-    let mut done = 0;
-    loop {
-        match window.store(0, &numbers(done + 1)) {
-            Ok(()) => done += 1,
-            Err(WindowError::InvalidKey) => return done,
-            Err(other) => panic!("{other}"),
-        }
-        progress.store(done, Ordering::Relaxed);
     }
 }
 

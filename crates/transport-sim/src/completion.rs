@@ -137,7 +137,8 @@ impl EndpointState {
 
     /// Adds a peer and returns its handle.
     pub fn add_peer(&mut self, target: Id) -> u32 {
-        let handle = u32::try_from(self.peers.len()).expect("the settings bound the peers");
+        let handle =
+            u32::try_from(self.peers.len()).expect("a simulation has fewer than 2^32 peers");
         self.peers.push(PeerState {
             target,
             down: false,
@@ -241,8 +242,8 @@ impl State {
     /// A credit for a message or notification of `id` returned.
     pub(crate) fn credit(&mut self, id: Id, peer: u32, queue: CreditOf) {
         let state = self.endpoints[id].peer_mut(peer);
-        // What is pending on a peer that is down ends, and returns its credit, at the report. The
-        // peer may take the notification later, and return the credit again.
+        // Operations pending on a peer end, and return their credits, when the peer is reported
+        // down. The peer may take a notification later, and return its credit again.
         if state.down {
             return;
         }
