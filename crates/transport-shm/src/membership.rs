@@ -7,20 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weft_fabric::{
-    ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, Issued, NodeId,
-    OperationError, Peer, ReceiveCursor, Revoked, SendCursor, Vpid,
+    ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, InviteError, Issued,
+    NodeId, OperationError, Partition, Peer, ReceiveCursor, Revoked, SendCursor, ServiceName, Vpid,
 };
 use weft_wire::endpoint_control::{
-    AskMembers, Connect, Disconnect, EndpointControl, Join, Leave, Open, Paired, PeerGone,
-    Remember, Reply, flags, gone, status,
+    AskMembers, Connect, Disconnect, EndpointControl, Join, Leave, Paired, PeerGone, Remember,
+    Reply, flags, gone, status,
 };
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::broker::{BrokerError, Received};
+use crate::domain::{describe, way_into};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
-use crate::pair::Pair;
+use crate::invitation::invited;
+use crate::pair::{Pair, PairMemory};
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
 use crate::rights::mapped;
@@ -35,7 +37,7 @@ const FINISH_SLICE: Duration = Duration::from_millis(100);
 /// The broker's report about a peer.
 struct Introduction {
     address: EndpointAddress,
-    flags: u64,
+    flags: u32,
     birth: u64,
     /// The peer's doorbell segment, register segment and wakeup socket.
     files: Vec<OwnedFd>,
@@ -72,6 +74,12 @@ impl From<BrokerError> for ConnectError {
 }
 
 impl From<BrokerError> for GroupError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker { reason: error.to_string() }
+    }
+}
+
+impl From<BrokerError> for InviteError {
     fn from(error: BrokerError) -> Self {
         Self::Broker { reason: error.to_string() }
     }
@@ -215,6 +223,10 @@ impl ShmEndpoint {
                 let result = mapped(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
             }
+            Asked::Invite => {
+                let result = invited(reply);
+                self.requests.end(ticket, context, result.map_err(OperationError::Invite));
+            }
             Asked::Notice => {}
         }
     }
@@ -246,6 +258,10 @@ impl ShmEndpoint {
             Asked::Resolve { peer, key, for_whom, .. } => {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
+            }
+            Asked::Invite => {
+                let error = InviteError::Broker { reason };
+                self.requests.end(ticket, context, Err(OperationError::Invite(error)));
             }
             Asked::Notice => {}
         }
@@ -329,7 +345,8 @@ impl ShmEndpoint {
         if self.peers.next_handle(vpid).is_none() {
             return Err(ConnectError::NotFound(to));
         }
-        let (pair, file) = Pair::create(self.parameters.ring_slots).map_err(no_memory)?;
+        self.check_peers()?;
+        let (pair, file) = PairMemory::create(self.parameters.ring_slots).map_err(no_memory)?;
         let ticket = self.next_ticket();
         let connect = Connect { ticket, vpid: self.address.vpid.0, node: to.node.0, peer: vpid };
         let asked = Asked::Connect { to, pair };
@@ -341,20 +358,30 @@ impl ShmEndpoint {
         Ok((issued, ticket))
     }
 
+    /// Checks that there is room for one more peer.
+    fn check_peers(&self) -> Result<(), ConnectError> {
+        let maximum = self.capabilities.peers_max;
+        let is_full = self.peers.iter().count() >= maximum;
+        if is_full { Err(ConnectError::Exhausted { maximum }) } else { Ok(()) }
+    }
+
     /// The broker answered a connect.
     fn connected(
         &mut self,
         to: EndpointAddress,
-        pair: Pair,
+        pair: PairMemory,
         reply: Reply,
         files: Vec<OwnedFd>,
     ) -> Result<Peer, ConnectError> {
         let vpid = to.vpid.0;
         match reply.status {
             status::DONE => {
-                let introduction =
-                    Introduction { address: to, flags: reply.first, birth: reply.second, files };
-                let added = self.add_peer(introduction, pair);
+                let [flags, slots] = [reply.first, reply.first >> 32]
+                    .map(|half| u32::try_from(half & u64::from(u32::MAX)).unwrap_or(0));
+                let (address, birth) = (to, reply.second);
+                let introduction = Introduction { address, flags, birth, files };
+                let pair = pair.end(slots);
+                let added = pair.and_then(|pair| self.add_peer(introduction, pair));
                 if added.is_none() {
                     self.end_pair(vpid);
                 }
@@ -366,6 +393,9 @@ impl ShmEndpoint {
                 peer.ok_or(ConnectError::NotFound(to))
             }
             status::NOT_FOUND => Err(ConnectError::NotFound(to)),
+            status::EXHAUSTED => Err(ConnectError::Exhausted {
+                maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
+            }),
             _ => Err(BrokerError::InvalidAnswer.into()),
         }
     }
@@ -385,7 +415,10 @@ impl ShmEndpoint {
     }
 
     fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
-        let pair = Pair::with_itself(self.parameters.ring_slots).map_err(no_memory)?;
+        self.check_peers()?;
+        let slots = self.parameters.ring_slots;
+        let pair = PairMemory::with_itself(slots).map_err(no_memory)?.end(slots);
+        let pair = pair.ok_or(BrokerError::InvalidAnswer)?;
         let os = |call: &'static str| {
             move |error: std::io::Error| ConnectError::Os {
                 call,
@@ -425,11 +458,18 @@ impl ShmEndpoint {
         if paired.vpid != self.address.vpid.0 || files.len() != 4 {
             return;
         }
-        let Some(pair) = Pair::open(files.remove(0).as_fd()) else { return };
+        let memory = PairMemory::open(files.remove(0).as_fd());
+        let pair = memory.and_then(|memory| memory.end(self.parameters.ring_slots));
+        let Some(pair) = pair else { return };
         // An earlier peer with this VPID has been reported gone, or its report was withheld.
         self.peer_gone(paired.peer, DownReason::Ended);
+        if self.check_peers().is_err() {
+            // The broker does not count this endpoint as a peer of its own.
+            self.end_pair(paired.peer);
+            return;
+        }
         let address = EndpointAddress::new(NodeId(paired.node), Vpid(paired.peer));
-        let (flags, birth) = (u64::from(paired.flags), paired.birth);
+        let Paired { flags, birth, .. } = paired;
         self.add_peer(Introduction { address, flags, birth, files }, pair);
     }
 
@@ -440,7 +480,7 @@ impl ShmEndpoint {
         let [doorbell, registers, wakeup] = <[OwnedFd; 3]>::try_from(files).ok()?;
         let doorbell = Doorbell::open(doorbell.as_fd(), wakeup).ok()?;
         let registers = Registers::open(registers.as_fd()).ok()?;
-        let full_fences = self.full_fences || flags & u64::from(flags::FULL_FENCES) != 0;
+        let full_fences = self.full_fences || flags & flags::FULL_FENCES != 0;
         // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
@@ -556,23 +596,38 @@ impl ShmEndpoint {
         Ok(members)
     }
 
-    /// Announces the endpoint to a restarted broker. False when the broker did not answer.
-    fn announce(&mut self) -> bool {
+    /// Opens the endpoint again at a restarted broker, offering its partition by this name. `None`
+    /// when the broker did not answer.
+    fn announce_as(&mut self, offers: Option<ServiceName>) -> Option<Reply> {
         let ticket = self.next_ticket();
-        let vpid = self.address.vpid.0;
-        let mut open_flags = flags::AGAIN | flags::PARTITION;
-        if self.full_fences {
-            open_flags |= flags::FULL_FENCES;
-        }
-        let (partition, birth) = (self.partition, self.birth);
-        let open = Open { ticket, flags: open_flags, partition, birth, vpid };
+        let partition = match offers {
+            Some(name) => Partition::Offered(self.partition, name),
+            None => Partition::Numbered(self.partition),
+        };
+        let mut open = way_into(partition);
+        open.flags |= flags::AGAIN;
+        (open.ticket, open.vpid, open.birth) = (ticket, self.address.vpid.0, self.birth);
+        describe(&mut open, self.full_fences, &self.capabilities);
         let files =
             [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.wakeup()];
-        let Ok(Received { message: EndpointControl::Reply(reply), .. }) =
-            self.client.call(open.into(), ticket, &files)
-        else {
-            return false;
-        };
+        match self.client.call(open.into(), ticket, &files).ok()?.message {
+            EndpointControl::Reply(reply) => Some(reply),
+            _ => None,
+        }
+    }
+
+    /// Announces the endpoint to a restarted broker. False when the broker did not answer.
+    fn announce(&mut self) -> bool {
+        let vpid = self.address.vpid.0;
+        let Some(mut reply) = self.announce_as(self.offers) else { return false };
+        if reply.status == status::NAME_TAKEN {
+            // Another endpoint was faster: this one stays, without the name.
+            self.offers = None;
+            match self.announce_as(None) {
+                Some(again) => reply = again,
+                None => return false,
+            }
+        }
         self.unannounced = false;
         if reply.status != status::DONE {
             // Too late: another endpoint has the VPID, and the peers were told that this endpoint

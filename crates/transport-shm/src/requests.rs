@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_fabric::{Completion, EndpointAddress, Event, Group, OperationError, Peer, RemoteKey};
 
 use crate::memory::ShmRegion;
-use crate::pair::Pair;
+use crate::pair::PairMemory;
 use crate::registers::Stamp;
 
 /// How long a request may wait for its answer.
@@ -23,7 +23,7 @@ pub const REQUESTS_MAX: usize = 8192;
 #[derive(Debug)]
 pub enum Asked {
     /// A pair with the endpoint at an address.
-    Connect { to: EndpointAddress, pair: Pair },
+    Connect { to: EndpointAddress, pair: PairMemory },
     /// A change of a group.
     Group { group: Group, join: bool },
     /// To publish a key.
@@ -35,6 +35,8 @@ pub enum Asked {
     Again { slot: u16, stamp: Stamp, call: u32, value: u64 },
     /// The memory of a peer's key. `stamp` was read before the request.
     Resolve { peer: Peer, key: RemoteKey, stamp: Stamp, for_whom: Resolver },
+    /// To make an invitation.
+    Invite,
     /// Nothing that anybody waits for.
     Notice,
 }

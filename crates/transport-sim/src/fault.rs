@@ -112,6 +112,7 @@ impl State {
         endpoint.window_results.clear();
         endpoint.locks.clear();
         self.addresses.remove(&address);
+        self.close_doors(id);
         for members in self.groups.values_mut() {
             members.remove(&id);
         }
@@ -222,7 +223,9 @@ impl State {
         let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
         self.record_nodes(Kind::Heal, a, b);
         for flight in cut.held {
-            let (_, arrival) = self.transmit(flight.from, flight.to, 0, Sequence::Last);
+            let Flight { from, to, .. } = flight;
+            let class = self.endpoints[from].capabilities.class;
+            let (_, arrival) = self.transmit((from, to), class, 0, Sequence::Last);
             self.schedule(arrival, Occasion::Arrive(flight));
         }
     }

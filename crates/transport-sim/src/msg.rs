@@ -1,8 +1,8 @@
 //! Messages, to one peer or to all members of a group.
 //!
 //! Invariant: a message takes a credit of its receiver's mailbox, which returns when the receiving
-//! program takes the message. So at most [`crate::Settings::mailbox_depth`] messages of one sender
-//! are on their way or wait.
+//! program takes the message. So at most as many messages of one sender are on their way or
+//! wait as the mailboxes of both ends are deep.
 
 use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
 
@@ -103,7 +103,9 @@ impl State {
     /// True when the mailbox of a peer has room. If not, the peer's next credit causes
     /// [`weft_fabric::Event::Room`].
     fn has_room(&mut self, id: Id, peer: u32) -> bool {
-        let maximum = self.settings.mailbox_depth;
+        let depth = |of: Id| self.endpoints[of].capabilities.mailbox_depth;
+        let target = self.endpoints[id].peer(Peer(peer)).map(|peer| peer.target);
+        let maximum = depth(id).min(target.map_or(0, depth));
         let state = self.endpoints[id].peer_mut(peer);
         let room = state.messages_out < maximum;
         state.refused |= !room;

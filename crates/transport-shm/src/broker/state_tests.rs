@@ -1,13 +1,18 @@
 //! The rules of the broker, tested through requests of clients.
 
 use super::*;
+use weft_wire::endpoint_control::{Open, flags};
+
+use crate::doorbell::Doorbell;
 use crate::registers::Registers;
 use crate::sys;
 
 const NOBODY: u16 = 0xffff;
+const NOW: Duration = Duration::ZERO;
 
 struct World {
     state: State,
+    now: Duration,
 }
 
 fn files() -> Vec<OwnedFd> {
@@ -23,8 +28,14 @@ fn memory() -> OwnedFd {
 
 impl World {
     fn new(endpoints_max: u16) -> Self {
-        let limits = Limits { endpoints_max, keys_max: 4, user_share: 50, user_unbounded: 9 };
-        Self { state: State::new(NodeId(7), limits) }
+        let limits = Limits {
+            endpoints_max,
+            keys_max: 4,
+            invitations_max: 4,
+            user_share: 50,
+            user_unbounded: 9,
+        };
+        Self { state: State::new(NodeId(7), limits), now: NOW }
     }
 
     fn ask(
@@ -38,7 +49,7 @@ impl World {
         let credentials = Credentials { pid: 1, uid };
         let id = ProcessId(process);
         self.state
-            .handle(id, credentials, message.kind(), &message.emit(), files, &mut out)
+            .handle(id, credentials, message.kind(), &message.emit(), files, self.now, &mut out)
             .expect("a message that parses");
         out
     }
@@ -64,7 +75,7 @@ impl World {
         let out = self.ask(process, uid, open, files());
         match out.last().expect("an answer").message {
             EndpointControl::Reply(Reply { status: status::DONE, first, .. }) => {
-                assert_eq!(first >> 16, 7, "the node");
+                assert_eq!((first >> 16) & 0xffff_ffff, 7, "the node");
                 Some(u16::try_from(first & 0xffff).expect("masked"))
             }
             _ => None,
@@ -237,9 +248,9 @@ fn an_invalid_message_ends_the_connection() {
     let reply = EndpointControl::from(Reply::default());
     let mut out = Vec::new();
     let id = ProcessId(1);
-    let answered = world.state.handle(id, credentials, 48, &reply.emit(), vec![], &mut out);
+    let answered = world.state.handle(id, credentials, 48, &reply.emit(), vec![], NOW, &mut out);
     assert!(answered.is_err() && out.is_empty());
-    assert!(world.state.handle(id, credentials, 32, &[0; 3], vec![], &mut out).is_err());
+    assert!(world.state.handle(id, credentials, 32, &[0; 3], vec![], NOW, &mut out).is_err());
     // Descriptors of the wrong number and kind.
     let open = Open { vpid: NOBODY, ..Open::default() };
     assert_eq!(world.status(1, open, vec![]).0, status::INVALID);
