@@ -163,6 +163,7 @@ macro_rules! conformance_tests {
             a_mailbox_is_as_deep_as_was_asked_for,
             as_many_operations_wait_as_were_asked_for,
             an_endpoint_has_as_many_peers_as_it_asked_for,
+            a_group_minds_the_limits_of_peers,
             an_endpoint_has_as_many_keys_as_it_asked_for,
             an_endpoint_has_as_many_regions_as_it_asked_for,
             limits_end_where_the_transport_does,

@@ -158,6 +158,32 @@ pub fn an_endpoint_has_as_many_peers_as_it_asked_for<B: Bench>() {
     assert_eq!(rig.try_connect(number, fourth), full);
 }
 
+/// A message to a group reaches no member if the sender may not have so many peers. A member that
+/// may have no more peers is left out.
+pub fn a_group_minds_the_limits_of_peers<B: Bench>() {
+    let mut rig = Rig::<B>::new(3);
+    let to_all = |rig: &mut Rig<B>, from: usize| {
+        rig.endpoint(from).send_multicast(Group::BROADCAST, MessageHeader::tag(1), &[b"to all"])
+    };
+    let limits = |peers| EndpointLimits { peers: Some(peers), ..EndpointLimits::default() };
+    let small = limited(&mut rig, limits(2));
+    assert_eq!(to_all(&mut rig, small), Err(SendError::Exhausted { maximum: 2 }));
+    rig.settle();
+    assert!((0..3).all(|number| rig.take_messages(number).is_empty()), "nobody gets it");
+    drop(rig.remove(small));
+    rig.settle();
+    let least = limited(&mut rig, limits(1));
+    let other = rig.connect(least, 2);
+    assert_eq!(to_all(&mut rig, 0), Ok(2), "the last one is full");
+    rig.settle();
+    assert!(rig.take_messages(least).is_empty());
+    assert_eq!(rig.endpoint(least).disconnect(other), Ok(()));
+    rig.settle();
+    assert_eq!(to_all(&mut rig, 0), Ok(3), "it has room");
+    rig.settle();
+    assert_eq!(rig.take_messages(least).len(), 1);
+}
+
 /// As many keys are in force as were asked for.
 pub fn an_endpoint_has_as_many_keys_as_it_asked_for<B: Bench>() {
     let mut rig = Rig::<B>::new(1);

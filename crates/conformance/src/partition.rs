@@ -236,14 +236,21 @@ pub fn a_ticket_of_an_ended_endpoint_is_void<B: Bench>() {
     for dies in [false, true] {
         let opened = rig.bench.open(&of_owner).expect("the user's own partition");
         let host = rig.add(opened);
-        let ticket = rig.invite(host, WITHIN).expect("a ticket");
+        let by_ticket = options(Partition::Ticket(rig.invite(host, WITHIN).expect("a ticket")));
+        let vpid = rig.address(host).vpid;
         if dies {
             rig.kill(host);
         } else {
             drop(rig.remove(host));
         }
-        let refused = open_as(&mut rig, guest, &options(Partition::Ticket(ticket)));
+        let refused = open_as(&mut rig, guest, &by_ticket);
         assert_eq!(refused, Err(OpenError::InvalidTicket), "dies: {dies}");
+        // The next endpoint at that address has not invited anybody.
+        let next = rig.bench.open(&EndpointOptions { vpid, ..of_owner.clone() });
+        let next = rig.add(next.expect("the address is free"));
+        let refused = open_as(&mut rig, guest, &by_ticket);
+        assert_eq!(refused, Err(OpenError::InvalidTicket), "dies: {dies}, with a successor");
+        drop(rig.remove(next));
     }
 }
 

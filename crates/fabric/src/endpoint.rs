@@ -331,10 +331,12 @@ pub trait Endpoint: Send {
     ) -> Result<(), SendError>;
 
     /// Sends a message to every other member of a group and returns the number of receivers. On
-    /// error no member receives it.
+    /// error no member receives it. Members become peers; one that has its maximum of peers, and is
+    /// no peer of this endpoint, is left out.
     ///
     /// # Errors
-    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full.
+    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full,
+    /// [`SendError::Exhausted`] when this endpoint may not have so many peers.
     fn send_multicast(
         &mut self,
         group: Group,

@@ -193,6 +193,12 @@ pub enum SendError {
         /// The type.
         kind: u8,
     },
+    /// The group has more members than the endpoint may have peers.
+    #[error("the group has more members than this endpoint may have peers, {maximum}")]
+    Exhausted {
+        /// The maximum.
+        maximum: usize,
+    },
     /// The peer is down.
     #[error("the peer is down")]
     PeerDown,
@@ -432,6 +438,7 @@ impl SendError {
             Self::WouldBlock => errno::EAGAIN,
             Self::TooLong { .. } => errno::EMSGSIZE,
             Self::InvalidKind { .. } | Self::UnknownPeer => errno::EINVAL,
+            Self::Exhausted { .. } => errno::EMFILE,
             Self::PeerDown => errno::ECONNRESET,
         }
     }

@@ -28,6 +28,9 @@ impl ServiceName {
     /// # Errors
     /// [`InvalidName`].
     pub fn new(text: &str) -> Result<Self, InvalidName> {
+        if text.contains('\0') {
+            return Err(InvalidName);
+        }
         let mut bytes = [0; Self::BYTES_MAX];
         bytes.get_mut(..text.len()).ok_or(InvalidName)?.copy_from_slice(text.as_bytes());
         Self::of_padded(bytes)

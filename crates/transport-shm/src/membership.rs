@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, InviteError, Issued,
-    NodeId, OperationError, Partition, Peer, ReceiveCursor, Revoked, SendCursor, ServiceName, Vpid,
+    NodeId, OperationError, Partition, Peer, ReceiveCursor, Revoked, SendCursor, SendError,
+    ServiceName, Vpid,
 };
 use weft_wire::endpoint_control::{
     AskMembers, Connect, Disconnect, EndpointControl, Join, Leave, Paired, PeerGone, Remember,
@@ -400,18 +401,21 @@ impl ShmEndpoint {
         }
     }
 
-    /// Connects and waits for the end. False if that failed.
-    fn connect_at_once(&mut self, to: EndpointAddress) -> bool {
-        let ticket = match self.ask_to_connect(to, 0) {
-            Ok((Issued::Done(_), _)) => return true,
-            Ok((Issued::Pending, ticket)) => ticket,
-            Err(_) => return false,
+    /// Connects and waits for the end.
+    fn connect_at_once(&mut self, to: EndpointAddress) -> Result<(), ConnectError> {
+        let ticket = match self.ask_to_connect(to, 0)? {
+            (Issued::Done(_), _) => return Ok(()),
+            (Issued::Pending, ticket) => ticket,
         };
         let until = sys::now().saturating_add(ANSWER_WITHIN);
         while self.requests.holds(ticket) && self.await_broker(until) {
             self.handle_broker_messages();
         }
-        matches!(self.requests.take_ended(ticket), Some(Ok(_)))
+        match self.requests.take_ended(ticket) {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(OperationError::Connect(error))) => Err(error),
+            _ => Err(ConnectError::NotFound(to)),
+        }
     }
 
     fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
@@ -567,8 +571,9 @@ impl ShmEndpoint {
         Ok(0)
     }
 
-    /// The other members of a group. Asks the broker, and waits, when they are not known.
-    pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, BrokerError> {
+    /// The other members of a group. Asks the broker, and waits, when they are not known. None when
+    /// the broker does not answer.
+    pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, SendError> {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
         }
@@ -579,20 +584,31 @@ impl ShmEndpoint {
         let (ticket, vpid) = (self.next_ticket(), self.address.vpid.0);
         let ask = AskMembers { ticket, vpid, group: group.number() };
         self.handle_broker_messages();
-        let EndpointControl::Members(found) = self.client.call(ask.into(), ticket, &[])?.message
-        else {
-            return Err(BrokerError::InvalidAnswer);
+        let answer = self.client.call(ask.into(), ticket, &[]);
+        let Ok(Received { message: EndpointControl::Members(found), .. }) = answer else {
+            return Ok(Vec::new());
         };
-        let mut members = Vec::new();
+        let (mut members, mut all_have_room) = (Vec::new(), true);
         for other in (0..crate::wakeup::VPIDS_MAX).filter(|other| *other != vpid) {
             let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
+            if bit == 0 {
+                continue;
+            }
             let address = EndpointAddress::new(self.address.node, Vpid(other));
-            // A member that has gone since the answer is left out.
-            if bit != 0 && self.connect_at_once(address) {
-                members.push(other);
+            match self.connect_at_once(address) {
+                Ok(()) => members.push(other),
+                Err(ConnectError::Exhausted { .. }) => {
+                    if let Err(ConnectError::Exhausted { maximum }) = self.check_peers() {
+                        return Err(SendError::Exhausted { maximum });
+                    }
+                    // The member may have room the next time.
+                    all_have_room = false;
+                }
+                // A member that has gone since the answer is left out.
+                Err(_) => {}
             }
         }
-        self.members[place] = Some(members.clone());
+        self.members[place] = all_have_room.then(|| members.clone());
         Ok(members)
     }
 

@@ -76,11 +76,7 @@ impl State {
         if self.endpoints[other].handles.contains_key(&id) {
             self.report_down(other, id, DownReason::Disconnected);
         }
-        let full = |id: Id| {
-            let EndpointState { handles, capabilities, .. } = &self.endpoints[id];
-            (handles.len() >= capabilities.peers_max).then_some(capabilities.peers_max)
-        };
-        if let Some(maximum) = full(id).or(full(other)) {
+        if let Some(maximum) = self.full(id).or(self.full(other)) {
             return Err(ConnectError::Exhausted { maximum });
         }
         let next = |id: Id| u32::try_from(self.endpoints[id].peers.len()).unwrap_or(u32::MAX);
@@ -90,6 +86,12 @@ impl State {
         }
         self.endpoints[other].add_peer(id, own);
         Ok(self.endpoints[id].add_peer(other, theirs))
+    }
+
+    /// The maximum of peers, if an endpoint has it.
+    pub(crate) fn full(&self, id: Id) -> Option<usize> {
+        let EndpointState { handles, capabilities, .. } = &self.endpoints[id];
+        (handles.len() >= capabilities.peers_max).then_some(capabilities.peers_max)
     }
 
     /// Ends the pair of `id` with a peer.

@@ -50,9 +50,11 @@ impl State {
         let payload = self.gather(header, parts)?;
         let mut peers = Vec::new();
         for member in self.members(id, group) {
-            match self.handle(id, member) {
-                Ok(peer) => peers.push(peer),
-                Err(_) => return Err(SendError::WouldBlock),
+            match (self.handle(id, member), self.full(id)) {
+                (Ok(peer), _) => peers.push(peer),
+                (Err(_), Some(maximum)) => return Err(SendError::Exhausted { maximum }),
+                // The member has as many peers as it may have.
+                (Err(_), None) => {}
             }
         }
         // Every full mailbox is marked, so that each reports when it has room.

@@ -242,6 +242,24 @@ fn an_endpoint_that_does_not_come_back_after_a_restart_is_gone() {
     assert_eq!(world.connect(1, 3, 4).0, status::PAIRED);
 }
 
+/// An endpoint that starts several connects at once has not counted its peers yet.
+#[test]
+fn the_limit_of_peers_holds_for_both_ends_of_a_pair() {
+    let mut world = World::new(8);
+    let limited = Open { vpid: 0, peers_max: 1, ..Open::default() };
+    assert_eq!(world.status(1, limited, files()).0, status::DONE);
+    let others = [2, 3].map(|process| world.open(process, 1000).expect("room"));
+    assert_eq!(world.connect(1, 0, others[0]).0, status::DONE);
+    let connect = Connect { ticket: 1, vpid: 0, node: 7, peer: others[1] };
+    for (process, ask) in [(1, connect), (3, Connect { vpid: others[1], peer: 0, ..connect })] {
+        let out = world.ask(process, 1000, ask, vec![memory()]);
+        let [Outgoing { message: EndpointControl::Reply(reply), .. }] = out[..] else {
+            panic!("nobody else is told: {out:?}");
+        };
+        assert_eq!((reply.status, reply.first), (status::EXHAUSTED, 1));
+    }
+}
+
 /// The partition that users share in these tests, of user 1000.
 const SHARED: u64 = 7 << 32 | 1000;
 
@@ -374,8 +392,8 @@ fn a_guest_comes_back_when_the_owner_vouches_for_it() {
         }
     };
     assert_eq!(world.status_of(1000, again(3, 30)), status::DONE);
-    // Users 1001 and 1002 say that they were guests. The owner remembers the first one alone.
-    for (user, vpid, birth) in [(1001, 4, 40), (1002, 5, 50)] {
+    // Users 1001 to 1003 say that they were guests. The owner remembers the first one alone.
+    for (user, vpid, birth) in [(1001, 4, 40), (1002, 5, 50), (1003, 6, 60)] {
         assert_eq!(world.status_of(user, again(vpid, birth)), status::DONE);
         world.ask(user.into(), user, remember(vpid, 3, 30), vec![]);
         assert_eq!(connects(&mut world, user, vpid, 3), status::NOT_FOUND);
@@ -389,13 +407,17 @@ fn a_guest_comes_back_when_the_owner_vouches_for_it() {
     assert_eq!(members(&mut world), 1 << 3 | 1 << 4);
     assert_eq!(connects(&mut world, 1001, 4, 3), status::PAIRED);
     // Nor does a guest that is inside.
-    assert_eq!(connects(&mut world, 1001, 4, 5), status::PAIRED);
+    world.ask(1003, 1003, remember(6, 4, 40), vec![]);
+    world.ask(1001, 1001, remember(4, 6, 60), vec![]);
+    assert_eq!(connects(&mut world, 1001, 4, 6), status::PAIRED);
     assert_eq!(members(&mut world), 1 << 3 | 1 << 4);
     let mut out = Vec::new();
     world.state.settle(&mut out);
     assert_eq!(world.state.endpoints(), 2);
-    let gone = PeerGone { vpid: 4, node: 7, peer: 5, reason: gone::ENDED };
-    assert!(out.iter().any(|told| told.message == gone.into()), "{out:?}");
+    for peer in [5, 6] {
+        let gone = PeerGone { vpid: 4, node: 7, peer, reason: gone::ENDED };
+        assert!(out.iter().any(|told| told.message == gone.into()), "{peer}: {out:?}");
+    }
     assert_eq!(world.status_of(1002, again(5, 50)), status::FORBIDDEN, "too late");
 }
 
