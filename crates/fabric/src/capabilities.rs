@@ -33,8 +33,8 @@ pub struct Capabilities {
     /// Intervals of a global address map.
     pub intervals: u8,
     /// Messages from one sender that may wait in a mailbox. A further send returns
-    /// [`SendError::WouldBlock`](crate::SendError::WouldBlock). Between two endpoints with different
-    /// depths the smaller one counts.
+    /// [`SendError::WouldBlock`](crate::SendError::WouldBlock). Between two endpoints with
+    /// different depths the smaller one counts.
     pub mailbox_depth: usize,
     /// Operations of one endpoint that may be pending, or whose own notifications wait to be
     /// polled. A further one returns

@@ -342,11 +342,11 @@ options! {
         unit: "",
         category: ForDaemon,
         effect: Daemon,
-        text: "Who may offer a partition as a service to whom: rules `OWNER:NAME:USERS` with blanks \
-               between. OWNER is the number of a user or `any`; a NAME that ends with `*` stands \
-               for all that begin so; USERS are numbers with commas between, or `any`. A name with \
-               a rule is offered by its owners and root alone. Without a rule a service reaches \
-               its owner and root. Memory: that of the text.",
+        text: "Who may offer a partition as a service to whom: rules `OWNER:NAME:USERS` with \
+               blanks between. OWNER is the number of a user or `any`; a NAME that ends with `*` \
+               stands for all that begin so; USERS are numbers with commas between, or `any`. A \
+               name with a rule is offered by its owners and root alone. Without a rule a service \
+               reaches its owner and root. Memory: that of the text.",
     }
     "daemon.socket" => DaemonSocket, daemon_socket -> Option<&str> {
         kind: Kind::Path,
