@@ -183,16 +183,23 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Checks, after a write to this memory, that the key is still in force. Then the write is in
-    /// the region: the owner of a key that is revoked changes the stamp, executes a heavy fence,
-    /// and takes the memory out of reach only then. `full_fences` is as for [`fence::light`].
+    /// Whether, after a write to this memory, the key is still in force. Then the write is in the
+    /// region: the owner of a key that is revoked changes the stamp, executes a heavy fence, and
+    /// takes the memory out of reach only then. `full_fences` is as for [`fence::light`].
+    #[inline]
+    #[must_use]
+    pub fn is_in_force(&self, word: &StampWord, full_fences: bool) -> bool {
+        fence::light(full_fences);
+        word.stamp() == self.stamp
+    }
+
+    /// As [`Mapped::is_in_force`].
     ///
     /// # Errors
     /// [`OperationError::InvalidKey`].
     #[inline]
     pub fn confirm(&self, word: &StampWord, full_fences: bool) -> Result<(), OperationError> {
-        fence::light(full_fences);
-        if word.stamp() == self.stamp { Ok(()) } else { Err(OperationError::InvalidKey) }
+        if self.is_in_force(word, full_fences) { Ok(()) } else { Err(OperationError::InvalidKey) }
     }
 
     //= EXTOLL-THESIS#3.2.5
@@ -223,6 +230,23 @@ impl Mapped {
         let start = inside(offset, length, region);
         let start = start.ok_or(OperationError::OutOfBounds { offset, length, region })?;
         Ok(self.start + start)
+    }
+
+    /// The place of an aligned word of `width` bytes, when the key grants `needed` on it.
+    #[inline]
+    pub fn check_word(
+        &self,
+        needed: (Command, Access),
+        offset: u64,
+        width: u64,
+    ) -> Result<usize, OperationError> {
+        let start = self.check_access(needed, offset, width)?;
+        // The range of the key may start anywhere, so the place in memory counts.
+        if start as u64 & (width - 1) == 0 {
+            Ok(start)
+        } else {
+            Err(OperationError::Misaligned { offset, alignment: width })
+        }
     }
 }
 
