@@ -131,6 +131,16 @@ impl Memory {
         Ok(Self::new(segment, file))
     }
 
+    /// A segment that has no file, such as [`Segment::anonymous`]: its pages are replaced by shared
+    /// ones with the same bytes.
+    ///
+    /// # Errors
+    /// As [`Segment::adopt`].
+    pub fn of_segment(segment: Segment) -> Result<Self, SegmentError> {
+        let (segment, file) = segment.share(NAME)?;
+        Ok(Self::new(segment, file))
+    }
+
     /// The mapped memory.
     #[inline]
     #[must_use]
@@ -209,6 +219,27 @@ mod tests {
         drop(adopted);
         old.read(page + 7, &mut seen);
         assert_eq!(&seen, b"behind", "the memory stays");
+    }
+
+    #[test]
+    fn a_segment_without_a_file_is_made_shareable_and_unmapped_once() {
+        let length = 2 * rustix::param::page_size();
+        let old = Segment::anonymous(length).expect("memory");
+        let base = old.base();
+        old.write(9, b"before", CopyMode::Plain);
+        let memory = Memory::of_segment(old).expect("whole pages");
+        assert_eq!(memory.segment().base(), base);
+        let peer = Segment::open(memory.file().as_fd(), length, false).expect("sealed");
+        let mut seen = [0; 6];
+        peer.read(9, &mut seen);
+        assert_eq!(&seen, b"before");
+        let maps = || std::fs::read_to_string("/proc/self/maps").expect("proc is mounted");
+        let start = format!("{:x}-", base.addr());
+        assert!(maps().contains(&start));
+        drop(memory);
+        let left = maps();
+        let line = left.lines().find(|line| line.starts_with(&start));
+        assert!(line.is_none_or(|line| !line.contains(NAME)), "{line:?}");
     }
 
     #[test]

@@ -216,6 +216,20 @@ impl Segment {
         Ok((Self { base, length, writable: true, end: End::Kept }, file))
     }
 
+    /// Makes a segment without a file shareable, as [`Segment::adopt`] does. Safe, because nobody
+    /// else has the segment during the call.
+    ///
+    /// # Errors
+    /// As [`Segment::adopt`].
+    pub(crate) fn share(self, name: &str) -> Result<(Self, OwnedFd), SegmentError> {
+        let mut owner = self;
+        // SAFETY: the segment owns its mapping, and `owner` is the only way to it.
+        let (mut adopted, file) = unsafe { Self::adopt(name, owner.base, owner.length) }?;
+        // There are two segments for one mapping now: the former one gives it up.
+        adopted.end = std::mem::replace(&mut owner.end, End::Kept);
+        Ok((adopted, file))
+    }
+
     /// The first byte, for those who hand the address on: to io_uring, or to a NIC.
     #[must_use]
     pub const fn base(&self) -> NonNull<u8> {
