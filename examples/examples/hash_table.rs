@@ -1,5 +1,4 @@
-//! A hash table in the memory of one endpoint, which does nothing: the others read and write it. A
-//! bucket has a key and a value. A new key takes its bucket by compare-and-swap.
+//! A hash table in the memory of an endpoint that does nothing: the others read and write it.
 
 use weft_examples::Program;
 use weft_fabric::{
