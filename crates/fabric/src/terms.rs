@@ -13,13 +13,13 @@
 //! | [`Access`] | ATU permissions | `FI_REMOTE_READ`, `FI_REMOTE_WRITE` |
 //! | [`Endpoint::put`] | RMA put | `fi_write` |
 //! | [`Endpoint::put_immediate`] | RMA immediate put | `fi_inject_write` |
-//! | [`Endpoint::put_notification`] | RMA notification put | `fi_writedata` of no bytes |
+//! | [`Endpoint::put_notification`] | notification put | `fi_writedata`, no bytes |
 //! | [`Endpoint::get`] | RMA get | `fi_read` |
 //! | [`Endpoint::put_vectored`] | several RMA puts | `fi_writev` |
-//! | [`Endpoint::put_signal`] | RMA put, then immediate put | `fi_write`, then `fi_atomic` behind a fence |
+//! | [`Endpoint::put_signal`] | put, then immediate put | `fi_write`, then fenced `fi_atomic` |
 //! | [`Endpoint::atomic`] | none | `fi_fetch_atomic`, `fi_atomic` |
 //! | [`Endpoint::lock`] | RMA lock | `fi_compare_atomic` |
-//! | [`Notification`] of a [`Side`] | notification of requester, responder, completer | remote CQ data; counter |
+//! | [`Notification`] of a [`Side`] | requester, responder, completer | remote CQ data |
 //! | [`Completion`] | requester notification | completion queue entry |
 //! | [`Operation::quiet`] | no notification | `FI_SELECTIVE_COMPLETION` |
 //! | [`Operation::more`] | none | `FI_MORE` |
