@@ -107,8 +107,11 @@ impl Scene {
     }
 }
 
-/// The ends of calls and the peers with room, of one poll.
-fn poll(endpoint: &mut ShmEndpoint) -> Vec<Result<(u64, Result<u64, OperationError>), Peer>> {
+/// The end of a call, or a peer with room.
+type Told = Result<(u64, Result<u64, OperationError>), Peer>;
+
+/// What one poll tells.
+fn poll(endpoint: &mut ShmEndpoint) -> Vec<Told> {
     let mut seen = Vec::new();
     endpoint.poll(64, &mut |event| match event {
         Event::Completion(end) => seen.push(Ok((end.context, end.result))),
