@@ -32,11 +32,14 @@ pub mod group;
 pub mod lane;
 pub mod limits;
 pub mod mailbox;
+pub mod membership;
 pub mod memory;
 pub mod notification;
+pub mod ordering;
 pub mod register;
 mod rig;
 pub mod rma;
+pub mod vector;
 pub mod waiting;
 pub mod window;
 
