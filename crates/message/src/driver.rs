@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Endpoint, Event as FabricEvent, Issued, MessageHeader, Notify, OperationError,
-    Peer, Region, Waited,
+    Access, Armed, Audience, Endpoint, Event as FabricEvent, Issued, LocalRange, MessageHeader,
+    Operation, OperationError, Peer, Region, Waited,
 };
 
 use crate::error::{PlaceError, SendError, UnshareError};
@@ -322,29 +322,41 @@ impl<E: Endpoint> Messages<E> {
                 machine.allocated(ticket, bytes, endpoint.register(bytes).ok());
             }
             Action::Get { operation, peer, target, region, offset, length } => {
-                let context = OWN_CONTEXTS | u64::from(operation);
-                let none = Notify::NONE;
-                match endpoint.get(peer, target, &region, offset, length, none, context) {
+                let into = LocalRange::new(&region, offset, length);
+                let how = Operation::new(own_context(operation));
+                match endpoint.get(peer, target, into, how) {
                     Ok(Issued::Done(value)) => machine.completed(operation, Ok(value)),
                     Ok(Issued::Pending) => {}
                     Err(OperationError::WouldBlock) => machine.blocked(operation),
                     Err(error) => machine.completed(operation, Err(error)),
                 }
             }
-            Action::Grant { operation, peer: _, region } => {
-                match endpoint.grant(&region, Access::READ) {
-                    Ok(key) => machine.completed(operation, Ok(key.0)),
-                    Err(error) => machine.not_granted(operation, &error),
+            Action::Grant { operation, peer, region } => {
+                let range = LocalRange::whole(&region);
+                let (audience, context) = (Audience::Peer(peer), own_context(operation));
+                match endpoint.grant(range, audience, Access::READ, context) {
+                    Ok(Issued::Done(value)) => machine.completed(operation, Ok(value)),
+                    Ok(Issued::Pending) => {}
+                    Err(error) => machine.completed(operation, Err(error.into())),
                 }
             }
             Action::Revoke { operation, key } => {
-                // A key that cannot be revoked is no key any more, or the endpoint's broker is
-                // gone: initiators refuse it in either case.
-                let _ = endpoint.revoke(key);
-                machine.completed(operation, Ok(0));
+                match endpoint.revoke(key, own_context(operation)) {
+                    Ok(Issued::Done(value)) => machine.completed(operation, Ok(value)),
+                    Ok(Issued::Pending) => {}
+                    // A key that cannot be revoked is none any more.
+                    Err(error) => machine.completed(operation, Err(error.into())),
+                }
             }
+            // A peer that is down already needs nothing more.
+            Action::Disconnect { peer } => drop(endpoint.disconnect(peer)),
         }
     }
+}
+
+/// The context of an operation of the machine.
+fn own_context(operation: u32) -> u64 {
+    OWN_CONTEXTS | u64::from(operation)
 }
 
 /// Handles an event that is no packet.

@@ -43,8 +43,8 @@ pub enum Event<'a, R> {
         /// The peer to which there is room.
         peer: Peer,
     },
-    /// A peer broke the protocol. All messages to it and from it have ended. Its further packets
-    /// are ignored.
+    /// A peer broke the protocol. All messages to it and from it have ended, and the endpoint
+    /// gave it up, so that both ends get an [`weft_fabric::Event::PeerDown`].
     Misbehaved {
         /// The peer.
         peer: Peer,

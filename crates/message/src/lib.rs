@@ -43,7 +43,7 @@
 //!
 //! # Example
 //! ```
-//! use weft_fabric::{Endpoint, EndpointOptions, NodeId, Region, Transport};
+//! use weft_fabric::{Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, Region, Transport};
 //! use weft_message::{Body, Event, Messages, Options};
 //! use weft_transport_sim::{Settings, SimWorld};
 //!
@@ -53,7 +53,7 @@
 //! let mut bob = Messages::new(open(1)?, Options::default());
 //!
 //! let address = bob.endpoint().address();
-//! let to_bob = alice.endpoint().connect(address)?;
+//! let to_bob = alice.endpoint().connect_within(address, PATIENCE)?;
 //! let letter = vec![7; 100_000];
 //! alice.send(to_bob, b"a letter", &[&letter], 1)?;
 //!

@@ -53,8 +53,7 @@ pub enum Action<R> {
         /// Number of bytes.
         length: u64,
     },
-    /// Grant reading of a region to a peer, then call [`Machine::completed`] with the key, or
-    /// [`Machine::not_granted`].
+    /// Grant reading of a region to a peer, then call [`Machine::completed`] with the key.
     Grant {
         /// Names the operation.
         operation: u32,
@@ -69,6 +68,11 @@ pub enum Action<R> {
         operation: u32,
         /// The key.
         key: RemoteKey,
+    },
+    /// Give up a peer that broke the protocol, so that it hears of it.
+    Disconnect {
+        /// The peer.
+        peer: Peer,
     },
 }
 
@@ -308,19 +312,9 @@ impl<R: Clone> Machine<R> {
                 }
                 // Nobody waits for the key any more.
                 Ok(key) => self.revoke(vec![(region, RemoteKey(key))]),
-                Err(error) => {
-                    let reason = error.to_string();
-                    self.grant_failed((share, peer), &GrantError::Broker { reason });
-                }
+                Err(error) => self.grant_failed((share, peer), &grant_error(error)),
             },
             Some(Pending::Revoke { .. }) | None => {}
-        }
-    }
-
-    /// A grant was refused.
-    pub fn not_granted(&mut self, operation: u32, error: &GrantError) {
-        if let Some(Pending::Grant { share, peer, .. }) = self.take_pending(operation) {
-            self.grant_failed((share, peer), error);
         }
     }
 
@@ -353,6 +347,7 @@ impl<R: Clone> Machine<R> {
         if let Some(Link::Live(live)) = self.links.insert(peer, Link::Ended) {
             self.end(live);
             self.notices.push_back(Notice::Misbehaved { peer, offence });
+            self.actions.push_back(Action::Disconnect { peer });
         }
     }
 
@@ -475,6 +470,17 @@ impl<R: Clone> Machine<R> {
             idle_receive_bytes: self.pool.idle_bytes(),
             messages: self.links.values().map(messages).sum(),
         }
+    }
+}
+
+/// How a message ends whose memory was not granted.
+fn grant_error(error: OperationError) -> MessageError {
+    match error {
+        OperationError::Grant(GrantError::Peer) | OperationError::PeerDown => {
+            MessageError::PeerDown
+        }
+        OperationError::Grant(error) => MessageError::Grant(error),
+        error => MessageError::Grant(GrantError::Broker { reason: error.to_string() }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The machine's side that sends: credits, queues, announcements, their answers.
 
-use weft_fabric::{GrantError, Issued, Peer, Target};
+use weft_fabric::{Issued, Peer, Target};
 
 use crate::error::{MessageError, Offence, SendError, UnshareError};
 use crate::event::Notice;
@@ -384,7 +384,7 @@ impl<R: Clone> Machine<R> {
     }
 
     /// A key for a region was not granted: the messages out of it fail.
-    pub(crate) fn grant_failed(&mut self, (share, peer): (Share, Peer), error: &GrantError) {
+    pub(crate) fn grant_failed(&mut self, (share, peer): (Share, Peer), error: &MessageError) {
         self.shares.not_granted(share, peer);
         self.fail_all(share, peer, error);
         self.make_ready(peer);
@@ -392,7 +392,7 @@ impl<R: Clone> Machine<R> {
     }
 
     /// All messages to `peer` out of a region fail.
-    fn fail_all(&mut self, share: Share, peer: Peer, error: &GrantError) {
+    fn fail_all(&mut self, share: Share, peer: Peer, error: &MessageError) {
         let Some(live) = self.live(peer) else { return };
         let of_share = |queued: &Queued| {
             matches!(&queued.what, Content::Range { share: other, .. } if *other == share)
@@ -406,7 +406,7 @@ impl<R: Clone> Machine<R> {
         sender.packets -= number;
         sender.outstanding -= number;
         for queued in failed {
-            self.fail(queued, error.clone().into());
+            self.fail(queued, error.clone());
         }
     }
 }
