@@ -12,7 +12,17 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// The layer of each package. Adding a package here is a design decision.
 const LAYERS: &[(u8, &[&str])] = &[
     (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
-    (1, &["weft-memory", "weft-fabric", "weft-channel", "weft-netdev", "weft-program", "weft-message"]),
+    (
+        1,
+        &[
+            "weft-memory",
+            "weft-fabric",
+            "weft-channel",
+            "weft-netdev",
+            "weft-program",
+            "weft-message",
+        ],
+    ),
     (
         2,
         &[

@@ -266,11 +266,7 @@ impl<E: Endpoint> Messages<E> {
     /// Takes up to `budget` events of the endpoint, passes what follows from them to `sink`, and
     /// returns the number of events passed. Never blocks. Makes progress.
     #[inline]
-    pub fn poll(
-        &mut self,
-        budget: usize,
-        mut sink: impl FnMut(Event<'_, E::Region>),
-    ) -> usize {
+    pub fn poll(&mut self, budget: usize, mut sink: impl FnMut(Event<'_, E::Region>)) -> usize {
         let mut passed = 0;
         let mut sink = |event: Event<'_, E::Region>| {
             passed += 1;

@@ -88,11 +88,22 @@ pub struct Piece {
 /// An operation of the endpoint that is pending.
 #[derive(Debug)]
 enum Pending<R> {
-    Fetch { ticket: Ticket, target: Target, length: u64, buffer: Buffer<R> },
+    Fetch {
+        ticket: Ticket,
+        target: Target,
+        length: u64,
+        buffer: Buffer<R>,
+    },
     /// The region lives until it is granted.
-    Grant { share: Share, peer: Peer, region: R },
+    Grant {
+        share: Share,
+        peer: Peer,
+        region: R,
+    },
     /// The region lives until its key is revoked.
-    Revoke { _region: R },
+    Revoke {
+        _region: R,
+    },
 }
 
 /// What the messages hold, by number.
@@ -169,8 +180,8 @@ impl<R: Clone> Machine<R> {
     pub fn new(options: Options) -> Self {
         options.assert_sound();
         Self {
-            shares: Shares::new(options.bounce_bytes_max),
-            pool: Pool::new(options.receive_bytes_max),
+            shares: Shares::new(options.bounce_bytes_max, options.regions_max),
+            pool: Pool::new(options.receive_bytes_max, options.regions_max),
             options,
             links: HashMap::default(),
             pending: Vec::new(),

@@ -40,6 +40,8 @@ pub struct Options {
     /// Bytes of memory for announced messages of all peers that the program gives no memory for.
     /// A longer message is refused. Default 64 MiB.
     pub receive_bytes_max: u64,
+    /// Regions for copies, and regions for announced messages, at most. Default 128.
+    pub regions_max: usize,
     /// Where announced messages go.
     pub placement: Placement,
 }
@@ -54,6 +56,7 @@ impl Default for Options {
             outstanding_max: 256,
             bounce_bytes_max: 64 << 20,
             receive_bytes_max: 64 << 20,
+            regions_max: 128,
             placement: Placement::Allocate,
         }
     }
@@ -70,6 +73,7 @@ impl Options {
         assert!(eager.contains(&self.eager_bytes_max), "packets carry 112 to 1,792 bytes");
         assert!(self.queue_packets_max >= u32::from(PARTS_MAX), "a queue has at least 16 packets");
         assert!(self.outstanding_max >= 1, "at least one message can be announced");
+        assert!(self.regions_max >= 1, "at least one region can be registered");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Memory for announced messages that the program gives no memory for.
 //!
 //! Registering memory is expensive on networks, so a region is used again. Invariant: `bytes` is
-//! the sum of all regions that exist or are being registered, and never above the maximum.
+//! the sum of all regions that exist or are being registered, `regions` is their number, and neither
+//! is above its maximum.
 
 /// Bytes of the smallest region.
 const REGION_BYTES_MIN: u64 = 4096;
@@ -17,6 +18,8 @@ pub(crate) struct Pool<R> {
     idle: Vec<(u64, R)>,
     bytes: u64,
     maximum: u64,
+    regions: usize,
+    regions_max: usize,
 }
 
 /// The answer to [`Pool::take`].
@@ -31,9 +34,9 @@ pub(crate) enum Taken<R> {
 }
 
 impl<R> Pool<R> {
-    /// A pool of at most `maximum` bytes.
-    pub fn new(maximum: u64) -> Self {
-        Self { idle: Vec::new(), bytes: 0, maximum }
+    /// A pool of at most `maximum` bytes in `regions_max` regions.
+    pub fn new(maximum: u64, regions_max: usize) -> Self {
+        Self { idle: Vec::new(), bytes: 0, maximum, regions: 0, regions_max }
     }
 
     /// The bytes of the longest message.
@@ -60,14 +63,16 @@ impl<R> Pool<R> {
             return Taken::Region(bytes, region);
         }
         let idle = self.idle_bytes();
-        if self.bytes - idle + wanted > self.maximum {
+        let used = self.regions - self.idle.len();
+        if self.bytes - idle + wanted > self.maximum || used == self.regions_max {
             return Taken::Full;
         }
-        while self.bytes + wanted > self.maximum {
+        while self.bytes + wanted > self.maximum || self.regions == self.regions_max {
             let (bytes, _) = self.idle.remove(0);
-            self.bytes -= bytes;
+            self.forget(bytes);
         }
         self.bytes += wanted;
+        self.regions += 1;
         Taken::Register(wanted)
     }
 
@@ -80,6 +85,7 @@ impl<R> Pool<R> {
     /// A region of so many bytes was not registered.
     pub fn forget(&mut self, bytes: u64) {
         self.bytes -= bytes;
+        self.regions -= 1;
     }
 }
 
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn memory_is_used_again_and_bounded() {
-        let mut pool = Pool::new(3 * 4096);
+        let mut pool = Pool::new(3 * 4096, 2);
         assert!(matches!(pool.take(1), Taken::Register(4096)));
         assert!(matches!(pool.take(5000), Taken::Register(8192)));
         assert!(matches!(pool.take(1), Taken::Full));
@@ -101,6 +107,14 @@ mod tests {
         assert!(matches!(pool.take(12_000), Taken::Register(12_288)));
         assert_eq!((pool.bytes(), pool.idle_bytes()), (12_288, 0));
         pool.forget(12_288);
+        // The number of regions is bounded, too.
+        assert!(matches!(pool.take(1), Taken::Register(4096)));
+        assert!(matches!(pool.take(1), Taken::Register(4096)));
+        assert!(matches!(pool.take(1), Taken::Full));
+        pool.put(4096, 'c');
+        assert!(matches!(pool.take(8000), Taken::Register(8192)));
+        pool.forget(8192);
+        pool.forget(4096);
         assert_eq!(pool.bytes(), 0);
     }
 }

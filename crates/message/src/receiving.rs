@@ -4,9 +4,7 @@ use weft_fabric::{OperationError, Peer, RegionError};
 
 use crate::error::{MessageError, Offence, PlaceError};
 use crate::event::{Body, Event, Message, Notice, Ticket};
-use crate::link::{
-    Buffer, Entry, Incoming, Link, Parts, State, is_fault_of_peer, low_bits,
-};
+use crate::link::{Buffer, Entry, Incoming, Link, Parts, State, is_fault_of_peer, low_bits};
 use crate::machine::{Action, Machine};
 use crate::options::{EAGER_BYTES_MAX, Placement};
 use crate::packet::{Announcement, HEAD_BYTES_MAX, Header, Kind, PAYLOAD_BYTES};
@@ -116,8 +114,7 @@ impl<R: Clone> Machine<R> {
                     return Err(Offence::WrongPart);
                 }
                 receiver.check_number(header.number)?;
-                let Announcement { target, length, head } =
-                    Announcement::parse(header.head, rest)?;
+                let Announcement { target, length, head } = Announcement::parse(header.head, rest)?;
                 let ticket = Ticket { peer, sequence: receiver.arrived };
                 let state = State::Fresh;
                 let incoming = Incoming { ticket, target, length, head, state };
@@ -159,7 +156,7 @@ impl<R: Clone> Machine<R> {
                         let Incoming { ticket, head, length, .. } = *incoming;
                         self.notices.push_back(Notice::Announced { ticket, head, length });
                     }
-                    State::Fresh | State::Hungry => {
+                    State::Fresh | State::Hungry if !asks => {
                         let ticket = incoming.ticket;
                         if !self.feed(ticket) {
                             break;
@@ -263,6 +260,7 @@ impl<R: Clone> Machine<R> {
             State::Asked | State::Hungry | State::Allocating => {
                 self.give_up(ticket, Kind::Cancelled);
                 self.lose(ticket, MessageError::Cancelled);
+                self.hunger(peer);
             }
             // It ends as it would have.
             State::Fetching => {}
@@ -333,18 +331,24 @@ impl<R: Clone> Machine<R> {
         }
     }
 
-    /// Feeds the announced messages of a peer that wait for memory, in order.
+    /// Feeds the announced messages of a peer that wait for memory. An earlier message gets memory
+    /// before a later one, which could not be handed out before it and would keep its memory.
     fn hunger(&mut self, peer: Peer) {
         if self.options.placement == Placement::Allocate {
             return self.advance(peer);
         }
         let Some(live) = self.live(peer) else { return };
-        let waits = |entry: &Entry<R>| match entry {
-            Entry::Announced(Incoming { ticket, state: State::Hungry, .. }) => Some(*ticket),
-            _ => None,
-        };
-        let tickets: Vec<Ticket> = live.receiver.inbox.iter().filter_map(waits).collect();
-        for ticket in tickets {
+        let mut hungry = Vec::new();
+        for entry in &live.receiver.inbox {
+            match entry {
+                Entry::Announced(Incoming { ticket, state: State::Hungry, .. }) => {
+                    hungry.push(*ticket);
+                }
+                Entry::Announced(Incoming { state: State::Asked | State::Fresh, .. }) => break,
+                _ => {}
+            }
+        }
+        for ticket in hungry {
             if !self.feed(ticket) {
                 return;
             }
@@ -411,6 +415,7 @@ impl<R: Clone> Machine<R> {
             return Err(RegionError::OutOfBounds { offset, length, region }.into());
         }
         self.begin(ticket, Buffer { region, offset, pooled: None });
+        self.hunger(ticket.peer);
         Ok(())
     }
 
@@ -424,7 +429,10 @@ impl<R: Clone> Machine<R> {
         if length > maximum {
             return Err(PlaceError::TooLong { length, maximum });
         }
-        self.feed(ticket);
+        if let Some(incoming) = self.incoming(ticket) {
+            incoming.state = State::Hungry;
+        }
+        self.hunger(ticket.peer);
         Ok(())
     }
 
@@ -435,6 +443,7 @@ impl<R: Clone> Machine<R> {
     pub fn refuse(&mut self, ticket: Ticket) -> Result<(), PlaceError> {
         self.asked(ticket)?;
         self.turn_down(ticket);
+        self.hunger(ticket.peer);
         Ok(())
     }
 
@@ -494,4 +503,3 @@ impl<R> crate::link::Receiver<R> {
         Ok(self.parts.take())
     }
 }
-

@@ -203,8 +203,7 @@ impl<R: Clone> Machine<R> {
     pub fn cancel(&mut self, peer: Peer, context: u64) -> bool {
         let Some(live) = self.live(peer) else { return false };
         let sender = &mut live.sender;
-        let untouched =
-            |queued: &Queued| !matches!(queued.what, Content::Bytes { sent: 1.., .. });
+        let untouched = |queued: &Queued| !matches!(queued.what, Content::Bytes { sent: 1.., .. });
         let announced = sender.announced.iter_mut().find(|announced| announced.context == context);
         if let Some(announced) = announced {
             if !announced.is_cancelled {
@@ -285,8 +284,7 @@ impl<R: Clone> Machine<R> {
                 Some(Content::Bytes { head, bytes, sent, .. }) => {
                     let length = u16::try_from(bytes.len()).expect("packets carry less");
                     let part = &bytes[*sent..bytes.len().min(*sent + PAYLOAD_BYTES)];
-                    let header =
-                        Header { head: *head, length, ..live.header(Kind::Part, number) };
+                    let header = Header { head: *head, length, ..live.header(Kind::Part, number) };
                     (Packet::new(header, part), Kind::Part, part.len())
                 }
                 Some(Content::Range { share, offset, length, head })
@@ -394,9 +392,7 @@ impl<R: Clone> Machine<R> {
     /// All messages to `peer` out of a region fail.
     fn fail_all(&mut self, share: Share, peer: Peer, error: &MessageError) {
         let Some(live) = self.live(peer) else { return };
-        let of_share = |queued: &Queued| {
-            matches!(&queued.what, Content::Range { share: other, .. } if *other == share)
-        };
+        let of_share = |queued: &Queued| matches!(&queued.what, Content::Range { share: other, .. } if *other == share);
         let sender = &mut live.sender;
         let (failed, kept): (Vec<Queued>, Vec<Queued>) =
             std::mem::take(&mut sender.outbox).into_iter().partition(of_share);

@@ -59,6 +59,8 @@ pub(crate) struct Shares<R> {
     idle: Vec<(Peer, Share)>,
     copy_bytes: u64,
     copy_bytes_max: u64,
+    copies: usize,
+    copies_max: usize,
 }
 
 /// The answer to [`Shares::copy_for`].
@@ -73,8 +75,8 @@ pub enum CopyRegion<R> {
 }
 
 impl<R: Clone> Shares<R> {
-    /// No regions; at most so many bytes for copies.
-    pub fn new(copy_bytes_max: u64) -> Self {
+    /// No regions; at most so many bytes in so many regions for copies.
+    pub fn new(copy_bytes_max: u64, copies_max: usize) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
@@ -82,6 +84,8 @@ impl<R: Clone> Shares<R> {
             idle: Vec::new(),
             copy_bytes: 0,
             copy_bytes_max,
+            copies: 0,
+            copies_max,
         }
     }
 
@@ -93,6 +97,7 @@ impl<R: Clone> Shares<R> {
     /// Adds a region for copies, as [`CopyRegion::Register`] asked.
     pub fn add_copy(&mut self, peer: Peer, region: R, length: u64) -> Share {
         self.copy_bytes += length;
+        self.copies += 1;
         let share = self.add(region, length, Purpose::CopiesFor(peer));
         self.idle.push((peer, share));
         share
@@ -134,14 +139,16 @@ impl<R: Clone> Shares<R> {
             let region = self.get(share).expect("it is idle").region.clone();
             return Ok(CopyRegion::Idle(share, region));
         }
-        let idle: u64 = self.idle.iter().filter_map(|(_, share)| self.get(*share)).fold(
-            0,
-            |sum, shared| sum + shared.length,
-        );
-        if self.copy_bytes - idle + wanted > maximum {
+        let idle: u64 = self
+            .idle
+            .iter()
+            .filter_map(|(_, share)| self.get(*share))
+            .fold(0, |sum, shared| sum + shared.length);
+        let used = self.copies - self.idle.len();
+        if self.copy_bytes - idle + wanted > maximum || used == self.copies_max {
             return Ok(CopyRegion::Full);
         }
-        while self.copy_bytes + wanted > maximum {
+        while self.copy_bytes + wanted > maximum || self.copies == self.copies_max {
             let (_, share) = self.idle[0];
             self.drop_copy(share, revocations);
         }
@@ -152,6 +159,7 @@ impl<R: Clone> Shares<R> {
         self.idle.retain(|(_, other)| *other != share);
         if let Some(shared) = self.take(share) {
             self.copy_bytes -= shared.length;
+            self.copies -= 1;
             revoke_all(shared, revocations);
         }
     }
@@ -305,7 +313,7 @@ mod tests {
 
     #[test]
     fn memory_of_copies_serves_one_peer_until_it_is_dropped() {
-        let mut shares = Shares::new(8192);
+        let mut shares = Shares::new(8192, 8);
         let first = copy(&mut shares, A, 'a');
         assert_eq!(shares.begin(first, A), Some('a'));
         assert!(shares.granted(first, A, RemoteKey(7)));
@@ -325,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_region_is_shared_until_its_messages_end() {
-        let mut shares = Shares::new(0);
+        let mut shares = Shares::new(0, 1);
         let share = shares.share('r', 100);
         assert!(shares.check(share, 50, 50).is_ok());
         assert!(matches!(shares.check(share, 51, 50), Err(SendError::Range(_))));
