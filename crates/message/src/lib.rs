@@ -83,6 +83,7 @@
 mod driver;
 mod error;
 mod event;
+pub mod hostile;
 mod link;
 mod machine;
 mod options;

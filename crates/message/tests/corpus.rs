@@ -1,0 +1,34 @@
+//! Replays the committed corpus of the fuzz target, and scripts at random.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use weft_fabric::NodeId;
+use weft_transport_sim::{Settings, SimWorld};
+
+fn run(script: &[u8]) {
+    let world = SimWorld::new(Settings { mailbox_depth: 64, ..Settings::seeded(1) });
+    let transport = world.transport(NodeId(0), 1);
+    weft_message::hostile::fuzz_peer(&transport, script, &mut || world.advance(3_000));
+}
+
+#[test]
+fn peers_that_send_anything() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/message_peer");
+    let files = std::fs::read_dir(&folder).expect("the corpus is committed");
+    let mut count = 0;
+    for file in files {
+        let path = file.expect("a folder can be read").path();
+        run(&std::fs::read(&path).expect("a file can be read"));
+        count += 1;
+    }
+    assert!(count > 0, "the corpus is empty");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn no_script_harms_the_victim(script in prop::collection::vec(any::<u8>(), 0..1024)) {
+        run(&script);
+    }
+}
