@@ -170,6 +170,20 @@ macro_rules! conformance_tests {
     };
 }
 
+/// Makes one `#[test]` for each case of memory of the host, for a type that implements
+/// [`crate::HostBench`].
+#[macro_export]
+macro_rules! host_memory_tests {
+    ($bench:ty) => {
+        $crate::case_group!($bench, host_memory:
+            memory_of_each_kind_keeps_its_bytes,
+            memory_of_each_kind_is_a_source_and_a_sink,
+            memory_of_each_kind_survives_a_revocation,
+            one_memory_serves_several_endpoints,
+        );
+    };
+}
+
 /// Makes one `#[test]` for each case of lanes, for a type that implements [`crate::LaneBench`].
 #[macro_export]
 macro_rules! lane_tests {
@@ -231,6 +245,7 @@ mod tests {
         ("limits", include_str!("limits.rs")),
         ("failure", include_str!("failure.rs")),
         ("waiting", include_str!("waiting.rs")),
+        ("host_memory", include_str!("host_memory.rs")),
         ("lane", include_str!("lane.rs")),
     ];
 

@@ -31,6 +31,7 @@ mod endpoint;
 mod error;
 mod event;
 mod global_address;
+mod host_memory;
 mod lane;
 mod notify;
 mod operation;
@@ -50,6 +51,7 @@ pub use error::{
 };
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
+pub use host_memory::HostMemory;
 pub use lane::{Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor};
 pub use notify::Notify;
 pub use operation::{
