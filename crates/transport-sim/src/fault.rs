@@ -59,7 +59,7 @@ impl SimWorld {
         self.lock().cut(a, b);
     }
 
-    /// Mends a cut: waiting packets continue.
+    /// Mends a cut: packets that wait at it arrive at once, before those still on their way.
     pub fn heal(&self, a: NodeId, b: NodeId) {
         self.lock().heal(a, b);
     }
@@ -219,11 +219,12 @@ impl State {
     }
 
     fn heal(&mut self, a: NodeId, b: NodeId) {
+        // What is due now arrives behind what waits already.
+        self.run_due();
         let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
         self.record_nodes(Kind::Heal, a, b);
         for flight in cut.held {
-            let (_, arrival) = self.transmit(flight.from, flight.to, 0, Sequence::Last);
-            self.schedule(arrival, Occasion::Arrive(flight));
+            self.schedule(self.now, Occasion::Arrive(flight));
         }
     }
 

@@ -296,6 +296,23 @@ fn a_short_cut_only_delays() {
 }
 
 #[test]
+fn what_waited_at_a_cut_comes_before_what_was_sent_later() {
+    let (world, mut left, mut right, peer) = two(even());
+    let send = |left: &mut SimEndpoint, tag| {
+        left.send_short(peer, MessageHeader::tag(tag), &[]).expect("there is room");
+    };
+    send(&mut left, 1);
+    world.cut(NodeId(0), NodeId(1));
+    // The second is still on its way when the cut is mended, at which the first waits.
+    world.advance(800);
+    send(&mut left, 2);
+    world.advance(500);
+    world.heal(NodeId(0), NodeId(1));
+    world.advance(5_000);
+    assert_eq!(poll(&mut right), ["message 1", "message 2"]);
+}
+
+#[test]
 fn a_long_cut_reports_both_sides_down_and_drops_packets() {
     let settings = Settings { cut_down_after_ns: Some(50_000), ..even() };
     let (world, mut left, mut right, peer) = two(settings);
