@@ -125,7 +125,7 @@ pub struct Operation {
     pub report: Report,
     /// Another operation to the same peer follows at once: the transport may leave it to that one
     /// to ring the peer. If none follows that notifies the peer, the peer may be rung only when
-    /// this endpoint polls, waits, arms, or meets a full queue.
+    /// this endpoint polls, waits or arms.
     pub more: bool,
 }
 

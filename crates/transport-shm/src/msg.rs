@@ -188,8 +188,6 @@ impl ShmEndpoint {
     /// Remembers that a peer's ring was full, so that an event reports when it has room.
     #[cold]
     pub(crate) fn want_room(&mut self, to: Peer) {
-        // The peer makes room only if it knows that it has something.
-        self.ring_for_batches();
         if let Ok(peer) = self.peers.live(to)
             && !peer.wants_room
         {
