@@ -251,6 +251,7 @@ impl Side {
 
     /// The second side gets; the first side waits for the end.
     fn bare_gets(&mut self) -> f64 {
+        self.barrier.wait();
         let start = Instant::now();
         if !self.is_first {
             let endpoint = &mut self.bare;
@@ -267,6 +268,7 @@ impl Side {
     }
 
     fn longs(&mut self) -> f64 {
+        self.barrier.wait();
         let start = Instant::now();
         let mut left = LONGS;
         let mut room = OUTSTANDING;

@@ -35,7 +35,7 @@
 //! |---|---|
 //! | `packet` | the format |
 //! | `machine`, `sending`, `receiving` | the state machine, without I/O |
-//! | `link` | the state of one peer |
+//! | `link`, `links` | the state of one peer, and the table of them |
 //! | `share`, `pool` | memory to send from, memory to receive into |
 //! | `driver` | [`Messages`]: the machine on an endpoint |
 //! | `event`, `error`, `options` | what a program sees |
@@ -85,6 +85,7 @@ mod error;
 mod event;
 pub mod hostile;
 mod link;
+mod links;
 mod machine;
 mod options;
 mod packet;
