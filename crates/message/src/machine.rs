@@ -219,11 +219,11 @@ impl<R: Clone> Machine<R> {
     #[inline]
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !(self.actions.is_empty() && self.ready.is_empty())
-            || !(self.notices.is_empty() && self.listed.is_empty())
+        !(self.actions.is_empty() && self.ready.is_empty()) || self.has_events()
     }
 
     /// True if [`Machine::hand_out`] has events.
+    #[inline]
     #[must_use]
     pub fn has_events(&self) -> bool {
         !(self.notices.is_empty() && self.listed.is_empty())

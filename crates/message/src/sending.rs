@@ -270,7 +270,7 @@ impl<R: Clone> Machine<R> {
     /// The next packet to a peer.
     pub(crate) fn next_packet(&mut self, peer: Peer) -> Option<Action<R>> {
         let Self { links, shares, .. } = self;
-        let Some(live) = links.live(peer) else { return None };
+        let live = links.live(peer)?;
         let number = live.sender.number;
         let (packet, kind, bytes) = if let Some((kind, number)) = live.sender.answers.front() {
             (Packet::new(live.header(*kind, *number), &[]), *kind, 0)
