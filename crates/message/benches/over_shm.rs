@@ -1,9 +1,9 @@
 //! What messages of any length cost over shared memory, against the bare endpoint.
 //!
-//! Two threads hold an endpoint each; for the lines of one thread, one thread holds both. Bare calls
-//! and messages take turns in one run, each on endpoints of their own. The turns are short and many:
-//! a line has the tenth percentile of each side, which other load on the machine moves least, and
-//! their ratio.
+//! Two threads hold an endpoint each; for the lines of one thread, one thread holds both. Bare
+//! calls and messages take turns in one run, each on endpoints of their own. The turns are short
+//! and many: a line has the tenth percentile of each side, which other load on the machine moves
+//! least, and their ratio.
 //! `cargo bench -p weft-message --bench over_shm [TURNS]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock and its threads")]
 

@@ -11,8 +11,8 @@
 //! | a message of | goes as | ends for the sender |
 //! |---|---|---|
 //! | up to 112 bytes | one mailbox message | when it was accepted |
-//! | up to [`Options::eager_bytes_max`] | as many mailbox messages as it needs | when the last was accepted |
-//! | more | an announcement of a range that the peer may read; the receiver gets it into memory of its choice and answers | when the answer came |
+//! | up to [`Options::eager_bytes_max`] | as many as it needs | when the last was accepted |
+//! | more | an announcement, a get by the receiver, an answer | when the answer came |
 //!
 //! A message has a head and a body. The head, of up to [`HEAD_BYTES_MAX`] bytes, comes with the
 //! announcement, so that a receiver can decide by it ([`Placement::Ask`]).

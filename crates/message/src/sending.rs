@@ -392,7 +392,10 @@ impl<R: Clone> Machine<R> {
     /// All messages to `peer` out of a region fail.
     fn fail_all(&mut self, share: Share, peer: Peer, error: &MessageError) {
         let Some(live) = self.live(peer) else { return };
-        let of_share = |queued: &Queued| matches!(&queued.what, Content::Range { share: other, .. } if *other == share);
+        let of_share = |queued: &Queued| match &queued.what {
+            Content::Range { share: other, .. } => *other == share,
+            Content::Bytes { .. } => false,
+        };
         let sender = &mut live.sender;
         let (failed, kept): (Vec<Queued>, Vec<Queued>) =
             std::mem::take(&mut sender.outbox).into_iter().partition(of_share);
