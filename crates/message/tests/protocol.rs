@@ -421,4 +421,7 @@ fn ten_thousand_messages_with_kills_and_cancels_leave_nothing_behind() {
     assert_eq!(sent, ended + ends, "each message ends once");
     assert!(sent >= 10_000 && received > 0, "{sent} sent, {received} events");
     assert!(seen.log.iter().any(|line| line.ends_with("cancelled")));
+    // A key that was not revoked would stay in the endpoint's table, and leave no room for others.
+    let failed = seen.log.iter().find(|line| line.contains("the memory of the message"));
+    assert_eq!(failed, None);
 }
