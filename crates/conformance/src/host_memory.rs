@@ -6,7 +6,7 @@ use weft_fabric::{
     RegisterError, Source, Target,
 };
 
-use crate::{Bench, HostBench, Rig, pattern};
+use crate::{HostBench, Rig, pattern};
 
 const LENGTH: usize = 64 * 1024;
 
@@ -151,7 +151,6 @@ fn register<B: HostBench>(
     memory: &<B::Endpoint as HostMemory>::Memory,
 ) -> Result<<B::Endpoint as Endpoint>::Region, RegisterError>
 where
-    B: Bench,
     B::Endpoint: HostMemory,
 {
     rig.endpoint(number).register_memory(memory)

@@ -98,7 +98,7 @@ pub trait HostBench: Bench
 where
     Self::Endpoint: HostMemory,
 {
-    /// The number of kinds of memory: fresh, from a descriptor, existing, as the transport has them.
+    /// The number of kinds of memory that the transport has: fresh, from a descriptor, existing.
     const KINDS: usize;
 
     /// Memory of a kind with these bytes.

@@ -7,6 +7,8 @@
 //!
 //! Source: 003 chapter 3 (RMA, VELO, SMFU, ATU, register file), 004 section 2.1.
 //!
+//! [`terms`] has the words of Extoll's NIC and of libfabric for each of these.
+//!
 //! # Promises of every transport
 //! 1. *Delivery*: an accepted message or operation is delivered once, or its initiator gets an
 //!    error, or the peer is reported down.
@@ -36,6 +38,7 @@ mod lane;
 mod notify;
 mod operation;
 mod register;
+pub mod terms;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
 pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};

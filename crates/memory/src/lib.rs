@@ -3,8 +3,8 @@
 //! A [`Segment`] is a sealed memfd and its mapping. Other processes may write to it at any time, so
 //! no reference to its bytes ever exists: words are atomics, and bytes are copied. A [`Memory`] is
 //! a segment of this process that transports can register: fresh, from a descriptor, or made of
-//! memory that was there already. The `unsafe` code of weft's memory handling is in this crate. May depend on `weft-sync` and the operating
-//! system.
+//! memory that was there already. The `unsafe` code of weft's memory handling is in this crate. May
+//! depend on `weft-sync` and the operating system.
 
 mod blocks;
 mod copy;

@@ -185,8 +185,8 @@ impl Segment {
         Ok(file)
     }
 
-    /// Makes memory that exists already shareable: its bytes move to a new memfd, which is mapped in
-    /// their place. At the end of the segment the memory stays as it is then.
+    /// Makes memory that exists already shareable: its bytes move to a new memfd, which is mapped
+    /// in their place. At the end of the segment the memory stays as it is then.
     ///
     /// # Errors
     /// [`SegmentError::Misaligned`] unless address and length are multiples of the page size;

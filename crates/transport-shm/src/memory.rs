@@ -275,7 +275,7 @@ impl Grants {
         Self { slots: Vec::new(), free: Vec::new(), first }
     }
 
-    /// Takes a free slot for a key that grants `granted`. Returns the slot and the key's generation.
+    /// Takes a free slot for a key that grants `granted`. Returns the slot and the generation.
     pub fn ask(&mut self, granted: Granted) -> Option<(u16, u32)> {
         let slot = match self.free.pop() {
             Some(slot) => slot,

@@ -7,6 +7,8 @@
 //!
 //! A daemon and the peers are processes of their own: this program again, with a role.
 
+#![allow(clippy::disallowed_methods, reason = "a program that measures owns its clock")]
+
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
