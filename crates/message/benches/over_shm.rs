@@ -1,9 +1,9 @@
 //! What messages of any length cost over shared memory, against the bare endpoint.
 //!
-//! Two threads hold an endpoint each; for the lines of one thread, one thread holds both. Bare calls
-//! and messages take turns in one run, each on endpoints of their own. The turns are short and many:
-//! a line has the tenth percentile of each side, which other load on the machine moves least, and
-//! their ratio.
+//! Two threads hold an endpoint each; for the lines of one thread, one thread holds both. Bare
+//! calls and messages take turns in one run, each on endpoints of their own. The turns are short
+//! and many: a line has the tenth percentile of each side, which other load on the machine moves
+//! least, and their ratio.
 //! `cargo bench -p weft-message --bench over_shm [TURNS]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark owns its clock and its threads")]
 
@@ -252,6 +252,7 @@ impl Side {
     /// The second side gets; the first side waits for the end.
     fn bare_gets(&mut self) -> f64 {
         let start = Instant::now();
+        self.barrier.wait();
         if !self.is_first {
             let endpoint = &mut self.bare;
             for number in 0..LONGS {
@@ -268,6 +269,7 @@ impl Side {
 
     fn longs(&mut self) -> f64 {
         let start = Instant::now();
+        self.barrier.wait();
         let mut left = LONGS;
         let mut room = OUTSTANDING;
         let mut to_send = if self.is_first { LONGS } else { 0 };
@@ -328,6 +330,7 @@ fn on_one_thread(transport: &ShmTransport, turns: usize) {
     let range = LocalRange::whole(&source);
     let key = bare_other.grant_within(range, Audience::Partition, Access::READ, PATIENCE);
     let target = Target::new(key.expect("a grant"), 0);
+    bare.resolve_within(bare_peer, target.key, PATIENCE).expect("a key in force");
     let body = [1; 64];
     let (mut firsts, mut seconds) = (Vec::new(), Vec::new());
     let (mut gets, mut longs) = (Vec::new(), Vec::new());
@@ -363,14 +366,8 @@ fn on_one_thread(transport: &ShmTransport, turns: usize) {
         assert_eq!(heard, (64 * BATCHES * BATCH) as u64);
         let start = Instant::now();
         for _ in 0..LONGS {
-            let get = bare.get(bare_peer, target, LocalRange::whole(&into), Operation::new(1));
-            while bare
-                .get(bare_peer, target, LocalRange::new(&into, 0, 1), Operation::new(1))
-                .is_err()
-            {
-                bare.poll(16, &mut |_| {});
-            }
-            drop(get);
+            let into = LocalRange::whole(&into);
+            let _ = bare.get(bare_peer, target, into, Operation::new(1)).expect("resolved");
         }
         gets.push(each(start, LONGS));
         let start = Instant::now();

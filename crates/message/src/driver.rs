@@ -73,15 +73,21 @@ impl<E: Endpoint> Messages<E> {
         parts: &[&[u8]],
         context: u64,
     ) -> Result<Issued, SendError> {
-        let length = head.len().saturating_add(length_of(parts));
-        if let ([body], true) = (parts, length <= PAYLOAD_BYTES && head.len() <= HEAD_BYTES_MAX) {
+        let [body] = parts else { return self.send_other(to, head, parts, context, Ok(())) };
+        if head.len() <= HEAD_BYTES_MAX && head.len() + body.len() <= PAYLOAD_BYTES {
             let slip = match self.machine.short(to, head.len()) {
                 Ok(Some(slip)) => slip,
                 Ok(None) => return self.send_other(to, head, parts, context, Ok(())),
                 Err(error) => return self.send_other(to, head, parts, context, Err(error)),
             };
-            let packet: &[&[u8]] = &[&slip.header(), head, body];
-            return match self.endpoint.send_short(to, self.header, packet) {
+            let header = slip.header();
+            // A part without bytes costs as much as one with some.
+            let sent = if head.is_empty() {
+                self.endpoint.send_short(to, self.header, &[&header, body])
+            } else {
+                self.endpoint.send_short(to, self.header, &[&header, head, body])
+            };
+            return match sent {
                 Ok(()) => {
                     slip.sent();
                     Ok(Issued::Done(0))

@@ -11,8 +11,8 @@
 //! | a message of | goes as | ends for the sender |
 //! |---|---|---|
 //! | up to 112 bytes | one mailbox message | when it was accepted |
-//! | up to [`Options::eager_bytes_max`] | as many mailbox messages as it needs | when the last was accepted |
-//! | more | an announcement of a range that the peer may read; the receiver gets it into memory of its choice and answers | when the answer came |
+//! | up to [`Options::eager_bytes_max`] | as many as it needs | when the last was accepted |
+//! | more | an announcement, a get by the receiver, an answer | when the answer came |
 //!
 //! A message has a head and a body. The head, of up to [`HEAD_BYTES_MAX`] bytes, comes with the
 //! announcement, so that a receiver can decide by it ([`Placement::Ask`]).
@@ -35,7 +35,7 @@
 //! |---|---|
 //! | `packet` | the format |
 //! | `machine`, `sending`, `receiving` | the state machine, without I/O |
-//! | `link` | the state of one peer |
+//! | `link`, `links` | the state of one peer, and the table of them |
 //! | `share`, `pool` | memory to send from, memory to receive into |
 //! | `driver` | [`Messages`]: the machine on an endpoint |
 //! | `event`, `error`, `options` | what a program sees |
@@ -85,6 +85,7 @@ mod error;
 mod event;
 pub mod hostile;
 mod link;
+mod links;
 mod machine;
 mod options;
 mod packet;

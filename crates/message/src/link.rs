@@ -19,6 +19,7 @@ const CREDITS_MAX: u32 = u16::MAX as u32;
 
 /// A peer: messages go and come, or it broke the protocol and its packets are ignored.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are live, and are looked up often")]
 pub(crate) enum Link<R> {
     Live(Live<R>),
     Ended,

@@ -6,14 +6,14 @@
 //! Invariants: nothing here calls an endpoint. A region that an operation uses is held until the
 //! operation ends. Each list of peers holds a peer once.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::VecDeque;
 
 use weft_fabric::{GrantError, OperationError, Peer, RemoteKey, Target};
 
 use crate::error::{MessageError, Offence};
 use crate::event::{Event, Notice, Ticket};
 use crate::link::{Buffer, Entry, Link, Live, State};
+use crate::links::Links;
 use crate::options::{Options, Placement};
 use crate::packet::{Kind, Packet};
 use crate::pool::Pool;
@@ -131,7 +131,7 @@ pub struct Census {
 #[derive(Debug)]
 pub struct Machine<R> {
     pub(crate) options: Options,
-    pub(crate) links: HashMap<Peer, Link<R>, BuildHasherDefault<HandleHasher>>,
+    pub(crate) links: Links<R>,
     pub(crate) shares: Shares<R>,
     pub(crate) pool: Pool<R>,
     pending: Vec<Option<Pending<R>>>,
@@ -149,28 +149,6 @@ pub struct Machine<R> {
     pub(crate) ids: u64,
 }
 
-/// Spreads the handles of peers, which the endpoint gave out, over a table.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HandleHasher(u64);
-
-impl Hasher for HandleHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    #[inline]
-    fn write_u32(&mut self, value: u32) {
-        // The golden ratio: neighbours get far apart in the high bits, which the table uses.
-        self.0 = (self.0.rotate_left(5) ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
 impl<R: Clone> Machine<R> {
     /// A machine without peers.
     ///
@@ -183,7 +161,7 @@ impl<R: Clone> Machine<R> {
             shares: Shares::new(options.bounce_bytes_max, options.regions_max),
             pool: Pool::new(options.receive_bytes_max, options.regions_max),
             options,
-            links: HashMap::default(),
+            links: Links::new(),
             pending: Vec::new(),
             free: Vec::new(),
             actions: VecDeque::new(),
@@ -200,7 +178,7 @@ impl<R: Clone> Machine<R> {
     #[inline]
     #[must_use]
     pub fn knows(&self, peer: Peer) -> bool {
-        self.links.contains_key(&peer)
+        self.links.contains(peer)
     }
 
     /// The options.
@@ -234,21 +212,18 @@ impl<R: Clone> Machine<R> {
 
     /// The state of a peer that is not down.
     pub(crate) fn live(&mut self, peer: Peer) -> Option<&mut Live<R>> {
-        match self.links.get_mut(&peer) {
-            Some(Link::Live(live)) => Some(live),
-            _ => None,
-        }
+        self.links.live(peer)
     }
 
     /// True if [`Machine::next_action`], [`Machine::hand_out`] or both have something.
     #[inline]
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !(self.actions.is_empty() && self.ready.is_empty())
-            || !(self.notices.is_empty() && self.listed.is_empty())
+        !(self.actions.is_empty() && self.ready.is_empty()) || self.has_events()
     }
 
     /// True if [`Machine::hand_out`] has events.
+    #[inline]
     #[must_use]
     pub fn has_events(&self) -> bool {
         !(self.notices.is_empty() && self.listed.is_empty())
@@ -284,7 +259,7 @@ impl<R: Clone> Machine<R> {
 
     /// Lists a peer that may have packets to send.
     pub(crate) fn make_ready(&mut self, peer: Peer) {
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return };
+        let Some(live) = self.links.live(peer) else { return };
         if !live.is_ready && !live.stalled {
             live.is_ready = true;
             self.ready.push_back(peer);
@@ -345,7 +320,7 @@ impl<R: Clone> Machine<R> {
     pub fn down(&mut self, peer: Peer, sink: &mut impl FnMut(Event<'_, R>)) {
         // What arrived whole is handed out before.
         self.deliver(peer, sink);
-        if let Some(Link::Live(live)) = self.links.remove(&peer) {
+        if let Some(Link::Live(live)) = self.links.remove(peer) {
             self.end(live);
         }
         while let Some(notice) = self.notices.pop_front() {
@@ -472,14 +447,14 @@ impl<R: Clone> Machine<R> {
             Link::Ended => 0,
         };
         Census {
-            peers: self.links.len(),
+            peers: self.links.iter().count(),
             operations: self.pending.iter().flatten().count(),
             shares,
             keys,
             copy_bytes,
             receive_bytes: self.pool.bytes(),
             idle_receive_bytes: self.pool.idle_bytes(),
-            messages: self.links.values().map(messages).sum(),
+            messages: self.links.iter().map(messages).sum(),
         }
     }
 }

@@ -80,10 +80,9 @@ impl Header {
     /// The bytes on the wire.
     #[inline]
     pub const fn emit(self) -> [u8; HEADER_BYTES] {
-        let [c0, c1] = self.credits.to_le_bytes();
-        let [n0, n1] = self.number.to_le_bytes();
-        let [l0, l1] = self.length.to_le_bytes();
-        [self.kind as u8, self.head, c0, c1, n0, n1, l0, l1]
+        let Self { kind, head, credits, number, length } = self;
+        let low = kind as u64 | (head as u64) << 8 | (credits as u64) << 16;
+        (low | (number as u64) << 32 | (length as u64) << 48).to_le_bytes()
     }
 
     /// The header of a packet and the bytes behind it.

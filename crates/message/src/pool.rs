@@ -1,8 +1,8 @@
 //! Memory for announced messages that the program gives no memory for.
 //!
 //! Registering memory is expensive on networks, so a region is used again. Invariant: `bytes` is
-//! the sum of all regions that exist or are being registered, `regions` is their number, and neither
-//! is above its maximum.
+//! the sum of all regions that exist or are being registered, `regions` is their number, and
+//! neither is above its maximum.
 
 /// Bytes of the smallest region.
 const REGION_BYTES_MIN: u64 = 4096;

@@ -23,11 +23,11 @@ impl<R: Clone> Machine<R> {
         if is_to_group {
             return self.offend(peer, Offence::Multicast);
         }
-        let link = match self.links.get_mut(&peer) {
+        let link = match self.links.get_mut(peer) {
             Some(link) => link,
             None => {
                 self.greet(peer);
-                self.links.get_mut(&peer).expect("it was just made")
+                self.links.get_mut(peer).expect("it was just made")
             }
         };
         let Link::Live(live) = link else { return };
@@ -60,7 +60,7 @@ impl<R: Clone> Machine<R> {
 
     /// Returns credits if many are owed, and tells of those that came.
     fn answer_credits(&mut self, peer: Peer, credits: u16) {
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return };
+        let Some(live) = self.links.live(peer) else { return };
         let (owes, told) = (live.owes_much(), credits > 0 && live.sender.wants > 0);
         if owes {
             self.make_ready(peer);
@@ -72,7 +72,7 @@ impl<R: Clone> Machine<R> {
 
     #[cold]
     fn offend(&mut self, peer: Peer, offence: Offence) {
-        if matches!(self.links.get(&peer), Some(Link::Ended)) {
+        if matches!(self.links.get_mut(peer), Some(Link::Ended)) {
             return;
         }
         if !self.knows(peer) {
@@ -81,6 +81,7 @@ impl<R: Clone> Machine<R> {
         self.misbehaved(peer, offence);
     }
 
+    #[inline(never)]
     fn other_packet(
         &mut self,
         peer: Peer,
@@ -88,7 +89,7 @@ impl<R: Clone> Machine<R> {
         rest: &[u8],
         sink: &mut impl FnMut(Event<'_, R>),
     ) -> Result<(), Offence> {
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return Ok(()) };
+        let Some(live) = self.links.live(peer) else { return Ok(()) };
         let receiver = &mut live.receiver;
         match header.kind {
             Kind::Whole => {
@@ -139,10 +140,10 @@ impl<R: Clone> Machine<R> {
     /// Decides what becomes of the announced messages of a peer, in order.
     fn advance(&mut self, peer: Peer) {
         let asks = self.options.placement == Placement::Ask;
-        let Some(Link::Live(live)) = self.links.get(&peer) else { return };
+        let Some(live) = self.links.live(peer) else { return };
         let mut sequence = live.receiver.first();
         loop {
-            let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return };
+            let Some(live) = self.links.live(peer) else { return };
             let place = sequence - live.receiver.first();
             let place = usize::try_from(place).expect("the window bounds the inbox");
             match live.receiver.inbox.get_mut(place) {
@@ -173,7 +174,7 @@ impl<R: Clone> Machine<R> {
     fn feed(&mut self, ticket: Ticket) -> bool {
         let peer = ticket.peer;
         let maximum = self.pool.maximum();
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return true };
+        let Some(live) = self.links.live(peer) else { return true };
         let Some(incoming) = live.receiver.incoming(ticket.sequence) else { return true };
         if incoming.length > maximum {
             self.turn_down(ticket);
@@ -357,7 +358,7 @@ impl<R: Clone> Machine<R> {
 
     /// Lists a peer that may have messages to hand out.
     fn list(&mut self, peer: Peer) {
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return };
+        let Some(live) = self.links.live(peer) else { return };
         if !live.receiver.is_listed {
             live.receiver.is_listed = true;
             self.listed.push_back(peer);

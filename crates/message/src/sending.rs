@@ -4,7 +4,7 @@ use weft_fabric::{Issued, Peer, Target};
 
 use crate::error::{MessageError, Offence, SendError, UnshareError};
 use crate::event::Notice;
-use crate::link::{Announced, Content, Link, Live, Queued};
+use crate::link::{Announced, Content, Live, Queued};
 use crate::machine::{Action, Machine, Piece};
 use crate::options::packets;
 use crate::packet::{Announcement, HEADER_BYTES, Head, Header, Kind, PAYLOAD_BYTES, Packet};
@@ -53,7 +53,7 @@ impl<R: Clone> Machine<R> {
     /// [`SendError::WouldBlock`], [`SendError::PeerDown`].
     #[inline]
     pub fn short(&mut self, peer: Peer, head: usize) -> Result<Option<Slip<'_, R>>, SendError> {
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else {
+        let Some(live) = self.links.live(peer) else {
             return Err(SendError::PeerDown);
         };
         let sender = &mut live.sender;
@@ -117,7 +117,7 @@ impl<R: Clone> Machine<R> {
             (self.options.queue_packets_max, self.options.outstanding_max);
         self.ids += 1;
         let id = self.ids;
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else {
+        let Some(live) = self.links.live(peer) else {
             return Err(SendError::PeerDown);
         };
         let sender = &mut live.sender;
@@ -253,7 +253,7 @@ impl<R: Clone> Machine<R> {
     pub(crate) fn tell_room(&mut self, peer: Peer) {
         let (queue_max, outstanding_max) =
             (self.options.queue_packets_max, self.options.outstanding_max);
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return };
+        let Some(live) = self.links.live(peer) else { return };
         let sender = &mut live.sender;
         let wanted = u32::from(sender.wants);
         if wanted > 0
@@ -270,7 +270,7 @@ impl<R: Clone> Machine<R> {
     /// The next packet to a peer.
     pub(crate) fn next_packet(&mut self, peer: Peer) -> Option<Action<R>> {
         let Self { links, shares, .. } = self;
-        let Some(Link::Live(live)) = links.get_mut(&peer) else { return None };
+        let live = links.live(peer)?;
         let number = live.sender.number;
         let (packet, kind, bytes) = if let Some((kind, number)) = live.sender.answers.front() {
             (Packet::new(live.header(*kind, *number), &[]), *kind, 0)
@@ -310,7 +310,7 @@ impl<R: Clone> Machine<R> {
 
     /// The endpoint took the packet of the last [`Action::Transmit`].
     pub fn transmitted(&mut self, peer: Peer, piece: Piece) {
-        let Some(Link::Live(live)) = self.links.get_mut(&peer) else { return };
+        let Some(live) = self.links.live(peer) else { return };
         live.returned(piece.credits);
         let sender = &mut live.sender;
         match piece.kind {
@@ -392,7 +392,10 @@ impl<R: Clone> Machine<R> {
     /// All messages to `peer` out of a region fail.
     fn fail_all(&mut self, share: Share, peer: Peer, error: &MessageError) {
         let Some(live) = self.live(peer) else { return };
-        let of_share = |queued: &Queued| matches!(&queued.what, Content::Range { share: other, .. } if *other == share);
+        let of_share = |queued: &Queued| match &queued.what {
+            Content::Range { share: other, .. } => *other == share,
+            Content::Bytes { .. } => false,
+        };
         let sender = &mut live.sender;
         let (failed, kept): (Vec<Queued>, Vec<Queued>) =
             std::mem::take(&mut sender.outbox).into_iter().partition(of_share);

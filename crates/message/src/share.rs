@@ -63,7 +63,7 @@ pub(crate) struct Shares<R> {
     copies_max: usize,
 }
 
-/// The answer to [`Shares::copy_for`].
+/// Memory for a copy: the answer to [`crate::Machine::copy_for`].
 #[derive(Debug)]
 pub enum CopyRegion<R> {
     /// This region may be written.

@@ -40,7 +40,9 @@ fn peers_that_send_anything() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300, failure_persistence: None, ..ProptestConfig::default()
+    })]
     #[test]
     fn no_script_harms_the_victim(script in prop::collection::vec(any::<u8>(), 0..1024)) {
         run(&script);

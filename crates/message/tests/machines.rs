@@ -50,7 +50,11 @@ struct Side {
 const OTHER: Peer = Peer(7);
 
 fn body_of(id: u64, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (id as usize * 7 + at / 3) as u8).collect()
+    (0..length).map(|at| (size(id) * 7 + at / 3).to_le_bytes()[0]).collect()
+}
+
+fn size(value: u64) -> usize {
+    usize::try_from(value).expect("it is small")
 }
 
 impl Side {
@@ -94,7 +98,7 @@ impl Side {
             let (share, region) = match self.machine.copy_for(OTHER, length as u64) {
                 Ok(CopyRegion::Idle(share, region)) => (share, region),
                 Ok(CopyRegion::Register(bytes)) => {
-                    let region = Fake(Arc::new(Mutex::new(vec![0; bytes as usize])));
+                    let region = Fake(Arc::new(Mutex::new(vec![0; size(bytes)])));
                     (self.machine.add_copy(OTHER, region.clone(), bytes), region)
                 }
                 _ => return,
@@ -154,10 +158,10 @@ impl Side {
                 let result = match other.granted.get(&key.0) {
                     None => Err(OperationError::InvalidKey),
                     Some(source) => {
-                        let range = from as usize..(from + length) as usize;
+                        let range = size(from)..size(from + length);
                         let bytes = source.0.lock().expect("one thread")[range].to_vec();
                         let mut target = into.0.lock().expect("one thread");
-                        target[at as usize..(at + length) as usize].copy_from_slice(&bytes);
+                        target[size(at)..size(at + length)].copy_from_slice(&bytes);
                         Ok(0)
                     }
                 };
@@ -174,7 +178,7 @@ impl Side {
                 self.machine.completed(operation, Ok(0));
             }
             Operation::Allocate { ticket, bytes } => {
-                let region = Fake(Arc::new(Mutex::new(vec![0; bytes as usize])));
+                let region = Fake(Arc::new(Mutex::new(vec![0; size(bytes)])));
                 let region = (choice % 16 != 15).then_some(region);
                 self.machine.allocated(ticket, bytes, region);
             }
@@ -192,7 +196,7 @@ impl Side {
                 let body = match message.body {
                     Body::Bytes(bytes) => bytes.to_vec(),
                     Body::Range { region, offset, length, .. } => {
-                        let range = offset as usize..(offset + length) as usize;
+                        let range = size(offset)..size(offset + length);
                         region.0.lock().expect("one thread")[range].to_vec()
                     }
                 };

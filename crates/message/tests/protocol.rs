@@ -391,11 +391,11 @@ fn ten_thousand_messages_with_kills_and_cancels_leave_nothing_behind() {
         let to_b = a.endpoint().connect_within(address, PATIENCE).expect("there");
         let mut accepted = 0;
         for number in 0..100u64 {
-            let length = [10, 300, 5_000, 40_000][(number % 4) as usize];
+            let length: u16 = [10, 300, 5_000, 40_000][usize::from(number.to_le_bytes()[0] % 4)];
             let result = if number % 3 == 0 {
-                a.send_range(to_b, b"r", (share, 0, length), number)
+                a.send_range(to_b, b"r", (share, 0, u64::from(length)), number)
             } else {
-                a.send(to_b, b"b", &[&vec![1; length as usize]], number)
+                a.send(to_b, b"b", &[&vec![1; usize::from(length)]], number)
             };
             accepted += usize::from(result.is_ok());
             sent += usize::from(result.is_ok());
@@ -421,4 +421,7 @@ fn ten_thousand_messages_with_kills_and_cancels_leave_nothing_behind() {
     assert_eq!(sent, ended + ends, "each message ends once");
     assert!(sent >= 10_000 && received > 0, "{sent} sent, {received} events");
     assert!(seen.log.iter().any(|line| line.ends_with("cancelled")));
+    // A key that was not revoked would stay in the endpoint's table, and leave no room for others.
+    let failed = seen.log.iter().find(|line| line.contains("the memory of the message"));
+    assert_eq!(failed, None);
 }
