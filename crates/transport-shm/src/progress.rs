@@ -39,12 +39,14 @@ const LOOK_EVERY: u32 = 1 << 16;
 const TIDY_EVERY: u32 = 1 << 8;
 /// How soon to poll again while the wakeup socket is broken or the daemon is gone.
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
+/// How soon to poll again while own memory moves.
+const MOVE_POLL: Duration = Duration::from_micros(100);
 
 impl ShmEndpoint {
     #[inline]
     pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let asked = self.requests.waits() || self.requests.has_ended() || self.unread;
+        let asked = self.has_requests() || self.requests.has_ended() || self.unread;
         let due = self.armed || asked || self.polls & (TIDY_EVERY - 1) == 0;
         if due || self.doorbell.words().is_rung() {
             self.do_rare_work();
@@ -60,6 +62,12 @@ impl ShmEndpoint {
         events
     }
 
+    /// Whether something goes on that polls have to look after.
+    #[inline]
+    fn has_requests(&self) -> bool {
+        self.requests.waits() || self.moves.are_under_way()
+    }
+
     /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
     #[cold]
     fn do_rare_work(&mut self) {
@@ -68,7 +76,7 @@ impl ShmEndpoint {
         }
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.requests.waits() || self.unread {
+        } else if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
@@ -284,7 +292,7 @@ impl ShmEndpoint {
     fn is_ready(&mut self) -> bool {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.requests.waits() || self.unread {
+        } else if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
@@ -363,6 +371,10 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
+        if self.moves.are_under_way() {
+            self.adaptive_wait.give_way();
+            return;
+        }
         if self.requests.waits() && self.wakeup_and_line.is_some() {
             self.sleep_for_broker(longest);
             return;
@@ -404,6 +416,9 @@ impl ShmEndpoint {
             } else {
                 Armed::PollWithin(BROKEN_WAKEUP_POLL)
             };
+        }
+        if self.moves.are_under_way() {
+            return Armed::PollWithin(MOVE_POLL);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;
