@@ -116,7 +116,7 @@ impl Transport for ShmTransport {
             client,
             ticket: 1,
             requests: Requests::default(),
-            moves: Moves::default(),
+            moves: Moves::new(),
             unread: false,
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,

@@ -43,8 +43,9 @@ pub const BYTES_MAX: usize = 1 << 20;
 const LOOKS: u32 = 64;
 
 /// The moves of an endpoint, and what they left to do.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Moves {
+    quiet_within: Duration,
     under_way: Vec<Move>,
     /// Keys, by slot and generation, that could not be published again yet.
     unpublished: Vec<(u16, u32)>,
@@ -97,10 +98,25 @@ impl Writer {
 }
 
 impl Moves {
+    /// No moves.
+    pub fn new() -> Self {
+        Self {
+            quiet_within: QUIET_WITHIN,
+            under_way: Vec::new(),
+            unpublished: Vec::new(),
+            untold: false,
+        }
+    }
+
     /// Whether a move is under way, so that the endpoint must not sleep.
     #[inline]
     pub fn are_under_way(&self) -> bool {
         !self.under_way.is_empty()
+    }
+
+    /// Whether the broker has to be told of moves that are over.
+    pub fn are_behind(&self) -> bool {
+        !self.unpublished.is_empty()
     }
 
     /// The phase of the move of a memory.
@@ -125,10 +141,20 @@ impl Moves {
 }
 
 impl ShmEndpoint {
+    /// Has moves wait so long for peers that announced a write, in place of [`QUIET_WITHIN`].
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn wait_for_writers(&mut self, quiet_within: Duration) {
+        self.moves.quiet_within = quiet_within;
+    }
+
     /// A key to what `lost` says is void: takes its memory out of reach of the peers that mapped it,
     /// and ends the call then. `handed_out` is how often the broker passed the memory.
     pub(crate) fn withdrawn(&mut self, lost: &Granted, handed_out: u64, call: Call) {
         let memory = lost.region.memory();
+        if handed_out == 0 {
+            self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
+            return;
+        }
         if let Some(of) = self.moves.under_way.iter_mut().find(|of| of.memory.is(memory)) {
             of.calls.push(call);
             return;
@@ -136,7 +162,7 @@ impl ShmEndpoint {
         let keys = self.keys_to(memory);
         // Only the endpoint that granted a key can publish new memory for it.
         let of_others = memory.keys() > keys.len();
-        if handed_out == 0 || of_others || keys.iter().any(|(.., other)| other.replaces(lost)) {
+        if of_others || keys.iter().any(|(.., other)| other.replaces(lost)) {
             self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
             return;
         }
@@ -146,7 +172,8 @@ impl ShmEndpoint {
             Some(Writer { inside, down: Arc::clone(&peer.down) })
         });
         let inside = inside.collect();
-        let step = Step::Closing { inside, until: sys::now().saturating_add(QUIET_WITHIN) };
+        let until = sys::now().saturating_add(self.moves.quiet_within);
+        let step = Step::Closing { inside, until };
         self.moves.under_way.push(Move { memory: memory.clone(), calls: vec![call], step });
         self.drive_moves();
     }

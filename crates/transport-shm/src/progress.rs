@@ -76,7 +76,8 @@ impl ShmEndpoint {
         }
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.has_requests() || self.unread {
+        }
+        if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
@@ -246,6 +247,8 @@ impl ShmEndpoint {
         }
         if self.polls & (LOOK_EVERY - 1) == 0 {
             self.look_at_all();
+        } else if self.moves.are_behind() {
+            self.handle_broker_messages();
         }
     }
 
@@ -292,7 +295,8 @@ impl ShmEndpoint {
     fn is_ready(&mut self) -> bool {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.has_requests() || self.unread {
+        }
+        if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
@@ -410,7 +414,7 @@ impl ShmEndpoint {
         // A daemon that died rings no wakeup. A caller that only sleeps on the descriptor learns it
         // here.
         self.handle_broker_messages();
-        if self.wakeup_broken || self.client.is_lost() {
+        if self.wakeup_broken || self.client.is_lost() || self.moves.are_behind() {
             return if self.is_ready() {
                 Armed::Busy
             } else {

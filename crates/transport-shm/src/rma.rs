@@ -257,7 +257,10 @@ macro_rules! mapped_for {
             Err(missing) => {
                 $self.make_ready(missing, $to, $key)?;
                 let free = $self.local.free();
-                $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key)?
+                match $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key) {
+                    Ok(mapped) => mapped,
+                    Err(missing) => return Err($self.still_missing(missing, $to, $key)),
+                }
             }
         }
     }};
@@ -296,6 +299,26 @@ impl ShmEndpoint {
             }
             Missing::Impossible(error) => Err(error),
         }
+    }
+
+    /// Why the second try failed, too.
+    #[cold]
+    pub(crate) fn still_missing(
+        &mut self,
+        missing: Missing,
+        to: Peer,
+        key: RemoteKey,
+    ) -> OperationError {
+        let KeyParts { slot, generation, .. } = KeyParts::of(key);
+        if let Missing::Key = missing
+            && let Ok(peer) = self.peers.live(to)
+            && peer.registers.stamp(slot).generation() == generation
+        {
+            // The memory was moved once more since the broker answered.
+            self.requests.tell_room(to);
+            return OperationError::WouldBlock;
+        }
+        missing.into()
     }
 
     /// Sends the notifications of a completed operation.

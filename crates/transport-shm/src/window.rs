@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weft_fabric::{Command, Window, WindowError};
 use weft_memory::CopyMode;
 
+use crate::door;
 use crate::memory::Mapped;
 use crate::registers::{Registers, StampWord};
 
@@ -56,14 +57,14 @@ impl Window for ShmWindow {
     #[inline]
     fn load(&self, offset: u64, target: &mut [u8]) -> Result<(), WindowError> {
         let start = self.check(Command::Get, offset, target.len() as u64)?;
-        self.mapped.segment.read(start, target);
+        door::applying(|| self.mapped.segment.read(start, target));
         self.mapped.confirm(self.word())
     }
 
     #[inline]
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError> {
         let start = self.check(Command::Put, offset, source.len() as u64)?;
-        self.mapped.segment.write(start, source, CopyMode::Plain);
+        door::applying(|| self.mapped.segment.write(start, source, CopyMode::Plain));
         // Windows belong to threads, so their stores are not announced, and a move does not wait
         // for them: one that stands still until the bytes are copied has failed.
         self.mapped.confirm(self.word())
