@@ -12,6 +12,7 @@ use crate::operation::Command;
 /// Numbers of `errno.h` on Linux, which all platforms of weft share.
 pub mod errno {
     #![allow(missing_docs, reason = "named as in errno.h")]
+    pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
@@ -246,6 +247,10 @@ pub enum OperationError {
         /// The operation.
         command: Command,
     },
+    /// The owner took its memory away from others while the operation stood still for long, or
+    /// while a window was used. A part of the operation may have been done. The key stays valid.
+    #[error("the memory was moved while the operation stood still; a part of it may be done")]
+    Interrupted,
     /// The range leaves the peer's region.
     #[error("{length} bytes at offset {offset} are outside the peer's region of {region} bytes")]
     OutOfBounds {
@@ -332,6 +337,7 @@ impl OperationError {
             | Self::Local(_)
             | Self::Empty
             | Self::UnknownPeer => errno::EINVAL,
+            Self::Interrupted => errno::EIO,
             Self::Cancelled => errno::ECANCELED,
             Self::PeerDown => errno::ECONNRESET,
             Self::Connect(error) => error.errno(),

@@ -6,11 +6,12 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use rustix::fs::SealFlags;
 
+use crate::moving::{Place, moving_word};
 use crate::segment::{Segment, SegmentError};
 
 /// How fresh memory is to be made.
@@ -59,16 +60,18 @@ pub struct Memory {
 #[derive(Debug)]
 struct Inner {
     segment: Segment,
-    /// Replaced when the memory is moved.
-    file: Mutex<Arc<OwnedFd>>,
+    place: RwLock<Place>,
+    /// [`moving_word`] of the place.
+    moving: AtomicU32,
     /// Keys that all endpoints granted to it.
     keys: AtomicUsize,
 }
 
 impl Memory {
     fn new(segment: Segment, file: OwnedFd) -> Self {
-        let (file, keys) = (Mutex::new(Arc::new(file)), AtomicUsize::new(0));
-        Self { inner: Arc::new(Inner { segment, file, keys }) }
+        let place = RwLock::new(Place { file: Arc::new(file), moves: 0, next: None });
+        let (moving, keys) = (AtomicU32::new(moving_word(0, false)), AtomicUsize::new(0));
+        Self { inner: Arc::new(Inner { segment, place, moving, keys }) }
     }
 
     /// Fresh memory.
@@ -151,7 +154,7 @@ impl Memory {
     /// The descriptor of the memory, for peers.
     #[must_use]
     pub fn file(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.inner.file.lock())
+        Arc::clone(&self.inner.place.read().file)
     }
 
     /// Whether both are the same memory.
@@ -160,15 +163,14 @@ impl Memory {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Moves the bytes to other memory at the same addresses, out of reach of all peers that mapped
-    /// the former memory.
-    ///
-    /// # Errors
-    /// [`SegmentError::Os`]; nothing has changed then.
-    pub fn move_away(&self) -> Result<(), SegmentError> {
-        let mut file = self.inner.file.lock();
-        *file = Arc::new(self.inner.segment.move_away(NAME)?);
-        Ok(())
+    #[inline]
+    pub(crate) fn moving(&self) -> &AtomicU32 {
+        &self.inner.moving
+    }
+
+    #[inline]
+    pub(crate) fn place(&self) -> &RwLock<Place> {
+        &self.inner.place
     }
 
     /// One more key was granted to the memory.
@@ -189,7 +191,7 @@ impl Memory {
 }
 
 /// The name of the memory in `/proc/*/maps`.
-const NAME: &str = "weft-region";
+pub(crate) const NAME: &str = "weft-region";
 
 #[cfg(test)]
 mod tests {

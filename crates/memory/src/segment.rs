@@ -165,24 +165,24 @@ impl Segment {
         rustix::fs::open(path, flags, Mode::empty()).map_err(|e| os("open", 0, e))
     }
 
-    /// Moves the bytes to new memory at the same address. Other mappings keep the old memory and no
-    /// longer share this segment. Returns the descriptor of the new memory.
-    ///
-    /// Concurrent writes by other threads of this process may be lost, but are otherwise harmless.
+    /// Maps the whole of `file` in place of the memory, at the same address. Other mappings keep the
+    /// old memory and no longer share this segment.
     ///
     /// # Errors
-    /// [`SegmentError::Os`]; the segment is unchanged then.
+    /// [`SegmentError`], when the file is not sealed memory of the same length, or cannot be mapped;
+    /// the segment is unchanged then.
     ///
     /// # Panics
     /// When the mapping is read-only.
-    pub fn move_away(&self, name: &str) -> Result<OwnedFd, SegmentError> {
+    pub(crate) fn replace(&self, file: &OwnedFd) -> Result<(), SegmentError> {
         assert!(self.writable, "only the owner of a segment moves it");
-        let (fresh, file) = Self::create(name, self.length)?;
-        self.copy(0, &fresh, 0, self.length, CopyMode::Plain);
+        let (expected, actual) = (self.length as u64, Self::sealed_length(file.as_fd())?);
+        if actual != expected {
+            return Err(SegmentError::WrongSize { expected, actual });
+        }
         // SAFETY: the segment owns exactly these pages. Other threads see the change as one step,
         // and references to words stay valid, since the address does not change.
-        unsafe { map_over(self.base, self.length, file.as_fd()) }?;
-        Ok(file)
+        unsafe { map_over(self.base, self.length, file.as_fd()) }
     }
 
     /// Makes memory that exists already shareable: its bytes move to a new memfd, which is mapped
@@ -495,12 +495,12 @@ mod tests {
     }
 
     #[test]
-    fn old_mappings_do_not_share_memory_that_moved_away() {
+    fn old_mappings_do_not_share_memory_that_was_replaced() {
         let (segment, file) = Segment::create("weft-test", 8192).expect("memory");
         let old = Segment::open(file.as_fd(), 8192, true).expect("sealed");
-        segment.write(5000, b"kept", CopyMode::Plain);
-        let moved = segment.move_away("weft-test").expect("memory");
-        let new = Segment::open(moved.as_fd(), 8192, true).expect("sealed");
+        let (new, file) = Segment::create("weft-test", 8192).expect("memory");
+        new.write(5000, b"kept", CopyMode::Plain);
+        segment.replace(&file).expect("of its length");
         old.write(5000, b"late", CopyMode::Plain);
         let mut seen = [0; 4];
         for segment in [&segment, &new] {
@@ -510,8 +510,9 @@ mod tests {
         segment.write(5000, b"more", CopyMode::Plain);
         new.read(5000, &mut seen);
         assert_eq!(&seen, b"more");
-        old.read(5000, &mut seen);
-        assert_eq!(&seen, b"late");
+        let (_short, file) = Segment::create("weft-test", 4096).expect("memory");
+        let refused = SegmentError::WrongSize { expected: 8192, actual: 4096 };
+        assert_eq!(segment.replace(&file), Err(refused));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use weft_fabric::{
     Register, RemoteKey, Report, Target, Width,
 };
 
+use crate::door;
 use crate::doorbell::LOCKS;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped};
@@ -61,7 +62,6 @@ pub(crate) struct Recent {
     slot: u16,
     registers: Arc<Registers>,
     mapped: Mapped,
-    full_fences: bool,
 }
 
 impl Recent {
@@ -73,7 +73,7 @@ impl Recent {
             return None;
         }
         let stamp = self.registers.stamp_word(self.slot);
-        (stamp.stamp() == self.mapped.stamp).then_some(stamp)
+        self.mapped.serves(stamp).then_some(stamp)
     }
 
     /// The 64-bit word at `offset`, if an atomic may use it.
@@ -82,14 +82,6 @@ impl Recent {
         let needed = (Command::Atomic, operation.access());
         let start = self.mapped.check_word(needed, offset, 8).ok()?;
         Some(self.mapped.segment.word64(start))
-    }
-
-    /// As [`Mapped::is_in_force`].
-    #[inline]
-    fn is_in_force(&self, stamp: &StampWord) -> bool {
-        // On x86 the processor's atomic is a full fence by itself.
-        let full_fences = cfg!(not(target_arch = "x86_64")) && self.full_fences;
-        self.mapped.is_in_force(stamp, full_fences)
     }
 }
 
@@ -105,18 +97,20 @@ impl ShmEndpoint {
         atomic: Atomic,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        self.registers.enter();
         if operation.notify.is_none()
             && atomic.width == Width::Bits64
             && let Some(recent) = &self.recent
             && let Some(stamp) = recent.serves(to, target.key)
             && let Some(word) = recent.word(atomic.operation, target.offset)
         {
-            let old = apply_64(word, &atomic);
+            let old = door::applying(|| apply_64(word, &atomic));
             // Counted first: the next atomic waits for this store, which would wait for the check.
             self.registers.count(Register::Atomics, 1);
-            if !recent.is_in_force(stamp) {
-                return self.was_revoked();
+            if let Err(error) = recent.mapped.confirm(stamp) {
+                return self.did_not_count(error);
             }
+            self.registers.leave();
             return Ok(Issued::Done(atomic.result(old)));
         }
         let Operation { context, notify, report, more } = operation;
@@ -125,8 +119,9 @@ impl ShmEndpoint {
 
     #[cold]
     #[inline(never)]
-    fn was_revoked(&mut self) -> Result<Issued, OperationError> {
-        Err(self.note(OperationError::InvalidKey))
+    fn did_not_count(&mut self, error: OperationError) -> Result<Issued, OperationError> {
+        self.registers.leave();
+        Err(self.note(error))
     }
 
     /// Keeps the translation of a key for the next atomic.
@@ -135,11 +130,10 @@ impl ShmEndpoint {
         let Some((translated, _)) = peer.split(key) else { return };
         let mapped = translated.mapped.clone();
         let (slot, registers) = (KeyParts::of(key).slot, Arc::clone(&peer.registers));
-        let full_fences = peer.full_fences;
-        self.recent = Some(Recent { to, key, slot, registers, mapped, full_fences });
+        self.recent = Some(Recent { to, key, slot, registers, mapped });
     }
 
-    /// Takes the operation in parts: an argument in memory would cost the fast path its stores.
+    /// The rest of an operation that was announced. Takes it in parts: an argument in memory would cost the fast path its stores.
     #[inline(never)]
     fn any_atomic(
         &mut self,
@@ -151,6 +145,7 @@ impl ShmEndpoint {
     ) -> Result<Issued, OperationError> {
         let operation = Operation { context, notify, report, more };
         let done = self.try_atomic(to, target, atomic, operation);
+        self.registers.leave();
         let recent = self.recent.as_ref();
         if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
             self.remember(to, target.key);
@@ -168,13 +163,13 @@ impl ShmEndpoint {
         let command = Command::Atomic;
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
-        let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, key);
+        let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check_word((command, atomic.operation.access()), offset, length)?;
-        let old = match atomic.width {
+        let old = door::applying(|| match atomic.width {
             Width::Bits32 => apply_32(mapped.segment.word32(start), &atomic),
             Width::Bits64 => apply_64(mapped.segment.word64(start), &atomic),
-        };
-        outlet.confirm(mapped)?;
+        });
+        mapped.confirm(mapped.word)?;
         self.registers.count(Register::Atomics, 1);
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))

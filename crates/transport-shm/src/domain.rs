@@ -20,6 +20,7 @@ use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::Grants;
+use crate::moves::Moves;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sys;
@@ -117,6 +118,7 @@ impl Transport for ShmTransport {
             client,
             ticket: 1,
             requests: Requests::default(),
+            moves: Moves::new(),
             unread: false,
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,

@@ -5,6 +5,7 @@
 //! | `domain` | opening and closing |
 //! | `membership`, `requests` | the conversation with the broker: peers, groups, restarts |
 //! | `rights` | grants, revocations, keys of peers |
+//! | `moves` | the move of memory out of reach of a revoked key |
 //! | `msg` | messages |
 //! | `rma`, `atomic` | one-sided operations |
 //! | `progress` | polling, waiting, sleeping |
@@ -36,6 +37,7 @@ use crate::broker::Client;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::memory::{Grants, ShmRegion};
+use crate::moves::Moves;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::window::ShmWindow;
@@ -96,6 +98,7 @@ pub struct ShmEndpoint {
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
     pub(crate) requests: Requests,
+    pub(crate) moves: Moves,
     /// The last look at the broker's messages left some.
     pub(crate) unread: bool,
     pub(crate) adaptive_wait: AdaptiveWait,

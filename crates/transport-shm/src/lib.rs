@@ -43,6 +43,10 @@ pub mod broker;
 mod completion;
 #[cfg(not(loom))]
 mod domain;
+#[cfg(all(not(loom), any(test, feature = "test-doors")))]
+pub mod door;
+#[cfg(all(not(loom), not(any(test, feature = "test-doors"))))]
+mod door;
 #[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
@@ -57,6 +61,8 @@ mod membership;
 mod memory;
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(not(loom))]
+mod moves;
 #[cfg(not(loom))]
 mod msg;
 #[cfg(not(loom))]

@@ -20,6 +20,7 @@ use crate::attention;
 use crate::broker::{BrokerError, Received};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
+use crate::moves::Call;
 use crate::pair::Pair;
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
@@ -110,12 +111,31 @@ impl ShmEndpoint {
         // What takes something back must not fail while the broker lives.
         let takes_back =
             matches!(asked, Asked::Notice | Asked::Disconnect { .. } | Asked::Revoke { .. });
-        if self.requests.is_full() && !takes_back {
-            let reason = "too many requests wait for an answer; poll first".to_owned();
-            return Err(BrokerError::Unreachable { reason });
+        if !takes_back {
+            self.check_requests()?;
         }
         self.client.start(request.into(), files)?;
         self.requests.add(ticket, asked, context, sys::now());
+        Ok(())
+    }
+
+    /// Remembers something that ends like a request.
+    pub(crate) fn await_answer(
+        &mut self,
+        ticket: u32,
+        asked: Asked,
+        context: Option<u64>,
+    ) -> Result<(), BrokerError> {
+        self.check_requests()?;
+        self.requests.add(ticket, asked, context, sys::now());
+        Ok(())
+    }
+
+    fn check_requests(&self) -> Result<(), BrokerError> {
+        if self.requests.is_full() {
+            let reason = "too many requests wait for an answer; poll first".to_owned();
+            return Err(BrokerError::Unreachable { reason });
+        }
         Ok(())
     }
 
@@ -136,8 +156,18 @@ impl ShmEndpoint {
         Ok(ended.map_or(Started::Pending, Started::Ended))
     }
 
-    /// Handles messages of the broker, but not more than a loop has time for: `unread` is then set.
+    /// Handles messages of the broker, and what goes on because of them: moves of own memory, and
+    /// keys of peers whose memory moves.
     pub(crate) fn handle_broker_messages(&mut self) {
+        self.handle_some_messages();
+        self.drive_moves();
+        if self.requests.waits() {
+            self.ask_where_settled();
+        }
+    }
+
+    /// Handles messages of the broker, but not more than a loop has time for: `unread` is then set.
+    fn handle_some_messages(&mut self) {
         let mut left = MESSAGES_PER_LOOK;
         loop {
             loop {
@@ -221,15 +251,18 @@ impl ShmEndpoint {
                 let result = self.group_changed(group, join, reply.status);
                 self.requests.end(ticket, context, result.map_err(OperationError::Group));
             }
-            Asked::Grant { key } => self.granted(key, reply, context),
-            Asked::Revoke { region, writable } => {
+            Asked::Grant { key, moves } => self.granted(key, moves, reply, context),
+            Asked::Revoke { lost } => {
                 // A broker that does not know the key was restarted: it may have been handed out.
                 let handed_out = if reply.status == status::DONE { reply.first } else { 1 };
-                self.withdrawn(ticket, &region, writable, handed_out, Revoked::Published, context);
+                let call = Call { ticket, context, revoked: Revoked::Published };
+                self.withdrawn(&lost, handed_out, call);
             }
-            Asked::Again { slot, stamp, call, value } => {
-                self.published_again(slot, stamp);
-                self.requests.end(call, context, Ok(value));
+            Asked::Again { slot, generation, moves, call } => {
+                if reply.status == status::DONE {
+                    self.published_again(slot, generation, moves);
+                }
+                self.end_revocation(call, context);
             }
             Asked::Resolve { peer, key, stamp, for_whom } => {
                 let result = mapped(key, stamp, reply, files);
@@ -239,7 +272,14 @@ impl ShmEndpoint {
             Asked::Disconnect { vpid } if reply.status == status::DONE => {
                 self.peer_gone(vpid, DownReason::Disconnected);
             }
-            Asked::Disconnect { .. } | Asked::Notice => {}
+            // Nobody was asked, so nobody answers.
+            Asked::Settle { .. } | Asked::Disconnect { .. } | Asked::Notice => {}
+        }
+    }
+
+    fn end_revocation(&mut self, call: Option<Call>, context: Option<u64>) {
+        if let Some(call) = call {
+            self.requests.end(call.ticket, context, Ok(call.revoked.value()));
         }
     }
 
@@ -263,7 +303,7 @@ impl ShmEndpoint {
                 let error = GroupError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Group(error)));
             }
-            Asked::Grant { key } => {
+            Asked::Grant { key, .. } => {
                 match why {
                     Unanswered::Late => self.give_up_grant(key),
                     Unanswered::Gone => self.free_grant(key),
@@ -271,13 +311,16 @@ impl ShmEndpoint {
                 let error = GrantError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Grant(error)));
             }
-            Asked::Revoke { region, writable } => {
-                self.withdrawn(ticket, &region, writable, 1, Revoked::Local, context);
+            Asked::Revoke { lost } => {
+                self.withdrawn(&lost, 1, Call { ticket, context, revoked: Revoked::Local });
             }
-            // The memory was moved, and no peer has a way to the new one: the stamp stays, and the
-            // next operation of a peer asks the broker. What `announce` publishes has no context.
-            Asked::Again { call, value, .. } => self.requests.end(call, context, Ok(value)),
-            Asked::Resolve { peer, key, for_whom, .. } => {
+            // The memory is out of reach, and no peer has a way to the new one yet: the stamp says
+            // so until the broker knows of it.
+            Asked::Again { slot, generation, call, .. } => {
+                self.not_published_again(slot, generation);
+                self.end_revocation(call, context);
+            }
+            Asked::Resolve { peer, key, for_whom, .. } | Asked::Settle { peer, key, for_whom } => {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
             }
@@ -304,11 +347,12 @@ impl ShmEndpoint {
             if let Some(result) = self.requests.take_context(context) {
                 return Some(result);
             }
-            if !self.requests.awaits(context) {
+            if !self.requests.awaits(context) && !self.moves.awaits(context) {
                 return None;
             }
             if !self.await_broker(until) {
                 self.requests.forget(context);
+                self.moves.forget(context);
                 return None;
             }
         }
@@ -320,7 +364,9 @@ impl ShmEndpoint {
         if left.is_zero() {
             return false;
         }
-        if !self.unread
+        if self.moves.are_under_way() {
+            self.adaptive_wait.give_way();
+        } else if !self.unread
             && let Some(line) = self.client.line()
         {
             sys::await_readable(line, left.min(FINISH_SLICE));

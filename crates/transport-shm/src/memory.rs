@@ -93,7 +93,8 @@ impl Region for ShmRegion {
 
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError> {
         let start = self.check(offset, source.len() as u64)?;
-        self.segment().write(start, source, CopyMode::Plain);
+        let write = |segment: &Segment| segment.write(start, source, CopyMode::Plain);
+        self.memory().writing(start, source.len(), write);
         Ok(())
     }
 
@@ -107,7 +108,14 @@ impl Region for ShmRegion {
         let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
         let start = self.check(offset, length).map_err(wrong)?;
         let length = usize::try_from(length).unwrap_or(0);
-        Ok(self.segment().fill(head, start, length, source)?)
+        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
+        let watch = self.memory().watch();
+        let filled = self.segment().fill(head, start, length, source)?;
+        if !self.memory().keep(watch, start, length) {
+            let moved = "the memory was moved while it was filled: bytes may be missing";
+            return Err(io::Error::other(moved));
+        }
+        Ok(filled)
     }
 
     fn load(&self, offset: u64) -> Result<u64, RegionError> {
@@ -117,7 +125,8 @@ impl Region for ShmRegion {
 
     fn store(&self, offset: u64, value: u64) -> Result<(), RegionError> {
         let start = self.check_word(offset)?;
-        self.segment().word64(start).store(value, Ordering::Release);
+        let store = |segment: &Segment| segment.word64(start).store(value, Ordering::Release);
+        self.memory().writing(start, 8, store);
         Ok(())
     }
 }
@@ -154,6 +163,9 @@ pub struct Mapped {
     pub key: RemoteKey,
     /// The owner's stamp, as read before the key was resolved.
     pub stamp: Stamp,
+    /// The stamp that the fast paths look for: the same one, or one that never appears if this
+    /// process or the owner's lacks the asymmetric fence.
+    pub looked_for: Stamp,
     pub access: Access,
     /// Start and length of the key's range in the memory. The range lies inside it.
     pub start: usize,
@@ -162,23 +174,55 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Whether, after a write to this memory, the key is still in force. Then the write is in the
-    /// region: the owner of a key that is revoked changes the stamp, executes a heavy fence, and
-    /// takes the memory out of reach only then. `full_fences` is as for [`fence::light`].
+    /// Whether an operation that [`Registers::enter`] announced may use the memory: the key is in
+    /// force, and the memory is where it was when it was mapped.
+    ///
+    /// [`Registers::enter`]: crate::registers::Registers::enter
     #[inline]
     #[must_use]
-    pub fn is_in_force(&self, word: &StampWord, full_fences: bool) -> bool {
-        fence::light(full_fences);
+    pub fn serves(&self, word: &StampWord) -> bool {
+        word.stamp() == self.looked_for || self.serves_fenced(word)
+    }
+
+    /// As [`Mapped::serves`], where no fence of the owner reaches this process.
+    #[cold]
+    #[inline(never)]
+    fn serves_fenced(&self, word: &StampWord) -> bool {
+        if self.looked_for == self.stamp {
+            return false;
+        }
+        // Orders the announcement before the look.
+        fence::light(true);
         word.stamp() == self.stamp
     }
 
-    /// As [`Mapped::is_in_force`].
+    /// Whether what was written to this memory is in the region, and what was read from it was.
+    ///
+    /// The owner of a key that is revoked, or of memory that moves, changes the stamp, executes a
+    /// heavy fence, and takes the memory out of reach only then. A move that is closing has not
+    /// copied any byte yet.
     ///
     /// # Errors
-    /// [`OperationError::InvalidKey`].
+    /// [`OperationError::InvalidKey`], [`OperationError::Interrupted`].
     #[inline]
-    pub fn confirm(&self, word: &StampWord, full_fences: bool) -> Result<(), OperationError> {
-        if self.is_in_force(word, full_fences) { Ok(()) } else { Err(OperationError::InvalidKey) }
+    pub fn confirm(&self, word: &StampWord) -> Result<(), OperationError> {
+        fence::light(false);
+        if word.stamp() == self.looked_for { Ok(()) } else { self.confirm_slowly(word) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn confirm_slowly(&self, word: &StampWord) -> Result<(), OperationError> {
+        fence::light(self.looked_for != self.stamp);
+        let now = word.stamp();
+        if now == self.stamp || now.is_closing(self.stamp) {
+            return Ok(());
+        }
+        Err(if now.generation() == self.stamp.generation() {
+            OperationError::Interrupted
+        } else {
+            OperationError::InvalidKey
+        })
     }
 
     //= EXTOLL-THESIS#3.2.5
@@ -339,6 +383,15 @@ impl Grants {
     fn slot(&mut self, slot: u16, generation: u32) -> Option<&mut Grant> {
         let grant = self.slots.get_mut(usize::from(slot))?;
         (grant.generation == generation).then_some(grant)
+    }
+
+    /// What a key grants that is in force.
+    pub fn in_force(&self, slot: u16, generation: u32) -> Option<&Granted> {
+        let grant = self.slots.get(usize::from(slot))?;
+        match &grant.state {
+            SlotState::InForce(granted) if grant.generation == generation => Some(granted),
+            _ => None,
+        }
     }
 
     /// The keys in force: slot, generation and what they grant.

@@ -3,9 +3,7 @@
 //! Sending a message writes the payload and the status word, and reads the receiver's attention
 //! word. Other shared memory is touched only when the receiver is not polling.
 
-use weft_fabric::{
-    Group, MessageHeader, OperationError, Peer, Register, RemoteKey, SendCursor, SendError,
-};
+use weft_fabric::{Group, MessageHeader, Peer, Register, RemoteKey, SendCursor, SendError};
 
 use crate::address_vector::PeerState;
 use crate::attention;
@@ -67,13 +65,6 @@ impl Outlet<'_> {
             self.ring_if_asked(own);
         }
         true
-    }
-
-    /// Checks, after bytes were written to `memory`, that they are in the region: see
-    /// [`Mapped::confirm`].
-    #[inline]
-    pub(crate) fn confirm(&self, memory: Translated<'_>) -> Result<(), OperationError> {
-        memory.mapped.confirm(memory.word, self.full_fences)
     }
 
     /// Rings if the peer is not polling.

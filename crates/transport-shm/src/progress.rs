@@ -39,12 +39,14 @@ const LOOK_EVERY: u32 = 1 << 16;
 const TIDY_EVERY: u32 = 1 << 8;
 /// How soon to poll again while the wakeup socket is broken or the daemon is gone.
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
+/// How soon to poll again while own memory moves.
+const MOVE_POLL: Duration = Duration::from_micros(100);
 
 impl ShmEndpoint {
     #[inline]
     pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let asked = self.requests.waits() || self.requests.has_ended() || self.unread;
+        let asked = self.has_requests() || self.requests.has_ended() || self.unread;
         let due =
             self.armed || asked || !self.batches.is_empty() || self.polls & (TIDY_EVERY - 1) == 0;
         if due || self.doorbell.words().is_rung() {
@@ -61,6 +63,12 @@ impl ShmEndpoint {
         events
     }
 
+    /// Whether something goes on that polls have to look after.
+    #[inline]
+    fn has_requests(&self) -> bool {
+        self.requests.waits() || self.moves.are_under_way()
+    }
+
     /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
     #[cold]
     fn do_rare_work(&mut self) {
@@ -73,7 +81,7 @@ impl ShmEndpoint {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
         }
-        if self.requests.waits() || self.unread {
+        if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
@@ -244,6 +252,8 @@ impl ShmEndpoint {
         }
         if self.polls & (LOOK_EVERY - 1) == 0 {
             self.look_at_all();
+        } else if self.moves.are_behind() {
+            self.handle_broker_messages();
         }
     }
 
@@ -294,7 +304,7 @@ impl ShmEndpoint {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
         }
-        if self.requests.waits() || self.unread {
+        if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
@@ -373,6 +383,10 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
+        if self.moves.are_under_way() {
+            self.adaptive_wait.give_way();
+            return;
+        }
         if self.requests.waits() && self.wakeup_and_line.is_some() {
             self.sleep_for_broker(longest);
             return;
@@ -408,12 +422,15 @@ impl ShmEndpoint {
         // A daemon that died rings no wakeup. A caller that only sleeps on the descriptor learns it
         // here.
         self.handle_broker_messages();
-        if self.wakeup_broken || self.client.is_lost() {
+        if self.wakeup_broken || self.client.is_lost() || self.moves.are_behind() {
             return if self.is_ready() {
                 Armed::Busy
             } else {
                 Armed::PollWithin(BROKEN_WAKEUP_POLL)
             };
+        }
+        if self.moves.are_under_way() {
+            return Armed::PollWithin(MOVE_POLL);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;
