@@ -92,6 +92,7 @@ macro_rules! conformance_tests {
             a_quiet_operation_reports_errors_alone,
             quiet_operations_give_their_places_back,
             a_batch_arrives_with_its_last_operation,
+            a_batch_without_its_last_operation_arrives,
             a_cancelled_operation_has_done_nothing,
             a_cancel_without_its_operation_has_no_effect,
         );
@@ -126,6 +127,7 @@ macro_rules! conformance_tests {
             data_is_there_before_its_notification,
             a_get_has_its_data_before_its_notification,
             notifications_arrive_in_order,
+            notifications_and_messages_keep_their_order,
             a_notification_put_carries_class_and_value,
             a_full_notification_queue_refuses_and_then_has_room,
             a_failed_operation_has_no_completer_notification,
@@ -193,6 +195,20 @@ macro_rules! conformance_tests {
     };
 }
 
+/// Makes one `#[test]` for each case of memory of the host, for a type that implements
+/// [`crate::HostBench`].
+#[macro_export]
+macro_rules! host_memory_tests {
+    ($bench:ty) => {
+        $crate::case_group!($bench, host_memory:
+            memory_of_each_kind_keeps_its_bytes,
+            memory_of_each_kind_is_a_source_and_a_sink,
+            memory_of_each_kind_survives_a_revocation,
+            one_memory_serves_several_endpoints,
+        );
+    };
+}
+
 /// Makes one `#[test]` for each case of lanes, for a type that implements [`crate::LaneBench`].
 #[macro_export]
 macro_rules! lane_tests {
@@ -255,6 +271,7 @@ mod tests {
         ("limits", include_str!("limits.rs")),
         ("failure", include_str!("failure.rs")),
         ("waiting", include_str!("waiting.rs")),
+        ("host_memory", include_str!("host_memory.rs")),
         ("lane", include_str!("lane.rs")),
     ];
 

@@ -139,6 +139,18 @@ pub fn a_key_of_a_range_reaches_that_range_alone<B: Bench>() {
     let window = rig.endpoint(0).window(peer, key);
     let length = window.map(|window| weft_fabric::Window::length(&window));
     assert_eq!(length, Ok(64));
+    // A range may start anywhere, but a word must be aligned in the memory.
+    let odd = LocalRange::new(&region, 1001, 64);
+    let odd = rig.grant_range(1, odd, Audience::Partition, Access::all()).expect("a grant");
+    for (offset, expected) in [
+        (0, Err(OperationError::Misaligned { offset: 0, alignment: 8 })),
+        (7, Ok(u64::from_le_bytes([7; 8]) + 1)),
+    ] {
+        let read = rig.run(0, |endpoint, context| {
+            endpoint.atomic(peer, Target::new(odd, offset), add, Operation::new(context))
+        });
+        assert_eq!(read, expected);
+    }
     let outside = LocalRange::new(&region, 9_999, 2);
     let refused = rig.grant_range(1, outside, Audience::Partition, Access::READ);
     assert!(matches!(refused, Err(GrantError::Local(_))), "{refused:?}");

@@ -14,6 +14,7 @@ use crate::service::{ServiceName, Ticket};
 pub mod errno {
     #![allow(missing_docs, reason = "named as in errno.h")]
     pub const ENOENT: i32 = 2;
+    pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
@@ -330,6 +331,10 @@ pub enum OperationError {
         /// The operation.
         command: Command,
     },
+    /// The owner took its memory away from others while the operation stood still for long, or
+    /// while a window was used. A part of the operation may have been done. The key stays valid.
+    #[error("the memory was moved while the operation stood still; a part of it may be done")]
+    Interrupted,
     /// The range leaves the peer's region.
     #[error("{length} bytes at offset {offset} are outside the peer's region of {region} bytes")]
     OutOfBounds {
@@ -419,6 +424,7 @@ impl OperationError {
             | Self::Local(_)
             | Self::Empty
             | Self::UnknownPeer => errno::EINVAL,
+            Self::Interrupted => errno::EIO,
             Self::Cancelled => errno::ECANCELED,
             Self::PeerDown => errno::ECONNRESET,
             Self::Connect(error) => error.errno(),

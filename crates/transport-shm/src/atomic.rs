@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_fabric::{
-    Atomic, AtomicOperation, Command, Issued, LockRequest, Operation, OperationError, Peer,
-    Register, RemoteKey, Target, Width,
+    Atomic, AtomicOperation, Command, Issued, LockRequest, Notify, Operation, OperationError, Peer,
+    Register, RemoteKey, Report, Target, Width,
 };
 
+use crate::door;
 use crate::doorbell::LOCKS;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped};
@@ -61,7 +62,6 @@ pub(crate) struct Recent {
     slot: u16,
     registers: Arc<Registers>,
     mapped: Mapped,
-    full_fences: bool,
 }
 
 impl Recent {
@@ -73,23 +73,15 @@ impl Recent {
             return None;
         }
         let stamp = self.registers.stamp_word(self.slot);
-        (stamp.stamp() == self.mapped.stamp).then_some(stamp)
+        self.mapped.serves(stamp).then_some(stamp)
     }
 
     /// The 64-bit word at `offset`, if an atomic may use it.
     #[inline]
     fn word(&self, operation: AtomicOperation, offset: u64) -> Option<&AtomicU64> {
         let needed = (Command::Atomic, operation.access());
-        let start = self.mapped.check_access(needed, offset, 8).ok()?;
-        offset.is_multiple_of(8).then(|| self.mapped.segment.word64(start))
-    }
-
-    /// As [`Mapped::confirm`].
-    #[inline]
-    fn confirm(&self, stamp: &StampWord) -> Result<(), OperationError> {
-        // On x86 the processor's atomic is a full fence by itself.
-        let full_fences = cfg!(not(target_arch = "x86_64")) && self.full_fences;
-        self.mapped.confirm(stamp, full_fences)
+        let start = self.mapped.check_word(needed, offset, 8).ok()?;
+        Some(self.mapped.segment.word64(start))
     }
 }
 
@@ -105,27 +97,31 @@ impl ShmEndpoint {
         atomic: Atomic,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        self.registers.enter();
         if operation.notify.is_none()
             && atomic.width == Width::Bits64
             && let Some(recent) = &self.recent
             && let Some(stamp) = recent.serves(to, target.key)
             && let Some(word) = recent.word(atomic.operation, target.offset)
         {
-            let old = apply_64(word, &atomic);
+            let old = door::applying(|| apply_64(word, &atomic));
             // Counted first: the next atomic waits for this store, which would wait for the check.
             self.registers.count(Register::Atomics, 1);
-            if recent.confirm(stamp).is_err() {
-                return self.was_revoked();
+            if let Err(error) = recent.mapped.confirm(stamp) {
+                return self.did_not_count(error);
             }
+            self.registers.leave();
             return Ok(Issued::Done(atomic.result(old)));
         }
-        self.any_atomic(to, target, atomic, operation)
+        let Operation { context, notify, report, more } = operation;
+        self.any_atomic(to, target, atomic, (context, notify), (report, more))
     }
 
     #[cold]
     #[inline(never)]
-    fn was_revoked(&mut self) -> Result<Issued, OperationError> {
-        Err(self.note(OperationError::InvalidKey))
+    fn did_not_count(&mut self, error: OperationError) -> Result<Issued, OperationError> {
+        self.registers.leave();
+        Err(self.note(error))
     }
 
     /// Keeps the translation of a key for the next atomic.
@@ -134,19 +130,22 @@ impl ShmEndpoint {
         let Some((translated, _)) = peer.split(key) else { return };
         let mapped = translated.mapped.clone();
         let (slot, registers) = (KeyParts::of(key).slot, Arc::clone(&peer.registers));
-        let full_fences = peer.full_fences;
-        self.recent = Some(Recent { to, key, slot, registers, mapped, full_fences });
+        self.recent = Some(Recent { to, key, slot, registers, mapped });
     }
 
+    /// The rest of an operation that was announced. Takes it in parts: an argument in memory would cost the fast path its stores.
     #[inline(never)]
     fn any_atomic(
         &mut self,
         to: Peer,
         target: Target,
         atomic: Atomic,
-        operation: Operation,
+        (context, notify): (u64, Notify),
+        (report, more): (Report, bool),
     ) -> Result<Issued, OperationError> {
+        let operation = Operation { context, notify, report, more };
         let done = self.try_atomic(to, target, atomic, operation);
+        self.registers.leave();
         let recent = self.recent.as_ref();
         if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
             self.remember(to, target.key);
@@ -164,16 +163,13 @@ impl ShmEndpoint {
         let command = Command::Atomic;
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
-        let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, key);
-        let start = mapped.check_access((command, atomic.operation.access()), offset, length)?;
-        if !offset.is_multiple_of(length) {
-            return Err(OperationError::Misaligned { offset, alignment: length });
-        }
-        let old = match atomic.width {
+        let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
+        let start = mapped.check_word((command, atomic.operation.access()), offset, length)?;
+        let old = door::applying(|| match atomic.width {
             Width::Bits32 => apply_32(mapped.segment.word32(start), &atomic),
             Width::Bits64 => apply_64(mapped.segment.word64(start), &atomic),
-        };
-        outlet.confirm(mapped)?;
+        });
+        mapped.confirm(mapped.word)?;
         self.registers.count(Register::Atomics, 1);
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))

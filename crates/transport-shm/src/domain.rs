@@ -22,6 +22,7 @@ use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::Grants;
+use crate::moves::Moves;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sys;
@@ -110,12 +111,14 @@ impl Transport for ShmTransport {
             woken,
             wakeup_and_line,
             timer,
+            timer_is_set: false,
             unannounced: false,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
             recent: None,
             active: Vec::new(),
             turn: 0,
+            batches: Vec::new(),
             waits_for_room: Vec::new(),
             leaving: Vec::new(),
             grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
@@ -125,6 +128,7 @@ impl Transport for ShmTransport {
             client,
             ticket: 1,
             requests: Requests::default(),
+            moves: Moves::new(),
             unread: false,
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,

@@ -6,6 +6,7 @@
 //! | `membership`, `requests` | the conversation with the broker: peers, groups, restarts |
 //! | `invitation` | invitations into the endpoint's partition |
 //! | `rights` | grants, revocations, keys of peers |
+//! | `moves` | the move of memory out of reach of a revoked key |
 //! | `msg` | messages |
 //! | `rma`, `atomic` | one-sided operations |
 //! | `progress` | polling, waiting, sleeping |
@@ -16,18 +17,19 @@
 //! - No value that a peer can write is trusted: positions, keys and limits are private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
-    EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
-    LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
+    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
+    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
     RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
     WindowError,
 };
-use weft_memory::{Segment, SegmentError};
+use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
@@ -37,6 +39,7 @@ use crate::broker::Client;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::memory::{Grants, ShmRegion};
+use crate::moves::Moves;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::window::ShmWindow;
@@ -75,6 +78,7 @@ pub struct ShmEndpoint {
     pub(crate) wakeup_and_line: Option<OwnedFd>,
     /// Makes `wakeup_and_line` readable when a request has waited too long.
     pub(crate) timer: Option<OwnedFd>,
+    pub(crate) timer_is_set: bool,
     /// The broker was restarted and does not know this endpoint yet.
     pub(crate) unannounced: bool,
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
@@ -85,6 +89,8 @@ pub struct ShmEndpoint {
     pub(crate) active: Vec<u16>,
     /// The index in `active` at which the next poll begins.
     pub(crate) turn: usize,
+    /// Peers that were not rung for, because another operation was to follow.
+    pub(crate) batches: Vec<Peer>,
     /// VPIDs of the peers whose rings were full when a send failed.
     pub(crate) waits_for_room: Vec<u16>,
     pub(crate) leaving: Vec<Leaving>,
@@ -98,6 +104,7 @@ pub struct ShmEndpoint {
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
     pub(crate) requests: Requests,
+    pub(crate) moves: Moves,
     /// The last look at the broker's messages left some.
     pub(crate) unread: bool,
     pub(crate) adaptive_wait: AdaptiveWait,
@@ -175,23 +182,38 @@ impl ShmEndpoint {
         if length == 0 {
             return Err(RegisterError::Empty);
         }
-        let maximum = self.capabilities.regions_max;
-        if self.regions.load(Ordering::Relaxed) >= maximum {
-            return Err(RegisterError::Exhausted { maximum });
-        }
-        let too_long = |_| RegisterError::Os {
+        let length = usize::try_from(length).map_err(|_| RegisterError::Os {
             call: "mmap",
             length: usize::MAX,
             errno: weft_fabric::errno::ENOMEM,
-        };
-        let length = usize::try_from(length).map_err(too_long)?;
-        match Segment::create("weft-region", length) {
-            Ok((segment, file)) => Ok(ShmRegion::new(segment, file, &self.regions)),
+        })?;
+        self.check_regions()?;
+        match Memory::fresh(MemoryOptions::bytes(length)) {
+            Ok(memory) => self.register_memory(&memory),
             Err(SegmentError::Os { call, length, errno }) => {
                 Err(RegisterError::Os { call, length, errno })
             }
             Err(_) => unreachable!("what was just made is sealed and of its size"),
         }
+    }
+
+    fn check_regions(&self) -> Result<(), RegisterError> {
+        let maximum = self.capabilities.regions_max;
+        let is_full = self.regions.load(Ordering::Relaxed) >= maximum;
+        if is_full { Err(RegisterError::Exhausted { maximum }) } else { Ok(()) }
+    }
+}
+
+impl HostMemory for ShmEndpoint {
+    type Memory = Memory;
+
+    fn register_memory(&mut self, memory: &Memory) -> Result<ShmRegion, RegisterError> {
+        self.check_regions()?;
+        Ok(ShmRegion::new(memory.clone(), &self.regions))
+    }
+
+    fn base(region: &ShmRegion) -> NonNull<u8> {
+        region.segment().base()
     }
 }
 

@@ -24,7 +24,7 @@ impl ShmEndpoint {
             .map_err(|errno| InviteError::Os { call: "getrandom", errno: errno.raw_os_error() })?;
         let (ticket, vpid) = (self.next_ticket(), self.address.vpid.0);
         let invite = Invite { ticket, vpid, within_ms, invitation: Invitation(secret) };
-        let started = self.start(ticket, invite, &[], Asked::Invite, context)?;
+        let started = self.start(ticket, invite, &[], Asked::Invite, Some(context))?;
         let issued = started.issued(|error| match error {
             OperationError::Invite(error) => Some(error),
             _ => None,

@@ -43,6 +43,10 @@ pub mod broker;
 mod completion;
 #[cfg(not(loom))]
 mod domain;
+#[cfg(all(not(loom), any(test, feature = "test-doors")))]
+pub mod door;
+#[cfg(all(not(loom), not(any(test, feature = "test-doors"))))]
+mod door;
 #[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
@@ -60,6 +64,8 @@ mod memory;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(not(loom))]
+mod moves;
+#[cfg(not(loom))]
 mod msg;
 #[cfg(not(loom))]
 mod pair;
@@ -71,6 +77,8 @@ mod receive;
 mod registers;
 #[cfg(not(loom))]
 mod requests;
+#[cfg(all(test, not(loom)))]
+mod requests_tests;
 #[cfg(all(test, not(loom)))]
 mod revocation_tests;
 #[cfg(not(loom))]

@@ -23,6 +23,7 @@ use crate::domain::{describe, way_into};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::invitation::invited;
+use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
@@ -42,6 +43,15 @@ struct Introduction {
     birth: u64,
     /// The peer's doorbell segment, register segment and wakeup socket.
     files: Vec<OwnedFd>,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unanswered {
+    /// The broker's connection ended.
+    Gone,
+    /// It has waited too long; the broker may still do what it was asked for.
+    Late,
 }
 
 /// A request that was started.
@@ -107,12 +117,34 @@ impl ShmEndpoint {
         asked: Asked,
         context: Option<u64>,
     ) -> Result<(), BrokerError> {
+        // What takes something back must not fail while the broker lives.
+        let takes_back =
+            matches!(asked, Asked::Notice | Asked::Disconnect { .. } | Asked::Revoke { .. });
+        if !takes_back {
+            self.check_requests()?;
+        }
+        self.client.start(request.into(), files)?;
+        self.requests.add(ticket, asked, context, sys::now());
+        Ok(())
+    }
+
+    /// Remembers something that ends like a request.
+    pub(crate) fn await_answer(
+        &mut self,
+        ticket: u32,
+        asked: Asked,
+        context: Option<u64>,
+    ) -> Result<(), BrokerError> {
+        self.check_requests()?;
+        self.requests.add(ticket, asked, context, sys::now());
+        Ok(())
+    }
+
+    fn check_requests(&self) -> Result<(), BrokerError> {
         if self.requests.is_full() {
             let reason = "too many requests wait for an answer; poll first".to_owned();
             return Err(BrokerError::Unreachable { reason });
         }
-        self.client.start(request.into(), files)?;
-        self.requests.add(ticket, asked, context, sys::now());
         Ok(())
     }
 
@@ -124,23 +156,33 @@ impl ShmEndpoint {
         request: impl Into<EndpointControl>,
         files: &[BorrowedFd<'_>],
         asked: Asked,
-        context: u64,
+        context: Option<u64>,
     ) -> Result<Started, BrokerError> {
         self.handle_broker_messages();
-        self.send_request(ticket, request, files, asked, Some(context))?;
+        self.send_request(ticket, request, files, asked, context)?;
         self.handle_broker_messages();
         let ended = self.requests.take_ended(ticket);
         Ok(ended.map_or(Started::Pending, Started::Ended))
     }
 
-    /// Handles messages of the broker, but not more than a loop has time for: `unread` is then set.
+    /// Handles messages of the broker, and what goes on because of them: moves of own memory, and
+    /// keys of peers whose memory moves.
     pub(crate) fn handle_broker_messages(&mut self) {
+        self.handle_some_messages();
+        self.drive_moves();
+        if self.requests.waits() {
+            self.ask_where_settled();
+        }
+    }
+
+    /// Handles messages of the broker, but not more than a loop has time for: `unread` is then set.
+    fn handle_some_messages(&mut self) {
         let mut left = MESSAGES_PER_LOOK;
         loop {
             loop {
                 self.unread = left == 0;
                 if self.unread {
-                    return;
+                    return self.stir();
                 }
                 let Some(Received { message, files }) = self.client.next() else { break };
                 left -= 1;
@@ -149,7 +191,7 @@ impl ShmEndpoint {
             let restarted = self.client.reconnected();
             if restarted || self.client.is_lost() {
                 while let Some((ticket, request)) = self.requests.take_any() {
-                    self.unanswered(ticket, request, "the node daemon is gone");
+                    self.unanswered(ticket, request, Unanswered::Gone);
                 }
             }
             if self.requests.waits() {
@@ -165,8 +207,16 @@ impl ShmEndpoint {
                 }
             }
             if !self.unannounced || self.client.is_lost() || !self.announce() {
-                return;
+                break;
             }
+        }
+        self.stir();
+    }
+
+    /// Makes the descriptor readable, if the program may sleep on it and there is something to poll.
+    fn stir(&self) {
+        if self.armed && (self.unread || self.requests.has_ended() || !self.leaving.is_empty()) {
+            sys::ring(self.doorbell.wakeup());
         }
     }
 
@@ -210,15 +260,18 @@ impl ShmEndpoint {
                 let result = self.group_changed(group, join, reply.status);
                 self.requests.end(ticket, context, result.map_err(OperationError::Group));
             }
-            Asked::Grant { key } => self.granted(key, reply, context),
-            Asked::Revoke { region, writable } => {
+            Asked::Grant { key, moves } => self.granted(key, moves, reply, context),
+            Asked::Revoke { lost } => {
                 // A broker that does not know the key was restarted: it may have been handed out.
                 let handed_out = if reply.status == status::DONE { reply.first } else { 1 };
-                self.withdrawn(ticket, &region, writable, handed_out, Revoked::Published, context);
+                let call = Call { ticket, context, revoked: Revoked::Published };
+                self.withdrawn(&lost, handed_out, call);
             }
-            Asked::Again { slot, stamp, call, value } => {
-                self.published_again(slot, stamp);
-                self.requests.end(call, context, Ok(value));
+            Asked::Again { slot, generation, moves, call } => {
+                if reply.status == status::DONE {
+                    self.published_again(slot, generation, moves);
+                }
+                self.end_revocation(call, context);
             }
             Asked::Resolve { peer, key, stamp, for_whom } => {
                 let result = mapped(key, stamp, reply, files);
@@ -228,16 +281,34 @@ impl ShmEndpoint {
                 let result = invited(reply);
                 self.requests.end(ticket, context, result.map_err(OperationError::Invite));
             }
-            Asked::Notice => {}
+            // A peer that is there by now is one of the pair that was ended: it connected in between.
+            Asked::Disconnect { vpid } if reply.status == status::DONE => {
+                self.peer_gone(vpid, DownReason::Disconnected);
+            }
+            // Nobody was asked, so nobody answers.
+            Asked::Settle { .. } | Asked::Disconnect { .. } | Asked::Notice => {}
+        }
+    }
+
+    fn end_revocation(&mut self, call: Option<Call>, context: Option<u64>) {
+        if let Some(call) = call {
+            self.requests.end(call.ticket, context, Ok(call.revoked.value()));
         }
     }
 
     /// Ends a request that will have no answer.
-    fn unanswered(&mut self, ticket: u32, request: Request, why: &str) {
-        let reason = why.to_owned();
+    fn unanswered(&mut self, ticket: u32, request: Request, why: Unanswered) {
+        let reason = match why {
+            Unanswered::Gone => "the node daemon is gone".to_owned(),
+            Unanswered::Late => format!("no answer within {ANSWER_WITHIN:?}"),
+        };
         let Request { asked, context, .. } = request;
         match asked {
-            Asked::Connect { .. } => {
+            Asked::Connect { to, .. } => {
+                // A broker that is only late makes the pair yet.
+                if why == Unanswered::Late {
+                    self.end_pair(to.vpid.0);
+                }
                 let error = ConnectError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Connect(error)));
             }
@@ -245,18 +316,24 @@ impl ShmEndpoint {
                 let error = GroupError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Group(error)));
             }
-            Asked::Grant { key } => {
-                self.give_up_grant(key);
+            Asked::Grant { key, .. } => {
+                match why {
+                    Unanswered::Late => self.give_up_grant(key),
+                    Unanswered::Gone => self.free_grant(key),
+                }
                 let error = GrantError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Grant(error)));
             }
-            Asked::Revoke { region, writable } => {
-                self.withdrawn(ticket, &region, writable, 1, Revoked::Local, context);
+            Asked::Revoke { lost } => {
+                self.withdrawn(&lost, 1, Call { ticket, context, revoked: Revoked::Local });
             }
-            // The memory was moved, and no peer has a way to the new one: the stamp stays, and the
-            // next operation of a peer asks the broker. What `announce` publishes has no context.
-            Asked::Again { call, value, .. } => self.requests.end(call, context, Ok(value)),
-            Asked::Resolve { peer, key, for_whom, .. } => {
+            // The memory is out of reach, and no peer has a way to the new one yet: the stamp says
+            // so until the broker knows of it.
+            Asked::Again { slot, generation, call, .. } => {
+                self.not_published_again(slot, generation);
+                self.end_revocation(call, context);
+            }
+            Asked::Resolve { peer, key, for_whom, .. } | Asked::Settle { peer, key, for_whom } => {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
             }
@@ -264,15 +341,14 @@ impl ShmEndpoint {
                 let error = InviteError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Invite(error)));
             }
-            Asked::Notice => {}
+            Asked::Disconnect { .. } | Asked::Notice => {}
         }
     }
 
     fn end_late_requests(&mut self) {
         let now = sys::now();
         while let Some((ticket, request)) = self.requests.take_late(now) {
-            let why = format!("no answer within {ANSWER_WITHIN:?}");
-            self.unanswered(ticket, request, &why);
+            self.unanswered(ticket, request, Unanswered::Late);
         }
     }
 
@@ -288,11 +364,12 @@ impl ShmEndpoint {
             if let Some(result) = self.requests.take_context(context) {
                 return Some(result);
             }
-            if !self.requests.awaits(context) {
+            if !self.requests.awaits(context) && !self.moves.awaits(context) {
                 return None;
             }
             if !self.await_broker(until) {
                 self.requests.forget(context);
+                self.moves.forget(context);
                 return None;
             }
         }
@@ -304,7 +381,9 @@ impl ShmEndpoint {
         if left.is_zero() {
             return false;
         }
-        if !self.unread
+        if self.moves.are_under_way() {
+            self.adaptive_wait.give_way();
+        } else if !self.unread
             && let Some(line) = self.client.line()
         {
             sys::await_readable(line, left.min(FINISH_SLICE));
@@ -319,14 +398,14 @@ impl ShmEndpoint {
         to: EndpointAddress,
         context: u64,
     ) -> Result<Issued, ConnectError> {
-        self.ask_to_connect(to, context).map(|(issued, _)| issued)
+        self.ask_to_connect(to, Some(context)).map(|(issued, _)| issued)
     }
 
     /// Starts a connect. Returns the ticket of its request, too.
     fn ask_to_connect(
         &mut self,
         to: EndpointAddress,
-        context: u64,
+        context: Option<u64>,
     ) -> Result<(Issued, u32), ConnectError> {
         let done = |peer: Peer| (Issued::Done(u64::from(peer.0)), 0);
         if !to.is_exact() {
@@ -389,10 +468,15 @@ impl ShmEndpoint {
                 added.ok_or(BrokerError::InvalidAnswer.into())
             }
             // The peer connected first; its `Paired` message came before this answer.
-            status::PAIRED => {
-                let peer = self.peers.by_vpid(vpid).map(|peer| peer.handle);
-                peer.ok_or(ConnectError::NotFound(to))
-            }
+            status::PAIRED => match self.peers.by_vpid(vpid) {
+                Some(peer) => Ok(peer.handle),
+                // This endpoint could not take part in that pair.
+                None => {
+                    self.end_pair(vpid);
+                    let reason = "an earlier pair was still there; try again".to_owned();
+                    Err(ConnectError::Broker { reason })
+                }
+            },
             status::NOT_FOUND => Err(ConnectError::NotFound(to)),
             status::EXHAUSTED => Err(ConnectError::Exhausted {
                 maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
@@ -403,7 +487,7 @@ impl ShmEndpoint {
 
     /// Connects and waits for the end.
     fn connect_at_once(&mut self, to: EndpointAddress) -> Result<(), ConnectError> {
-        let ticket = match self.ask_to_connect(to, 0)? {
+        let ticket = match self.ask_to_connect(to, None)? {
             (Issued::Done(_), _) => return Ok(()),
             (Issued::Pending, ticket) => ticket,
         };
@@ -411,11 +495,7 @@ impl ShmEndpoint {
         while self.requests.holds(ticket) && self.await_broker(until) {
             self.handle_broker_messages();
         }
-        match self.requests.take_ended(ticket) {
-            Some(Ok(_)) => Ok(()),
-            Some(Err(OperationError::Connect(error))) => Err(error),
-            _ => Err(ConnectError::NotFound(to)),
-        }
+        self.peers.by_vpid(to.vpid.0).map(drop).ok_or(ConnectError::NotFound(to))
     }
 
     fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
@@ -451,20 +531,25 @@ impl ShmEndpoint {
 
     /// Tells the broker, and so the peer, that a pair has ended. A broker that cannot be reached
     /// tells the peer after its restart, because this endpoint does not announce the pair.
-    fn end_pair(&mut self, peer: u16) {
+    pub(crate) fn end_pair(&mut self, peer: u16) {
         let ticket = self.next_ticket();
         let request = Disconnect { ticket, vpid: self.address.vpid.0, peer };
-        let _ = self.send_request(ticket, request, &[], Asked::Notice, None);
+        let asked = Asked::Disconnect { vpid: peer };
+        let _ = self.send_request(ticket, request, &[], asked, None);
     }
 
     /// A peer made a pair and sent its memory.
     fn handle_paired(&mut self, paired: Paired, mut files: Vec<OwnedFd>) {
-        if paired.vpid != self.address.vpid.0 || files.len() != 4 {
+        if paired.vpid != self.address.vpid.0 {
             return;
         }
-        let memory = PairMemory::open(files.remove(0).as_fd());
+        let whole = files.len() == 4;
+        let memory = whole.then(|| PairMemory::open(files.remove(0).as_fd())).flatten();
         let pair = memory.and_then(|memory| memory.end(self.parameters.ring_slots));
-        let Some(pair) = pair else { return };
+        let Some(pair) = pair else {
+            // No descriptors were left, or the memory is not a pair: the peer learns it.
+            return self.end_pair(paired.peer);
+        };
         // An earlier peer with this VPID has been reported gone, or its report was withheld.
         self.peer_gone(paired.peer, DownReason::Ended);
         if self.check_peers().is_err() {
@@ -474,7 +559,9 @@ impl ShmEndpoint {
         }
         let address = EndpointAddress::new(NodeId(paired.node), Vpid(paired.peer));
         let Paired { flags, birth, .. } = paired;
-        self.add_peer(Introduction { address, flags, birth, files }, pair);
+        if self.add_peer(Introduction { address, flags, birth, files }, pair).is_none() {
+            self.end_pair(paired.peer);
+        }
     }
 
     /// Adds a peer, if its descriptors are valid.
@@ -547,7 +634,7 @@ impl ShmEndpoint {
             Leave { ticket, vpid, group: number }.into()
         };
         let asked = Asked::Group { group, join };
-        self.start(ticket, request, &[], asked, context)?.issued(|error| match error {
+        self.start(ticket, request, &[], asked, Some(context))?.issued(|error| match error {
             OperationError::Group(error) => Some(error),
             _ => None,
         })
@@ -588,7 +675,7 @@ impl ShmEndpoint {
         let Ok(Received { message: EndpointControl::Members(found), .. }) = answer else {
             return Ok(Vec::new());
         };
-        let (mut members, mut all_have_room) = (Vec::new(), true);
+        let (mut members, mut are_all_here) = (Vec::new(), true);
         for other in (0..crate::wakeup::VPIDS_MAX).filter(|other| *other != vpid) {
             let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
             if bit == 0 {
@@ -597,18 +684,14 @@ impl ShmEndpoint {
             let address = EndpointAddress::new(self.address.node, Vpid(other));
             match self.connect_at_once(address) {
                 Ok(()) => members.push(other),
-                Err(ConnectError::Exhausted { .. }) => {
-                    if let Err(ConnectError::Exhausted { maximum }) = self.check_peers() {
-                        return Err(SendError::Exhausted { maximum });
-                    }
-                    // The member may have room the next time.
-                    all_have_room = false;
+                Err(ConnectError::Exhausted { maximum }) => {
+                    return Err(SendError::Exhausted { maximum });
                 }
-                // A member that has gone since the answer is left out.
-                Err(_) => {}
+                // A member that has gone is left out, and one that may have no more peers now.
+                Err(_) => are_all_here = false,
             }
         }
-        self.members[place] = all_have_room.then(|| members.clone());
+        self.members[place] = are_all_here.then(|| members.clone());
         Ok(members)
     }
 

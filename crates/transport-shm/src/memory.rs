@@ -6,13 +6,12 @@
 //! operation.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use weft_fabric::{Access, Command, OperationError, Region, RegionError, RemoteKey};
-use weft_memory::{CopyMode, Segment, SegmentError};
+use weft_memory::{CopyMode, Memory, Segment};
 use weft_sync::fence;
 
 use crate::registers::{KEYS_MAX, Stamp, StampWord};
@@ -25,24 +24,16 @@ pub struct ShmRegion {
 
 #[derive(Debug)]
 struct Inner {
-    segment: Segment,
-    /// Replaced when the memory is moved.
-    file: Mutex<Arc<OwnedFd>>,
+    memory: Memory,
     /// The region counter of the endpoint. Its address also identifies the endpoint.
     count: Arc<AtomicUsize>,
 }
 
 impl ShmRegion {
     /// A region of the endpoint whose counter is `count`.
-    pub(crate) fn new(segment: Segment, file: OwnedFd, count: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(memory: Memory, count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self {
-            inner: Arc::new(Inner {
-                segment,
-                file: Mutex::new(Arc::new(file)),
-                count: Arc::clone(count),
-            }),
-        }
+        Self { inner: Arc::new(Inner { memory, count: Arc::clone(count) }) }
     }
 
     /// Whether the region belongs to the endpoint whose counter is `count`.
@@ -50,27 +41,15 @@ impl ShmRegion {
         Arc::ptr_eq(&self.inner.count, count)
     }
 
+    /// The memory, which other regions may have, too.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
     /// The mapped memory.
     #[inline]
     pub(crate) fn segment(&self) -> &Segment {
-        &self.inner.segment
-    }
-
-    /// The descriptor of the memory.
-    pub(crate) fn file(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.inner.file.lock())
-    }
-
-    /// Whether both regions are the same memory.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Moves the content to fresh memory, out of reach of all peers that mapped the old memory.
-    pub(crate) fn move_away(&self) -> Result<(), SegmentError> {
-        let mut file = self.inner.file.lock();
-        *file = Arc::new(self.inner.segment.move_away("weft-region")?);
-        Ok(())
+        self.inner.memory.segment()
     }
 
     /// The start of the range as an index, when the range lies inside the region.
@@ -103,18 +82,19 @@ impl Drop for Inner {
 
 impl Region for ShmRegion {
     fn length(&self) -> u64 {
-        self.inner.segment.length() as u64
+        self.segment().length() as u64
     }
 
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), RegionError> {
         let start = self.check(offset, target.len() as u64)?;
-        self.inner.segment.read(start, target);
+        self.segment().read(start, target);
         Ok(())
     }
 
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError> {
         let start = self.check(offset, source.len() as u64)?;
-        self.inner.segment.write(start, source, CopyMode::Plain);
+        let write = |segment: &Segment| segment.write(start, source, CopyMode::Plain);
+        self.memory().writing(start, source.len(), write);
         Ok(())
     }
 
@@ -128,17 +108,25 @@ impl Region for ShmRegion {
         let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
         let start = self.check(offset, length).map_err(wrong)?;
         let length = usize::try_from(length).unwrap_or(0);
-        Ok(self.inner.segment.fill(head, start, length, source)?)
+        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
+        let watch = self.memory().watch();
+        let filled = self.segment().fill(head, start, length, source)?;
+        if !self.memory().keep(watch, start, length) {
+            let moved = "the memory was moved while it was filled: bytes may be missing";
+            return Err(io::Error::other(moved));
+        }
+        Ok(filled)
     }
 
     fn load(&self, offset: u64) -> Result<u64, RegionError> {
         let start = self.check_word(offset)?;
-        Ok(self.inner.segment.word64(start).load(Ordering::Acquire))
+        Ok(self.segment().word64(start).load(Ordering::Acquire))
     }
 
     fn store(&self, offset: u64, value: u64) -> Result<(), RegionError> {
         let start = self.check_word(offset)?;
-        self.inner.segment.word64(start).store(value, Ordering::Release);
+        let store = |segment: &Segment| segment.word64(start).store(value, Ordering::Release);
+        self.memory().writing(start, 8, store);
         Ok(())
     }
 }
@@ -175,6 +163,9 @@ pub struct Mapped {
     pub key: RemoteKey,
     /// The owner's stamp, as read before the key was resolved.
     pub stamp: Stamp,
+    /// The stamp that the fast paths look for: the same one, or one that never appears if this
+    /// process or the owner's lacks the asymmetric fence.
+    pub looked_for: Stamp,
     pub access: Access,
     /// Start and length of the key's range in the memory. The range lies inside it.
     pub start: usize,
@@ -183,16 +174,55 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Checks, after a write to this memory, that the key is still in force. Then the write is in
-    /// the region: the owner of a key that is revoked changes the stamp, executes a heavy fence,
-    /// and takes the memory out of reach only then. `full_fences` is as for [`fence::light`].
+    /// Whether an operation that [`Registers::enter`] announced may use the memory: the key is in
+    /// force, and the memory is where it was when it was mapped.
+    ///
+    /// [`Registers::enter`]: crate::registers::Registers::enter
+    #[inline]
+    #[must_use]
+    pub fn serves(&self, word: &StampWord) -> bool {
+        word.stamp() == self.looked_for || self.serves_fenced(word)
+    }
+
+    /// As [`Mapped::serves`], where no fence of the owner reaches this process.
+    #[cold]
+    #[inline(never)]
+    fn serves_fenced(&self, word: &StampWord) -> bool {
+        if self.looked_for == self.stamp {
+            return false;
+        }
+        // Orders the announcement before the look.
+        fence::light(true);
+        word.stamp() == self.stamp
+    }
+
+    /// Whether what was written to this memory is in the region, and what was read from it was.
+    ///
+    /// The owner of a key that is revoked, or of memory that moves, changes the stamp, executes a
+    /// heavy fence, and takes the memory out of reach only then. A move that is closing has not
+    /// copied any byte yet.
     ///
     /// # Errors
-    /// [`OperationError::InvalidKey`].
+    /// [`OperationError::InvalidKey`], [`OperationError::Interrupted`].
     #[inline]
-    pub fn confirm(&self, word: &StampWord, full_fences: bool) -> Result<(), OperationError> {
-        fence::light(full_fences);
-        if word.stamp() == self.stamp { Ok(()) } else { Err(OperationError::InvalidKey) }
+    pub fn confirm(&self, word: &StampWord) -> Result<(), OperationError> {
+        fence::light(false);
+        if word.stamp() == self.looked_for { Ok(()) } else { self.confirm_slowly(word) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn confirm_slowly(&self, word: &StampWord) -> Result<(), OperationError> {
+        fence::light(self.looked_for != self.stamp);
+        let now = word.stamp();
+        if now == self.stamp || now.is_closing(self.stamp) {
+            return Ok(());
+        }
+        Err(if now.generation() == self.stamp.generation() {
+            OperationError::Interrupted
+        } else {
+            OperationError::InvalidKey
+        })
     }
 
     //= EXTOLL-THESIS#3.2.5
@@ -223,6 +253,23 @@ impl Mapped {
         let start = inside(offset, length, region);
         let start = start.ok_or(OperationError::OutOfBounds { offset, length, region })?;
         Ok(self.start + start)
+    }
+
+    /// The place of an aligned word of `width` bytes, when the key grants `needed` on it.
+    #[inline]
+    pub fn check_word(
+        &self,
+        needed: (Command, Access),
+        offset: u64,
+        width: u64,
+    ) -> Result<usize, OperationError> {
+        let start = self.check_access(needed, offset, width)?;
+        // The range of the key may start anywhere, so the place in memory counts.
+        if start as u64 & (width - 1) == 0 {
+            Ok(start)
+        } else {
+            Err(OperationError::Misaligned { offset, alignment: width })
+        }
     }
 }
 
@@ -277,7 +324,7 @@ impl Grants {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a free slot for a key that grants `granted`. Returns the slot and the key's generation.
+    /// Takes a free slot for a key that grants `granted`. Returns the slot and the generation.
     pub fn ask(&mut self, granted: Granted) -> Option<(u16, u32)> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -297,7 +344,10 @@ impl Grants {
     pub fn fill(&mut self, slot: u16, generation: u32) -> bool {
         let Some(grant) = self.slot(slot, generation) else { return false };
         match std::mem::replace(&mut grant.state, SlotState::Vacant) {
-            SlotState::Asked(granted) => grant.state = SlotState::InForce(granted),
+            SlotState::Asked(granted) => {
+                granted.region.memory().add_key();
+                grant.state = SlotState::InForce(granted);
+            }
             other => {
                 grant.state = other;
                 return false;
@@ -324,6 +374,7 @@ impl Grants {
             SlotState::InForce(granted) => {
                 let next = generation.wrapping_add(1);
                 grant.generation = next;
+                granted.region.memory().remove_key();
                 self.free.push(slot);
                 Some((next, granted))
             }
@@ -339,6 +390,15 @@ impl Grants {
         (grant.generation == generation).then_some(grant)
     }
 
+    /// What a key grants that is in force.
+    pub fn in_force(&self, slot: u16, generation: u32) -> Option<&Granted> {
+        let grant = self.slots.get(usize::from(slot))?;
+        match &grant.state {
+            SlotState::InForce(granted) if grant.generation == generation => Some(granted),
+            _ => None,
+        }
+    }
+
     /// The keys in force: slot, generation and what they grant.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32, &Granted)> {
         (0..).zip(&self.slots).filter_map(|(slot, grant)| match &grant.state {
@@ -348,9 +408,18 @@ impl Grants {
     }
 }
 
+impl Drop for Grants {
+    fn drop(&mut self) {
+        for (.., granted) in self.iter() {
+            granted.region.memory().remove_key();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_memory::MemoryOptions;
 
     #[test]
     fn a_key_keeps_its_parts() {
@@ -362,8 +431,8 @@ mod tests {
     fn a_slot_is_reused_with_another_generation() {
         let mut grants = Grants::new(u32::MAX);
         let count = Arc::new(AtomicUsize::new(0));
-        let (segment, file) = Segment::create("weft-test", 4096).expect("memory");
-        let region = ShmRegion::new(segment, file, &count);
+        let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        let region = ShmRegion::new(memory, &count);
         let (access, audience) = (Access::READ, None);
         let granted = Granted { region, start: 0, length: 4096, access, audience };
         assert_eq!(grants.ask(granted.clone()), Some((0, u32::MAX)));

@@ -3,9 +3,7 @@
 //! Sending a message writes the payload and the status word, and reads the receiver's attention
 //! word. Other shared memory is touched only when the receiver is not polling.
 
-use weft_fabric::{
-    Group, MessageHeader, OperationError, Peer, Register, RemoteKey, SendCursor, SendError,
-};
+use weft_fabric::{Group, MessageHeader, Peer, Register, RemoteKey, SendCursor, SendError};
 
 use crate::address_vector::PeerState;
 use crate::attention;
@@ -69,15 +67,9 @@ impl Outlet<'_> {
         true
     }
 
-    /// Checks, after bytes were written to `memory`, that they are in the region: see
-    /// [`Mapped::confirm`].
+    /// Rings if the peer is not polling.
     #[inline]
-    pub(crate) fn confirm(&self, memory: Translated<'_>) -> Result<(), OperationError> {
-        memory.mapped.confirm(memory.word, self.full_fences)
-    }
-
-    #[inline]
-    fn ring_if_asked(&self, own: u16) {
+    pub(crate) fn ring_if_asked(&self, own: u16) {
         if attention::claim(self.pair.peer_data(), self.full_fences) {
             self.doorbell.ring(own);
         }
@@ -163,6 +155,25 @@ impl ShmEndpoint {
         self.registers.count(Register::MessagesSent, sent as u64);
         self.registers.count(Register::MessageBytesSent, (sent * length) as u64);
         Ok(sent)
+    }
+
+    /// Remembers a peer that was not rung for, because another operation was to follow.
+    #[inline]
+    pub(crate) fn note_batch(&mut self, to: Peer) {
+        if !self.batches.contains(&to) {
+            self.batches.push(to);
+        }
+    }
+
+    /// Rings for the batches that no operation has ended.
+    #[cold]
+    pub(crate) fn ring_for_batches(&mut self) {
+        let own = self.address.vpid.0;
+        for to in std::mem::take(&mut self.batches) {
+            if let Ok(peer) = self.peers.live(to) {
+                peer.outlet().ring_if_asked(own);
+            }
+        }
     }
 
     /// Remembers that a peer's ring was full, so that an event reports when it has room.

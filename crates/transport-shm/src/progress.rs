@@ -39,13 +39,16 @@ const LOOK_EVERY: u32 = 1 << 16;
 const TIDY_EVERY: u32 = 1 << 8;
 /// How soon to poll again while the wakeup socket is broken or the daemon is gone.
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
+/// How soon to poll again while own memory moves.
+const MOVE_POLL: Duration = Duration::from_micros(100);
 
 impl ShmEndpoint {
     #[inline]
     pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let asked = self.requests.waits() || self.requests.has_ended() || self.unread;
-        let due = self.armed || asked || self.polls & (TIDY_EVERY - 1) == 0;
+        let asked = self.has_requests() || self.requests.has_ended() || self.unread;
+        let due =
+            self.armed || asked || !self.batches.is_empty() || self.polls & (TIDY_EVERY - 1) == 0;
         if due || self.doorbell.words().is_rung() {
             self.do_rare_work();
         }
@@ -60,15 +63,25 @@ impl ShmEndpoint {
         events
     }
 
+    /// Whether something goes on that polls have to look after.
+    #[inline]
+    fn has_requests(&self) -> bool {
+        self.requests.waits() || self.moves.are_under_way()
+    }
+
     /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
     #[cold]
     fn do_rare_work(&mut self) {
         if self.armed {
             self.rise();
         }
+        if !self.batches.is_empty() {
+            self.ring_for_batches();
+        }
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.requests.waits() || self.unread {
+        }
+        if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
@@ -130,6 +143,7 @@ impl ShmEndpoint {
             if !is_valid {
                 // `peer_gone` changed the list; the next poll serves the other rings.
                 self.peer_gone(vpid, DownReason::Misbehaved);
+                self.end_pair(vpid);
                 return events;
             }
         }
@@ -238,6 +252,8 @@ impl ShmEndpoint {
         }
         if self.polls & (LOOK_EVERY - 1) == 0 {
             self.look_at_all();
+        } else if self.moves.are_behind() {
+            self.handle_broker_messages();
         }
     }
 
@@ -282,9 +298,13 @@ impl ShmEndpoint {
 
     /// Whether a poll would hand out an event.
     fn is_ready(&mut self) -> bool {
+        if !self.batches.is_empty() {
+            self.ring_for_batches();
+        }
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.requests.waits() || self.unread {
+        }
+        if self.has_requests() || self.unread {
             self.handle_broker_messages();
         }
         if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
@@ -363,6 +383,10 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
+        if self.moves.are_under_way() {
+            self.adaptive_wait.give_way();
+            return;
+        }
         if self.requests.waits() && self.wakeup_and_line.is_some() {
             self.sleep_for_broker(longest);
             return;
@@ -398,12 +422,15 @@ impl ShmEndpoint {
         // A daemon that died rings no wakeup. A caller that only sleeps on the descriptor learns it
         // here.
         self.handle_broker_messages();
-        if self.wakeup_broken || self.client.is_lost() {
+        if self.wakeup_broken || self.client.is_lost() || self.moves.are_behind() {
             return if self.is_ready() {
                 Armed::Busy
             } else {
                 Armed::PollWithin(BROKEN_WAKEUP_POLL)
             };
+        }
+        if self.moves.are_under_way() {
+            return Armed::PollWithin(MOVE_POLL);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;
@@ -413,6 +440,7 @@ impl ShmEndpoint {
         if let (Some(timer), Some(late)) = (&self.timer, self.requests.next_late()) {
             let left = late.saturating_sub(sys::now()).max(Duration::from_millis(1));
             sys::set_timer(timer.as_fd(), left);
+            self.timer_is_set = true;
         }
         Armed::Sleep
     }
@@ -423,7 +451,7 @@ impl ShmEndpoint {
         self.armed = false;
         self.doorbell.words().rise();
         if let Some(timer) = &self.timer
-            && self.requests.waits()
+            && std::mem::take(&mut self.timer_is_set)
         {
             sys::set_timer(timer.as_fd(), Duration::ZERO);
         }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use weft_fabric::{Completion, EndpointAddress, Event, Group, OperationError, Peer, RemoteKey};
 
-use crate::memory::ShmRegion;
+use crate::memory::Granted;
+use crate::moves::Call;
 use crate::pair::PairMemory;
 use crate::registers::Stamp;
 
@@ -26,17 +27,22 @@ pub enum Asked {
     Connect { to: EndpointAddress, pair: PairMemory },
     /// A change of a group.
     Group { group: Group, join: bool },
-    /// To publish a key.
-    Grant { key: RemoteKey },
+    /// To publish a key,
+    /// with the memory as it was after this many moves.
+    Grant { key: RemoteKey, moves: u32 },
     /// To withdraw a key, whose memory may have to be taken out of reach.
-    Revoke { region: ShmRegion, writable: bool },
-    /// To publish a key again. Afterwards its stamp is `stamp`. `call` is the ticket of the
-    /// revocation that moved the memory, and `value` its value.
-    Again { slot: u16, stamp: Stamp, call: u32, value: u64 },
+    Revoke { lost: Granted },
+    /// To publish a key again, with the memory as it was after `moves` moves. `call` is the
+    /// revocation that moved it, and ends with the answer.
+    Again { slot: u16, generation: u32, moves: u32, call: Option<Call> },
     /// The memory of a peer's key. `stamp` was read before the request.
     Resolve { peer: Peer, key: RemoteKey, stamp: Stamp, for_whom: Resolver },
     /// To make an invitation.
     Invite,
+    /// To end a pair.
+    Disconnect { vpid: u16 },
+    /// Nothing yet: the owner of a peer's key moves the memory. The broker is asked when it has.
+    Settle { peer: Peer, key: RemoteKey, for_whom: Resolver },
     /// Nothing that anybody waits for.
     Notice,
 }
@@ -50,6 +56,15 @@ pub enum Resolver {
     Operation,
     /// Operations that were refused, and to whose program room will be told.
     Refused,
+}
+
+/// A resolve that waits for the end of a move.
+#[derive(Debug)]
+pub struct Waiting {
+    pub peer: Peer,
+    pub key: RemoteKey,
+    pub for_whom: Resolver,
+    pub context: Option<u64>,
 }
 
 /// A request without an answer.
@@ -127,11 +142,31 @@ impl Requests {
         self.open.contains_key(&ticket)
     }
 
+    /// Takes the resolves that wait for the end of a move, where `is_settled` finds it.
+    pub fn take_settled(
+        &mut self,
+        mut is_settled: impl FnMut(Peer, RemoteKey) -> bool,
+    ) -> Vec<(u32, Waiting)> {
+        let mut settled = Vec::new();
+        for (ticket, request) in &self.open {
+            if let Asked::Settle { peer, key, for_whom } = request.asked
+                && is_settled(peer, key)
+            {
+                let context = request.context;
+                settled.push((*ticket, Waiting { peer, key, for_whom, context }));
+            }
+        }
+        for (ticket, _) in &settled {
+            self.open.remove(ticket);
+        }
+        settled
+    }
+
     /// Whether the key of a peer is being resolved for operations. If so, its end will be told as
     /// room.
     pub fn refuses(&mut self, wanted: RemoteKey) -> bool {
         self.open.values_mut().any(|request| match &mut request.asked {
-            Asked::Resolve { key, for_whom, .. }
+            Asked::Resolve { key, for_whom, .. } | Asked::Settle { key, for_whom, .. }
                 if *key == wanted && *for_whom != Resolver::Call =>
             {
                 *for_whom = Resolver::Refused;
@@ -150,7 +185,10 @@ impl Requests {
 
     /// A key of a peer was resolved, or could not be.
     pub fn tell_room(&mut self, peer: Peer) {
-        self.ended.push_back(Ended::Room(peer));
+        let told = |ended: &Ended| matches!(ended, Ended::Room(of) if *of == peer);
+        if !self.ended.iter().any(told) {
+            self.ended.push_back(Ended::Room(peer));
+        }
     }
 
     /// Takes the end of the call with this ticket.

@@ -1,16 +1,24 @@
 //! A revoked key gives access to nothing, whatever its former holder does.
 
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use weft_fabric::{
-    Access, Audience, Blocking, Endpoint, EndpointOptions, LocalRange, NodeId, Operation,
-    OperationError, PATIENCE, Region, Source, Target, Transport,
+    Access, Audience, Blocking, Endpoint, EndpointOptions, Event, HostMemory, Issued, LocalRange,
+    NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source, Target,
+    Transport,
 };
-use weft_memory::{CopyMode, Segment};
+use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
+use weft_wire::endpoint_control::EndpointControl;
 
-use crate::broker::{Limits, local::LocalBroker};
+use crate::broker::{BrokerError, Client, Connector, Limits, Received, local::LocalBroker};
+use crate::door::{Door, on_passing};
 use crate::memory::KeyParts;
-use crate::{Parameters, ShmEndpoint, ShmTransport};
+use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
 
 fn pair() -> (ShmEndpoint, ShmEndpoint) {
     let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
@@ -103,7 +111,352 @@ fn a_key_that_nobody_used_costs_no_move() {
     let key = owner
         .grant_within(LocalRange::whole(&region), Audience::Partition, Access::READ, PATIENCE)
         .expect("a grant");
-    let before = Arc::as_ptr(&region.file());
+    let before = Arc::as_ptr(&region.memory().file());
     owner.revoke_within(key, PATIENCE).expect("known");
-    assert_eq!(Arc::as_ptr(&region.file()), before);
+    assert_eq!(Arc::as_ptr(&region.memory().file()), before);
+}
+
+fn endpoints<const N: usize>(broker: Arc<dyn Connector>) -> [ShmEndpoint; N] {
+    let transport = ShmTransport::new(broker, Parameters::default());
+    let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
+    std::array::from_fn(|_| open())
+}
+
+fn local() -> Arc<dyn Connector> {
+    Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()))
+}
+
+/// A key to the whole region for one peer, and the handle by which that peer uses it.
+fn grant(owner: &mut ShmEndpoint, region: &ShmRegion, of: &mut ShmEndpoint) -> (Peer, RemoteKey) {
+    let to = of.connect_within(owner.address(), PATIENCE).expect("there");
+    let peer = owner.connect_within(of.address(), PATIENCE).expect("there");
+    let (whole, access) = (LocalRange::whole(region), Access::all());
+    (to, owner.grant_within(whole, Audience::Peer(peer), access, PATIENCE).expect("a grant"))
+}
+
+fn put(
+    of: &mut ShmEndpoint,
+    to: Peer,
+    key: RemoteKey,
+    bytes: &[u8],
+) -> Result<Issued, OperationError> {
+    of.put(to, Source::Bytes(bytes), Target::new(key, 16), Operation::new(0))
+}
+
+fn has_room(of: &mut ShmEndpoint) -> bool {
+    let mut room = false;
+    for _ in 0..4 {
+        of.poll(16, &mut |event| room |= matches!(event, Event::Room { .. }));
+    }
+    room
+}
+
+/// Has this thread call `act` the first time that it passes `door`.
+fn once_at(door: Door, act: impl FnOnce() + 'static) {
+    let mut act = Some(act);
+    on_passing(move |passed| {
+        if passed == door
+            && let Some(act) = act.take()
+        {
+            act();
+        }
+    });
+}
+
+#[test]
+fn a_mapping_reaches_nothing_while_another_key_allows_writing() {
+    let [mut owner, mut thief, mut friend] = endpoints(local());
+    let region = owner.register(8192).expect("memory");
+    let (to, lost) = grant(&mut owner, &region, &mut thief);
+    let (at, valid) = grant(&mut owner, &region, &mut friend);
+    let _ = put(&mut thief, to, lost, b"good").expect("allowed");
+    let _ = put(&mut friend, at, valid, b"fine").expect("allowed");
+    let kept = mapping(&mut thief, to, lost);
+    assert_eq!(owner.revoke_within(lost, PATIENCE), Ok(Revoked::Published));
+    kept.write(16, b"evil", CopyMode::Plain);
+    let mut seen = [0; 4];
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"fine", "a late write reaches the region");
+    let _ = put(&mut friend, at, valid, b"more").expect("the key stays");
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"more", "the key that stays leads elsewhere");
+}
+
+#[test]
+fn a_key_of_another_peer_or_range_does_not_keep_a_reader_s_memory() {
+    for same_peer in [true, false] {
+        let [mut owner, mut reader, mut other] = endpoints(local());
+        let region = owner.register(8192).expect("memory");
+        let to = reader.connect_within(owner.address(), PATIENCE).expect("there");
+        let reading = |owner: &mut ShmEndpoint, of: &ShmEndpoint, length| {
+            let peer = owner.connect_within(of.address(), PATIENCE).expect("there");
+            let range = LocalRange::new(&region, 0, length);
+            owner.grant_within(range, Audience::Peer(peer), Access::READ, PATIENCE)
+        };
+        let lost = reading(&mut owner, &reader, 8192).expect("a grant");
+        let _ = reader.do_resolve(to, lost, 0).expect("allowed");
+        let kept = mapping(&mut reader, to, lost);
+        let of = if same_peer { &reader } else { &other };
+        let stays = reading(&mut owner, of, if same_peer { 4096 } else { 8192 });
+        stays.expect("a grant");
+        owner.revoke_within(lost, PATIENCE).expect("granted");
+        region.write(5000, b"secret").expect("inside");
+        let mut seen = [0; 6];
+        kept.read(5000, &mut seen);
+        assert_eq!(seen, [0; 6], "same peer: {same_peer}");
+        other.poll(1, &mut |_| {});
+    }
+}
+
+#[test]
+fn a_get_that_stood_still_during_a_move_reads_again() {
+    for door in [Door::Before, Door::Behind] {
+        let [mut owner, mut thief, mut reader] = endpoints(local());
+        owner.wait_for_writers(Duration::ZERO);
+        let region = owner.register(8192).expect("memory");
+        let (to, lost) = grant(&mut owner, &region, &mut thief);
+        let (at, valid) = grant(&mut owner, &region, &mut reader);
+        let _ = put(&mut thief, to, lost, b"good").expect("allowed");
+        let kept = mapping(&mut thief, to, lost);
+        let into = reader.register(4).expect("memory");
+        let get = |reader: &mut ShmEndpoint| {
+            let range = LocalRange::new(&into, 0, 4);
+            reader.get(at, Target::new(valid, 16), range, Operation::new(0))
+        };
+        let _ = get(&mut reader).expect("allowed");
+        let shared = Rc::new(RefCell::new(owner));
+        let owner = Rc::clone(&shared);
+        once_at(door, move || {
+            owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
+            kept.write(16, b"evil", CopyMode::Plain);
+        });
+        assert_eq!(get(&mut reader), Err(OperationError::WouldBlock), "{door:?}");
+        assert!(has_room(&mut reader), "{door:?}");
+        let _ = get(&mut reader).expect("the key stays");
+        let mut seen = [0; 4];
+        into.read(0, &mut seen).expect("inside");
+        assert_eq!(&seen, b"good", "{door:?}");
+        drop(shared);
+    }
+}
+
+#[test]
+fn a_get_into_memory_that_moves_meanwhile_is_made_again() {
+    let [mut owner, mut thief, mut getter] = endpoints(local());
+    owner.wait_for_writers(Duration::ZERO);
+    let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+    let moving = owner.register_memory(&memory).expect("room");
+    let into = getter.register_memory(&memory).expect("room");
+    let source = thief.register(8192).expect("memory");
+    source.write(16, b"new!").expect("inside");
+    let (at, key) = grant(&mut thief, &source, &mut getter);
+    let (to, lost) = grant(&mut owner, &moving, &mut thief);
+    let _ = put(&mut thief, to, lost, b"used").expect("allowed");
+    let get = |getter: &mut ShmEndpoint| {
+        let range = LocalRange::new(&into, 0, 4);
+        getter.get(at, Target::new(key, 16), range, Operation::new(0))
+    };
+    let _ = getter.do_resolve(at, key, 0).expect("allowed");
+    let old = Segment::open(std::os::fd::AsFd::as_fd(&*memory.file()), 4096, true);
+    let old = old.expect("sealed");
+    let shared = Rc::new(RefCell::new(owner));
+    let owner = Rc::clone(&shared);
+    once_at(Door::Behind, move || {
+        owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
+    });
+    assert_eq!(get(&mut getter), Err(OperationError::WouldBlock));
+    assert!(has_room(&mut getter));
+    let _ = get(&mut getter).expect("the key stays");
+    old.write(0, b"late", CopyMode::Plain);
+    let mut seen = [0; 4];
+    into.read(0, &mut seen).expect("inside");
+    assert_eq!(&seen, b"new!");
+}
+
+/// Runs `act` with the owner while the memory is closing, because a writer is inside.
+fn while_closing(
+    act: impl FnOnce(&mut ShmEndpoint, &ShmRegion, &mut ShmEndpoint) + 'static,
+) -> (ShmEndpoint, ShmRegion) {
+    let [mut owner, mut thief, mut writer, mut third] = endpoints(local());
+    owner.wait_for_writers(PATIENCE);
+    let region = owner.register(8192).expect("memory");
+    let (to, lost) = grant(&mut owner, &region, &mut thief);
+    let (at, valid) = grant(&mut owner, &region, &mut writer);
+    let _ = put(&mut thief, to, lost, b"used").expect("allowed");
+    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    let shared = Rc::new(RefCell::new(owner));
+    let (owner, of) = (Rc::clone(&shared), region.clone());
+    once_at(Door::Before, move || {
+        let owner = &mut owner.borrow_mut();
+        assert_eq!(owner.revoke(lost, 5), Ok(Issued::Pending));
+        act(owner, &of, &mut third);
+    });
+    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(0)));
+    on_passing(|_| {});
+    let mut owner = Rc::into_inner(shared).expect("the door is closed").into_inner();
+    assert_eq!(owner.finish(5, PATIENCE), Some(Ok(0)));
+    let mut seen = [0; 4];
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"mine", "the move waited for the put");
+    let _ = put(&mut writer, at, valid, b"next").expect("the key stays");
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"next");
+    (owner, region)
+}
+
+#[test]
+fn a_put_that_meets_a_move_is_not_made_twice() {
+    let [mut owner, mut thief, mut writer] = endpoints(local());
+    owner.wait_for_writers(PATIENCE);
+    let region = owner.register(8192).expect("memory");
+    let (to, lost) = grant(&mut owner, &region, &mut thief);
+    let (at, valid) = grant(&mut owner, &region, &mut writer);
+    let _ = put(&mut thief, to, lost, b"used").expect("allowed");
+    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    let shared = Rc::new(RefCell::new(owner));
+    let (owner, of) = (Rc::clone(&shared), region.clone());
+    once_at(Door::Behind, move || {
+        assert_eq!(owner.borrow_mut().revoke(lost, 5), Ok(Issued::Pending));
+        let mut seen = [0; 4];
+        of.read(16, &mut seen).expect("inside");
+        assert_eq!(&seen, b"mine");
+        of.write(16, b"took").expect("inside");
+    });
+    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(0)));
+    assert_eq!(shared.borrow_mut().finish(5, PATIENCE), Some(Ok(0)));
+    let mut seen = [0; 4];
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"took", "a put that was seen came back");
+}
+
+#[test]
+fn a_key_that_is_granted_and_used_during_a_move_leads_to_the_new_memory() {
+    let late = Rc::new(RefCell::new(None));
+    let granted = Rc::clone(&late);
+    let (owner, region) = while_closing(move |owner, region, third| {
+        let (to, key) = grant(owner, region, third);
+        assert_eq!(put(third, to, key, b"soon"), Err(OperationError::WouldBlock));
+        assert_eq!(third.do_resolve(to, key, 9), Ok(Issued::Pending));
+        assert!(!has_room(third), "the memory still moves");
+        let third =
+            std::mem::replace(third, endpoints::<1>(local()).into_iter().next().expect("1"));
+        *granted.borrow_mut() = Some((third, to, key));
+    });
+    let (mut third, to, key) = late.borrow_mut().take().expect("granted");
+    assert!(third.doorbell.words().is_rung(), "whoever sleeps is woken");
+    assert_eq!(third.finish(9, PATIENCE), Some(Ok(0)));
+    assert!(has_room(&mut third));
+    let _ = put(&mut third, to, key, b"soon").expect("a valid key");
+    let mut seen = [0; 4];
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"soon");
+    drop(owner);
+}
+
+#[test]
+fn a_key_that_nobody_has_is_revoked_at_once_also_during_a_move() {
+    let (_owner, region) = while_closing(|owner, region, third| {
+        let (to, key) = grant(owner, region, third);
+        assert_eq!(owner.revoke(key, 6), Ok(Issued::Done(0)));
+        assert_eq!(put(third, to, key, b"late"), Err(OperationError::InvalidKey));
+    });
+    assert_eq!(region.memory().moves(), 1);
+}
+
+#[test]
+fn two_revocations_at_once_take_one_move() {
+    let [mut owner, mut thief, mut other, mut writer] = endpoints(local());
+    owner.wait_for_writers(PATIENCE);
+    let region = owner.register(8192).expect("memory");
+    let keys = [&mut thief, &mut other].map(|of| {
+        let (to, key) = grant(&mut owner, &region, of);
+        let _ = put(of, to, key, b"used").expect("allowed");
+        (key, mapping(of, to, key))
+    });
+    let (at, valid) = grant(&mut owner, &region, &mut writer);
+    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    let shared = Rc::new(RefCell::new(owner));
+    let owner = Rc::clone(&shared);
+    let [one, two] = [keys[0].0, keys[1].0];
+    once_at(Door::Before, move || {
+        let mut owner = owner.borrow_mut();
+        assert_eq!(owner.revoke(one, 1), Ok(Issued::Pending));
+        assert_eq!(owner.revoke(two, 2), Ok(Issued::Pending));
+    });
+    assert_eq!(put(&mut writer, at, valid, b"mine"), Ok(Issued::Done(0)));
+    on_passing(|_| {});
+    let mut owner = Rc::into_inner(shared).expect("the door is closed").into_inner();
+    for context in [1, 2] {
+        assert_eq!(owner.finish(context, PATIENCE), Some(Ok(0)));
+    }
+    assert_eq!(region.memory().moves(), 1);
+    for (_, kept) in keys {
+        kept.write(16, b"evil", CopyMode::Plain);
+    }
+    let mut seen = [0; 4];
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"mine");
+}
+
+/// A broker that loses requests to publish a key while it is told to.
+struct Deaf(Arc<dyn Connector>, Arc<AtomicBool>);
+
+struct DeafClient(Box<dyn Client>, Arc<AtomicBool>);
+
+impl Connector for Deaf {
+    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
+        Ok(Box::new(DeafClient(self.0.client()?, Arc::clone(&self.1))))
+    }
+}
+
+impl Client for DeafClient {
+    fn call(
+        &mut self,
+        request: EndpointControl,
+        ticket: u32,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Received, BrokerError> {
+        self.0.call(request, ticket, files)
+    }
+
+    fn start(
+        &mut self,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError> {
+        let deaf = self.1.load(Ordering::Relaxed);
+        if deaf && matches!(request, EndpointControl::Publish(_)) {
+            return Err(BrokerError::Unreachable { reason: "deaf".to_owned() });
+        }
+        self.0.start(request, files)
+    }
+
+    fn next(&mut self) -> Option<Received> {
+        self.0.next()
+    }
+}
+
+#[test]
+fn no_peer_uses_the_memory_that_was_left_while_the_broker_does_not_know_the_new_one() {
+    let deaf = Arc::new(AtomicBool::new(false));
+    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(Deaf(local(), Arc::clone(&deaf))));
+    let region = owner.register(8192).expect("memory");
+    let (to, lost) = grant(&mut owner, &region, &mut thief);
+    let (at, valid) = grant(&mut owner, &region, &mut writer);
+    let _ = put(&mut thief, to, lost, b"used").expect("allowed");
+    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    deaf.store(true, Ordering::Relaxed);
+    owner.revoke_within(lost, PATIENCE).expect("granted");
+    assert_eq!(put(&mut writer, at, valid, b"lost"), Err(OperationError::WouldBlock));
+    owner.poll(1, &mut |_| {});
+    assert!(!has_room(&mut writer), "the broker would pass the former memory");
+    deaf.store(false, Ordering::Relaxed);
+    for _ in 0..1 << 9 {
+        owner.poll(1, &mut |_| {});
+    }
+    assert!(has_room(&mut writer));
+    let _ = put(&mut writer, at, valid, b"here").expect("the key stays");
+    let mut seen = [0; 4];
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"here");
 }

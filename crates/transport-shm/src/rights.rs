@@ -13,8 +13,9 @@ use crate::address_vector::PeerState;
 use crate::broker::BrokerError;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{Granted, KeyParts, Mapped, ShmRegion, inside};
-use crate::registers::{KEYS_MAX, Stamp};
-use crate::requests::{Asked, Resolver};
+use crate::moves::Call;
+use crate::registers::{KEYS_MAX, Phase, Stamp};
+use crate::requests::{Asked, Resolver, Waiting};
 
 /// Keys of one peer whose failed resolution is kept until an operation uses them.
 const UNRESOLVED_MAX: usize = 64;
@@ -55,8 +56,8 @@ impl ShmEndpoint {
         let (slot, generation) = self.grants.ask(granted.clone()).ok_or(exhausted)?;
         let key = KeyParts { vpid: self.address.vpid.0, slot, generation }.key();
         let started = self.publication(slot, generation, &granted).and_then(|(publish, file)| {
-            let asked = Asked::Grant { key };
-            Ok(self.start(publish.ticket, publish, &[file.as_fd()], asked, context)?)
+            let asked = Asked::Grant { key, moves: region.memory().moves() };
+            Ok(self.start(publish.ticket, publish, &[file.as_fd()], asked, Some(context))?)
         });
         if started.is_err() {
             self.grants.give_up(slot, generation);
@@ -68,14 +69,14 @@ impl ShmEndpoint {
     }
 
     /// The request that publishes a key, and the descriptor that goes with it.
-    fn publication(
+    pub(crate) fn publication(
         &mut self,
         slot: u16,
         generation: u32,
         granted: &Granted,
     ) -> Result<(Publish, Arc<OwnedFd>), GrantError> {
         let Granted { region, start, length, access, audience } = granted;
-        let whole = region.file();
+        let whole = region.memory().file();
         let file = if access.contains(Access::WRITE) {
             whole
         } else {
@@ -98,8 +99,14 @@ impl ShmEndpoint {
         Ok((publish, file))
     }
 
-    /// The broker answered a grant.
-    pub(crate) fn granted(&mut self, key: RemoteKey, reply: Reply, context: Option<u64>) {
+    /// The broker answered a grant, to which it has the memory as it was after `moves` moves.
+    pub(crate) fn granted(
+        &mut self,
+        key: RemoteKey,
+        moves: u32,
+        reply: Reply,
+        context: Option<u64>,
+    ) {
         let KeyParts { slot, generation, .. } = KeyParts::of(key);
         let error = match reply.status {
             status::DONE if context.is_some() => None,
@@ -112,8 +119,8 @@ impl ShmEndpoint {
         };
         let result = match error {
             None => {
-                self.registers.set_stamp(slot, Stamp::of(generation));
                 self.grants.fill(slot, generation);
+                self.put_in_force(slot, generation, moves);
                 Ok(key.0)
             }
             Some(error) => {
@@ -122,6 +129,12 @@ impl ShmEndpoint {
             }
         };
         self.requests.end(reply.ticket, context, result);
+    }
+
+    /// Frees the slot of a key that is not in force yet.
+    pub(crate) fn free_grant(&mut self, key: RemoteKey) {
+        let KeyParts { slot, generation, .. } = KeyParts::of(key);
+        self.grants.give_up(slot, generation);
     }
 
     /// Gives up a key that is not in force yet, though the broker may know of it.
@@ -142,110 +155,26 @@ impl ShmEndpoint {
             return Err(GrantError::UnknownKey);
         }
         let emptied = self.grants.empty(slot, generation);
-        let (next, Granted { region, access, .. }) = emptied.ok_or(GrantError::UnknownKey)?;
+        let (next, lost) = emptied.ok_or(GrantError::UnknownKey)?;
         // From here on initiators refuse the key, whether the broker answers or not.
-        self.registers.set_stamp(slot, Stamp::of(next));
+        self.registers.set_stamp(slot, Stamp::of(next, 0, Phase::Still));
         weft_sync::fence::heavy();
-        let writable = access.contains(Access::WRITE);
         let retract = self.retraction(slot, generation);
         let ticket = retract.ticket;
-        let asked = Asked::Revoke { region: region.clone(), writable };
-        if let Ok(started) = self.start(ticket, retract, &[], asked, context) {
+        let asked = Asked::Revoke { lost: lost.clone() };
+        if let Ok(started) = self.start(ticket, retract, &[], asked, Some(context)) {
             return started.issued(|error| match error {
                 OperationError::Grant(error) => Some(error),
                 _ => None,
             });
         }
         // A broker that cannot be reached may have passed the memory to a peer.
-        self.withdrawn(ticket, &region, writable, 1, Revoked::Local, Some(context));
+        let call = Call { ticket, context: Some(context), revoked: Revoked::Local };
+        self.withdrawn(&lost, 1, call);
         match self.requests.take_ended(ticket) {
             Some(Err(OperationError::Grant(error))) => Err(error),
             Some(Ok(value)) => Ok(Issued::Done(value)),
             _ => Ok(Issued::Pending),
-        }
-    }
-
-    /// A key is withdrawn: takes its memory out of reach of the peers that mapped it. `handed_out`
-    /// is how often the broker passed the memory.
-    ///
-    /// The memory is moved only when no remaining key allows writing, so no peer with a valid key
-    /// writes during the move.
-    pub(crate) fn withdrawn(
-        &mut self,
-        ticket: u32,
-        region: &ShmRegion,
-        writable: bool,
-        handed_out: u64,
-        revoked: Revoked,
-        context: Option<u64>,
-    ) {
-        let value = revoked.value();
-        let remaining: Vec<(u16, u32, Granted)> = self
-            .grants
-            .iter()
-            .filter(|(.., granted)| granted.region.is(region))
-            .map(|(slot, generation, granted)| (slot, generation, granted.clone()))
-            .collect();
-        let others_write =
-            remaining.iter().any(|(.., granted)| granted.access.contains(Access::WRITE));
-        let others_read = !remaining.is_empty() && !writable;
-        if handed_out == 0 || others_write || others_read {
-            self.requests.end(ticket, context, Ok(value));
-            return;
-        }
-        if let Err(error) = region.move_away() {
-            let reason = format!("the memory could not be moved out of reach: {error}");
-            let error = OperationError::Grant(GrantError::Broker { reason });
-            self.requests.end(ticket, context, Err(error));
-            return;
-        }
-        // The call ends when the last of the remaining keys leads to the new memory.
-        let mut waits = context;
-        for (slot, generation, granted) in remaining.into_iter().rev() {
-            let stamp = self.registers.stamp(slot).moved();
-            let again = Asked::Again { slot, stamp, call: ticket, value };
-            if self.publish_again(slot, generation, &granted, again, waits) {
-                waits = None;
-            }
-        }
-        self.requests.end(ticket, waits, Ok(value));
-    }
-
-    /// Asks the broker to replace the memory of a key. False if the broker cannot be reached.
-    fn publish_again(
-        &mut self,
-        slot: u16,
-        generation: u32,
-        granted: &Granted,
-        asked: Asked,
-        context: Option<u64>,
-    ) -> bool {
-        let Ok((publish, file)) = self.publication(slot, generation, granted) else { return false };
-        self.send_request(publish.ticket, publish, &[file.as_fd()], asked, context).is_ok()
-    }
-
-    /// The broker has the new memory of a key.
-    pub(crate) fn published_again(&mut self, slot: u16, stamp: Stamp) {
-        // The key may have been revoked meanwhile.
-        let is_in_force = |(of, generation, _): (u16, u32, &Granted)| {
-            of == slot && generation == stamp.generation()
-        };
-        if self.grants.iter().any(is_in_force) {
-            self.registers.set_stamp(slot, stamp);
-        }
-    }
-
-    /// Publishes all keys at a broker that was restarted.
-    pub(crate) fn publish_all(&mut self) {
-        let keys: Vec<(u16, u32, Granted)> = self
-            .grants
-            .iter()
-            .map(|(slot, generation, granted)| (slot, generation, granted.clone()))
-            .collect();
-        for (slot, generation, granted) in keys {
-            let stamp = self.registers.stamp(slot);
-            let again = Asked::Again { slot, stamp, call: 0, value: 0 };
-            self.publish_again(slot, generation, &granted, again, None);
         }
     }
 
@@ -294,31 +223,57 @@ impl ShmEndpoint {
         for_whom: Resolver,
         context: Option<u64>,
     ) -> Result<u32, OperationError> {
-        let parts = KeyParts::of(key);
+        self.handle_broker_messages();
+        let ticket = self.next_ticket();
+        self.ask_as(ticket, of, key, for_whom, context)?;
+        self.handle_broker_messages();
+        Ok(ticket)
+    }
+
+    /// Asks the broker for the memory of a peer's key, or first waits for the end of a move.
+    fn ask_as(
+        &mut self,
+        ticket: u32,
+        of: Peer,
+        key: RemoteKey,
+        for_whom: Resolver,
+        context: Option<u64>,
+    ) -> Result<(), OperationError> {
+        let KeyParts { vpid: owner, slot, generation } = KeyParts::of(key);
         let peer = self.peers.live(of)?;
-        if parts.vpid != peer.vpid() || parts.slot >= KEYS_MAX {
+        if owner != peer.vpid() || slot >= KEYS_MAX {
             return Err(OperationError::InvalidKey);
         }
         // The stamp is read before the request. If the stamp changes meanwhile, the mapping does
         // not match it and the key is resolved again.
-        let stamp = peer.registers.stamp(parts.slot);
-        if stamp.generation() != parts.generation {
+        let stamp = peer.registers.stamp(slot);
+        if stamp.generation() != generation {
             return Err(OperationError::InvalidKey);
         }
-        let ticket = self.next_ticket();
-        let ask = Resolve {
-            ticket,
-            vpid: self.address.vpid.0,
-            owner: parts.vpid,
-            slot: parts.slot,
-            generation: parts.generation,
+        let asked = if stamp.is_moving() {
+            let asked = Asked::Settle { peer: of, key, for_whom };
+            self.await_answer(ticket, asked, context)
+        } else {
+            let vpid = self.address.vpid.0;
+            let ask = Resolve { ticket, vpid, owner, slot, generation };
+            let asked = Asked::Resolve { peer: of, key, stamp, for_whom };
+            self.send_request(ticket, ask, &[], asked, context)
         };
-        self.handle_broker_messages();
-        let asked = Asked::Resolve { peer: of, key, stamp, for_whom };
-        self.send_request(ticket, ask, &[], asked, context)
-            .map_err(|error| OperationError::Broker { reason: error.to_string() })?;
-        self.handle_broker_messages();
-        Ok(ticket)
+        asked.map_err(|error| OperationError::Broker { reason: error.to_string() })
+    }
+
+    /// Asks for the memory of the peers' keys that are no longer being moved.
+    pub(crate) fn ask_where_settled(&mut self) {
+        let peers = &mut self.peers;
+        let settled = self.requests.take_settled(|peer, key| {
+            let slot = KeyParts::of(key).slot;
+            peers.live(peer).map_or(true, |peer| !peer.registers.stamp(slot).is_moving())
+        });
+        for (ticket, Waiting { peer, key, for_whom, context }) in settled {
+            if let Err(error) = self.ask_as(ticket, peer, key, for_whom, context) {
+                self.resolved(peer, key, Err(error), for_whom, (ticket, context));
+            }
+        }
     }
 
     /// A resolve has ended.
@@ -333,12 +288,16 @@ impl ShmEndpoint {
         let mut end = Ok(0);
         match (result, self.peers.live(of)) {
             (_, Err(lost)) => end = Err(lost.into()),
-            (Ok(mapped), Ok(peer)) => {
+            (Ok(mut mapped), Ok(peer)) => {
+                if peer.full_fences {
+                    mapped.looked_for = Stamp::NEVER;
+                }
                 let place = usize::from(KeyParts::of(key).slot);
                 if peer.keys.len() <= place {
                     peer.keys.resize(place + 1, None);
                 }
                 peer.keys[place] = Some(mapped);
+                peer.unresolved.retain(|(of, _)| *of != key);
             }
             (Err(error), Ok(peer)) => {
                 // The next operation that uses the key gets the reason.
@@ -374,11 +333,14 @@ pub(crate) fn mapped(
     let [file] = file.ok_or_else(invalid)?;
     let (length, start) = (reply.first, reply.second >> 8);
     let access = Access::from_bits(reply.second.to_le_bytes()[0]).ok_or_else(invalid)?;
+    if access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE) {
+        return Err(invalid());
+    }
     let refused = |error: weft_memory::SegmentError| broker(error.to_string());
     let bytes = Segment::sealed_length(file.as_fd()).map_err(refused)?;
     let start = inside(start, length, bytes).ok_or_else(invalid)?;
     let bytes = usize::try_from(bytes).map_err(|_| invalid())?;
     let writable = access.contains(Access::WRITE);
     let segment = Arc::new(Segment::open(file.as_fd(), bytes, writable).map_err(refused)?);
-    Ok(Mapped { key, stamp, access, start, length, segment })
+    Ok(Mapped { key, stamp, looked_for: stamp, access, start, length, segment })
 }

@@ -162,7 +162,11 @@ impl<M: RingMemory> Ring<M> {
         let slot = self.slot(cursor.messages);
         let mut length = 0;
         for part in parts {
-            slot.write_payload(length, part);
+            // A header is often a word, which needs no call to copy.
+            match <&[u8; 8]>::try_from(*part) {
+                Ok(word) => slot.write_payload(length, word),
+                Err(_) => slot.write_payload(length, part),
+            }
             length += part.len();
         }
         assert!(length <= PAYLOAD_BYTES, "a message of {length} bytes does not fit a slot");

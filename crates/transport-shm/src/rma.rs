@@ -10,11 +10,12 @@ use weft_fabric::{
     Command, EndpointAddress, Issued, LocalRange, Notification, Notify, Operation, OperationError,
     Peer, Register, RemoteKey, Side, Signal, SignalChange, Source, Target,
 };
-use weft_memory::CopyMode;
+use weft_memory::{CopyMode, Watch};
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
 use crate::attr::Parameters;
 use crate::completion::{encode, notification_flags};
+use crate::door;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
 use crate::msg::Outlet;
@@ -97,8 +98,19 @@ pub(crate) fn mapped<'a>(
     let mapped = keys.get(usize::from(slot))?.as_ref()?;
     // The owner changes the stamp to revoke the key.
     let word = registers.stamp_word(slot);
-    let in_force = mapped.key == key && word.stamp() == mapped.stamp;
-    in_force.then_some(Translated { mapped, word })
+    let serves = mapped.key == key && mapped.serves(word);
+    serves.then_some(Translated { mapped, word })
+}
+
+impl PeerState {
+    /// The memory of a key that was looked at before, whatever its stamp says now.
+    #[inline]
+    fn known(&self, key: RemoteKey) -> Result<Translated<'_>, Missing> {
+        let slot = KeyParts::of(key).slot;
+        let mapped = self.keys.get(usize::from(slot)).and_then(Option::as_ref);
+        let mapped = mapped.filter(|mapped| mapped.key == key).ok_or(Missing::Key)?;
+        Ok(Translated { mapped, word: self.registers.stamp_word(slot) })
+    }
 }
 
 impl Outlet<'_> {
@@ -148,6 +160,29 @@ fn copy_in(
             range.region.segment().copy(from, &mapped.segment, start, length, mode);
         }
     }
+}
+
+/// Copies `length` bytes from `start` in a peer's memory to `place` of a region. The caller has
+/// checked both ranges.
+#[inline(always)]
+fn copy_out(
+    mapped: &Mapped,
+    start: usize,
+    region: &ShmRegion,
+    place: usize,
+    length: u64,
+    parameters: Parameters,
+) {
+    // The length was checked against mapped memory, so it fits a usize.
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let mode = parameters.copy_mode(length);
+    mapped.segment.copy(start, region.segment(), place, length, mode);
+}
+
+/// Whether `length` bytes that a get wrote to `place` since `watch` are in the region.
+#[inline(always)]
+fn kept(region: &ShmRegion, watch: Watch, place: usize, length: u64) -> bool {
+    region.memory().keep(watch, place, usize::try_from(length).unwrap_or(0))
 }
 
 /// Why an operation cannot be done yet.
@@ -222,7 +257,10 @@ macro_rules! mapped_for {
             Err(missing) => {
                 $self.make_ready(missing, $to, $key)?;
                 let free = $self.local.free();
-                $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key)?
+                match $crate::rma::ready(&mut $self.peers, free, $to, $command, $notify, $key) {
+                    Ok(mapped) => mapped,
+                    Err(missing) => return Err($self.still_missing(missing, $to, $key)),
+                }
             }
         }
     }};
@@ -263,6 +301,26 @@ impl ShmEndpoint {
         }
     }
 
+    /// Why the second try failed, too.
+    #[cold]
+    pub(crate) fn still_missing(
+        &mut self,
+        missing: Missing,
+        to: Peer,
+        key: RemoteKey,
+    ) -> OperationError {
+        let KeyParts { slot, generation, .. } = KeyParts::of(key);
+        if let Missing::Key = missing
+            && let Ok(peer) = self.peers.live(to)
+            && peer.registers.stamp(slot).generation() == generation
+        {
+            // The memory was moved once more since the broker answered.
+            self.requests.tell_room(to);
+            return OperationError::WouldBlock;
+        }
+        missing.into()
+    }
+
     /// Sends the notifications of a completed operation.
     #[inline(always)]
     pub(crate) fn tell(&mut self, to: Peer, account: Account) {
@@ -274,6 +332,9 @@ impl ShmEndpoint {
         }
         if account.operation.notify.requester() || account.completer_at_home() {
             self.tell_own(to, account);
+        }
+        if account.operation.more {
+            self.note_batch(to);
         }
     }
 
@@ -298,19 +359,45 @@ impl ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        self.announced(
+            #[inline(always)]
+            |this| this.try_put(to, source, target, operation),
+        )
+    }
+
+    /// Calls `write`, which may write to memory of a peer. A move of that memory waits for it.
+    #[inline(always)]
+    fn announced<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        self.registers.enter();
+        let result = write(self);
+        self.registers.leave();
+        result
+    }
+
+    #[inline(always)]
+    fn try_put(
+        &mut self,
+        to: Peer,
+        source: &Source<'_, ShmRegion>,
+        target: Target,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
         let parameters = self.parameters;
         let command = Command::Put;
         let length = source.length();
         let from = source_start(source)?;
         let (mapped, mut outlet) = mapped_for!(self, to, command, operation.notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
-        copy_in(&mapped, start, source, from, parameters);
+        door::applying(|| copy_in(&mapped, start, source, from, parameters));
         let (key, offset) = (target.key, target.offset);
-        outlet.confirm(mapped)?;
+        mapped.confirm(mapped.word)?;
         let account = Account { command, operation, key, offset, length };
         outlet.tell_target(self.address.vpid.0, &self.registers, &account);
         if operation.notify.requester() {
             self.tell_own(to, account);
+        }
+        if operation.more {
+            self.note_batch(to);
         }
         self.registers.count(Register::Puts, 1);
         self.registers.count(Register::PutBytes, length);
@@ -333,12 +420,14 @@ impl ShmEndpoint {
         }
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::try_from(length).unwrap_or(8)];
-        let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, target.key);
-        let start = mapped.check(command, target.offset, length)?;
-        mapped.segment.write(start, bytes, CopyMode::Plain);
-        outlet.confirm(mapped)?;
-        let (key, offset) = (target.key, target.offset);
-        self.wrote(to, Account { command, operation, key, offset, length })
+        self.announced(|this| {
+            let (mapped, _) = mapped_for!(this, to, command, operation.notify, target.key);
+            let start = mapped.check(command, target.offset, length)?;
+            door::applying(|| mapped.segment.write(start, bytes, CopyMode::Plain));
+            mapped.confirm(mapped.word)?;
+            let (key, offset) = (target.key, target.offset);
+            this.wrote(to, Account { command, operation, key, offset, length })
+        })
     }
 
     /// Counts a put that is done, and sends its notifications.
@@ -350,6 +439,15 @@ impl ShmEndpoint {
     }
 
     pub(crate) fn do_put_vectored(
+        &mut self,
+        to: Peer,
+        ranges: &[(Source<'_, ShmRegion>, Target)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.announced(|this| this.try_put_vectored(to, ranges, operation))
+    }
+
+    fn try_put_vectored(
         &mut self,
         to: Peer,
         ranges: &[(Source<'_, ShmRegion>, Target)],
@@ -371,19 +469,30 @@ impl ShmEndpoint {
         }
         for (source, target) in ranges {
             let from = source_start(source)?;
-            let (mapped, _) = self.peers.live(to)?.split(target.key).ok_or(Missing::Key)?;
+            let mapped = self.peers.live(to)?.known(target.key)?;
             let start = mapped.check(command, target.offset, source.length())?;
-            copy_in(&mapped, start, source, from, parameters);
+            door::applying(|| copy_in(&mapped, start, source, from, parameters));
         }
         // A key that was revoked meanwhile ends the whole operation.
         for (_, target) in ranges {
-            let (mapped, outlet) = self.peers.live(to)?.split(target.key).ok_or(Missing::Key)?;
-            outlet.confirm(mapped)?;
+            let mapped = self.peers.live(to)?.known(target.key)?;
+            mapped.confirm(mapped.word)?;
         }
         self.wrote(to, Account { command, operation, key, offset, length })
     }
 
     pub(crate) fn do_put_signal(
+        &mut self,
+        to: Peer,
+        source: &Source<'_, ShmRegion>,
+        target: Target,
+        signal: Signal,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.announced(|this| this.try_put_signal(to, source, target, signal, operation))
+    }
+
+    fn try_put_signal(
         &mut self,
         to: Peer,
         source: &Source<'_, ShmRegion>,
@@ -398,23 +507,22 @@ impl ShmEndpoint {
         let word = signal.target;
         let needed = (command, signal.change.access());
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, word.key);
-        mapped.check_access(needed, word.offset, 8)?;
-        if !word.offset.is_multiple_of(8) {
-            return Err(OperationError::Misaligned { offset: word.offset, alignment: 8 });
-        }
-        let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, key);
+        mapped.check_word(needed, word.offset, 8)?;
+        let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check(command, offset, length)?;
-        copy_in(&mapped, start, source, from, parameters);
-        outlet.confirm(mapped)?;
-        let (mapped, outlet) = self.peers.live(to)?.split(word.key).ok_or(Missing::Key)?;
-        let place = mapped.check_access(needed, word.offset, 8)?;
-        match signal.change {
+        door::applying(|| copy_in(&mapped, start, source, from, parameters));
+        mapped.confirm(mapped.word)?;
+        let mapped = self.peers.live(to)?.known(word.key)?;
+        let place = mapped.check_word(needed, word.offset, 8)?;
+        // A move that has begun meanwhile waits for the signal, too.
+        mapped.confirm(mapped.word)?;
+        door::applying(|| match signal.change {
             SignalChange::Set(value) => mapped.segment.word64(place).store(value, Release),
             SignalChange::Add(value) => {
                 mapped.segment.word64(place).fetch_add(value, AcqRel);
             }
-        }
-        outlet.confirm(mapped)?;
+        });
+        mapped.confirm(mapped.word)?;
         self.wrote(to, Account { command, operation, key, offset, length })
     }
 
@@ -439,7 +547,48 @@ impl ShmEndpoint {
         into: LocalRange<'_, ShmRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.fetch(from, &[(source, into)], operation)
+        let LocalRange { region, offset: place, length } = into;
+        let place = region.check(place, length)?;
+        let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
+        let start = mapped.check(Command::Get, source.offset, length)?;
+        let watch = region.memory().watch();
+        door::applying(|| copy_out(&mapped, start, region, place, length, self.parameters));
+        let looked = mapped.confirm(mapped.word);
+        if looked.is_err() || !kept(region, watch, place, length) {
+            return Err(self.read_in_vain(from, looked));
+        }
+        self.fetched(from, source, length, operation)
+    }
+
+    /// A get met a move, of the peer's memory or of its own, or a revocation. Gets have no effect,
+    /// so that it is tried once more where the key is still valid.
+    #[cold]
+    fn read_in_vain(&mut self, from: Peer, looked: Result<(), OperationError>) -> OperationError {
+        match looked {
+            Ok(()) | Err(OperationError::Interrupted) => {
+                self.requests.tell_room(from);
+                OperationError::WouldBlock
+            }
+            Err(error) => error,
+        }
+    }
+
+    /// Counts a get that is done, and sends its notifications.
+    #[inline]
+    fn fetched(
+        &mut self,
+        from: Peer,
+        first: Target,
+        length: u64,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.registers.count(Register::Gets, 1);
+        self.registers.count(Register::GetBytes, length);
+        if !operation.notify.is_none() {
+            let Target { key, offset } = first;
+            self.tell(from, Account { command: Command::Get, operation, key, offset, length });
+        }
+        Ok(Issued::Done(0))
     }
 
     pub(crate) fn do_get_vectored(
@@ -458,34 +607,22 @@ impl ShmEndpoint {
             let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
             mapped.check(Command::Get, source.offset, into.length)?;
         }
-        self.fetch(from, ranges, operation)
-    }
-
-    /// Copies ranges of a peer's regions. There is at least one range.
-    #[inline]
-    fn fetch(
-        &mut self,
-        from: Peer,
-        ranges: &[(Target, LocalRange<'_, ShmRegion>)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let command = Command::Get;
-        let parameters = self.parameters;
         let mut length: u64 = 0;
         for (source, into) in ranges {
             let place = into.region.check(into.offset, into.length)?;
-            let (mapped, _) = mapped_for!(self, from, command, operation.notify, source.key);
-            let start = mapped.check(command, source.offset, into.length)?;
-            let bytes = usize::try_from(into.length).unwrap_or(usize::MAX);
-            let mode = parameters.copy_mode(bytes);
-            mapped.segment.copy(start, into.region.segment(), place, bytes, mode);
+            let mapped = self.peers.live(from)?.known(source.key)?;
+            let start = mapped.check(Command::Get, source.offset, into.length)?;
+            let watch = into.region.memory().watch();
+            door::applying(|| {
+                copy_out(&mapped, start, into.region, place, into.length, self.parameters);
+            });
+            let looked = mapped.confirm(mapped.word);
+            if looked.is_err() || !kept(into.region, watch, place, into.length) {
+                return Err(self.read_in_vain(from, looked));
+            }
             length = length.saturating_add(into.length);
         }
-        self.registers.count(Register::Gets, 1);
-        self.registers.count(Register::GetBytes, length);
-        let Target { key, offset } = ranges[0].0;
-        self.tell(from, Account { command, operation, key, offset, length });
-        Ok(Issued::Done(0))
+        self.fetched(from, ranges[0].0, length, operation)
     }
 
     pub(crate) fn do_window(
@@ -497,6 +634,6 @@ impl ShmEndpoint {
         let peer = self.peers.live(to)?;
         let slot = KeyParts::of(key).slot;
         let (registers, down) = (peer.registers.clone(), peer.down.clone());
-        Ok(ShmWindow::new(mapped, registers, slot, down, peer.full_fences))
+        Ok(ShmWindow::new(mapped, registers, slot, down))
     }
 }

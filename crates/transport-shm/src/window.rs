@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weft_fabric::{Command, Window, WindowError};
 use weft_memory::CopyMode;
 
+use crate::door;
 use crate::memory::Mapped;
-use crate::registers::Registers;
+use crate::registers::{Registers, StampWord};
 
-/// A mapped region of a peer. Every access checks that the key is still in force.
+/// A mapped region of a peer. Every access checks that the key is still in force and the memory
+/// where it was. A window ends when the memory is moved: a further one shows where it is then.
 #[derive(Debug)]
 pub struct ShmWindow {
     mapped: Mapped,
     registers: Arc<Registers>,
     slot: u16,
     down: Arc<AtomicBool>,
-    full_fences: bool,
 }
 
 impl ShmWindow {
@@ -27,9 +28,13 @@ impl ShmWindow {
         registers: Arc<Registers>,
         slot: u16,
         down: Arc<AtomicBool>,
-        full_fences: bool,
     ) -> Self {
-        Self { mapped, registers, slot, down, full_fences }
+        Self { mapped, registers, slot, down }
+    }
+
+    #[inline]
+    fn word(&self) -> &StampWord {
+        self.registers.stamp_word(self.slot)
     }
 
     #[inline]
@@ -37,7 +42,7 @@ impl ShmWindow {
         if self.down.load(Ordering::Relaxed) {
             return Err(WindowError::PeerDown);
         }
-        if self.registers.stamp(self.slot) != self.mapped.stamp {
+        if !self.mapped.serves(self.word()) {
             return Err(WindowError::InvalidKey);
         }
         self.mapped.check(command, offset, length)
@@ -52,15 +57,17 @@ impl Window for ShmWindow {
     #[inline]
     fn load(&self, offset: u64, target: &mut [u8]) -> Result<(), WindowError> {
         let start = self.check(Command::Get, offset, target.len() as u64)?;
-        self.mapped.segment.read(start, target);
-        Ok(())
+        door::applying(|| self.mapped.segment.read(start, target));
+        self.mapped.confirm(self.word())
     }
 
     #[inline]
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError> {
         let start = self.check(Command::Put, offset, source.len() as u64)?;
-        self.mapped.segment.write(start, source, CopyMode::Plain);
-        self.mapped.confirm(self.registers.stamp_word(self.slot), self.full_fences)
+        door::applying(|| self.mapped.segment.write(start, source, CopyMode::Plain));
+        // Windows belong to threads, so their stores are not announced, and a move does not wait
+        // for them: one that stands still until the bytes are copied has failed.
+        self.mapped.confirm(self.word())
     }
 
     fn pour(
@@ -73,6 +80,8 @@ impl Window for ShmWindow {
         let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
         let start = self.check(Command::Get, offset, length).map_err(wrong)?;
         let length = usize::try_from(length).unwrap_or(0);
-        Ok(self.mapped.segment.pour(head, start, length, target)?)
+        let poured = self.mapped.segment.pour(head, start, length, target)?;
+        self.mapped.confirm(self.word()).map_err(wrong)?;
+        Ok(poured)
     }
 }

@@ -59,7 +59,7 @@ impl SimWorld {
         self.lock().cut(a, b);
     }
 
-    /// Mends a cut: waiting packets continue.
+    /// Mends a cut: packets that wait at it arrive at once, before those still on their way.
     pub fn heal(&self, a: NodeId, b: NodeId) {
         self.lock().heal(a, b);
     }
@@ -220,13 +220,12 @@ impl State {
     }
 
     fn heal(&mut self, a: NodeId, b: NodeId) {
+        // What is due now arrives behind what waits already.
+        self.run_due();
         let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
         self.record_nodes(Kind::Heal, a, b);
         for flight in cut.held {
-            let Flight { from, to, .. } = flight;
-            let class = self.endpoints[from].capabilities.class;
-            let (_, arrival) = self.transmit((from, to), class, 0, Sequence::Last);
-            self.schedule(arrival, Occasion::Arrive(flight));
+            self.schedule(self.now, Occasion::Arrive(flight));
         }
     }
 

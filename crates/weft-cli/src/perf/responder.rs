@@ -4,11 +4,12 @@
 
 use std::collections::VecDeque;
 
+use super::FarEnd;
 use anyhow::{anyhow, ensure};
 use weft_fabric::{
     Access, Audience, Blocking, Command, Endpoint, EndpointAddress, Event, LocalRange,
-    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, RemoteKey, SendError, Side,
-    Source, Target,
+    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, SendError,
+    Side, Source, Target,
 };
 
 /// Messages between the ends; the number is the tag.
@@ -77,9 +78,8 @@ pub struct Responder<E: Endpoint> {
 }
 
 impl<E: Endpoint> Responder<E> {
-    /// Registers memory, and tells the initiator at `to`.
-    pub fn new(mut endpoint: E, to: EndpointAddress, region_bytes: u64) -> anyhow::Result<Self> {
-        let region = endpoint.register(region_bytes)?;
+    /// Grants `region` and tells the initiator at `to`.
+    pub fn new(mut endpoint: E, region: E::Region, to: EndpointAddress) -> anyhow::Result<Self> {
         let key = endpoint.grant_within(
             LocalRange::whole(&region),
             Audience::Partition,
@@ -88,33 +88,8 @@ impl<E: Endpoint> Responder<E> {
         )?;
         let initiator = endpoint.connect_within(to, PATIENCE)?;
         endpoint.send_short(initiator, MessageHeader::tag(tag::HELLO), &[&key.0.to_le_bytes()])?;
-        Ok(Self {
-            endpoint,
-            _region: region,
-            initiator,
-            inbox: Inbox::default(),
-            bytes: vec![0x5a; usize::try_from(region_bytes)?],
-        })
-    }
-
-    /// Takes what came in and answers it.
-    pub fn step(&mut self) -> anyhow::Result<Progress> {
-        let inbox = &mut self.inbox;
-        let taken = self.endpoint.poll(EVENTS_PER_STEP, &mut |event| inbox.take(&event));
-        let waiting = self.inbox.waiting();
-        if taken == 0 && waiting == 0 {
-            return Ok(Progress::Idle);
-        }
-        self.put_back()?;
-        self.answer()?;
-        if let Some(failure) = &self.inbox.failure {
-            return Err(anyhow!(failure.clone()).context("an answer was lost"));
-        }
-        if self.inbox.is_over {
-            return Ok(Progress::Over);
-        }
-        let is_idle = taken == 0 && self.inbox.waiting() == waiting;
-        Ok(if is_idle { Progress::Idle } else { Progress::Busy })
+        let bytes = vec![0x5a; usize::try_from(region.length())?];
+        Ok(Self { endpoint, _region: region, initiator, inbox: Inbox::default(), bytes })
     }
 
     /// Sends answers until there are none or there is no room.
@@ -158,6 +133,27 @@ impl<E: Endpoint> Responder<E> {
             };
         }
         Ok(())
+    }
+}
+
+impl<E: Endpoint> FarEnd for Responder<E> {
+    fn step(&mut self) -> anyhow::Result<Progress> {
+        let inbox = &mut self.inbox;
+        let taken = self.endpoint.poll(EVENTS_PER_STEP, &mut |event| inbox.take(&event));
+        let waiting = self.inbox.waiting();
+        if taken == 0 && waiting == 0 {
+            return Ok(Progress::Idle);
+        }
+        self.put_back()?;
+        self.answer()?;
+        if let Some(failure) = &self.inbox.failure {
+            return Err(anyhow!(failure.clone()).context("an answer was lost"));
+        }
+        if self.inbox.is_over {
+            return Ok(Progress::Over);
+        }
+        let is_idle = taken == 0 && self.inbox.waiting() == waiting;
+        Ok(if is_idle { Progress::Idle } else { Progress::Busy })
     }
 }
 

@@ -1,0 +1,50 @@
+//! Doors at which tests stop a thread inside an operation, as SIGSTOP could stop its process.
+//!
+//! Without the feature `test-doors` nothing of this is left.
+
+#[cfg(any(test, feature = "test-doors"))]
+pub use open::{Door, on_passing};
+
+/// Calls `apply`, which reads or writes memory of a peer, between two doors.
+#[inline(always)]
+pub(crate) fn applying<T>(apply: impl FnOnce() -> T) -> T {
+    #[cfg(any(test, feature = "test-doors"))]
+    open::pass(Door::Before);
+    let result = apply();
+    #[cfg(any(test, feature = "test-doors"))]
+    open::pass(Door::Behind);
+    result
+}
+
+#[cfg(any(test, feature = "test-doors"))]
+mod open {
+    use std::cell::RefCell;
+
+    /// A place in an operation.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Door {
+        /// Between the look at the key and the access to the memory.
+        Before,
+        /// Between the access and the second look at the key.
+        Behind,
+    }
+
+    type Passing = Box<dyn FnMut(Door)>;
+
+    thread_local! {
+        static PASSING: RefCell<Option<Passing>> = const { RefCell::new(None) };
+    }
+
+    /// Has this thread call `passing` at each door, in place of what it called before.
+    pub fn on_passing(passing: impl FnMut(Door) + 'static) {
+        PASSING.with(|cell| *cell.borrow_mut() = Some(Box::new(passing)));
+    }
+
+    pub fn pass(door: Door) {
+        PASSING.with(|cell| {
+            if let Some(passing) = cell.borrow_mut().as_mut() {
+                passing(door);
+            }
+        });
+    }
+}
