@@ -109,8 +109,7 @@ impl ShmEndpoint {
         context: Option<u64>,
     ) -> Result<(), BrokerError> {
         // What takes something back must not fail while the broker lives.
-        let takes_back =
-            matches!(asked, Asked::Notice | Asked::Disconnect { .. } | Asked::Revoke { .. });
+        let takes_back = matches!(asked, Asked::Disconnect { .. } | Asked::Revoke { .. });
         if !takes_back {
             self.check_requests()?;
         }
@@ -273,7 +272,7 @@ impl ShmEndpoint {
                 self.peer_gone(vpid, DownReason::Disconnected);
             }
             // Nobody was asked, so nobody answers.
-            Asked::Settle { .. } | Asked::Disconnect { .. } | Asked::Notice => {}
+            Asked::Settle { .. } | Asked::Disconnect { .. } => {}
         }
     }
 
@@ -324,7 +323,7 @@ impl ShmEndpoint {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
             }
-            Asked::Disconnect { .. } | Asked::Notice => {}
+            Asked::Disconnect { .. } => {}
         }
     }
 
