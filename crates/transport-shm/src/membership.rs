@@ -203,7 +203,7 @@ impl ShmEndpoint {
         self.stir();
     }
 
-    /// Makes the descriptor readable, if the program may sleep on it and there is something to poll.
+    /// Makes the descriptor readable, if the program may sleep on it and something can be polled.
     fn stir(&self) {
         if self.armed && (self.unread || self.requests.has_ended() || !self.leaving.is_empty()) {
             sys::ring(self.doorbell.wakeup());
@@ -267,7 +267,7 @@ impl ShmEndpoint {
                 let result = mapped(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
             }
-            // A peer that is there by now is one of the pair that was ended: it connected in between.
+            // A peer that is there by now is one of the pair that was ended: it was made in between.
             Asked::Disconnect { vpid } if reply.status == status::DONE => {
                 self.peer_gone(vpid, DownReason::Disconnected);
             }
