@@ -59,7 +59,7 @@ impl SimWorld {
         self.lock().cut(a, b);
     }
 
-    /// Mends a cut: waiting packets continue.
+    /// Mends a cut: packets that wait there arrive at once, in their order.
     pub fn heal(&self, a: NodeId, b: NodeId) {
         self.lock().heal(a, b);
     }
@@ -217,9 +217,9 @@ impl State {
     fn heal(&mut self, a: NodeId, b: NodeId) {
         let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
         self.record_nodes(Kind::Heal, a, b);
+        // They go on before anything else happens: packets that were sent later are on their way.
         for flight in cut.held {
-            let (_, arrival) = self.transmit(flight.from, flight.to, 0);
-            self.schedule(arrival, Occasion::Arrive(flight));
+            self.arrive(flight);
         }
     }
 

@@ -123,7 +123,7 @@ impl State {
     }
 
     /// A packet reached the node of its target, or a cut before it.
-    fn arrive(&mut self, flight: Flight) {
+    pub(crate) fn arrive(&mut self, flight: Flight) {
         let kind = match self.crossing(&flight) {
             Crossing::Held => Kind::Hold,
             Crossing::Lost => Kind::Drop,

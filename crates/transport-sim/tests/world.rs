@@ -272,6 +272,32 @@ fn a_short_cut_only_delays() {
 }
 
 #[test]
+fn what_waited_at_a_cut_is_not_overtaken_by_what_was_sent_later() {
+    let (world, mut left, mut right, peer) = two(even());
+    world.cut(NodeId(0), NodeId(1));
+    let send = |left: &mut SimEndpoint, tag| {
+        left.send_short(peer, MessageHeader::tag(tag), &[]).unwrap();
+    };
+    send(&mut left, 0);
+    // Message 0 waits at the cut, and message 1 is on its way there when the cut is mended.
+    world.advance(5_000);
+    send(&mut left, 1);
+    world.advance(500);
+    world.heal(NodeId(0), NodeId(1));
+    assert!(world.run(100));
+    assert_eq!(poll(&mut right), ["message 0", "message 1"]);
+    // The same with the report of the sender's end, behind which nothing comes.
+    world.cut(NodeId(0), NodeId(1));
+    send(&mut left, 2);
+    world.advance(5_000);
+    assert!(world.kill(left.address()));
+    world.advance(500);
+    world.heal(NodeId(0), NodeId(1));
+    assert!(world.run(100));
+    assert_eq!(poll(&mut right), ["message 2", "down"]);
+}
+
+#[test]
 fn a_long_cut_reports_both_sides_down_and_drops_packets() {
     let settings = Settings { cut_down_after_ns: Some(50_000), ..even() };
     let (world, mut left, mut right, peer) = two(settings);
