@@ -1,8 +1,8 @@
 //! Cases: addresses, and which endpoints can be found.
 
 use weft_fabric::{
-    ConnectError, Endpoint, EndpointAddress, EndpointOptions, Group, MessageHeader, Notify,
-    OpenError, OperationError, PartitionId, Peer, RemoteKey, SendError, Source, Target, Vpid,
+    ConnectError, Endpoint, EndpointAddress, EndpointOptions, Group, MessageHeader, OpenError,
+    Operation, OperationError, PartitionId, Peer, RemoteKey, SendError, Source, Target, Vpid,
 };
 
 use crate::{Bench, Rig, Seen};
@@ -73,7 +73,7 @@ pub fn a_wildcard_cannot_be_connected<B: Bench>() {
     let other = rig.address(1);
     let any_vpid = EndpointAddress::new(other.node, Vpid::ANY);
     for address in [EndpointAddress::ANY, any_vpid] {
-        let refused = rig.endpoint(0).connect(address);
+        let refused = rig.try_connect(0, address);
         assert_eq!(refused, Err(ConnectError::NotExact(address)));
     }
 }
@@ -82,7 +82,7 @@ pub fn a_wildcard_cannot_be_connected<B: Bench>() {
 pub fn an_address_nobody_has_is_not_found<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let nobody = EndpointAddress::new(rig.address(0).node, Vpid(211));
-    assert_eq!(rig.endpoint(0).connect(nobody), Err(ConnectError::NotFound(nobody)));
+    assert_eq!(rig.try_connect(0, nobody), Err(ConnectError::NotFound(nobody)));
 }
 
 /// Connecting twice to an endpoint returns the same handle.
@@ -106,9 +106,9 @@ pub fn an_unknown_handle_is_refused_everywhere<B: Bench>() {
         assert_eq!(rig.endpoint(0).peer_address(peer), None);
         let sent = rig.endpoint(0).send_short(peer, MessageHeader::default(), &[b"x"]);
         assert_eq!(sent, Err(SendError::UnknownPeer));
-        let put = rig.endpoint(0).put(peer, Source::Bytes(b"x"), place, Notify::NONE, 1);
+        let put = rig.endpoint(0).put(peer, Source::Bytes(b"x"), place, Operation::new(1));
         assert_eq!(put, Err(unknown.clone()));
-        let put = rig.endpoint(0).put_immediate(peer, 1, 8, place, Notify::NONE, 1);
+        let put = rig.endpoint(0).put_immediate(peer, 1, 8, place, Operation::new(1));
         assert_eq!(put, Err(unknown.clone()));
         assert_eq!(rig.endpoint(0).put_notification(peer, 1, 1), Err(unknown.clone()));
         assert_eq!(rig.endpoint(0).fence(peer, 1), Err(unknown.clone()));
@@ -126,9 +126,9 @@ pub fn another_partition_is_not_found<B: Bench>() {
     let hidden = rig.bench.open(&apart).expect("the user's own partition");
     let hidden = rig.add(hidden);
     let (open, concealed) = (rig.address(0), rig.address(hidden));
-    let found = rig.endpoint(0).connect(concealed);
+    let found = rig.try_connect(0, concealed);
     assert_eq!(found, Err(ConnectError::NotFound(concealed)));
-    let found = rig.endpoint(hidden).connect(open);
+    let found = rig.try_connect(hidden, open);
     assert_eq!(found, Err(ConnectError::NotFound(open)));
     let second = rig.bench.open(&apart).expect("the user's own partition");
     let second = rig.add(second);
@@ -156,8 +156,8 @@ pub fn another_user_is_not_found<B: Bench>() {
     let Some(opened) = rig.bench.open_as(other, &options) else { return };
     let foreign = rig.add(opened.expect("the user's own partition"));
     let (own, address) = (rig.address(0), rig.address(foreign));
-    assert_eq!(rig.endpoint(0).connect(address), Err(ConnectError::NotFound(address)));
-    assert_eq!(rig.endpoint(foreign).connect(own), Err(ConnectError::NotFound(own)));
+    assert_eq!(rig.try_connect(0, address), Err(ConnectError::NotFound(address)));
+    assert_eq!(rig.try_connect(foreign, own), Err(ConnectError::NotFound(own)));
     let header = MessageHeader::default();
     assert_eq!(rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[b"x"]), Ok(0));
 }

@@ -1,8 +1,8 @@
 //! Cases: atomics in both widths, and locks.
 
 use weft_fabric::{
-    Access, Atomic, AtomicOperation, Command, Endpoint, LockRequest, Notify, OperationError, Peer,
-    Region, Target, Width,
+    Access, Atomic, AtomicOperation, Command, Endpoint, LockRequest, Operation, OperationError,
+    Peer, Region, Target, Width,
 };
 
 use crate::{Bench, Rig};
@@ -111,7 +111,7 @@ pub fn additions_of_many_endpoints_sum_exactly<B: Bench>() {
         for (number, peer) in (1..=ENDPOINTS).zip(&peers) {
             let context = rig.context();
             let (target, add) = (Target::new(key, 0), Atomic::fetch_add(3));
-            let issued = rig.endpoint(number).atomic(*peer, target, add, Notify::NONE, context);
+            let issued = rig.endpoint(number).atomic(*peer, target, add, Operation::new(context));
             started.push((number, context, issued));
         }
         for (number, context, issued) in started {
@@ -136,7 +136,7 @@ pub fn one_of_many_compare_swaps_wins<B: Bench>() {
             let context = rig.context();
             let swap = Atomic::compare_swap(round, round + 1);
             let target = Target::new(key, 0);
-            let issued = rig.endpoint(number).atomic(*peer, target, swap, Notify::NONE, context);
+            let issued = rig.endpoint(number).atomic(*peer, target, swap, Operation::new(context));
             started.push((number, context, issued));
         }
         let mut winners = 0;
@@ -188,7 +188,7 @@ pub fn a_lock_that_does_not_exist_is_refused<B: Bench>() {
     for number in [maximum, u32::MAX] {
         let request = LockRequest { number, compare: 0, add: 1 };
         let result =
-            rig.run(0, |endpoint, context| endpoint.lock(peer, request, Notify::NONE, context));
+            rig.run(0, |endpoint, context| endpoint.lock(peer, request, Operation::new(context)));
         assert_eq!(result, Err(OperationError::InvalidLock { number, maximum }));
     }
 }
@@ -199,7 +199,7 @@ fn run<B: Bench>(
     target: Target,
     atomic: Atomic,
 ) -> Result<u64, OperationError> {
-    rig.run(0, |endpoint, context| endpoint.atomic(peer, target, atomic, Notify::NONE, context))
+    rig.run(0, |endpoint, context| endpoint.atomic(peer, target, atomic, Operation::new(context)))
 }
 
 fn check(atomic: Atomic, old: u64, result: Result<u64, OperationError>, word: u64) {
@@ -231,7 +231,7 @@ fn lock<B: Bench>(
     request: LockRequest,
 ) -> (bool, i32) {
     let result = rig
-        .run(number, |endpoint, context| endpoint.lock(peer, request, Notify::NONE, context))
+        .run(number, |endpoint, context| endpoint.lock(peer, request, Operation::new(context)))
         .expect("the lock exists");
     let low = u32::try_from(result & 0xffff_ffff).expect("32 bits");
     assert_eq!(result >> 33, 0, "bits above 32 are zero");

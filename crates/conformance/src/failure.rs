@@ -2,8 +2,8 @@
 
 use weft_fabric::{
     Access, Atomic, ConnectError, DownReason, Endpoint, EndpointAddress, EndpointOptions, Group,
-    LockRequest, MessageHeader, Notify, OperationError, Peer, Region, Register, RemoteKey,
-    SendError, Source, Target, Window,
+    LocalRange, LockRequest, MessageHeader, Operation, OperationError, Peer, Region, Register,
+    RemoteKey, SendError, Source, Target, Window,
 };
 
 use crate::{Bench, Down, Rig, Seen, pattern};
@@ -42,7 +42,7 @@ pub fn an_address_that_is_used_again_is_another_peer<B: Bench>() {
         rig.send(0, ask.peer, MessageHeader::tag(2), &[b"answer"]);
         let answer = rig.messages(caller, 1).remove(0);
         assert_eq!((answer.payload.as_slice(), answer.peer), (&b"answer"[..], to));
-        assert_eq!(rig.endpoint(0).connect(address), Ok(ask.peer), "one peer has one handle");
+        assert_eq!(rig.try_connect(0, address), Ok(ask.peer), "one peer has one handle");
         assert!(!handles.contains(&ask.peer), "the handle of a dead peer is used again");
         rig.endpoint(caller).put_notification(to, 7, 1).expect("room");
         assert_eq!(rig.notifications(0, 1)[0].peer, ask.peer);
@@ -89,7 +89,7 @@ pub fn every_call_on_a_dead_peer_fails<B: Bench>() {
     assert_eq!(rig.endpoint(0).put_notification(peer, 1, 1), Err(OperationError::PeerDown));
     assert!(rig.endpoint(0).window(peer, key).is_err());
     let _ = window.load(0, &mut [0; 8]);
-    assert_eq!(rig.endpoint(0).connect(dead), Err(ConnectError::NotFound(dead)));
+    assert_eq!(rig.try_connect(0, dead), Err(ConnectError::NotFound(dead)));
     assert_eq!(rig.endpoint(0).peer_address(peer), Some(dead));
 }
 
@@ -105,7 +105,7 @@ pub fn what_was_pending_ends_before_the_report<B: Bench>() {
         let context = rig.context();
         let target = Target::new(key, number << 16);
         let source = Source::Bytes(&bytes);
-        let issued = rig.endpoint(0).put(peer, source, target, Notify::NONE, context);
+        let issued = rig.endpoint(0).put(peer, source, target, Operation::new(context));
         if issued == Ok(weft_fabric::Issued::Pending) {
             pending.push(context);
         }
@@ -146,7 +146,7 @@ pub fn a_group_works_without_its_dead_members<B: Bench>() {
     let mut rig = Rig::<B>::new(4);
     let group = Group::new(3).expect("below 64");
     for number in 1..4 {
-        rig.endpoint(number).join(group).expect("the group exists");
+        rig.join(number, group).expect("the group exists");
     }
     let (dead, header) = (rig.address(1), MessageHeader::default());
     rig.connect(0, 1);
@@ -212,7 +212,7 @@ pub fn own_memory_survives_the_death_of_a_peer<B: Bench>() {
     let (region, key) = rig.share(0, 4096, Access::all());
     let bytes = pattern(33, 4096);
     let put = rig.run(1, |endpoint, context| {
-        endpoint.put(back, Source::Bytes(&bytes), Target::new(key, 0), Notify::NONE, context)
+        endpoint.put(back, Source::Bytes(&bytes), Target::new(key, 0), Operation::new(context))
     });
     assert_eq!(put, Ok(0));
     let dead = rig.address(1);
@@ -233,14 +233,19 @@ fn every_operation<B: Bench>(
     key: RemoteKey,
     local: &<B::Endpoint as Endpoint>::Region,
 ) -> [(&'static str, Result<u64, OperationError>); 7] {
-    let (target, none) = (Target::new(key, 0), Notify::NONE);
+    let target = Target::new(key, 0);
     let request = LockRequest { number: 0, compare: 0, add: 1 };
-    let put = rig.run(0, |one, context| one.put(peer, Source::Bytes(b"x"), target, none, context));
-    let immediate = rig.run(0, |one, context| one.put_immediate(peer, 1, 1, target, none, context));
-    let get = rig.run(0, |one, context| one.get(peer, target, local, 0, 8, none, context));
-    let atomic =
-        rig.run(0, |one, context| one.atomic(peer, target, Atomic::fetch_add(1), none, context));
-    let lock = rig.run(0, |one, context| one.lock(peer, request, none, context));
+    let put = rig
+        .run(0, |one, context| one.put(peer, Source::Bytes(b"x"), target, Operation::new(context)));
+    let immediate =
+        rig.run(0, |one, context| one.put_immediate(peer, 1, 1, target, Operation::new(context)));
+    let get = rig.run(0, |one, context| {
+        one.get(peer, target, LocalRange::new(local, 0, 8), Operation::new(context))
+    });
+    let atomic = rig.run(0, |one, context| {
+        one.atomic(peer, target, Atomic::fetch_add(1), Operation::new(context))
+    });
+    let lock = rig.run(0, |one, context| one.lock(peer, request, Operation::new(context)));
     let fence = rig.run(0, |one, context| one.fence(peer, context));
     let register = rig.run(0, |one, context| one.read_register(peer, Register::Scratch, context));
     assert_eq!(local.length(), 8);

@@ -27,9 +27,9 @@ pub fn a_broadcast_reaches_everybody_else_once<B: Bench>() {
 pub fn only_members_get_what_is_sent_to_a_group<B: Bench>() {
     let mut rig = Rig::<B>::new(4);
     let (group, other) = (numbered(0), numbered(62));
-    rig.endpoint(1).join(group).expect("the group exists");
-    rig.endpoint(2).join(group).expect("the group exists");
-    rig.endpoint(3).join(other).expect("the group exists");
+    rig.join(1, group).expect("the group exists");
+    rig.join(2, group).expect("the group exists");
+    rig.join(3, other).expect("the group exists");
     let header = MessageHeader::tag(1);
     assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"from outside"]), Ok(2));
     assert_eq!(rig.endpoint(1).send_multicast(group, header, &[b"from inside"]), Ok(1));
@@ -50,14 +50,14 @@ pub fn a_former_member_of_a_group_gets_no_messages<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let group = numbered(5);
     for number in [1, 1, 2] {
-        assert_eq!(rig.endpoint(number).join(group), Ok(()));
+        assert_eq!(rig.join(number, group), Ok(()));
     }
     let header = MessageHeader::default();
     assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"1"]), Ok(2));
     rig.settle();
     assert_eq!(rig.take_messages(1).len(), 1, "joined twice, one message");
-    assert_eq!(rig.endpoint(1).leave(group), Ok(()));
-    assert_eq!(rig.endpoint(1).leave(group), Ok(()));
+    assert_eq!(rig.leave(1, group), Ok(()));
+    assert_eq!(rig.leave(1, group), Ok(()));
     assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"2"]), Ok(1));
     rig.settle();
     assert_eq!(rig.take_messages(1), &[]);
@@ -76,8 +76,8 @@ pub fn a_group_without_members_reaches_nobody<B: Bench>() {
 /// No endpoint can join or leave the broadcast group.
 pub fn the_broadcast_group_cannot_be_joined_or_left<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
-    assert_eq!(rig.endpoint(0).join(Group::BROADCAST), Err(GroupError::Broadcast));
-    assert_eq!(rig.endpoint(0).leave(Group::BROADCAST), Err(GroupError::Broadcast));
+    assert_eq!(rig.join(0, Group::BROADCAST), Err(GroupError::Broadcast));
+    assert_eq!(rig.leave(0, Group::BROADCAST), Err(GroupError::Broadcast));
 }
 
 /// Length and type are checked as for a unicast message.

@@ -1,7 +1,8 @@
 //! Cases: a transport's limits are at least Extoll's, and hold.
 
 use weft_fabric::{
-    Access, Capabilities, Endpoint, Group, MessageHeader, Notify, Region, Source, Target,
+    Access, Capabilities, Endpoint, Group, LocalRange, MessageHeader, Operation, Region, Source,
+    Target,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -27,7 +28,7 @@ pub fn an_endpoint_can_be_in_every_group<B: Bench>() {
     let all: Vec<Group> = (0..groups).filter_map(Group::new).collect();
     assert_eq!(all.len(), usize::from(groups));
     for group in all.iter().filter(|group| **group != Group::BROADCAST) {
-        assert_eq!(rig.endpoint(1).join(*group), Ok(()));
+        assert_eq!(rig.join(1, *group), Ok(()));
     }
     for (tag, group) in (0..).zip(&all) {
         let header = MessageHeader::tag(tag);
@@ -48,7 +49,7 @@ pub fn more_than_a_descriptor_goes_in_one_call<B: Bench>() {
     let bytes = pattern(11, usize::try_from(length).expect("some MiB"));
     let target = Target::new(key, 0);
     let put = rig.run(0, |endpoint, context| {
-        endpoint.put(peer, Source::Bytes(&bytes), target, Notify::NONE, context)
+        endpoint.put(peer, Source::Bytes(&bytes), target, Operation::new(context))
     });
     assert!(put.is_ok(), "{put:?}");
     let mut found = vec![0; bytes.len()];
@@ -56,7 +57,7 @@ pub fn more_than_a_descriptor_goes_in_one_call<B: Bench>() {
     assert!(found == bytes, "the put changed the bytes");
     let into = rig.endpoint(0).register(length).expect("memory");
     let got = rig.run(0, |endpoint, context| {
-        endpoint.get(peer, target, &into, 0, length, Notify::NONE, context)
+        endpoint.get(peer, target, LocalRange::new(&into, 0, length), Operation::new(context))
     });
     assert!(got.is_ok(), "{got:?}");
     into.read(0, &mut found).expect("inside");

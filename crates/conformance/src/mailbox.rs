@@ -209,7 +209,7 @@ pub fn a_poll_keeps_to_its_budget<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let options = weft_fabric::EndpointOptions::default();
     let mut receiver = rig.bench.open_apart(&options).expect("room for one more");
-    let peer = rig.endpoint(0).connect(receiver.address()).expect("the target is open");
+    let peer = rig.try_connect(0, receiver.address()).expect("the target is open");
     for number in 0..10u64 {
         rig.send(0, peer, MessageHeader::default(), &[&number.to_le_bytes()]);
     }

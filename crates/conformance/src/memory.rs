@@ -1,8 +1,9 @@
 //! Cases: regions, keys, rights and bounds.
 
 use weft_fabric::{
-    Access, Atomic, Command, Endpoint, EndpointOptions, GrantError, Issued, Notify, OperationError,
-    PartitionId, Peer, Region, RegionError, RegisterError, RemoteKey, Source, Target, Vpid,
+    Access, Atomic, Command, Endpoint, EndpointOptions, GrantError, Issued, LocalRange, Operation,
+    OperationError, PartitionId, Peer, Region, RegionError, RegisterError, RemoteKey, Revoked,
+    Source, Target, Vpid,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -62,16 +63,16 @@ pub fn an_invalid_grant_is_refused<B: Bench>() {
         Access::ATOMIC | Access::WRITE,
     ] {
         let refused = GrantError::InvalidAccess { access: access.bits() };
-        assert_eq!(rig.endpoint(0).grant(&region, access), Err(refused));
+        assert_eq!(rig.grant(0, &region, access), Err(refused));
     }
-    assert!(rig.endpoint(0).grant(&region, Access::all()).is_ok());
+    assert!(rig.grant(0, &region, Access::all()).is_ok());
 }
 
 /// An endpoint cannot grant another endpoint's region.
 pub fn a_foreign_region_cannot_be_granted<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let region = rig.endpoint(0).register(64).expect("memory is available");
-    assert_eq!(rig.endpoint(1).grant(&region, Access::READ), Err(GrantError::ForeignRegion));
+    assert_eq!(rig.grant(1, &region, Access::READ), Err(GrantError::ForeignRegion));
 }
 
 /// Each right is necessary and sufficient for its operations.
@@ -117,13 +118,13 @@ pub fn what_leaves_a_region_is_refused<B: Bench>() {
     for (offset, length) in outside {
         let refused = OperationError::OutOfBounds { offset, length, region: 100 };
         let target = Target::new(key, offset);
-        let source = || Source::Region { region: &local, offset: 0, length };
+        let source = || Source::Region(LocalRange { region: &local, offset: 0, length });
         let put = rig.run(0, |endpoint, context| {
-            endpoint.put(peer, source(), target, Notify::NONE, context)
+            endpoint.put(peer, source(), target, Operation::new(context))
         });
         assert_eq!(put, Err(refused.clone()), "put");
         let get = rig.run(0, |endpoint, context| {
-            endpoint.get(peer, target, &local, 0, length, Notify::NONE, context)
+            endpoint.get(peer, target, LocalRange::new(&local, 0, length), Operation::new(context))
         });
         assert_eq!(get, Err(refused), "get");
     }
@@ -147,12 +148,17 @@ pub fn a_range_outside_the_local_region_is_refused<B: Bench>() {
         let refused = RegionError::OutOfBounds { offset, length, region: 64 };
         let target = Target::new(key, 0);
         let put = rig.run(0, |endpoint, context| {
-            let source = Source::Region { region: &local, offset, length };
-            endpoint.put(peer, source, target, Notify::NONE, context)
+            let source = Source::Region(LocalRange { region: &local, offset, length });
+            endpoint.put(peer, source, target, Operation::new(context))
         });
         assert_eq!(put, Err(OperationError::Local(refused.clone())));
         let get = rig.run(0, |endpoint, context| {
-            endpoint.get(peer, target, &local, offset, length, Notify::NONE, context)
+            endpoint.get(
+                peer,
+                target,
+                LocalRange::new(&local, offset, length),
+                Operation::new(context),
+            )
         });
         assert_eq!(get, Err(OperationError::Local(refused)));
     }
@@ -167,14 +173,14 @@ pub fn a_revoked_key_is_worthless<B: Bench>() {
         assert!(attempt(&mut rig, peer, command, Target::new(key, 0)).is_ok());
     }
     region.write(0, &[0; 64]).expect("inside");
-    assert_eq!(rig.endpoint(1).revoke(key), Ok(()));
+    assert_eq!(rig.revoke(1, key), Ok(Revoked::Published));
     for command in COMMANDS {
         let result = attempt(&mut rig, peer, command, Target::new(key, 0));
         assert_eq!(result, Err(OperationError::InvalidKey), "{command:?}");
     }
     assert!(rig.endpoint(0).window(peer, key).is_err());
     assert_eq!(region.load(0), Ok(0), "nothing was written");
-    assert_eq!(rig.endpoint(1).revoke(key), Err(GrantError::UnknownKey));
+    assert_eq!(rig.revoke(1, key), Err(GrantError::UnknownKey));
 }
 
 /// A revocation is a fence: when it is over, each operation before it is in the region and ends
@@ -189,10 +195,10 @@ pub fn an_operation_before_a_revocation_is_there_or_fails<B: Bench>() {
     for number in 0..64 {
         let context = rig.context();
         let (source, target) = (Source::Bytes(&bytes), Target::new(key, number * EACH as u64));
-        let issued = rig.endpoint(0).put(peer, source, target, Notify::NONE, context);
+        let issued = rig.endpoint(0).put(peer, source, target, Operation::new(context));
         started.push((context, issued));
     }
-    assert_eq!(rig.endpoint(1).revoke(key), Ok(()));
+    assert_eq!(rig.revoke(1, key), Ok(Revoked::Published));
     let read = || {
         let mut all = vec![0; 64 * EACH];
         region.read(0, &mut all).expect("inside");
@@ -217,13 +223,13 @@ pub fn a_new_grant_does_not_revive_an_old_key<B: Bench>() {
     let (region, old) = rig.share(1, 64, Access::all());
     assert!(attempt(&mut rig, peer, Command::Put, Target::new(old, 0)).is_ok());
     for _ in 0..100 {
-        let key = rig.endpoint(1).grant(&region, Access::all()).expect("the grant is valid");
+        let key = rig.grant(1, &region, Access::all()).expect("the grant is valid");
         assert_ne!(key, old);
         assert!(attempt(&mut rig, peer, Command::Put, Target::new(key, 0)).is_ok());
-        rig.endpoint(1).revoke(key).expect("the key was granted");
+        rig.revoke(1, key).expect("the key was granted");
     }
-    rig.endpoint(1).revoke(old).expect("the key was granted");
-    rig.endpoint(1).grant(&region, Access::all()).expect("the grant is valid");
+    rig.revoke(1, old).expect("the key was granted");
+    rig.grant(1, &region, Access::all()).expect("the grant is valid");
     let result = attempt(&mut rig, peer, Command::Put, Target::new(old, 0));
     assert_eq!(result, Err(OperationError::InvalidKey));
 }
@@ -233,12 +239,12 @@ pub fn two_keys_of_a_region_are_independent<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
     let (region, reads) = rig.share(1, 64, Access::READ);
-    let writes = rig.endpoint(1).grant(&region, Access::WRITE).expect("the grant is valid");
+    let writes = rig.grant(1, &region, Access::WRITE).expect("the grant is valid");
     let denied = OperationError::AccessDenied { command: Command::Put };
     let result = attempt(&mut rig, peer, Command::Put, Target::new(reads, 0));
     assert_eq!(result, Err(denied));
     assert!(attempt(&mut rig, peer, Command::Put, Target::new(writes, 0)).is_ok());
-    rig.endpoint(1).revoke(writes).expect("the key was granted");
+    rig.revoke(1, writes).expect("the key was granted");
     assert!(attempt(&mut rig, peer, Command::Get, Target::new(reads, 0)).is_ok());
 }
 
@@ -253,7 +259,7 @@ pub fn a_key_that_was_never_granted_is_refused<B: Bench>() {
             assert_eq!(result, Err(OperationError::InvalidKey), "{command:?} {number:#x}");
         }
     }
-    assert_eq!(rig.endpoint(1).revoke(RemoteKey(!key.0)), Err(GrantError::UnknownKey));
+    assert_eq!(rig.revoke(1, RemoteKey(!key.0)), Err(GrantError::UnknownKey));
     assert_eq!(region.load(0), Ok(0), "nothing was written");
 }
 
@@ -283,13 +289,20 @@ fn attempt<B: Bench>(
     target: Target,
 ) -> Result<u64, OperationError> {
     let local = rig.local(0, &[0; 8]);
-    let none = Notify::NONE;
     let start = |endpoint: &mut B::Endpoint, context| -> Result<Issued, OperationError> {
         match command {
-            Command::Put => endpoint.put(peer, Source::Bytes(&[9; 8]), target, none, context),
-            Command::ImmediatePut => endpoint.put_immediate(peer, 9, 8, target, none, context),
-            Command::Get => endpoint.get(peer, target, &local, 0, 8, none, context),
-            Command::Atomic => endpoint.atomic(peer, target, Atomic::fetch_add(1), none, context),
+            Command::Put => {
+                endpoint.put(peer, Source::Bytes(&[9; 8]), target, Operation::new(context))
+            }
+            Command::ImmediatePut => {
+                endpoint.put_immediate(peer, 9, 8, target, Operation::new(context))
+            }
+            Command::Get => {
+                endpoint.get(peer, target, LocalRange::new(&local, 0, 8), Operation::new(context))
+            }
+            Command::Atomic => {
+                endpoint.atomic(peer, target, Atomic::fetch_add(1), Operation::new(context))
+            }
             Command::NotificationPut | Command::Lock => unreachable!("they name no region"),
         }
     };

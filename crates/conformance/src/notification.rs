@@ -1,8 +1,9 @@
 //! Cases: which sides are notified, in every combination of 003 Table 3.1.
 
 use weft_fabric::{
-    Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LockRequest, Notification, Notify,
-    OperationError, Peer, Region, RemoteKey, Side, Source, Target, Width,
+    Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LocalRange, LockRequest,
+    Notification, Notify, Operation, OperationError, Peer, Region, RemoteKey, Side, Source, Target,
+    Width,
 };
 
 use crate::{Bench, Rig, Seen, pattern};
@@ -80,7 +81,12 @@ pub fn data_is_there_before_its_notification<B: Bench>() {
         let context = scene.rig.context();
         let notify = Notify::COMPLETER.class(round);
         let source = Source::Bytes(&bytes);
-        let issued = scene.rig.endpoint(0).put(peer, source, Target::new(key, 0), notify, context);
+        let issued = scene.rig.endpoint(0).put(
+            peer,
+            source,
+            Target::new(key, 0),
+            Operation::new(context).notify(notify),
+        );
         let received = scene.rig.notifications(1, 1);
         assert_eq!(received[0].class, round);
         let mut found = vec![0; 70_000];
@@ -100,8 +106,12 @@ pub fn a_get_has_its_data_before_its_notification<B: Bench>() {
     let context = scene.rig.context();
     let peer = scene.peer;
     let source = Target::new(key, 0);
-    let issued =
-        scene.rig.endpoint(0).get(peer, source, &local, 0, 10_000, Notify::COMPLETER, context);
+    let issued = scene.rig.endpoint(0).get(
+        peer,
+        source,
+        LocalRange::new(&local, 0, 10_000),
+        Operation::new(context).notify(Notify::COMPLETER),
+    );
     assert_eq!(scene.rig.notifications(0, 1)[0].length, 10_000);
     let mut found = vec![0; 10_000];
     local.read(0, &mut found).expect("inside");
@@ -118,9 +128,20 @@ pub fn notifications_arrive_in_order<B: Bench>() {
         let target = Target::new(key, 8);
         let start = |endpoint: &mut B::Endpoint, context| -> Result<Issued, OperationError> {
             if number % 2 == 0 {
-                endpoint.put(peer, Source::Bytes(&[1; 30]), target, notify, context)
+                endpoint.put(
+                    peer,
+                    Source::Bytes(&[1; 30]),
+                    target,
+                    Operation::new(context).notify(notify),
+                )
             } else {
-                endpoint.put_immediate(peer, number, 8, target, notify, context)
+                endpoint.put_immediate(
+                    peer,
+                    number,
+                    8,
+                    target,
+                    Operation::new(context).notify(notify),
+                )
             }
         };
         assert_eq!(scene.rig.run(0, start), Ok(0));
@@ -179,11 +200,21 @@ pub fn a_failed_operation_has_no_completer_notification<B: Bench>() {
     let outside = Target::new(scene.key, u64::MAX);
     let local = scene.rig.local(0, &[0; 8]);
     let put = scene.rig.run(0, |endpoint, context| {
-        endpoint.put(peer, Source::Bytes(b"x"), outside, Notify::COMPLETER, context)
+        endpoint.put(
+            peer,
+            Source::Bytes(b"x"),
+            outside,
+            Operation::new(context).notify(Notify::COMPLETER),
+        )
     });
     let get = scene.rig.run(0, |endpoint, context| {
         let both = Notify::COMPLETER.and(Notify::RESPONDER);
-        endpoint.get(peer, outside, &local, 0, 8, both, context)
+        endpoint.get(
+            peer,
+            outside,
+            LocalRange::new(&local, 0, 8),
+            Operation::new(context).notify(both),
+        )
     });
     assert!(put.is_err() && get.is_err());
     scene.rig.settle();
@@ -217,18 +248,32 @@ impl<B: Bench> Scene<B> {
         let result = rig.run(0, |endpoint, context| {
             used = context;
             match command {
-                Command::Put => endpoint.put(peer, Source::Bytes(&bytes), target, notify, context),
-                Command::ImmediatePut => {
-                    endpoint.put_immediate(peer, 5, 3, target, notify, context)
-                }
-                Command::Get => endpoint.get(peer, target, local, 0, LENGTH, notify, context),
+                Command::Put => endpoint.put(
+                    peer,
+                    Source::Bytes(&bytes),
+                    target,
+                    Operation::new(context).notify(notify),
+                ),
+                Command::ImmediatePut => endpoint.put_immediate(
+                    peer,
+                    5,
+                    3,
+                    target,
+                    Operation::new(context).notify(notify),
+                ),
+                Command::Get => endpoint.get(
+                    peer,
+                    target,
+                    LocalRange::new(local, 0, LENGTH),
+                    Operation::new(context).notify(notify),
+                ),
                 Command::Atomic => {
                     let add = Atomic::new(AtomicOperation::FetchAdd, Width::Bits32, 1);
-                    endpoint.atomic(peer, target, add, notify, context)
+                    endpoint.atomic(peer, target, add, Operation::new(context).notify(notify))
                 }
                 Command::Lock => {
                     let request = LockRequest { number: 17, compare: i32::MAX, add: 1 };
-                    endpoint.lock(peer, request, notify, context)
+                    endpoint.lock(peer, request, Operation::new(context).notify(notify))
                 }
                 Command::NotificationPut => unreachable!("it has no notify"),
             }

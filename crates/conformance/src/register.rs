@@ -1,7 +1,8 @@
 //! Cases: the register file.
 
 use weft_fabric::{
-    Access, Atomic, Endpoint, LockRequest, MessageHeader, Notify, Register, Source, Target,
+    Access, Atomic, Endpoint, LocalRange, LockRequest, MessageHeader, Notify, Operation, Register,
+    Source, Target,
 };
 
 use crate::{Bench, Rig};
@@ -43,20 +44,35 @@ pub fn registers_count_operations<B: Bench>() {
     let notify = Notify::COMPLETER.and(Notify::REQUESTER);
     let done = [
         rig.run(0, |endpoint, context| {
-            endpoint.put(peer, Source::Bytes(&[1; 1000]), target, notify, context)
+            endpoint.put(
+                peer,
+                Source::Bytes(&[1; 1000]),
+                target,
+                Operation::new(context).notify(notify),
+            )
         }),
         rig.run(0, |endpoint, context| {
-            endpoint.put_immediate(peer, 1, 5, target, Notify::NONE, context)
+            endpoint.put_immediate(peer, 1, 5, target, Operation::new(context))
         }),
         rig.run(0, |endpoint, context| {
-            endpoint.get(peer, target, &local, 0, 2000, Notify::COMPLETER, context)
+            endpoint.get(
+                peer,
+                target,
+                LocalRange::new(&local, 0, 2000),
+                Operation::new(context).notify(Notify::COMPLETER),
+            )
         }),
         rig.run(0, |endpoint, context| {
-            endpoint.atomic(peer, target, Atomic::fetch_add(1), Notify::RESPONDER, context)
+            endpoint.atomic(
+                peer,
+                target,
+                Atomic::fetch_add(1),
+                Operation::new(context).notify(Notify::RESPONDER),
+            )
         }),
         rig.run(0, |endpoint, context| {
             let request = LockRequest { number: 0, compare: 0, add: 1 };
-            endpoint.lock(peer, request, Notify::NONE, context)
+            endpoint.lock(peer, request, Operation::new(context))
         }),
     ];
     assert!(done.iter().all(Result::is_ok));
@@ -86,7 +102,7 @@ pub fn registers_count_refusals_and_errors<B: Bench>() {
     let peer = rig.connect(0, 1);
     let (_region, key) = rig.share(1, 64, Access::READ);
     let denied = rig.run(0, |endpoint, context| {
-        endpoint.put(peer, Source::Bytes(b"x"), Target::new(key, 0), Notify::NONE, context)
+        endpoint.put(peer, Source::Bytes(b"x"), Target::new(key, 0), Operation::new(context))
     });
     assert!(denied.is_err());
     assert_eq!(value(&mut rig, 0, Register::Errors), 1);

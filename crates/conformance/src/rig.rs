@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 
 use weft_fabric::{
-    Access, Completion, DownReason, Endpoint, EndpointAddress, EndpointOptions, Event, Group,
-    Issued, MessageHeader, Notification, OperationError, Peer, Region, RemoteKey, SendError,
+    Access, Audience, Completion, ConnectError, DownReason, Endpoint, EndpointAddress,
+    EndpointOptions, Event, GrantError, Group, GroupError, Issued, LocalRange, MessageHeader,
+    Notification, OperationError, Peer, Region, RemoteKey, Revoked, SendError,
 };
 
 use crate::Bench;
@@ -148,7 +149,93 @@ impl<B: Bench> Rig<B> {
     /// When the transport refuses.
     pub fn connect(&mut self, from: usize, to: usize) -> Peer {
         let address = self.address(to);
-        self.endpoint(from).connect(address).expect("the endpoint is open")
+        self.try_connect(from, address).expect("the endpoint is open")
+    }
+
+    /// Connects an endpoint to an address.
+    ///
+    /// # Errors
+    /// [`ConnectError`] of the call or of the completion.
+    pub fn try_connect(&mut self, from: usize, to: EndpointAddress) -> Result<Peer, ConnectError> {
+        let context = self.context();
+        let issued = self.endpoint(from).connect(to, context)?;
+        match self.finish(from, context, Ok(issued)) {
+            Ok(handle) => Ok(Peer::of_value(handle)),
+            Err(OperationError::Connect(error)) => Err(error),
+            Err(other) => panic!("a connect ended with {other:?}"),
+        }
+    }
+
+    /// Grants `access` to all of a region to the partition.
+    ///
+    /// # Errors
+    /// [`GrantError`] of the call or of the completion.
+    pub fn grant(
+        &mut self,
+        number: usize,
+        region: &RegionOf<B>,
+        access: Access,
+    ) -> Result<RemoteKey, GrantError> {
+        self.grant_range(number, LocalRange::whole(region), Audience::Partition, access)
+    }
+
+    /// Grants `access` to a range of a region.
+    ///
+    /// # Errors
+    /// As [`Rig::grant`].
+    pub fn grant_range(
+        &mut self,
+        number: usize,
+        range: LocalRange<'_, RegionOf<B>>,
+        audience: Audience,
+        access: Access,
+    ) -> Result<RemoteKey, GrantError> {
+        let context = self.context();
+        let issued = self.endpoint(number).grant(range, audience, access, context)?;
+        right_of(self.finish(number, context, Ok(issued))).map(RemoteKey)
+    }
+
+    /// Revokes a key.
+    ///
+    /// # Errors
+    /// As [`Rig::grant`].
+    pub fn revoke(&mut self, number: usize, key: RemoteKey) -> Result<Revoked, GrantError> {
+        let context = self.context();
+        let issued = self.endpoint(number).revoke(key, context)?;
+        right_of(self.finish(number, context, Ok(issued))).map(Revoked::of_value)
+    }
+
+    /// Joins a group.
+    ///
+    /// # Errors
+    /// [`GroupError`] of the call or of the completion.
+    pub fn join(&mut self, number: usize, group: Group) -> Result<(), GroupError> {
+        let context = self.context();
+        let issued = self.endpoint(number).join(group, context)?;
+        self.group_changed(number, context, issued)
+    }
+
+    /// Leaves a group.
+    ///
+    /// # Errors
+    /// As [`Rig::join`].
+    pub fn leave(&mut self, number: usize, group: Group) -> Result<(), GroupError> {
+        let context = self.context();
+        let issued = self.endpoint(number).leave(group, context)?;
+        self.group_changed(number, context, issued)
+    }
+
+    fn group_changed(
+        &mut self,
+        number: usize,
+        context: u64,
+        issued: Issued,
+    ) -> Result<(), GroupError> {
+        match self.finish(number, context, Ok(issued)) {
+            Ok(_) => Ok(()),
+            Err(OperationError::Group(error)) => Err(error),
+            Err(other) => panic!("a change of a group ended with {other:?}"),
+        }
     }
 
     /// Registers memory of an endpoint and grants `access` to all of it.
@@ -160,10 +247,9 @@ impl<B: Bench> Rig<B> {
         number: usize,
         length: u64,
         access: Access,
-    ) -> (<B::Endpoint as Endpoint>::Region, RemoteKey) {
-        let endpoint = self.endpoint(number);
-        let region = endpoint.register(length).expect("memory is available");
-        let key = endpoint.grant(&region, access).expect("the grant is valid");
+    ) -> (RegionOf<B>, RemoteKey) {
+        let region = self.endpoint(number).register(length).expect("memory is available");
+        let key = self.grant(number, &region, access).expect("the grant is valid");
         (region, key)
     }
 
@@ -379,6 +465,16 @@ impl<B: Bench> Rig<B> {
     fn station(&mut self, number: usize) -> &mut Station<B::Endpoint> {
         self.stations[number].as_mut().expect("the endpoint is in the rig")
     }
+}
+
+/// The regions of a bench's endpoints.
+pub type RegionOf<B> = <<B as Bench>::Endpoint as Endpoint>::Region;
+
+fn right_of(result: Result<u64, OperationError>) -> Result<u64, GrantError> {
+    result.map_err(|error| match error {
+        OperationError::Grant(error) => error,
+        other => panic!("a change of rights ended with {other:?}"),
+    })
 }
 
 /// Bytes that look random and depend only on the seed.

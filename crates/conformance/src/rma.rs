@@ -1,6 +1,8 @@
 //! Cases: put, get, immediate puts and fences.
 
-use weft_fabric::{Access, Endpoint, Notify, OperationError, Peer, Region, Source, Target};
+use weft_fabric::{
+    Access, Endpoint, LocalRange, Operation, OperationError, Peer, Region, Source, Target,
+};
 
 use crate::{Bench, Rig, pattern};
 
@@ -32,9 +34,10 @@ pub fn a_put_from_a_region_arrives_whole<B: Bench>() {
     let local = rig.local(0, &bytes);
     for size in SIZES {
         let result = rig.run(0, |endpoint, context| {
-            let source = Source::Region { region: &local, offset: 5, length: length_of(size) };
+            let source =
+                Source::Region(LocalRange { region: &local, offset: 5, length: length_of(size) });
             let target = Target::new(key, length_of(MARGIN));
-            endpoint.put(peer, source, target, Notify::NONE, context)
+            endpoint.put(peer, source, target, Operation::new(context))
         });
         assert_eq!(result, Ok(0));
         assert_holds(&region, MARGIN, &bytes[5..5 + size]);
@@ -86,7 +89,7 @@ pub fn bytes_of_a_put_are_captured_by_the_call<B: Bench>() {
     let sent = bytes.clone();
     let context = rig.context();
     let target = Target::new(key, 64);
-    let issued = rig.endpoint(0).put(peer, Source::Bytes(&bytes), target, Notify::NONE, context);
+    let issued = rig.endpoint(0).put(peer, Source::Bytes(&bytes), target, Operation::new(context));
     bytes.fill(0xee);
     assert_eq!(rig.finish(0, context, issued), Ok(0));
     assert_holds(&region, 64, &sent);
@@ -103,7 +106,7 @@ pub fn an_immediate_put_writes_its_low_bytes<B: Bench>() {
             region.write(0, &[0; 256]).expect("inside");
             let result = rig.run(0, |endpoint, context| {
                 let target = Target::new(key, offset);
-                endpoint.put_immediate(peer, value, length, target, Notify::NONE, context)
+                endpoint.put_immediate(peer, value, length, target, Operation::new(context))
             });
             assert_eq!(result, Ok(0));
             let place = usize::try_from(offset).expect("small");
@@ -119,7 +122,7 @@ pub fn an_immediate_put_of_0_or_9_bytes_is_refused<B: Bench>() {
     let (_region, key) = rig.share(1, 256, Access::WRITE);
     for length in [0, 9, 255] {
         let result = rig.run(0, |endpoint, context| {
-            endpoint.put_immediate(peer, 1, length, Target::new(key, 0), Notify::NONE, context)
+            endpoint.put_immediate(peer, 1, length, Target::new(key, 0), Operation::new(context))
         });
         assert_eq!(result, Err(OperationError::InvalidLength { length: u64::from(length) }));
     }
@@ -136,7 +139,7 @@ pub fn a_fence_completes_after_everything_before_it<B: Bench>() {
         let context = rig.context();
         let target = Target::new(key, number * 1024);
         let source = Source::Bytes(&bytes);
-        let issued = rig.endpoint(0).put(peer, source, target, Notify::NONE, context);
+        let issued = rig.endpoint(0).put(peer, source, target, Operation::new(context));
         started.push((context, issued));
     }
     let fenced = rig.run(0, |endpoint, context| endpoint.fence(peer, context));
@@ -170,7 +173,8 @@ pub fn more_operations_than_can_be_pending_are_refused_or_end<B: Bench>() {
     for number in 0..length_of(wanted) {
         let context = rig.context();
         let target = Target::new(key, number % 8192 * 8);
-        let issued = rig.endpoint(0).put_immediate(peer, number, 8, target, Notify::NONE, context);
+        let issued =
+            rig.endpoint(0).put_immediate(peer, number, 8, target, Operation::new(context));
         if issued == Err(OperationError::WouldBlock) {
             refused += 1;
         } else {
@@ -198,7 +202,7 @@ pub fn both_sides_put_and_get_at_once<B: Bench>() {
         for (from, peer, key) in [(0, there, right_key), (1, back, left_key)] {
             let result = rig.run(from, |endpoint, context| {
                 let target = Target::new(key, round);
-                endpoint.put(peer, Source::Bytes(&bytes), target, Notify::NONE, context)
+                endpoint.put(peer, Source::Bytes(&bytes), target, Operation::new(context))
             });
             assert_eq!(result, Ok(0));
         }
@@ -212,7 +216,7 @@ pub fn both_sides_put_and_get_at_once<B: Bench>() {
 
 fn put<B: Bench>(rig: &mut Rig<B>, peer: Peer, bytes: &[u8], target: Target) {
     let result = rig.run(0, |endpoint, context| {
-        endpoint.put(peer, Source::Bytes(bytes), target, Notify::NONE, context)
+        endpoint.put(peer, Source::Bytes(bytes), target, Operation::new(context))
     });
     assert_eq!(result, Ok(0));
 }
@@ -227,7 +231,7 @@ fn get<B: Bench>(
 ) {
     let (offset, size) = (length_of(offset), length_of(size));
     let result = rig.run(0, |endpoint, context| {
-        endpoint.get(peer, source, local, offset, size, Notify::NONE, context)
+        endpoint.get(peer, source, LocalRange::new(local, offset, size), Operation::new(context))
     });
     assert_eq!(result, Ok(0));
 }

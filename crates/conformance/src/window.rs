@@ -61,7 +61,7 @@ pub fn a_window_needs_a_valid_key<B: Bench>() {
     let (_region, key) = rig.share(1, 64, Access::READ);
     let opened = rig.endpoint(0).window(peer, RemoteKey(!key.0));
     assert_eq!(opened.err(), Some(OperationError::InvalidKey));
-    rig.endpoint(1).revoke(key).expect("the key was granted");
+    rig.revoke(1, key).expect("the key was granted");
     let opened = rig.endpoint(0).window(peer, key);
     assert_eq!(opened.err(), Some(OperationError::InvalidKey));
 }
@@ -73,7 +73,7 @@ pub fn a_window_dies_with_its_key<B: Bench>() {
     let (region, key) = rig.share(1, 64, Access::all());
     let window = rig.endpoint(0).window(peer, key).expect("the key is valid");
     assert_eq!(window.store(0, &[1; 8]), Ok(()));
-    rig.endpoint(1).revoke(key).expect("the key was granted");
+    rig.revoke(1, key).expect("the key was granted");
     let mut bytes = [0; 8];
     assert_eq!(window.store(0, &[2; 8]), Err(OperationError::InvalidKey));
     assert_eq!(window.load(0, &mut bytes), Err(OperationError::InvalidKey));

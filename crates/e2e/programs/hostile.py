@@ -39,7 +39,7 @@ F_ADD_SEALS, SEALS = 1033, 1 | 2 | 4
 
 
 def message(kind, body=b""):
-    return struct.pack("<4sHH", b"weft", 6, kind) + body
+    return struct.pack("<4sHH", b"weft", 7, kind) + body
 
 
 def channel(where):
@@ -156,7 +156,7 @@ def fuse(where, user):
         (JOIN, struct.pack("<Q", 3), [file]),
         (OPEN, open_body(), [file, file, file]),
         (OPEN, open_body(), [memory(4096 + 4 * 4096), memory(65_536), file]),
-        (PUBLISH, struct.pack("<IHHIBQ", 1, 0, 0, 1, 1, 4096), [file]),
+        (PUBLISH, struct.pack("<IHHIBQQHQ", 1, 0, 0, 1, 1, 0, 4096, 0xFFFF, 0), [file]),
     ]:
         line = channel(where)
         send(line, message(kind, body), files)
@@ -328,7 +328,8 @@ def spy(where):
                 send(line, message(RESOLVE, resolve))
                 seen.add(("resolve", reply(line)[0]))
         # Poses as the owner of the other endpoint.
-        send(line, message(PUBLISH, struct.pack("<IHHIBQ", 1, vpid, 0, 1, 1, 4096)), [memory()])
+        publish = struct.pack("<IHHIBQQHQ", 1, vpid, 0, 1, 1, 0, 4096, 0xFFFF, 0)
+        send(line, message(PUBLISH, publish), [memory()])
         seen.add(("publish", reply(line)[0]))
     for user in (0, 1, 65_534, 54_321):
         if user != os.getuid():
@@ -338,7 +339,7 @@ def spy(where):
     line.send(members)
     packet = line.recv(4096)
     assert kind_of(packet) == MEMBERS, packet
-    words = struct.unpack_from("<4Q", packet, 12)
+    words = struct.unpack_from("<64Q", packet, 12)
     seen.add(("members", sum(bin(word).count("1") for word in words)))
     # Asks for the lane of another connection: a socket only identifies its own connection.
     one, other, listener = connection()

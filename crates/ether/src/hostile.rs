@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Endpoint, EndpointAddress, EndpointOptions, Group, MessageHeader, NodeId, Peer, Region,
-    RemoteKey, Transport, Vpid, Window,
+    Access, Audience, Blocking, Endpoint, EndpointAddress, EndpointOptions, Group, LocalRange,
+    MessageHeader, NodeId, PATIENCE, Peer, Region, RemoteKey, Transport, Vpid, Window,
 };
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -54,10 +54,12 @@ impl<E: Endpoint> Scene<E> {
         };
         let (victim, friend, mut hostile) = (port(VICTIM), port(FRIEND), open(HOSTILE));
         let address = EndpointAddress::new(NodeId::LOCAL, Vpid(VICTIM));
-        let at_victim = hostile.connect(address).expect("the target is open");
+        let at_victim = hostile.connect_within(address, PATIENCE).expect("the target is open");
         let length = u64::from(SLOTS) * u64::from(SLOT_BYTES);
         let region = hostile.register(length).expect("memory");
-        let key = hostile.grant(&region, Access::READ).expect("a grant");
+        let key = hostile
+            .grant_within(LocalRange::whole(&region), Audience::Partition, Access::READ, PATIENCE)
+            .expect("a grant");
         let mut scene = Self { victim, friend, hostile, at_victim, region, key, now };
         let hello = Hello::new(Seat { node: NodeId(HOSTILE.into()), queue: 0 }, 1);
         scene.say(tag::HELLO, false, hello.as_bytes());

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_fabric::{Access, Endpoint, MessageHeader, NodeId, Peer, RemoteKey, SendError};
+use weft_fabric::{
+    Access, Audience, Blocking, Endpoint, LocalRange, MessageHeader, NodeId, PATIENCE, Peer,
+    RemoteKey, SendError,
+};
 use zerocopy::IntoBytes;
 
 use crate::assembly::Assembly;
@@ -311,6 +314,8 @@ impl Default for Limits {
 
 fn make_ring<E: Endpoint>(endpoint: &mut E, slots: u32) -> Option<SendRing<E::Region>> {
     let region = endpoint.register(u64::from(slots) * u64::from(SLOT_BYTES)).ok()?;
-    let key = endpoint.grant(&region, Access::READ).ok()?;
+    let key = endpoint
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::READ, PATIENCE)
+        .ok()?;
     Some(SendRing::new(region, key, slots))
 }

@@ -17,7 +17,8 @@ use std::io;
 use std::time::Duration;
 
 use weft_fabric::{
-    Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, Region, SendError, Side, Window,
+    Blocking, Endpoint, EndpointAddress, Event, Group, MessageHeader, NodeId, PATIENCE, Region,
+    SendError, Side, Window,
 };
 use zerocopy::IntoBytes;
 
@@ -485,7 +486,7 @@ impl<E: Endpoint> Port<E> {
             return;
         }
         // The peer may be gone already.
-        let Ok(handle) = self.endpoint.connect(source) else { return };
+        let Ok(handle) = self.endpoint.connect_within(source, PATIENCE) else { return };
         let own = self.own_hello();
         let mut peer = PeerPort::new(node, handle);
         if peer.flush(&mut self.endpoint, own, self.limits, now).is_err() {
@@ -501,7 +502,7 @@ impl<E: Endpoint> Port<E> {
             self.counters.lost += peer.queued() as u64;
             if let Some(key) = peer.key() {
                 // Fails only if the key is gone already.
-                let _ = self.endpoint.revoke(key);
+                let _ = self.endpoint.revoke_within(key, PATIENCE);
             }
             self.switch.lock().lost(node);
         }
@@ -542,9 +543,9 @@ impl<E: Endpoint> Port<E> {
         for number in (0..Group::BROADCAST.number()).filter(|number| differ >> number & 1 == 1) {
             let Some(group) = Group::new(number) else { continue };
             let changed = if wanted >> number & 1 == 1 {
-                self.endpoint.join(group)
+                self.endpoint.join_within(group, PATIENCE)
             } else {
-                self.endpoint.leave(group)
+                self.endpoint.leave_within(group, PATIENCE)
             };
             // Fails while the broker is away. The next tick tries again.
             if changed.is_ok() {

@@ -15,7 +15,9 @@ use weft_ether::{
     Delivery, Limits, MacAddress, Port, Reach, STALLS_AFTER, Seat, Segment, SharedSwitch, Space,
     Switch,
 };
-use weft_fabric::{Endpoint, EndpointOptions, MessageHeader, NodeId, Transport, Vpid, Window};
+use weft_fabric::{
+    Blocking, Endpoint, EndpointOptions, MessageHeader, NodeId, PATIENCE, Transport, Vpid, Window,
+};
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use weft_transport_shm::broker::Limits as BrokerLimits;
@@ -323,7 +325,8 @@ fn a_forged_address_is_refused_and_named() {
     assert!(net.complaints()[0].contains("2e:87:04:07:00:02"));
     // A node whose port does not check its own frames can send it anyway.
     let mut hostile = net.endpoint(9);
-    let to = hostile.connect(weft_fabric::EndpointAddress::new(NodeId::LOCAL, Vpid(1)));
+    let to =
+        hostile.connect_within(weft_fabric::EndpointAddress::new(NodeId::LOCAL, Vpid(1)), PATIENCE);
     let to = to.expect("the target is open");
     hostile.send_short(to, MessageHeader::tag(1), &[hello_of(9, 1).as_bytes()]).expect("room");
     let packet = frame(of(1), of(2), &[0; 50]);

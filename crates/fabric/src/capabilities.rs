@@ -41,6 +41,9 @@ pub struct Capabilities {
     pub regions_max: usize,
     /// Which thread makes progress on one-sided operations.
     pub progress: Progress,
+    /// Operations, messages and notifications to one peer take effect in the order of their calls,
+    /// so that [`crate::Endpoint::order`] costs nothing and changes nothing.
+    pub ordered: bool,
     /// Operations complete inside the call that starts them.
     pub completes_inline: bool,
     /// A window is mapped memory: loads and stores need no call, and the kernel can copy to and
@@ -67,6 +70,7 @@ impl Capabilities {
             locks: 4096,
             regions_max: 1024,
             progress: Progress::Auto,
+            ordered: false,
             completes_inline: false,
             window_is_memory: false,
             descriptor: false,

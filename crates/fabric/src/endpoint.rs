@@ -1,24 +1,22 @@
 //! The traits that a transport implements.
 //!
-//! An endpoint belongs to one thread at a time (`Send`, not `Sync`). Only these calls may block:
-//! [`Endpoint::connect`], [`Endpoint::join`], [`Endpoint::leave`], [`Endpoint::grant`] and
-//! [`Endpoint::revoke`] may ask the node's broker and end with its timeout; [`Endpoint::wait`] ends
-//! with its own.
+//! An endpoint belongs to one thread at a time (`Send`, not `Sync`). Only [`Endpoint::wait`] and
+//! [`Endpoint::finish`] block, and both end with their timeout. [`crate::Blocking`] has calls for
+//! programs without a loop.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::address::{EndpointAddress, Group, PartitionId, Vpid};
+use crate::atomic::{Atomic, LockRequest};
 use crate::capabilities::Capabilities;
 use crate::error::{
     ConnectError, GrantError, GroupError, OpenError, OperationError, RegionError, RegisterError,
     SendError, WindowError,
 };
 use crate::event::Event;
-use crate::operation::{
-    Access, Atomic, Issued, LockRequest, MessageHeader, Notify, RemoteKey, Target,
-};
+use crate::operation::{Access, Issued, MessageHeader, Operation, RemoteKey, Signal, Target};
 use crate::register::Register;
 
 /// A transport between endpoints: shm, sim, ofi.
@@ -56,20 +54,113 @@ impl Default for EndpointOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer(pub u32);
 
+impl Peer {
+    /// The handle in the value of a completed [`Endpoint::connect`].
+    ///
+    /// # Panics
+    /// When the value is of another call.
+    #[must_use]
+    pub fn of_value(value: u64) -> Self {
+        Self(u32::try_from(value).expect("the value of a connect is a handle of 32 bits"))
+    }
+}
+
+/// A range of a local region.
+#[derive(Debug)]
+pub struct LocalRange<'a, R> {
+    /// The region.
+    pub region: &'a R,
+    /// Offset of the first byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: u64,
+}
+
+impl<'a, R: Region> LocalRange<'a, R> {
+    /// `length` bytes of `region` from `offset` on.
+    #[must_use]
+    pub const fn new(region: &'a R, offset: u64, length: u64) -> Self {
+        Self { region, offset, length }
+    }
+
+    /// All of `region`.
+    #[must_use]
+    pub fn whole(region: &'a R) -> Self {
+        Self { region, offset: 0, length: region.length() }
+    }
+}
+
+impl<R> Clone for LocalRange<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for LocalRange<'_, R> {}
+
 /// The source of the bytes of a put.
 #[derive(Debug)]
 pub enum Source<'a, R> {
     /// Any memory. It may be reused when the call returns.
     Bytes(&'a [u8]),
     /// A range of a local region. It must not change until the operation completes.
-    Region {
-        /// The region.
-        region: &'a R,
-        /// Offset of the first byte.
-        offset: u64,
-        /// Number of bytes.
-        length: u64,
-    },
+    Region(LocalRange<'a, R>),
+}
+
+impl<R> Clone for Source<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Source<'_, R> {}
+
+impl<R> Source<'_, R> {
+    /// Number of bytes.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Region(range) => range.length,
+        }
+    }
+}
+
+/// The endpoints that may use a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Audience {
+    /// All endpoints of the partition.
+    Partition,
+    /// One connected peer, for this life of it: an endpoint that is opened at its address later
+    /// cannot use the key.
+    Peer(Peer),
+}
+
+/// How a revocation ended. The key is void in both cases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoked {
+    /// The broker knows, too: no peer hears of the key any more.
+    Published,
+    /// The broker did not answer. A peer that asks it may still get the key, finds that it is not
+    /// in force, and fails with [`OperationError::InvalidKey`].
+    Local,
+}
+
+impl Revoked {
+    /// What the value of a completed [`Endpoint::revoke`] says.
+    #[must_use]
+    pub const fn of_value(value: u64) -> Self {
+        if value == 0 { Self::Published } else { Self::Local }
+    }
+
+    /// The value of the call.
+    #[must_use]
+    pub const fn value(self) -> u64 {
+        match self {
+            Self::Published => 0,
+            Self::Local => 1,
+        }
+    }
 }
 
 /// A registered memory region of an endpoint.
@@ -186,8 +277,15 @@ pub enum Armed {
 
 /// A program's access to the fabric.
 ///
-/// Operations take a `context`, which their notifications and their completion carry. An operation
-/// that returns [`Issued::Done`] has completed, and no [`Event::Completion`] follows.
+/// Calls that may take time have a `context`, a number of the caller's choice, which their
+/// notifications and their completion carry. A call that returns [`Issued::Done`] has completed,
+/// and no [`Event::Completion`] follows.
+///
+/// # Completion and order
+/// An operation that completed well is visible to whoever reads the target's memory from then on.
+/// Messages and notifications to one peer arrive in order. Operations to one peer have no order
+/// among themselves, nor with messages, unless [`Capabilities::ordered`] says so or
+/// [`Endpoint::order`] asks for it.
 pub trait Endpoint: Send {
     /// The regions of this endpoint.
     type Region: Region;
@@ -200,12 +298,19 @@ pub trait Endpoint: Send {
     /// The limits and properties of the endpoint's transport.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Finds the endpoint at `to` and prepares to talk to it. Returns the same handle for the same
-    /// address as long as the peer lives.
+    /// Finds the endpoint at `to` and prepares to talk to it. The value is the peer's handle
+    /// ([`Peer::of_value`]): the same for the same address as long as the peer lives.
     ///
     /// # Errors
-    /// [`ConnectError`].
-    fn connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError>;
+    /// [`ConnectError`], from the call or as [`OperationError::Connect`] from the completion.
+    fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError>;
+
+    /// Gives a peer up: all that is pending on it ends with [`OperationError::PeerDown`], and both
+    /// ends get an [`Event::PeerDown`]. Either may connect again, with a new handle.
+    ///
+    /// # Errors
+    /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
+    fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError>;
 
     /// The address of a peer, or `None` for a handle that was never returned.
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress>;
@@ -237,14 +342,14 @@ pub trait Endpoint: Send {
     /// Joins a multicast group of the endpoint's partition.
     ///
     /// # Errors
-    /// [`GroupError`].
-    fn join(&mut self, group: Group) -> Result<(), GroupError>;
+    /// [`GroupError`], from the call or as [`OperationError::Group`] from the completion.
+    fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError>;
 
     /// Leaves a multicast group.
     ///
     /// # Errors
-    /// [`GroupError`].
-    fn leave(&mut self, group: Group) -> Result<(), GroupError>;
+    /// As [`Endpoint::join`].
+    fn leave(&mut self, group: Group, context: u64) -> Result<Issued, GroupError>;
 
     /// Registers a new region of `length` zeroed bytes.
     ///
@@ -252,24 +357,39 @@ pub trait Endpoint: Send {
     /// [`RegisterError`].
     fn register(&mut self, length: u64) -> Result<Self::Region, RegisterError>;
 
-    /// Grants access to a region. The returned key names the region to all endpoints of the
-    /// partition (003 section 3.2.5).
+    /// Grants access to a range of a region. The value is the key, a [`RemoteKey`], which names the
+    /// range to the audience (003 section 3.2.5); its offset 0 is the first byte of the range.
     ///
     /// # Errors
-    /// [`GrantError`].
-    fn grant(&mut self, region: &Self::Region, access: Access) -> Result<RemoteKey, GrantError>;
+    /// [`GrantError`], from the call or as [`OperationError::Grant`] from the completion.
+    fn grant(
+        &mut self,
+        range: LocalRange<'_, Self::Region>,
+        audience: Audience,
+        access: Access,
+        context: u64,
+    ) -> Result<Issued, GrantError>;
 
-    /// Invalidates a key: operations that start afterwards fail with
-    /// [`OperationError::InvalidKey`].
+    /// Invalidates a key: operations that start after the end of the call fail with
+    /// [`OperationError::InvalidKey`]. The value is a [`Revoked`].
     ///
-    /// It is a fence for operations that started before: each that ended well is in the region when
-    /// the call returns, and every other ends with an error. No byte by that key appears later, if
-    /// no other key allows writing to the region. On shm that takes membarrier(2), where both ends
-    /// had it when they opened.
+    /// It is a fence for operations that started before: each that ended well is in the region at
+    /// the end of the call, and every other ends with an error. No byte by that key appears later,
+    /// if no other key allows writing to the region. On shm that takes membarrier(2), where both
+    /// ends had it when they opened.
     ///
     /// # Errors
-    /// [`GrantError::UnknownKey`].
-    fn revoke(&mut self, key: RemoteKey) -> Result<(), GrantError>;
+    /// [`GrantError::UnknownKey`]; [`OperationError::Grant`] from the completion.
+    fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError>;
+
+    /// Prepares the use of a peer's key. Not needed: the first operation that uses the key does the
+    /// same, but where that takes time, it is refused with [`OperationError::WouldBlock`] until
+    /// [`Event::Room`] comes. A key that is not valid may be found out here or by the operation.
+    ///
+    /// # Errors
+    /// [`OperationError`], from the call or from the completion.
+    fn resolve(&mut self, of: Peer, key: RemoteKey, context: u64)
+    -> Result<Issued, OperationError>;
 
     /// Writes into a peer's region. Any length is allowed, including 0.
     ///
@@ -280,8 +400,7 @@ pub trait Endpoint: Send {
         to: Peer,
         source: Source<'_, Self::Region>,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError>;
 
     /// Writes the low `length` bytes (1 to 8) of `value`, little-endian. They travel in the
@@ -295,8 +414,33 @@ pub trait Endpoint: Send {
         value: u64,
         length: u8,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
+    ) -> Result<Issued, OperationError>;
+
+    /// Writes several ranges as one operation, with one completion and one notification. The
+    /// notification has the key and offset of the first range, and the number of bytes of all.
+    ///
+    /// # Errors
+    /// [`OperationError`]; nothing was written then. [`OperationError::Empty`] without any range.
+    fn put_vectored(
+        &mut self,
+        to: Peer,
+        ranges: &[(Source<'_, Self::Region>, Target)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError>;
+
+    /// Writes into a peer's region and then changes one word of the peer. Whoever reads the word's
+    /// new value also reads the data. Both happen, or neither.
+    ///
+    /// # Errors
+    /// [`OperationError`]; nothing was written then.
+    fn put_signal(
+        &mut self,
+        to: Peer,
+        source: Source<'_, Self::Region>,
+        target: Target,
+        signal: Signal,
+        operation: Operation,
     ) -> Result<Issued, OperationError>;
 
     /// Adds a notification with `value` and `class` to the peer's queue. Needs no region.
@@ -305,20 +449,27 @@ pub trait Endpoint: Send {
     /// [`OperationError`].
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError>;
 
-    /// Reads `length` bytes of a peer's region into a local region.
+    /// Reads a range of a peer's region into a local region.
     ///
     /// # Errors
     /// [`OperationError`].
-    #[allow(clippy::too_many_arguments, reason = "source, destination, length and notification")]
     fn get(
         &mut self,
         from: Peer,
         source: Target,
-        region: &Self::Region,
-        offset: u64,
-        length: u64,
-        notify: Notify,
-        context: u64,
+        into: LocalRange<'_, Self::Region>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError>;
+
+    /// Reads several ranges as one operation; see [`Endpoint::put_vectored`].
+    ///
+    /// # Errors
+    /// [`OperationError`]. [`OperationError::Empty`] without any range.
+    fn get_vectored(
+        &mut self,
+        from: Peer,
+        ranges: &[(Target, LocalRange<'_, Self::Region>)],
+        operation: Operation,
     ) -> Result<Issued, OperationError>;
 
     /// Applies an atomic operation to a word of a peer's region. The result is the word's former
@@ -331,8 +482,7 @@ pub trait Endpoint: Send {
         to: Peer,
         target: Target,
         atomic: Atomic,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError>;
 
     /// Applies a fetch-compare-and-add to a lock of the peer. [`Issued::Done`] describes the
@@ -344,15 +494,37 @@ pub trait Endpoint: Send {
         &mut self,
         to: Peer,
         request: LockRequest,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError>;
 
-    /// Completes when everything that this endpoint did to the peer before is visible there.
+    /// Orders what this endpoint does to a peer: operations, messages and notifications that come
+    /// later take effect after all that came before. Nothing waits in the caller.
+    ///
+    /// # Errors
+    /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
+    fn order(&mut self, to: Peer) -> Result<(), OperationError>;
+
+    /// Completes when everything that this endpoint did to the peer before is visible there or has
+    /// ended with an error.
     ///
     /// # Errors
     /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
     fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError>;
+
+    /// Completes when everything that this endpoint did to any peer before is visible there or has
+    /// ended with an error.
+    ///
+    /// # Errors
+    /// [`OperationError::WouldBlock`].
+    fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError>;
+
+    /// Asks to give up the operation of `context` on a peer. It ends with
+    /// [`OperationError::Cancelled`] if nothing of it has left this endpoint: nothing of it is done
+    /// then. Else, and if there is no such operation, this has no effect.
+    ///
+    /// # Errors
+    /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
+    fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError>;
 
     /// Opens a peer's region as a window.
     ///
@@ -380,6 +552,12 @@ pub trait Endpoint: Send {
     /// Passes up to `budget` events to `sink` and returns their number. Never blocks. Makes
     /// progress.
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize;
+
+    /// Waits at most `timeout` for the end of the connect, join, leave, grant, revoke or resolve that
+    /// was started with `context`, and takes its completion, which [`Endpoint::poll`] then does not
+    /// hand out. Events of other calls stay where they are. `None` after the timeout: the call is
+    /// given up, and a key that it would have granted is not in force.
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>>;
 
     /// Waits at most `timeout` until [`Endpoint::poll`] has events. It spins, then yields, then
     /// sleeps; how long it spins depends on how often spinning paid off before.

@@ -23,6 +23,7 @@ pub mod errno {
     pub const ENETDOWN: i32 = 100;
     pub const ECONNRESET: i32 = 104;
     pub const EHOSTUNREACH: i32 = 113;
+    pub const ECANCELED: i32 = 125;
     pub const EKEYREVOKED: i32 = 128;
 }
 
@@ -190,6 +191,12 @@ pub enum GrantError {
         /// The maximum.
         maximum: usize,
     },
+    /// The range leaves the region.
+    #[error("local region: {0}")]
+    Local(#[from] RegionError),
+    /// The key would be for a peer that is down or was never connected.
+    #[error("the peer that the key would be for is not connected")]
+    Peer,
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not publish the key: {reason}")]
     Broker {
@@ -226,8 +233,9 @@ pub enum RegionError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The queue to the peer is full. [`crate::Event::Room`] says when to try again.
-    #[error("the queue to the peer is full")]
+    /// The queue to the peer is full, or the key is being looked up. [`crate::Event::Room`] says
+    /// when to try again.
+    #[error("the queue to the peer is full, or the key is being looked up; try again later")]
     WouldBlock,
     /// The key was never granted, was revoked, or belongs to another partition.
     #[error("the key is not valid here (revoked, never granted, or of another partition)")]
@@ -285,6 +293,21 @@ pub enum OperationError {
     /// The handle names no peer of this endpoint.
     #[error("not a peer of this endpoint")]
     UnknownPeer,
+    /// A vectored operation has no range.
+    #[error("a vectored operation needs at least one range")]
+    Empty,
+    /// [`crate::Endpoint::cancel`] ended the operation before anything of it left.
+    #[error("the operation was cancelled; nothing of it was done")]
+    Cancelled,
+    /// A connect failed.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A grant or a revocation failed.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+    /// A change of a group failed.
+    #[error(transparent)]
+    Group(#[from] GroupError),
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not resolve the key: {reason}")]
     Broker {
@@ -307,8 +330,13 @@ impl OperationError {
             | Self::InvalidLock { .. }
             | Self::InvalidNotification { .. }
             | Self::Local(_)
+            | Self::Empty
             | Self::UnknownPeer => errno::EINVAL,
+            Self::Cancelled => errno::ECANCELED,
             Self::PeerDown => errno::ECONNRESET,
+            Self::Connect(error) => error.errno(),
+            Self::Grant(error) => error.errno(),
+            Self::Group(error) => error.errno(),
             Self::Broker { .. } => errno::ENETDOWN,
         }
     }
@@ -337,6 +365,31 @@ impl ConnectError {
             Self::Exhausted { .. } => errno::EMFILE,
             Self::Broker { .. } => errno::ENETDOWN,
             Self::Os { errno, .. } => *errno,
+        }
+    }
+}
+
+impl GrantError {
+    /// The POSIX number of this error.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::ForeignRegion | Self::InvalidAccess { .. } | Self::UnknownKey => errno::EINVAL,
+            Self::Exhausted { .. } => errno::ENOMEM,
+            Self::Broker { .. } => errno::ENETDOWN,
+            Self::Local(_) => errno::EINVAL,
+            Self::Peer => errno::ECONNRESET,
+        }
+    }
+}
+
+impl GroupError {
+    /// The POSIX number of this error.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::Broadcast | Self::UnknownEndpoint => errno::EINVAL,
+            Self::Broker { .. } => errno::ENETDOWN,
         }
     }
 }

@@ -40,6 +40,8 @@ pub enum DownReason {
     Unreachable,
     /// It broke the protocol, so this endpoint ended the connection.
     Misbehaved,
+    /// One of the two ends called [`crate::Endpoint::disconnect`].
+    Disconnected,
 }
 
 /// A message from the mailbox.

@@ -14,7 +14,8 @@
 //!    a put is visible before its completer notification.
 //! 3. *Flow control*: queues are bounded. A full queue is [`SendError::WouldBlock`], and
 //!    [`Event::Room`] follows when there is room again.
-//! 4. *Progress*: see [`Capabilities::progress`].
+//! 4. *Completion*: an operation that completed well is visible to whoever reads the target's
+//!    memory from then on. See [`Capabilities::progress`] for the thread that it needs.
 //! 5. *Waiting*: by polling, by an adaptive wait, or on a descriptor.
 //! 6. *Failure*: a dead peer is [`Event::PeerDown`], which comes after all operations pending on it
 //!    have completed with an error.
@@ -23,19 +24,25 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod atomic;
+mod blocking;
 mod capabilities;
 mod endpoint;
 mod error;
 mod event;
 mod global_address;
 mod lane;
+mod notify;
 mod operation;
 mod register;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
+pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
+pub use blocking::{Blocking, PATIENCE};
 pub use capabilities::{Capabilities, Progress};
 pub use endpoint::{
-    Armed, Endpoint, EndpointOptions, Peer, Region, Source, Transport, Waited, Window,
+    Armed, Audience, Endpoint, EndpointOptions, LocalRange, Peer, Region, Revoked, Source,
+    Transport, Waited, Window,
 };
 pub use error::{
     ConnectError, GrantError, GroupError, OpenError, OperationError, RegionError, RegisterError,
@@ -44,8 +51,9 @@ pub use error::{
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
 pub use lane::{Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor};
+pub use notify::Notify;
 pub use operation::{
-    Access, Atomic, AtomicOperation, Command, Issued, LockRequest, MessageHeader, Notify,
-    RemoteKey, Target, Width,
+    Access, Command, Issued, MessageHeader, Operation, RemoteKey, Report, Signal, SignalChange,
+    Target,
 };
 pub use register::Register;

@@ -311,12 +311,13 @@ options! {
                TCP; more where processors are so busy that the daemon comes late. No memory.",
     }
     "daemon.endpoints_max" => DaemonEndpointsMax, daemon_endpoints_max -> usize {
-        kind: integer(256, 1, 256),
+        kind: integer(256, 1, 4096),
         unit: "endpoints",
         category: ForDaemon,
         effect: Daemon,
-        // The limit of Extoll is 256: EXTOLL-THESIS section 3.2.3.
-        text: "Endpoints a node may have. Memory: about 1 KiB each in the daemon.",
+        // Extoll has 256: EXTOLL-THESIS section 3.2.3.
+        text: "Endpoints a node may have; Extoll's NIC has 256. Memory: about 2 KiB each in the \
+               daemon.",
     }
     "daemon.connections_max" => DaemonConnectionsMax, daemon_connections_max -> usize {
         kind: integer(16_384, 1, 1_048_576),

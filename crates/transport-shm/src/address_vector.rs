@@ -1,19 +1,21 @@
 //! The peers of an endpoint: one table slot for each VPID, and the state of each living peer.
 //!
-//! A handle holds the VPID in the low 8 bits. The bits above count the handles given out for that
+//! A handle holds the VPID in the low 12 bits. The bits above count the handles given out for that
 //! VPID, this one included. A look-up is therefore an index and a comparison, and the handle of a
 //! dead peer never names its successor.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use weft_fabric::{EndpointAddress, NodeId, Peer, ReceiveCursor, SendCursor, Vpid};
+use weft_fabric::{
+    EndpointAddress, NodeId, OperationError, Peer, ReceiveCursor, RemoteKey, SendCursor, Vpid,
+};
 
 use crate::doorbell::Doorbell;
 use crate::memory::Mapped;
 use crate::pair::Pair;
 use crate::registers::Registers;
-use crate::wakeup::VPIDS;
+use crate::wakeup::VPIDS_MAX;
 
 /// The state of a living peer.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub struct PeerState {
     pub down: Arc<AtomicBool>,
     /// The resolved keys of the peer, by key slot.
     pub keys: Vec<Option<Mapped>>,
+    /// Keys that could not be resolved, for the next operation that uses them.
+    pub unresolved: Vec<(RemoteKey, OperationError)>,
 }
 
 impl PeerState {
@@ -71,27 +75,28 @@ impl Slot {
 #[derive(Debug)]
 pub struct AddressVector {
     node: NodeId,
-    slots: Box<[Slot; VPIDS as usize]>,
+    /// By VPID, as far as the table was needed.
+    slots: Vec<Slot>,
 }
 
-const VPID_BITS: u32 = 8;
+const VPID_BITS: u32 = VPIDS_MAX.trailing_zeros();
 const ISSUED_MAX: u32 = u32::MAX >> VPID_BITS;
 
 fn split(handle: Peer) -> (usize, u32) {
-    (usize::from(handle.0.to_le_bytes()[0]), handle.0 >> VPID_BITS)
+    ((handle.0 & (u32::from(VPIDS_MAX) - 1)) as usize, handle.0 >> VPID_BITS)
 }
 
 impl AddressVector {
     /// An empty table for an endpoint of `node`.
     pub fn new(node: NodeId) -> Self {
-        Self { node, slots: Box::new([const { Slot::EMPTY }; VPIDS as usize]) }
+        Self { node, slots: Vec::new() }
     }
 
     /// The living peer that a handle names.
     #[inline]
     pub fn live(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
         let (place, issued) = split(handle);
-        let slot = &mut self.slots[place];
+        let Some(slot) = self.slots.get_mut(place) else { return Err(Lost::Unknown) };
         match &mut slot.live {
             Some(peer) if peer.handle == handle => Ok(peer),
             _ if issued == 0 || issued > slot.issued => Err(Lost::Unknown),
@@ -113,7 +118,7 @@ impl AddressVector {
     /// The address that a handle was given out for; `None` for a handle that was never given out.
     pub fn address(&self, handle: Peer) -> Option<EndpointAddress> {
         let (place, issued) = split(handle);
-        if issued == 0 || issued > self.slots[place].issued {
+        if issued == 0 || issued > self.slots.get(place)?.issued {
             return None;
         }
         Some(EndpointAddress::new(self.node, Vpid(u16::try_from(place).ok()?)))
@@ -122,7 +127,10 @@ impl AddressVector {
     /// The handle that the next peer with this VPID gets. `None` when the VPID is out of range, its
     /// handles are used up, or its slot is taken.
     pub fn next_handle(&self, vpid: u16) -> Option<Peer> {
-        let slot = self.slots.get(usize::from(vpid))?;
+        if vpid >= VPIDS_MAX {
+            return None;
+        }
+        let slot = self.slots.get(usize::from(vpid)).unwrap_or(&Slot::EMPTY);
         let free = slot.live.is_none() && slot.issued < ISSUED_MAX;
         free.then(|| Peer((slot.issued + 1) << VPID_BITS | u32::from(vpid)))
     }
@@ -130,6 +138,9 @@ impl AddressVector {
     /// Adds a peer whose handle came from [`AddressVector::next_handle`].
     pub fn insert(&mut self, peer: PeerState) {
         let (place, issued) = split(peer.handle);
+        if self.slots.len() <= place {
+            self.slots.resize_with(place + 1, || Slot::EMPTY);
+        }
         let slot = &mut self.slots[place];
         assert!(
             slot.live.is_none() && issued == slot.issued + 1,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_fabric::{
-    Atomic, AtomicOperation, Command, Issued, LockRequest, Notify, OperationError, Peer, Register,
-    RemoteKey, Target, Width,
+    Atomic, AtomicOperation, Command, Issued, LockRequest, Operation, OperationError, Peer,
+    Register, RemoteKey, Target, Width,
 };
 
 use crate::doorbell::LOCKS;
@@ -103,10 +103,9 @@ impl ShmEndpoint {
         to: Peer,
         target: Target,
         atomic: Atomic,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        if notify.is_none()
+        if operation.notify.is_none()
             && atomic.width == Width::Bits64
             && let Some(recent) = &self.recent
             && let Some(stamp) = recent.serves(to, target.key)
@@ -120,7 +119,7 @@ impl ShmEndpoint {
             }
             return Ok(Issued::Done(atomic.result(old)));
         }
-        self.any_atomic(to, target, atomic, notify, context)
+        self.any_atomic(to, target, atomic, operation)
     }
 
     #[cold]
@@ -145,10 +144,9 @@ impl ShmEndpoint {
         to: Peer,
         target: Target,
         atomic: Atomic,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        let done = self.try_atomic(to, target, atomic, notify, context);
+        let done = self.try_atomic(to, target, atomic, operation);
         let recent = self.recent.as_ref();
         if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
             self.remember(to, target.key);
@@ -161,13 +159,12 @@ impl ShmEndpoint {
         to: Peer,
         target: Target,
         atomic: Atomic,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
         let command = Command::Atomic;
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
-        let (mapped, outlet) = mapped_for!(self, to, command, notify, key);
+        let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check_access((command, atomic.operation.access()), offset, length)?;
         if !offset.is_multiple_of(length) {
             return Err(OperationError::Misaligned { offset, alignment: length });
@@ -178,7 +175,7 @@ impl ShmEndpoint {
         };
         outlet.confirm(mapped)?;
         self.registers.count(Register::Atomics, 1);
-        self.tell(to, Account { command, notify, context, key, offset, length });
+        self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))
     }
 
@@ -186,8 +183,7 @@ impl ShmEndpoint {
         &mut self,
         to: Peer,
         request: LockRequest,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
         let command = Command::Lock;
         let number = request.number;
@@ -195,11 +191,11 @@ impl ShmEndpoint {
             self.peers.live(to)?;
             return Err(OperationError::InvalidLock { number, maximum: LOCKS });
         }
-        self.prepare(to, command, notify)?;
+        self.prepare(to, command, operation.notify)?;
         let (old, added) = self.peers.live(to)?.doorbell.lock(request);
         self.registers.count(Register::Atomics, 1);
         let (key, offset) = (RemoteKey(0), u64::from(number));
-        self.tell(to, Account { command, notify, context, key, offset, length: 0 });
+        self.tell(to, Account { command, operation, key, offset, length: 0 });
         Ok(Issued::Done(u64::from(old) | u64::from(added) << 32))
     }
 }

@@ -5,6 +5,7 @@ use weft_memory::CopyMode;
 
 use crate::doorbell::LOCKS;
 use crate::wakeup::VPIDS;
+pub use crate::wakeup::VPIDS_MAX;
 
 /// Regions that an endpoint may have registered at a time.
 pub const REGIONS_MAX: usize = 1024;
@@ -17,6 +18,8 @@ pub struct Parameters {
     /// Slots of a ring: how many messages to one peer may wait before a send is refused. A power of
     /// two, 16 to 65,536. A slot takes 128 bytes; a pair has one ring in each direction.
     pub ring_slots: u32,
+    /// Endpoints that the node may have, as its daemon was told: up to [`VPIDS_MAX`].
+    pub endpoints: u16,
     /// How long a wait spins before it yields, in microseconds.
     pub spin_us: u32,
     /// How many times a wait yields before it sleeps.
@@ -31,6 +34,7 @@ impl Default for Parameters {
     fn default() -> Self {
         Self {
             ring_slots: 256,
+            endpoints: VPIDS,
             spin_us: 2,
             yields: 100,
             copy: CopyMode::Plain,
@@ -51,13 +55,14 @@ impl Parameters {
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         Capabilities {
-            vpids: VPIDS,
+            vpids: self.endpoints,
             mailbox_depth: self.ring_slots as usize,
             // Operations complete inside their call; only their notifications are queued.
             operations_max: LOCAL_EVENTS_MAX,
             locks: LOCKS,
             regions_max: REGIONS_MAX,
             progress: Progress::Auto,
+            ordered: true,
             completes_inline: true,
             window_is_memory: true,
             descriptor: true,

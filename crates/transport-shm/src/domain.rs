@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use rustix::io::Errno;
 use weft_fabric::{
     Capabilities, EndpointAddress, EndpointOptions, Group, NodeId, OpenError, Register, Transport,
     Vpid,
@@ -20,6 +21,7 @@ use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::Grants;
 use crate::registers::Registers;
+use crate::requests::Requests;
 use crate::sys;
 
 /// The shared-memory transport of a host.
@@ -72,12 +74,14 @@ impl Transport for ShmTransport {
         }
         let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.wakeup()];
         let (address, partition) = ask_open(client.as_mut(), open, &files)?;
-        let wakeup_and_line = match client.line() {
-            Some(line) => Some(sys::watch(&[woken.as_fd(), line]).map_err(|errno| {
-                OpenError::Os { call: "epoll_create", errno: errno.raw_os_error() }
-            })?),
-            None => None,
-        };
+        let (mut wakeup_and_line, mut timer) = (None, None);
+        if let Some(line) = client.line() {
+            let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
+            let own = sys::timer().map_err(os("timerfd_create"))?;
+            let both = sys::watch(&[woken.as_fd(), line, own.as_fd()]);
+            wakeup_and_line = Some(both.map_err(os("epoll_create"))?);
+            timer = Some(own);
+        }
         let parameters = self.parameters;
         let spins = parameters.spin_us.saturating_mul(SPINS_PER_US);
         let [a, b, c, d, ..] = sys::random().to_le_bytes();
@@ -94,11 +98,12 @@ impl Transport for ShmTransport {
             registers_file,
             woken,
             wakeup_and_line,
+            timer,
             unannounced: false,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
             recent: None,
-            active: Vec::with_capacity(usize::from(crate::wakeup::VPIDS)),
+            active: Vec::new(),
             turn: 0,
             waits_for_room: Vec::new(),
             leaving: Vec::new(),
@@ -109,6 +114,8 @@ impl Transport for ShmTransport {
             members: (0..Group::COUNT).map(|_| None).collect(),
             client,
             ticket: 1,
+            requests: Requests::default(),
+            unread: false,
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,
             polls: 0,
@@ -141,7 +148,7 @@ fn ask_open(
     match reply.status {
         status::DONE => {
             let address = address_in(reply.first);
-            if address.vpid.0 >= crate::wakeup::VPIDS {
+            if address.vpid.0 >= crate::wakeup::VPIDS_MAX {
                 return Err(no_broker(BrokerError::InvalidAnswer));
             }
             Ok((address, reply.second))
@@ -152,7 +159,7 @@ fn ask_open(
             Err(OpenError::AddressInUse(EndpointAddress::new(node, Vpid(open.vpid))))
         }
         status::EXHAUSTED => Err(OpenError::Exhausted {
-            maximum: u16::try_from(reply.first).unwrap_or(crate::wakeup::VPIDS),
+            maximum: u16::try_from(reply.first).unwrap_or(crate::wakeup::VPIDS_MAX),
         }),
         status::FORBIDDEN => Err(OpenError::Forbidden { partition: open.partition }),
         _ => Err(no_broker(BrokerError::InvalidAnswer)),

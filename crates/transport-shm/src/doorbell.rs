@@ -144,12 +144,13 @@ mod tests {
     fn every_peer_has_its_bit_and_the_broker_its_own() {
         let (doorbell, _file, _woken) = doorbell();
         assert!(!doorbell.words().is_rung());
-        for vpid in [0, 63, 64, 255] {
+        for vpid in [0, 63, 64, 255, 4095] {
             doorbell.ring(vpid);
         }
         doorbell.ring_broker();
         let rung = doorbell.words().take();
-        assert_eq!(rung.peers, [1 | 1 << 63, 1, 0, 1 << 63]);
+        assert_eq!(rung.peers[..4], [1 | 1 << 63, 1, 0, 1 << 63]);
+        assert_eq!(rung.peers[63], 1 << 63);
         assert!(rung.broker && !doorbell.words().is_rung());
         assert_eq!(doorbell.words().take(), wakeup::Rung::default());
     }

@@ -3,7 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `domain` | opening and closing |
-//! | `membership` | the conversation with the broker: peers, groups, restarts |
+//! | `membership`, `requests` | the conversation with the broker: peers, groups, restarts |
+//! | `rights` | grants, revocations, keys of peers |
 //! | `msg` | messages |
 //! | `rma`, `atomic` | one-sided operations |
 //! | `progress` | polling, waiting, sleeping |
@@ -19,10 +20,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Capabilities, ConnectError, DownReason, Endpoint, EndpointAddress,
-    Event, GrantError, Group, GroupError, Issued, LockRequest, MessageHeader, Notify,
-    OperationError, Peer, Register, RegisterError, RemoteKey, SendError, Source, Target, Waited,
-    WindowError,
+    Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
+    EndpointAddress, Event, GrantError, Group, GroupError, Issued, LocalRange, LockRequest,
+    MessageHeader, Operation, OperationError, Peer, Register, RegisterError, RemoteKey, SendError,
+    Signal, Source, Target, Waited, WindowError,
 };
 use weft_memory::{Segment, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -35,6 +36,7 @@ use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::memory::{Grants, ShmRegion};
 use crate::registers::Registers;
+use crate::requests::Requests;
 use crate::window::ShmWindow;
 
 /// A peer that is gone and whose last messages have not all been handed out.
@@ -62,8 +64,11 @@ pub struct ShmEndpoint {
     pub(crate) registers_file: OwnedFd,
     /// The end of the wakeup socket that becomes readable.
     pub(crate) woken: OwnedFd,
-    /// An epoll descriptor of the wakeup and the broker's connection, where the broker can go away.
+    /// An epoll descriptor of the wakeup, the broker's connection and the timer, where the broker
+    /// can go away.
     pub(crate) wakeup_and_line: Option<OwnedFd>,
+    /// Makes `wakeup_and_line` readable when a request has waited too long.
+    pub(crate) timer: Option<OwnedFd>,
     /// The broker was restarted and does not know this endpoint yet.
     pub(crate) unannounced: bool,
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
@@ -86,6 +91,9 @@ pub struct ShmEndpoint {
     pub(crate) members: Vec<Option<Vec<u16>>>,
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
+    pub(crate) requests: Requests,
+    /// The last look at the broker's messages left some.
+    pub(crate) unread: bool,
     pub(crate) adaptive_wait: AdaptiveWait,
     /// [`Endpoint::arm`] announced a sleep on the descriptor.
     pub(crate) armed: bool,
@@ -192,8 +200,12 @@ impl Endpoint for ShmEndpoint {
         &self.capabilities
     }
 
-    fn connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError> {
-        self.do_connect(to)
+    fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError> {
+        self.do_connect(to, context)
+    }
+
+    fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
+        self.do_disconnect(peer).map_err(|error| self.note(error))
     }
 
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
@@ -219,37 +231,52 @@ impl Endpoint for ShmEndpoint {
         self.do_multicast(group, header, parts).map_err(|error| self.note_send(error))
     }
 
-    fn join(&mut self, group: Group) -> Result<(), GroupError> {
-        self.change_group(group, true)
+    fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {
+        self.change_group(group, true, context)
     }
 
-    fn leave(&mut self, group: Group) -> Result<(), GroupError> {
-        self.change_group(group, false)
+    fn leave(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {
+        self.change_group(group, false, context)
     }
 
     fn register(&mut self, length: u64) -> Result<ShmRegion, RegisterError> {
         self.do_register(length)
     }
 
-    fn grant(&mut self, region: &ShmRegion, access: Access) -> Result<RemoteKey, GrantError> {
-        self.do_grant(region, access)
+    fn grant(
+        &mut self,
+        range: LocalRange<'_, ShmRegion>,
+        audience: Audience,
+        access: Access,
+        context: u64,
+    ) -> Result<Issued, GrantError> {
+        self.do_grant(range, audience, access, context)
     }
 
-    fn revoke(&mut self, key: RemoteKey) -> Result<(), GrantError> {
-        self.do_revoke(key)
+    fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
+        self.do_revoke(key, context)
     }
 
-    // Inlined, so that a caller with a constant `notify` compiles to the stores for that case only.
+    fn resolve(
+        &mut self,
+        of: Peer,
+        key: RemoteKey,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.do_resolve(of, key, context).map_err(|error| self.note(error))
+    }
+
+    // Inlined, so that a caller with a constant operation compiles to the stores for that case
+    // only.
     #[inline(always)]
     fn put(
         &mut self,
         to: Peer,
         source: Source<'_, ShmRegion>,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put(to, &source, target, notify, context).map_err(|error| self.note(error))
+        self.do_put(to, &source, target, operation).map_err(|error| self.note(error))
     }
 
     fn put_immediate(
@@ -258,11 +285,30 @@ impl Endpoint for ShmEndpoint {
         value: u64,
         length: u8,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put_immediate(to, value, length, target, notify, context)
+        self.do_put_immediate(to, value, length, target, operation)
             .map_err(|error| self.note(error))
+    }
+
+    fn put_vectored(
+        &mut self,
+        to: Peer,
+        ranges: &[(Source<'_, ShmRegion>, Target)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.do_put_vectored(to, ranges, operation).map_err(|error| self.note(error))
+    }
+
+    fn put_signal(
+        &mut self,
+        to: Peer,
+        source: Source<'_, ShmRegion>,
+        target: Target,
+        signal: Signal,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.do_put_signal(to, &source, target, signal, operation).map_err(|error| self.note(error))
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
@@ -273,14 +319,19 @@ impl Endpoint for ShmEndpoint {
         &mut self,
         from: Peer,
         source: Target,
-        region: &ShmRegion,
-        offset: u64,
-        length: u64,
-        notify: Notify,
-        context: u64,
+        into: LocalRange<'_, ShmRegion>,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_get(from, source, region, (offset, length), notify, context)
-            .map_err(|error| self.note(error))
+        self.do_get(from, source, into, operation).map_err(|error| self.note(error))
+    }
+
+    fn get_vectored(
+        &mut self,
+        from: Peer,
+        ranges: &[(Target, LocalRange<'_, ShmRegion>)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.do_get_vectored(from, ranges, operation).map_err(|error| self.note(error))
     }
 
     // Inlined, so that a caller with a constant operation compiles to that one instruction.
@@ -290,29 +341,38 @@ impl Endpoint for ShmEndpoint {
         to: Peer,
         target: Target,
         atomic: Atomic,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_atomic(to, target, atomic, notify, context)
+        self.do_atomic(to, target, atomic, operation)
     }
 
     fn lock(
         &mut self,
         to: Peer,
         request: LockRequest,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_lock(to, request, notify, context).map_err(|error| self.note(error))
+        self.do_lock(to, request, operation).map_err(|error| self.note(error))
+    }
+
+    fn order(&mut self, to: Peer) -> Result<(), OperationError> {
+        // Copies ended when their calls returned; only accesses through windows are unordered.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        self.peers.live(to).map(drop).map_err(|lost| self.note(lost.into()))
     }
 
     fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
-        // Copies ended when their calls returned; this fence also orders accesses through windows.
+        self.order(to).map(|()| Issued::Done(0))
+    }
+
+    fn fence_all(&mut self, _context: u64) -> Result<Issued, OperationError> {
         std::sync::atomic::fence(Ordering::SeqCst);
-        match self.peers.live(to) {
-            Ok(_) => Ok(Issued::Done(0)),
-            Err(lost) => Err(self.note(lost.into())),
-        }
+        Ok(Issued::Done(0))
+    }
+
+    fn cancel(&mut self, to: Peer, _context: u64) -> Result<(), OperationError> {
+        // Operations complete inside their calls: none is left to give up.
+        self.peers.live(to).map(drop).map_err(|lost| self.note(lost.into()))
     }
 
     fn window(&mut self, to: Peer, key: RemoteKey) -> Result<ShmWindow, WindowError> {
@@ -342,6 +402,10 @@ impl Endpoint for ShmEndpoint {
     #[inline]
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         self.do_poll(budget, sink)
+    }
+
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>> {
+        self.do_finish(context, timeout)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Waited {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Atomic, Endpoint, EndpointOptions, Event, LockRequest, MessageHeader, NodeId, Notify,
-    Source, Target, Transport,
+    Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange, LockRequest,
+    MessageHeader, NodeId, Notify, Operation, PATIENCE, Source, Target, Transport,
 };
 
 use crate::broker::{Limits, local::LocalBroker};
@@ -37,12 +37,15 @@ pub fn fuzz_endpoint(script: &[u8]) {
     let transport = ShmTransport::new(broker, parameters);
     let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
     let mut scene = Scene { victim: open(), hostile: open(), friend: open() };
-    let at_victim = scene.hostile.connect(scene.victim.address()).expect("there");
-    let at_hostile = scene.victim.connect(scene.hostile.address()).expect("there");
-    let at_friend = scene.victim.connect(scene.friend.address()).expect("there");
+    let at_victim = scene.hostile.connect_within(scene.victim.address(), PATIENCE).expect("there");
+    let at_hostile = scene.victim.connect_within(scene.hostile.address(), PATIENCE).expect("there");
+    let at_friend = scene.victim.connect_within(scene.friend.address(), PATIENCE).expect("there");
     let region = scene.hostile.register(64).expect("memory");
     let all = Access::READ | Access::WRITE | Access::ATOMIC;
-    let key = scene.hostile.grant(&region, all).expect("a grant");
+    let key = scene
+        .hostile
+        .grant_within(LocalRange::whole(&region), Audience::Partition, all, PATIENCE)
+        .expect("a grant");
     let (steps, _) = script.as_chunks::<STEP>();
     for step in steps.iter().take(512) {
         let [action, a, b, c, v0, v1, v2, v3] = *step;
@@ -67,12 +70,18 @@ pub fn fuzz_endpoint(script: &[u8]) {
             }
             8 => {
                 let notify = Notify::COMPLETER.and(Notify::REQUESTER);
-                let _ = victim.put(at_hostile, Source::Bytes(step), target, notify, 1);
-                let _ = victim.atomic(at_hostile, target, Atomic::fetch_add(1), Notify::NONE, 2);
+                let _ = victim.put(
+                    at_hostile,
+                    Source::Bytes(step),
+                    target,
+                    Operation::new(1).notify(notify),
+                );
+                let _ = victim.atomic(at_hostile, target, Atomic::fetch_add(1), Operation::new(2));
             }
             9 => {
                 let request = LockRequest { number: value % 8192, compare: 3, add: 1 };
-                let _ = victim.lock(at_hostile, request, Notify::RESPONDER, 0);
+                let _ =
+                    victim.lock(at_hostile, request, Operation::new(0).notify(Notify::RESPONDER));
             }
             10 => {
                 victim.wait(Some(Duration::from_micros(u64::from(a) % 50)));
@@ -91,7 +100,7 @@ fn check(scene: Scene, at_friend: weft_fabric::Peer) {
     let Scene { mut victim, hostile, mut friend } = scene;
     let text = b"still here";
     victim.send_short(at_friend, MessageHeader::tag(200), &[text]).expect("an own ring");
-    let back = friend.connect(victim.address()).expect("there");
+    let back = friend.connect_within(victim.address(), PATIENCE).expect("there");
     let mut received = false;
     for _ in 0..16 {
         friend.poll(64, &mut |event| {
@@ -141,7 +150,7 @@ mod tests {
             let transport = ShmTransport::new(broker, Parameters::default());
             let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
             let (mut victim, mut hostile) = (open(), open());
-            let at_victim = hostile.connect(victim.address()).expect("there");
+            let at_victim = hostile.connect_within(victim.address(), PATIENCE).expect("there");
             for tag in 0..3 {
                 hostile.send_short(at_victim, MessageHeader::tag(tag), &[&[tag]]).expect("room");
             }

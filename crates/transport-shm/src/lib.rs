@@ -13,7 +13,8 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use weft_fabric::{Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};
+//! use std::time::Duration;
+//! use weft_fabric::{Blocking, Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};
 //! use weft_transport_shm::broker::{Limits, local::LocalBroker};
 //! use weft_transport_shm::{Parameters, ShmTransport};
 //!
@@ -21,7 +22,7 @@
 //! let transport = ShmTransport::new(broker, Parameters::default());
 //! let mut one = transport.open(&EndpointOptions::default()).unwrap();
 //! let mut two = transport.open(&EndpointOptions::default()).unwrap();
-//! let peer = one.connect(two.address()).unwrap();
+//! let peer = one.connect_within(two.address(), Duration::from_secs(1)).unwrap();
 //! one.send_short(peer, MessageHeader::tag(1), &[b"hello"]).unwrap();
 //! two.poll(1, &mut |event| match event {
 //!     Event::Message(message) => assert_eq!(message.payload, b"hello"),
@@ -66,8 +67,12 @@ mod progress;
 mod receive;
 #[cfg(not(loom))]
 mod registers;
+#[cfg(not(loom))]
+mod requests;
 #[cfg(all(test, not(loom)))]
 mod revocation_tests;
+#[cfg(not(loom))]
+mod rights;
 pub mod ring;
 #[cfg(not(loom))]
 mod rma;
@@ -82,7 +87,7 @@ pub mod wakeup;
 mod window;
 
 #[cfg(not(loom))]
-pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX};
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

@@ -1,17 +1,18 @@
-//! The endpoint and the broker: peers that come and go, groups, keys, restarts of the broker.
+//! The endpoint and the broker: requests and answers, peers that come and go, groups, restarts of
+//! the broker.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use weft_fabric::{
-    Access, ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, NodeId,
-    OperationError, Peer, ReceiveCursor, RemoteKey, SendCursor, Vpid,
+    ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, Issued, NodeId,
+    OperationError, Peer, ReceiveCursor, Revoked, SendCursor, Vpid,
 };
-use weft_memory::Segment;
 use weft_wire::endpoint_control::{
-    AskMembers, Connect, EndpointControl, Join, Leave, Open, Paired, Publish, Remember, Reply,
-    Resolve, Retract, flags, status,
+    AskMembers, Connect, Disconnect, EndpointControl, Join, Leave, Open, Paired, PeerGone,
+    Remember, Reply, flags, gone, status,
 };
 
 use crate::address_vector::PeerState;
@@ -19,16 +20,17 @@ use crate::attention;
 use crate::broker::{BrokerError, Received};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
-use crate::memory::{KeyParts, Mapped, Revoked, ShmRegion};
 use crate::pair::Pair;
-use crate::registers::{KEYS_MAX, Registers, Stamp};
+use crate::registers::Registers;
+use crate::requests::{ANSWER_WITHIN, Asked, Request};
+use crate::rights::mapped;
 use crate::sys;
 
-/// A reply and its descriptors.
-struct Answer {
-    reply: Reply,
-    files: Vec<OwnedFd>,
-}
+/// Messages of the broker that one look handles. Each may add a peer, which maps memory and takes
+/// up to a tenth of a millisecond.
+const MESSAGES_PER_LOOK: usize = 4;
+/// Longest sleep of [`ShmEndpoint::do_finish`] between two looks.
+const FINISH_SLICE: Duration = Duration::from_millis(100);
 
 /// The broker's report about a peer.
 struct Introduction {
@@ -39,54 +41,112 @@ struct Introduction {
     files: Vec<OwnedFd>,
 }
 
+/// A request that was started.
+pub(crate) enum Started {
+    /// The answer was there at once.
+    Ended(Result<u64, OperationError>),
+    /// The answer comes later.
+    Pending,
+}
+
+impl Started {
+    /// What the call returns. An error of the kind that `take` knows is the call's own.
+    pub fn issued<E: From<BrokerError>>(
+        self,
+        take: impl FnOnce(OperationError) -> Option<E>,
+    ) -> Result<Issued, E> {
+        match self {
+            Self::Pending => Ok(Issued::Pending),
+            Self::Ended(Ok(value)) => Ok(Issued::Done(value)),
+            Self::Ended(Err(error)) => {
+                Err(take(error).unwrap_or(BrokerError::InvalidAnswer.into()))
+            }
+        }
+    }
+}
+
+impl From<BrokerError> for ConnectError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker { reason: error.to_string() }
+    }
+}
+
+impl From<BrokerError> for GroupError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker { reason: error.to_string() }
+    }
+}
+
+impl From<BrokerError> for GrantError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker { reason: error.to_string() }
+    }
+}
+
 impl ShmEndpoint {
-    fn next_ticket(&mut self) -> u32 {
+    pub(crate) fn next_ticket(&mut self) -> u32 {
         self.ticket = self.ticket.wrapping_add(1);
         self.ticket
     }
 
-    /// Sends a request. First handles earlier messages, and announces the endpoint to a new broker.
-    fn call(
+    /// Sends a request, whose answer [`ShmEndpoint::handle_broker_messages`] will find.
+    pub(crate) fn send_request(
         &mut self,
         ticket: u32,
         request: impl Into<EndpointControl>,
         files: &[BorrowedFd<'_>],
-    ) -> Result<Received, BrokerError> {
-        self.handle_broker_messages();
-        self.client.call(request.into(), ticket, files)
-    }
-
-    fn ask(
-        &mut self,
-        ticket: u32,
-        request: impl Into<EndpointControl>,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<Answer, BrokerError> {
-        let Received { message, files } = self.call(ticket, request, files)?;
-        match message {
-            EndpointControl::Reply(reply) => Ok(Answer { reply, files }),
-            _ => Err(BrokerError::InvalidAnswer),
+        asked: Asked,
+        context: Option<u64>,
+    ) -> Result<(), BrokerError> {
+        if self.requests.is_full() {
+            let reason = "too many requests wait for an answer; poll first".to_owned();
+            return Err(BrokerError::Unreachable { reason });
         }
+        self.client.start(request.into(), files)?;
+        self.requests.add(ticket, asked, context, sys::now());
+        Ok(())
     }
 
-    /// Handles all unsolicited messages of the broker.
+    /// Sends a request, and takes its answer if it is there at once. First handles earlier
+    /// messages, and announces the endpoint to a new broker.
+    pub(crate) fn start(
+        &mut self,
+        ticket: u32,
+        request: impl Into<EndpointControl>,
+        files: &[BorrowedFd<'_>],
+        asked: Asked,
+        context: u64,
+    ) -> Result<Started, BrokerError> {
+        self.handle_broker_messages();
+        self.send_request(ticket, request, files, asked, Some(context))?;
+        self.handle_broker_messages();
+        let ended = self.requests.take_ended(ticket);
+        Ok(ended.map_or(Started::Pending, Started::Ended))
+    }
+
+    /// Handles messages of the broker, but not more than a loop has time for: `unread` is then set.
     pub(crate) fn handle_broker_messages(&mut self) {
+        let mut left = MESSAGES_PER_LOOK;
         loop {
-            while let Some(Received { message, files }) = self.client.next() {
-                match message {
-                    EndpointControl::Paired(paired) => self.handle_paired(paired, files),
-                    EndpointControl::PeerGone(gone) => self.peer_gone(gone.peer, DownReason::Ended),
-                    EndpointControl::GroupsChanged(changed) => {
-                        for (group, known) in self.members.iter_mut().enumerate() {
-                            if changed.groups & (1 << group) != 0 {
-                                *known = None;
-                            }
-                        }
-                    }
-                    _ => {}
+            loop {
+                self.unread = left == 0;
+                if self.unread {
+                    return;
+                }
+                let Some(Received { message, files }) = self.client.next() else { break };
+                left -= 1;
+                self.handle_broker_message(message, files);
+            }
+            let restarted = self.client.reconnected();
+            if restarted || self.client.is_lost() {
+                while let Some((ticket, request)) = self.requests.take_any() {
+                    self.unanswered(ticket, request, "the node daemon is gone");
                 }
             }
-            if self.client.reconnected() {
+            if self.requests.waits() {
+                self.end_late_requests();
+            }
+            if restarted {
                 self.unannounced = true;
                 if let (Some(wakeup_and_line), Some(line)) =
                     (&self.wakeup_and_line, self.client.line())
@@ -101,9 +161,157 @@ impl ShmEndpoint {
         }
     }
 
+    fn handle_broker_message(&mut self, message: EndpointControl, files: Vec<OwnedFd>) {
+        match message {
+            EndpointControl::Reply(reply) => {
+                if let Some(request) = self.requests.take(reply.ticket) {
+                    self.answered(request, reply, files);
+                }
+            }
+            EndpointControl::Paired(paired) => self.handle_paired(paired, files),
+            EndpointControl::PeerGone(PeerGone { peer, reason, .. }) => {
+                let reason = match reason {
+                    gone::DISCONNECTED => DownReason::Disconnected,
+                    _ => DownReason::Ended,
+                };
+                self.peer_gone(peer, reason);
+            }
+            EndpointControl::GroupsChanged(changed) => {
+                for (group, known) in self.members.iter_mut().enumerate() {
+                    if changed.groups & (1 << group) != 0 {
+                        *known = None;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the answer to a request.
+    fn answered(&mut self, request: Request, reply: Reply, files: Vec<OwnedFd>) {
+        let Request { asked, context, .. } = request;
+        let ticket = reply.ticket;
+        match asked {
+            Asked::Connect { to, pair } => {
+                let result = self.connected(to, pair, reply, files);
+                let value = result.map(|peer| u64::from(peer.0));
+                self.requests.end(ticket, context, value.map_err(OperationError::Connect));
+            }
+            Asked::Group { group, join } => {
+                let result = self.group_changed(group, join, reply.status);
+                self.requests.end(ticket, context, result.map_err(OperationError::Group));
+            }
+            Asked::Grant { key } => self.granted(key, reply, context),
+            Asked::Revoke { region, writable } => {
+                // A broker that does not know the key was restarted: it may have been handed out.
+                let handed_out = if reply.status == status::DONE { reply.first } else { 1 };
+                self.withdrawn(ticket, &region, writable, handed_out, Revoked::Published, context);
+            }
+            Asked::Again { slot, stamp, call, value } => {
+                self.published_again(slot, stamp);
+                self.requests.end(call, context, Ok(value));
+            }
+            Asked::Resolve { peer, key, stamp, for_whom } => {
+                let result = mapped(key, stamp, reply, files);
+                self.resolved(peer, key, result, for_whom, (ticket, context));
+            }
+            Asked::Notice => {}
+        }
+    }
+
+    /// Ends a request that will have no answer.
+    fn unanswered(&mut self, ticket: u32, request: Request, why: &str) {
+        let reason = why.to_owned();
+        let Request { asked, context, .. } = request;
+        match asked {
+            Asked::Connect { .. } => {
+                let error = ConnectError::Broker { reason };
+                self.requests.end(ticket, context, Err(OperationError::Connect(error)));
+            }
+            Asked::Group { .. } => {
+                let error = GroupError::Broker { reason };
+                self.requests.end(ticket, context, Err(OperationError::Group(error)));
+            }
+            Asked::Grant { key } => {
+                self.give_up_grant(key);
+                let error = GrantError::Broker { reason };
+                self.requests.end(ticket, context, Err(OperationError::Grant(error)));
+            }
+            Asked::Revoke { region, writable } => {
+                self.withdrawn(ticket, &region, writable, 1, Revoked::Local, context);
+            }
+            // The memory was moved, and no peer has a way to the new one: the stamp stays, and the
+            // next operation of a peer asks the broker. What `announce` publishes has no context.
+            Asked::Again { call, value, .. } => self.requests.end(call, context, Ok(value)),
+            Asked::Resolve { peer, key, for_whom, .. } => {
+                let error = Err(OperationError::Broker { reason });
+                self.resolved(peer, key, error, for_whom, (ticket, context));
+            }
+            Asked::Notice => {}
+        }
+    }
+
+    fn end_late_requests(&mut self) {
+        let now = sys::now();
+        while let Some((ticket, request)) = self.requests.take_late(now) {
+            let why = format!("no answer within {ANSWER_WITHIN:?}");
+            self.unanswered(ticket, request, &why);
+        }
+    }
+
+    /// Waits for the end of a call.
+    pub(crate) fn do_finish(
+        &mut self,
+        context: u64,
+        timeout: Duration,
+    ) -> Option<Result<u64, OperationError>> {
+        let until = sys::now().saturating_add(timeout);
+        loop {
+            self.handle_broker_messages();
+            if let Some(result) = self.requests.take_context(context) {
+                return Some(result);
+            }
+            if !self.requests.awaits(context) {
+                return None;
+            }
+            if !self.await_broker(until) {
+                self.requests.forget(context);
+                return None;
+            }
+        }
+    }
+
+    /// Sleeps until the broker sent something. False when `until` has passed.
+    fn await_broker(&mut self, until: Duration) -> bool {
+        let left = until.saturating_sub(sys::now());
+        if left.is_zero() {
+            return false;
+        }
+        if !self.unread
+            && let Some(line) = self.client.line()
+        {
+            sys::await_readable(line, left.min(FINISH_SLICE));
+        }
+        true
+    }
+
     //= EXTOLL-THESIS#3.2.3
     //# An endpoint is addressed by its node and its VPID.
-    pub(crate) fn do_connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError> {
+    pub(crate) fn do_connect(
+        &mut self,
+        to: EndpointAddress,
+        context: u64,
+    ) -> Result<Issued, ConnectError> {
+        self.ask_to_connect(to, context).map(|(issued, _)| issued)
+    }
+
+    /// Starts a connect. Returns the ticket of its request, too.
+    fn ask_to_connect(
+        &mut self,
+        to: EndpointAddress,
+        context: u64,
+    ) -> Result<(Issued, u32), ConnectError> {
+        let done = |peer: Peer| (Issued::Done(u64::from(peer.0)), 0);
         if !to.is_exact() {
             return Err(ConnectError::NotExact(to));
         }
@@ -113,10 +321,10 @@ impl ShmEndpoint {
             return Err(ConnectError::NotFound(to));
         }
         if let Some(peer) = self.peers.by_vpid(vpid) {
-            return Ok(peer.handle);
+            return Ok(done(peer.handle));
         }
         if to == self.address {
-            return self.connect_itself();
+            return self.connect_itself().map(done);
         }
         if self.peers.next_handle(vpid).is_none() {
             return Err(ConnectError::NotFound(to));
@@ -124,24 +332,56 @@ impl ShmEndpoint {
         let (pair, file) = Pair::create(self.parameters.ring_slots).map_err(no_memory)?;
         let ticket = self.next_ticket();
         let connect = Connect { ticket, vpid: self.address.vpid.0, node: to.node.0, peer: vpid };
-        let Answer { reply, files } =
-            self.ask(ticket, connect, &[file.as_fd()]).map_err(no_answer)?;
+        let asked = Asked::Connect { to, pair };
+        let started = self.start(ticket, connect, &[file.as_fd()], asked, context)?;
+        let issued = started.issued(|error| match error {
+            OperationError::Connect(error) => Some(error),
+            _ => None,
+        })?;
+        Ok((issued, ticket))
+    }
+
+    /// The broker answered a connect.
+    fn connected(
+        &mut self,
+        to: EndpointAddress,
+        pair: Pair,
+        reply: Reply,
+        files: Vec<OwnedFd>,
+    ) -> Result<Peer, ConnectError> {
+        let vpid = to.vpid.0;
         match reply.status {
             status::DONE => {
                 let introduction =
                     Introduction { address: to, flags: reply.first, birth: reply.second, files };
-                self.add_peer(introduction, pair)
-                    .ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
+                let added = self.add_peer(introduction, pair);
+                if added.is_none() {
+                    self.end_pair(vpid);
+                }
+                added.ok_or(BrokerError::InvalidAnswer.into())
             }
+            // The peer connected first; its `Paired` message came before this answer.
             status::PAIRED => {
-                // The peer connected first; its `Paired` message came before this answer.
-                self.handle_broker_messages();
                 let peer = self.peers.by_vpid(vpid).map(|peer| peer.handle);
                 peer.ok_or(ConnectError::NotFound(to))
             }
             status::NOT_FOUND => Err(ConnectError::NotFound(to)),
-            _ => Err(no_answer(BrokerError::InvalidAnswer)),
+            _ => Err(BrokerError::InvalidAnswer.into()),
         }
+    }
+
+    /// Connects and waits for the end. False if that failed.
+    fn connect_at_once(&mut self, to: EndpointAddress) -> bool {
+        let ticket = match self.ask_to_connect(to, 0) {
+            Ok((Issued::Done(_), _)) => return true,
+            Ok((Issued::Pending, ticket)) => ticket,
+            Err(_) => return false,
+        };
+        let until = sys::now().saturating_add(ANSWER_WITHIN);
+        while self.requests.holds(ticket) && self.await_broker(until) {
+            self.handle_broker_messages();
+        }
+        matches!(self.requests.take_ended(ticket), Some(Ok(_)))
     }
 
     fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
@@ -160,7 +400,24 @@ impl ShmEndpoint {
         ];
         let (address, birth) = (self.address, self.birth);
         let introduction = Introduction { address, flags: 0, birth, files };
-        self.add_peer(introduction, pair).ok_or_else(|| no_answer(BrokerError::InvalidAnswer))
+        self.add_peer(introduction, pair).ok_or(BrokerError::InvalidAnswer.into())
+    }
+
+    pub(crate) fn do_disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
+        let vpid = self.peers.live(peer)?.vpid();
+        self.peer_gone(vpid, DownReason::Disconnected);
+        if vpid != self.address.vpid.0 {
+            self.end_pair(vpid);
+        }
+        Ok(())
+    }
+
+    /// Tells the broker, and so the peer, that a pair has ended. A broker that cannot be reached
+    /// tells the peer after its restart, because this endpoint does not announce the pair.
+    fn end_pair(&mut self, peer: u16) {
+        let ticket = self.next_ticket();
+        let request = Disconnect { ticket, vpid: self.address.vpid.0, peer };
+        let _ = self.send_request(ticket, request, &[], Asked::Notice, None);
     }
 
     /// A peer made a pair and sent its memory.
@@ -202,6 +459,7 @@ impl ShmEndpoint {
             registers: Arc::new(registers),
             down: Arc::new(AtomicBool::new(false)),
             keys: Vec::new(),
+            unresolved: Vec::new(),
         });
         self.activate_if_filled(address.vpid.0);
         Some(handle)
@@ -229,35 +487,47 @@ impl ShmEndpoint {
         }
     }
 
-    pub(crate) fn change_group(&mut self, group: Group, join: bool) -> Result<(), GroupError> {
+    pub(crate) fn change_group(
+        &mut self,
+        group: Group,
+        join: bool,
+        context: u64,
+    ) -> Result<Issued, GroupError> {
         if group == Group::BROADCAST {
             return Err(GroupError::Broadcast);
         }
-        let (ticket, vpid, group) = (self.next_ticket(), self.address.vpid.0, group.number());
+        let (ticket, vpid, number) = (self.next_ticket(), self.address.vpid.0, group.number());
         let request: EndpointControl = if join {
-            Join { ticket, vpid, group }.into()
+            Join { ticket, vpid, group: number }.into()
         } else {
-            Leave { ticket, vpid, group }.into()
+            Leave { ticket, vpid, group: number }.into()
         };
-        let refused = |reason: String| GroupError::Broker { reason };
-        let answer = self.ask(ticket, request, &[]).map_err(|error| refused(error.to_string()))?;
-        match answer.reply.status {
+        let asked = Asked::Group { group, join };
+        self.start(ticket, request, &[], asked, context)?.issued(|error| match error {
+            OperationError::Group(error) => Some(error),
+            _ => None,
+        })
+    }
+
+    /// The broker answered a change of a group.
+    fn group_changed(&mut self, group: Group, join: bool, status: u16) -> Result<u64, GroupError> {
+        match status {
             status::DONE => {}
             status::NOT_FOUND => return Err(GroupError::UnknownEndpoint),
             // A daemon of an earlier release says the same of an endpoint that it does not know.
             status::INVALID => {
                 let reason = "it found the request not valid; open a new endpoint".to_owned();
-                return Err(refused(reason));
+                return Err(GroupError::Broker { reason });
             }
-            _ => return Err(refused(BrokerError::InvalidAnswer.to_string())),
+            _ => return Err(BrokerError::InvalidAnswer.into()),
         }
-        let bit = 1 << group;
+        let bit = 1 << group.number();
         self.joined = if join { self.joined | bit } else { self.joined & !bit };
-        self.members[usize::from(group)] = None;
-        Ok(())
+        self.members[usize::from(group.number())] = None;
+        Ok(0)
     }
 
-    /// The other members of a group. Asks the broker when they are not known.
+    /// The other members of a group. Asks the broker, and waits, when they are not known.
     pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, BrokerError> {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
@@ -268,172 +538,22 @@ impl ShmEndpoint {
         }
         let (ticket, vpid) = (self.next_ticket(), self.address.vpid.0);
         let ask = AskMembers { ticket, vpid, group: group.number() };
-        let EndpointControl::Members(found) = self.call(ticket, ask, &[])?.message else {
+        self.handle_broker_messages();
+        let EndpointControl::Members(found) = self.client.call(ask.into(), ticket, &[])?.message
+        else {
             return Err(BrokerError::InvalidAnswer);
         };
         let mut members = Vec::new();
-        for other in (0..crate::wakeup::VPIDS).filter(|other| *other != vpid) {
+        for other in (0..crate::wakeup::VPIDS_MAX).filter(|other| *other != vpid) {
             let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
             let address = EndpointAddress::new(self.address.node, Vpid(other));
             // A member that has gone since the answer is left out.
-            if bit != 0 && self.do_connect(address).is_ok() {
+            if bit != 0 && self.connect_at_once(address) {
                 members.push(other);
             }
         }
         self.members[place] = Some(members.clone());
         Ok(members)
-    }
-
-    pub(crate) fn do_grant(
-        &mut self,
-        region: &ShmRegion,
-        access: Access,
-    ) -> Result<RemoteKey, GrantError> {
-        if !region.belongs_to(&self.regions) {
-            return Err(GrantError::ForeignRegion);
-        }
-        let whole = Access::READ | Access::WRITE;
-        let atomic_alone = access.contains(Access::ATOMIC) && !access.contains(whole);
-        if access.is_empty() || atomic_alone || Access::from_bits(access.bits()).is_none() {
-            return Err(GrantError::InvalidAccess { access: access.bits() });
-        }
-        let maximum = usize::from(KEYS_MAX);
-        let exhausted = GrantError::Exhausted { maximum };
-        let (slot, generation) = self.grants.vacant().ok_or(exhausted)?;
-        self.publish(slot, generation, region, access)?;
-        self.registers.set_stamp(slot, Stamp::of(generation));
-        self.grants.fill(slot, access, region.clone());
-        Ok(KeyParts { vpid: self.address.vpid.0, slot, generation }.key())
-    }
-
-    fn publish(
-        &mut self,
-        slot: u16,
-        generation: u32,
-        region: &ShmRegion,
-        access: Access,
-    ) -> Result<(), GrantError> {
-        let refused = |reason: String| GrantError::Broker { reason };
-        let read_only = if access.contains(Access::WRITE) {
-            None
-        } else {
-            let file = Segment::reopen_read_only(region.file().as_fd());
-            Some(file.map_err(|error| refused(error.to_string()))?)
-        };
-        let whole = region.file();
-        let file = read_only.as_ref().unwrap_or(&whole);
-        let publish = Publish {
-            ticket: self.next_ticket(),
-            vpid: self.address.vpid.0,
-            slot,
-            generation,
-            access: access.bits(),
-            length: region.segment().length() as u64,
-        };
-        let answer = self
-            .ask(publish.ticket, publish, &[file.as_fd()])
-            .map_err(|e| refused(e.to_string()))?;
-        match answer.reply.status {
-            status::DONE => Ok(()),
-            status::EXHAUSTED => Err(GrantError::Exhausted {
-                maximum: usize::try_from(answer.reply.first).unwrap_or(usize::MAX),
-            }),
-            _ => Err(refused(BrokerError::InvalidAnswer.to_string())),
-        }
-    }
-
-    pub(crate) fn do_revoke(&mut self, key: RemoteKey) -> Result<(), GrantError> {
-        let KeyParts { vpid, slot, generation } = KeyParts::of(key);
-        if vpid != self.address.vpid.0 {
-            return Err(GrantError::UnknownKey);
-        }
-        let revoked = self.grants.empty(slot, generation).ok_or(GrantError::UnknownKey)?;
-        // From here on initiators refuse the key, whether the broker answers or not.
-        self.registers.set_stamp(slot, Stamp::of(revoked.next));
-        weft_sync::fence::heavy();
-        let ticket = self.next_ticket();
-        let retract = Retract { ticket, vpid, slot, generation };
-        let answer = self.ask(ticket, retract, &[]);
-        // A broker that does not answer may have passed the memory to a peer.
-        let handed_out = answer.as_ref().map_or(1, |answer| answer.reply.first);
-        if handed_out != 0 {
-            self.move_out_of_reach(&revoked)?;
-        }
-        answer.map(|_| ()).map_err(|error| GrantError::Broker { reason: error.to_string() })
-    }
-
-    /// Takes the memory of a revoked key out of reach of the peers that mapped it.
-    ///
-    /// The memory is moved only when no remaining key allows writing, so no peer with a valid key
-    /// writes during the move. While such a key remains, every endpoint of the partition may do all
-    /// that the revoked key allowed.
-    fn move_out_of_reach(&mut self, revoked: &Revoked) -> Result<(), GrantError> {
-        let remaining: Vec<(u16, u32, Access)> = self
-            .grants
-            .iter()
-            .filter(|(_, grant)| grant.region.as_ref().is_some_and(|r| r.is(&revoked.region)))
-            .map(|(slot, grant)| (slot, grant.generation, grant.access))
-            .collect();
-        let writable = remaining.iter().any(|(.., access)| access.contains(Access::WRITE));
-        let covered = !remaining.is_empty() && !revoked.access.contains(Access::WRITE);
-        if writable || covered {
-            return Ok(());
-        }
-        let refused = |error: weft_memory::SegmentError| GrantError::Broker {
-            reason: format!("the memory could not be moved out of reach: {error}"),
-        };
-        revoked.region.move_away().map_err(refused)?;
-        for (slot, generation, access) in remaining {
-            self.publish(slot, generation, &revoked.region, access)?;
-            self.registers.set_stamp(slot, self.registers.stamp(slot).moved());
-        }
-        Ok(())
-    }
-
-    /// Maps the memory behind a peer's key.
-    #[cold]
-    pub(crate) fn resolve(&mut self, to: Peer, key: RemoteKey) -> Result<(), OperationError> {
-        let parts = KeyParts::of(key);
-        let peer = self.peers.live(to)?;
-        if parts.vpid != peer.vpid() || parts.slot >= KEYS_MAX {
-            return Err(OperationError::InvalidKey);
-        }
-        // The stamp is read before the request. If the stamp changes meanwhile, the mapping does
-        // not match it and the key is resolved again.
-        let stamp = peer.registers.stamp(parts.slot);
-        if stamp.generation() != parts.generation {
-            return Err(OperationError::InvalidKey);
-        }
-        let ask = Resolve {
-            ticket: self.next_ticket(),
-            vpid: self.address.vpid.0,
-            owner: parts.vpid,
-            slot: parts.slot,
-            generation: parts.generation,
-        };
-        let broker = |reason: String| OperationError::Broker { reason };
-        let Answer { reply, files } =
-            self.ask(ask.ticket, ask, &[]).map_err(|e| broker(e.to_string()))?;
-        if reply.status == status::NOT_FOUND {
-            return Err(OperationError::InvalidKey);
-        }
-        let file = <[OwnedFd; 1]>::try_from(files).ok().filter(|_| reply.status == status::DONE);
-        let access = u8::try_from(reply.second).ok().and_then(Access::from_bits);
-        let length = usize::try_from(reply.first).ok();
-        let (Some([file]), Some(access), Some(length)) = (file, access, length) else {
-            return Err(broker(BrokerError::InvalidAnswer.to_string()));
-        };
-        let segment = Segment::open(file.as_fd(), length, access.contains(Access::WRITE))
-            .map_err(|error| broker(error.to_string()))?;
-        let mapped = Mapped { key, stamp, access, segment: Arc::new(segment) };
-        // The answer may have come after the news that the peer is gone.
-        let peer = self.peers.live(to)?;
-        let place = usize::from(parts.slot);
-        if peer.keys.len() <= place {
-            peer.keys.resize(place + 1, None);
-        }
-        peer.keys[place] = Some(mapped);
-        Ok(())
     }
 
     /// Announces the endpoint to a restarted broker. False when the broker did not answer.
@@ -466,30 +586,17 @@ impl ShmEndpoint {
         let itself = vpid;
         for peer in self.peers.iter().filter(|peer| peer.vpid() != itself) {
             let pair = Remember { vpid, peer: peer.vpid(), birth: peer.birth };
-            let _ = self.client.tell(pair.into());
+            let _ = self.client.start(pair.into(), &[]);
         }
         let joined = self.joined;
         for group in (0..64).filter(|group| joined & (1 << group) != 0) {
             let ticket = self.next_ticket();
             let _ = self.client.call(Join { ticket, vpid, group }.into(), ticket, &[]);
         }
-        let keys: Vec<_> = self
-            .grants
-            .iter()
-            .filter_map(|(slot, grant)| {
-                Some((slot, grant.generation, grant.access, grant.region.clone()?))
-            })
-            .collect();
-        for (slot, generation, access, region) in keys {
-            let _ = self.publish(slot, generation, &region, access);
-        }
+        self.publish_all();
         self.members.fill(None);
         true
     }
-}
-
-fn no_answer(error: BrokerError) -> ConnectError {
-    ConnectError::Broker { reason: error.to_string() }
 }
 
 fn no_memory(error: weft_memory::SegmentError) -> ConnectError {
@@ -509,11 +616,11 @@ mod tests {
     /// A broker that answers each request to join a group with a status.
     struct Refusing(LocalBroker, u16);
 
-    struct RefusingClient(Box<dyn Client>, u16);
+    struct RefusingClient(Box<dyn Client>, u16, Vec<Received>);
 
     impl Connector for Refusing {
         fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
-            Ok(Box::new(RefusingClient(self.0.client()?, self.1)))
+            Ok(Box::new(RefusingClient(self.0.client()?, self.1, Vec::new())))
         }
     }
 
@@ -524,19 +631,24 @@ mod tests {
             ticket: u32,
             files: &[BorrowedFd<'_>],
         ) -> Result<Received, BrokerError> {
-            let EndpointControl::Join(_) = request else {
-                return self.0.call(request, ticket, files);
-            };
-            let message = Reply { ticket, status: self.1, first: 0, second: 0 }.into();
-            Ok(Received { message, files: Vec::new() })
+            self.0.call(request, ticket, files)
         }
 
-        fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError> {
-            self.0.tell(message)
+        fn start(
+            &mut self,
+            request: EndpointControl,
+            files: &[BorrowedFd<'_>],
+        ) -> Result<(), BrokerError> {
+            if let EndpointControl::Join(Join { ticket, .. }) = request {
+                let message = Reply { ticket, status: self.1, first: 0, second: 0 }.into();
+                self.2.push(Received { message, files: Vec::new() });
+                return Ok(());
+            }
+            self.0.start(request, files)
         }
 
         fn next(&mut self) -> Option<Received> {
-            self.0.next()
+            self.2.pop().or_else(|| self.0.next())
         }
     }
 
@@ -547,9 +659,9 @@ mod tests {
             let broker = Arc::new(Refusing(broker, status));
             let transport = ShmTransport::new(broker, Parameters::default());
             let mut endpoint = transport.open(&EndpointOptions::default()).expect("room");
-            endpoint.join(Group::new(1).expect("a group"))
+            endpoint.join(Group::new(1).expect("a group"), 0)
         };
-        assert_eq!(join(status::DONE), Ok(()));
+        assert_eq!(join(status::DONE), Ok(Issued::Done(0)));
         let refusals = [status::NOT_FOUND, status::INVALID, 99].map(|status| join(status).err());
         assert_eq!(refusals[0], Some(GroupError::UnknownEndpoint));
         let reason = |of: &Option<GroupError>| match of {

@@ -90,7 +90,7 @@ impl ShmRegion {
 
 /// The start of a range as an index, when the range lies inside `region` bytes of mapped memory.
 #[inline]
-fn inside(offset: u64, length: u64, region: u64) -> Option<usize> {
+pub(crate) fn inside(offset: u64, length: u64, region: u64) -> Option<usize> {
     let fits = offset <= region && length <= region - offset;
     if fits { usize::try_from(offset).ok() } else { None }
 }
@@ -176,6 +176,9 @@ pub struct Mapped {
     /// The owner's stamp, as read before the key was resolved.
     pub stamp: Stamp,
     pub access: Access,
+    /// Start and length of the key's range in the memory. The range lies inside it.
+    pub start: usize,
+    pub length: u64,
     pub segment: Arc<Segment>,
 }
 
@@ -216,8 +219,10 @@ impl Mapped {
         if !self.access.contains(needed) {
             return Err(OperationError::AccessDenied { command });
         }
-        let region = self.segment.length() as u64;
-        inside(offset, length, region).ok_or(OperationError::OutOfBounds { offset, length, region })
+        let region = self.length;
+        let start = inside(offset, length, region);
+        let start = start.ok_or(OperationError::OutOfBounds { offset, length, region })?;
+        Ok(self.start + start)
     }
 }
 
@@ -232,18 +237,32 @@ pub struct Grants {
 
 #[derive(Debug)]
 pub struct Grant {
+    /// The generation of the slot's key, or of its next key.
     pub generation: u32,
-    pub access: Access,
-    pub region: Option<ShmRegion>,
+    pub state: SlotState,
 }
 
-/// A key that was revoked.
+/// The state of a key slot.
 #[derive(Debug)]
-pub struct Revoked {
-    /// The next generation of its slot.
-    pub next: u32,
-    pub access: Access,
+pub enum SlotState {
+    /// The slot has no key.
+    Vacant,
+    /// The broker was asked to publish the key.
+    Asked(Granted),
+    /// The key is in force.
+    InForce(Granted),
+}
+
+/// What a key grants.
+#[derive(Clone, Debug)]
+pub struct Granted {
     pub region: ShmRegion,
+    /// Start and length of the range in the region, in bytes.
+    pub start: u64,
+    pub length: u64,
+    pub access: Access,
+    /// VPID and birth of the only peer that may use the key; `None` for the partition.
+    pub audience: Option<(u16, u64)>,
 }
 
 impl Grants {
@@ -253,42 +272,74 @@ impl Grants {
         Self { slots: Vec::new(), free: Vec::new(), first }
     }
 
-    /// A free slot and the generation of its next key.
-    pub fn vacant(&mut self) -> Option<(u16, u32)> {
-        if let Some(slot) = self.free.last() {
-            return Some((*slot, self.slots[usize::from(*slot)].generation));
-        }
-        let slot = u16::try_from(self.slots.len()).ok().filter(|slot| *slot < KEYS_MAX)?;
-        let (generation, access) = (self.first, Access::empty());
-        self.slots.push(Grant { generation, access, region: None });
-        self.free.push(slot);
-        Some((slot, generation))
-    }
-
-    /// Fills the slot that [`Grants::vacant`] returned.
-    pub fn fill(&mut self, slot: u16, access: Access, region: ShmRegion) {
-        assert_eq!(self.free.pop(), Some(slot), "the slot came from vacant");
+    /// Takes a free slot for a key that grants `granted`. Returns the slot and the key's generation.
+    pub fn ask(&mut self, granted: Granted) -> Option<(u16, u32)> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slots = u16::try_from(self.slots.len()).ok();
+                let slot = slots.filter(|slot| *slot < KEYS_MAX)?;
+                self.slots.push(Grant { generation: self.first, state: SlotState::Vacant });
+                slot
+            }
+        };
         let grant = &mut self.slots[usize::from(slot)];
-        grant.access = access;
-        grant.region = Some(region);
+        grant.state = SlotState::Asked(granted);
+        Some((slot, grant.generation))
     }
 
-    /// Empties the slot of a key and returns what the key granted; `None` when the key is not in
-    /// force.
-    pub fn empty(&mut self, slot: u16, generation: u32) -> Option<Revoked> {
-        let grant = self.slots.get_mut(usize::from(slot))?;
-        if grant.generation != generation || grant.region.is_none() {
-            return None;
+    /// The key that [`Grants::ask`] reserved is in force from now on. False if it was given up.
+    pub fn fill(&mut self, slot: u16, generation: u32) -> bool {
+        let Some(grant) = self.slot(slot, generation) else { return false };
+        match std::mem::replace(&mut grant.state, SlotState::Vacant) {
+            SlotState::Asked(granted) => grant.state = SlotState::InForce(granted),
+            other => {
+                grant.state = other;
+                return false;
+            }
         }
-        let region = grant.region.take()?;
-        grant.generation = generation.wrapping_add(1);
-        self.free.push(slot);
-        Some(Revoked { next: grant.generation, access: grant.access, region })
+        true
     }
 
-    /// The keys in force, by slot.
-    pub fn iter(&self) -> impl Iterator<Item = (u16, &Grant)> {
-        (0..).zip(&self.slots).filter(|(_, grant)| grant.region.is_some())
+    /// Gives up a key that [`Grants::ask`] reserved.
+    pub fn give_up(&mut self, slot: u16, generation: u32) {
+        let Some(grant) = self.slot(slot, generation) else { return };
+        if matches!(grant.state, SlotState::Asked(_)) {
+            grant.state = SlotState::Vacant;
+            grant.generation = generation.wrapping_add(1);
+            self.free.push(slot);
+        }
+    }
+
+    /// Empties the slot of a key. Returns the next generation of the slot and what the key granted;
+    /// `None` when the key is not in force.
+    pub fn empty(&mut self, slot: u16, generation: u32) -> Option<(u32, Granted)> {
+        let grant = self.slot(slot, generation)?;
+        match std::mem::replace(&mut grant.state, SlotState::Vacant) {
+            SlotState::InForce(granted) => {
+                let next = generation.wrapping_add(1);
+                grant.generation = next;
+                self.free.push(slot);
+                Some((next, granted))
+            }
+            other => {
+                grant.state = other;
+                None
+            }
+        }
+    }
+
+    fn slot(&mut self, slot: u16, generation: u32) -> Option<&mut Grant> {
+        let grant = self.slots.get_mut(usize::from(slot))?;
+        (grant.generation == generation).then_some(grant)
+    }
+
+    /// The keys in force: slot, generation and what they grant.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, u32, &Granted)> {
+        (0..).zip(&self.slots).filter_map(|(slot, grant)| match &grant.state {
+            SlotState::InForce(granted) => Some((slot, grant.generation, granted)),
+            SlotState::Vacant | SlotState::Asked(_) => None,
+        })
     }
 }
 
@@ -308,13 +359,19 @@ mod tests {
         let count = Arc::new(AtomicUsize::new(0));
         let (segment, file) = Segment::create("weft-test", 4096).expect("memory");
         let region = ShmRegion::new(segment, file, &count);
-        assert_eq!(grants.vacant(), Some((0, u32::MAX)));
-        grants.fill(0, Access::READ, region.clone());
-        assert_eq!(grants.vacant(), Some((1, u32::MAX)));
+        let (access, audience) = (Access::READ, None);
+        let granted = Granted { region, start: 0, length: 4096, access, audience };
+        assert_eq!(grants.ask(granted.clone()), Some((0, u32::MAX)));
+        assert!(grants.empty(0, u32::MAX).is_none(), "it is not in force yet");
+        assert!(grants.fill(0, u32::MAX));
+        assert_eq!(grants.ask(granted.clone()), Some((1, u32::MAX)));
+        grants.give_up(1, u32::MAX);
+        assert!(!grants.fill(1, u32::MAX) && !grants.fill(1, 0));
+        assert_eq!(grants.iter().count(), 1);
         assert!(grants.empty(0, 5).is_none());
-        assert_eq!(grants.empty(0, u32::MAX).map(|revoked| revoked.next), Some(0));
+        assert_eq!(grants.empty(0, u32::MAX).map(|(next, _)| next), Some(0));
         assert!(grants.empty(0, 0).is_none());
-        assert_eq!(grants.vacant(), Some((0, 0)));
+        assert_eq!(grants.ask(granted), Some((0, 0)));
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 

@@ -50,7 +50,7 @@ impl Outlet<'_> {
         true
     }
 
-    /// As [`Outlet::emit`], with whole words as payload.
+    /// As [`Outlet::emit`], with whole words as payload. With `more`, the next one rings.
     #[inline]
     pub(crate) fn emit_words<const N: usize>(
         &mut self,
@@ -58,11 +58,14 @@ impl Outlet<'_> {
         tag: u8,
         flags: u16,
         words: &[u64; N],
+        more: bool,
     ) -> bool {
         if self.pair.outgoing().send_words(self.cursor, tag, flags, words).is_err() {
             return false;
         }
-        self.ring_if_asked(own);
+        if !more {
+            self.ring_if_asked(own);
+        }
         true
     }
 

@@ -44,11 +44,13 @@ impl ShmEndpoint {
     #[inline]
     pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        if self.armed || self.polls & (TIDY_EVERY - 1) == 0 || self.doorbell.words().is_rung() {
+        let asked = self.requests.waits() || self.requests.has_ended() || self.unread;
+        let due = self.armed || asked || self.polls & (TIDY_EVERY - 1) == 0;
+        if due || self.doorbell.words().is_rung() {
             self.do_rare_work();
         }
         let mut events = 0;
-        if !self.leaving.is_empty() || !self.local.is_empty() {
+        if !self.leaving.is_empty() || !self.local.is_empty() || self.requests.has_ended() {
             events += self.poll_own(budget, sink);
         }
         events += self.poll_rings(budget - events, sink);
@@ -66,6 +68,8 @@ impl ShmEndpoint {
         }
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
+        } else if self.requests.waits() || self.unread {
+            self.handle_broker_messages();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
             self.tidy();
@@ -75,7 +79,14 @@ impl ShmEndpoint {
     /// Hands out events of peers that are gone, and notifications of own operations.
     #[inline(never)]
     fn poll_own(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        let mut events = self.poll_leaving(budget, sink);
+        let mut events = 0;
+        while events < budget
+            && let Some(event) = self.requests.pop()
+        {
+            events += 1;
+            sink(event);
+        }
+        events += self.poll_leaving(budget - events, sink);
         let before = events;
         while events < budget
             && let Some(notification) = self.local.pop()
@@ -273,8 +284,10 @@ impl ShmEndpoint {
     fn is_ready(&mut self) -> bool {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
+        } else if self.requests.waits() || self.unread {
+            self.handle_broker_messages();
         }
-        if !self.local.is_empty() || !self.leaving.is_empty() {
+        if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
             return true;
         }
         for vpid in &self.active {
@@ -302,7 +315,7 @@ impl ShmEndpoint {
             fence::heavy();
         }
         self.arm_rings(0);
-        if self.is_ready() {
+        if self.is_ready() || self.unread {
             return false;
         }
         self.doorbell.words().prepare(state)
@@ -350,6 +363,10 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
+        if self.requests.waits() && self.wakeup_and_line.is_some() {
+            self.sleep_for_broker(longest);
+            return;
+        }
         if !self.prepare_sleep(wakeup::ON_WORD) {
             return;
         }
@@ -360,6 +377,18 @@ impl ShmEndpoint {
         if slept == futex::Slept::TimedOut {
             self.look_at_all();
         }
+    }
+
+    /// Sleeps until a peer rings or the broker answers, at most `longest`.
+    fn sleep_for_broker(&mut self, longest: Duration) {
+        if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
+            return;
+        }
+        self.registers.count(Register::Sleeps, 1);
+        if let Some(both) = &self.wakeup_and_line {
+            sys::await_readable(both.as_fd(), longest);
+        }
+        self.rise();
     }
 
     pub(crate) fn do_arm(&mut self) -> Armed {
@@ -381,6 +410,10 @@ impl ShmEndpoint {
         }
         self.registers.count(Register::Sleeps, 1);
         self.armed = true;
+        if let (Some(timer), Some(late)) = (&self.timer, self.requests.next_late()) {
+            let left = late.saturating_sub(sys::now()).max(Duration::from_millis(1));
+            sys::set_timer(timer.as_fd(), left);
+        }
         Armed::Sleep
     }
 
@@ -389,6 +422,11 @@ impl ShmEndpoint {
     fn rise(&mut self) {
         self.armed = false;
         self.doorbell.words().rise();
+        if let Some(timer) = &self.timer
+            && self.requests.waits()
+        {
+            sys::set_timer(timer.as_fd(), Duration::ZERO);
+        }
         // The wake-up may have come from the broker's connection.
         self.handle_broker_messages();
         if !sys::drain(self.woken.as_fd()) {

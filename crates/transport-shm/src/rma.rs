@@ -4,14 +4,16 @@
 //! key, then copies, then notifies. A refused operation has written nothing.
 
 use std::ops::Deref;
+use std::sync::atomic::Ordering::{AcqRel, Release};
 
 use weft_fabric::{
-    Command, EndpointAddress, Issued, Notification, Notify, OperationError, Peer, Register,
-    RemoteKey, Side, Source, Target,
+    Command, EndpointAddress, Issued, LocalRange, Notification, Notify, Operation, OperationError,
+    Peer, Register, RemoteKey, Side, Signal, SignalChange, Source, Target,
 };
 use weft_memory::CopyMode;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
+use crate::attr::Parameters;
 use crate::completion::{encode, notification_flags};
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
@@ -23,8 +25,7 @@ use crate::window::ShmWindow;
 #[derive(Clone, Copy)]
 pub(crate) struct Account {
     pub command: Command,
-    pub notify: Notify,
-    pub context: u64,
+    pub operation: Operation,
     pub key: RemoteKey,
     pub offset: u64,
     pub length: u64,
@@ -38,12 +39,12 @@ impl Account {
             command: self.command,
             peer,
             source,
-            operation: self.context,
+            operation: self.operation.context,
             key: self.key,
             offset: self.offset,
             length: self.length,
-            class: self.notify.class,
-            immediate: self.notify.immediate,
+            class: self.operation.notify.class,
+            immediate: self.operation.notify.immediate,
         }
     }
 
@@ -51,16 +52,16 @@ impl Account {
     #[inline]
     fn at_target(&self) -> Option<Side> {
         if is_put(self.command) {
-            self.notify.completer().then_some(Side::Completer)
+            self.operation.notify.completer().then_some(Side::Completer)
         } else {
-            self.notify.responder().then_some(Side::Responder)
+            self.operation.notify.responder().then_some(Side::Responder)
         }
     }
 
     /// Whether the initiator is notified that the data arrived.
     #[inline]
     fn completer_at_home(&self) -> bool {
-        self.notify.completer() && !is_put(self.command)
+        self.operation.notify.completer() && !is_put(self.command)
     }
 }
 
@@ -107,11 +108,45 @@ impl Outlet<'_> {
     #[inline(always)]
     fn tell_target(&mut self, own: u16, registers: &Registers, account: &Account) {
         let Some(side) = account.at_target() else { return };
-        let Account { command, notify, context, key, offset, length } = *account;
+        let Account { command, operation, key, offset, length } = *account;
+        let Operation { context, notify, more, .. } = operation;
         let words = encode(context, key, offset, length, notify.immediate);
-        let sent = self.emit_words(own, notify.class, notification_flags(side, command), &words);
+        let flags = notification_flags(side, command);
+        let sent = self.emit_words(own, notify.class, flags, &words, more);
         debug_assert!(sent, "check_notify found a free slot");
         registers.count(Register::NotificationsSent, 1);
+    }
+}
+
+/// The start of the source in its region, if it is in one and lies inside.
+#[inline]
+fn source_start(source: &Source<'_, ShmRegion>) -> Result<usize, OperationError> {
+    match source {
+        Source::Bytes(_) => Ok(0),
+        Source::Region(range) => Ok(range.region.check(range.offset, range.length)?),
+    }
+}
+
+/// Copies the source of a put, whose region has it at `from`, to `start` in a peer's memory. The
+/// caller has checked both ranges.
+#[inline(always)]
+fn copy_in(
+    mapped: &Mapped,
+    start: usize,
+    source: &Source<'_, ShmRegion>,
+    from: usize,
+    parameters: Parameters,
+) {
+    match source {
+        Source::Bytes(bytes) => {
+            mapped.segment.write(start, bytes, parameters.copy_mode(bytes.len()));
+        }
+        Source::Region(range) => {
+            // The length was checked against a mapped region, so it fits a usize.
+            let length = usize::try_from(range.length).unwrap_or(usize::MAX);
+            let mode = parameters.copy_mode(length);
+            range.region.segment().copy(from, &mapped.segment, start, length, mode);
+        }
     }
 }
 
@@ -231,13 +266,13 @@ impl ShmEndpoint {
     /// Sends the notifications of a completed operation.
     #[inline(always)]
     pub(crate) fn tell(&mut self, to: Peer, account: Account) {
-        if account.notify.is_none() {
+        if account.operation.notify.is_none() {
             return;
         }
         if let Ok(peer) = self.peers.live(to) {
             peer.outlet().tell_target(self.address.vpid.0, &self.registers, &account);
         }
-        if account.notify.requester() || account.completer_at_home() {
+        if account.operation.notify.requester() || account.completer_at_home() {
             self.tell_own(to, account);
         }
     }
@@ -245,7 +280,7 @@ impl ShmEndpoint {
     #[inline(never)]
     fn tell_own(&mut self, to: Peer, account: Account) {
         let Some(address) = self.peers.address(to) else { return };
-        if account.notify.requester() {
+        if account.operation.notify.requester() {
             self.local.push(account.told(Side::Requester, to, address));
         }
         if account.completer_at_home() {
@@ -261,33 +296,20 @@ impl ShmEndpoint {
         to: Peer,
         source: &Source<'_, ShmRegion>,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
         let parameters = self.parameters;
         let command = Command::Put;
-        let (length, from) = match source {
-            Source::Bytes(bytes) => (bytes.len() as u64, 0),
-            Source::Region { region, offset, length } => (*length, region.check(*offset, *length)?),
-        };
-        let (mapped, mut outlet) = mapped_for!(self, to, command, notify, target.key);
+        let length = source.length();
+        let from = source_start(source)?;
+        let (mapped, mut outlet) = mapped_for!(self, to, command, operation.notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
-        match source {
-            Source::Bytes(bytes) => {
-                mapped.segment.write(start, bytes, parameters.copy_mode(bytes.len()));
-            }
-            Source::Region { region, .. } => {
-                // The length was checked against a mapped region, so it fits a usize.
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let mode = parameters.copy_mode(length);
-                region.segment().copy(from, &mapped.segment, start, length, mode);
-            }
-        }
+        copy_in(&mapped, start, source, from, parameters);
         let (key, offset) = (target.key, target.offset);
         outlet.confirm(mapped)?;
-        let account = Account { command, notify, context, key, offset, length };
+        let account = Account { command, operation, key, offset, length };
         outlet.tell_target(self.address.vpid.0, &self.registers, &account);
-        if account.notify.requester() {
+        if operation.notify.requester() {
             self.tell_own(to, account);
         }
         self.registers.count(Register::Puts, 1);
@@ -301,8 +323,7 @@ impl ShmEndpoint {
         value: u64,
         length: u8,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
         let command = Command::ImmediatePut;
         let length = u64::from(length);
@@ -312,15 +333,89 @@ impl ShmEndpoint {
         }
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::try_from(length).unwrap_or(8)];
-        let (mapped, outlet) = mapped_for!(self, to, command, notify, target.key);
+        let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
         mapped.segment.write(start, bytes, CopyMode::Plain);
         outlet.confirm(mapped)?;
-        self.registers.count(Register::Puts, 1);
-        self.registers.count(Register::PutBytes, length);
         let (key, offset) = (target.key, target.offset);
-        self.tell(to, Account { command, notify, context, key, offset, length });
+        self.wrote(to, Account { command, operation, key, offset, length })
+    }
+
+    /// Counts a put that is done, and sends its notifications.
+    fn wrote(&mut self, to: Peer, account: Account) -> Result<Issued, OperationError> {
+        self.registers.count(Register::Puts, 1);
+        self.registers.count(Register::PutBytes, account.length);
+        self.tell(to, account);
         Ok(Issued::Done(0))
+    }
+
+    pub(crate) fn do_put_vectored(
+        &mut self,
+        to: Peer,
+        ranges: &[(Source<'_, ShmRegion>, Target)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let command = Command::Put;
+        let parameters = self.parameters;
+        let Some((_, Target { key, offset })) = ranges.first().copied() else {
+            self.peers.live(to)?;
+            return Err(OperationError::Empty);
+        };
+        let mut length: u64 = 0;
+        // Everything is checked before anything is written.
+        for (source, target) in ranges {
+            source_start(source)?;
+            let (mapped, _) = mapped_for!(self, to, command, operation.notify, target.key);
+            mapped.check(command, target.offset, source.length())?;
+            length = length.saturating_add(source.length());
+        }
+        for (source, target) in ranges {
+            let from = source_start(source)?;
+            let (mapped, _) = self.peers.live(to)?.split(target.key).ok_or(Missing::Key)?;
+            let start = mapped.check(command, target.offset, source.length())?;
+            copy_in(&mapped, start, source, from, parameters);
+        }
+        // A key that was revoked meanwhile ends the whole operation.
+        for (_, target) in ranges {
+            let (mapped, outlet) = self.peers.live(to)?.split(target.key).ok_or(Missing::Key)?;
+            outlet.confirm(mapped)?;
+        }
+        self.wrote(to, Account { command, operation, key, offset, length })
+    }
+
+    pub(crate) fn do_put_signal(
+        &mut self,
+        to: Peer,
+        source: &Source<'_, ShmRegion>,
+        target: Target,
+        signal: Signal,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let command = Command::Put;
+        let parameters = self.parameters;
+        let Target { key, offset } = target;
+        let (length, from) = (source.length(), source_start(source)?);
+        let word = signal.target;
+        let needed = (command, signal.change.access());
+        let (mapped, _) = mapped_for!(self, to, command, operation.notify, word.key);
+        mapped.check_access(needed, word.offset, 8)?;
+        if !word.offset.is_multiple_of(8) {
+            return Err(OperationError::Misaligned { offset: word.offset, alignment: 8 });
+        }
+        let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, key);
+        let start = mapped.check(command, offset, length)?;
+        copy_in(&mapped, start, source, from, parameters);
+        outlet.confirm(mapped)?;
+        let (mapped, outlet) = self.peers.live(to)?.split(word.key).ok_or(Missing::Key)?;
+        let place = mapped.check_access(needed, word.offset, 8)?;
+        match signal.change {
+            SignalChange::Set(value) => mapped.segment.word64(place).store(value, Release),
+            SignalChange::Add(value) => {
+                mapped.segment.word64(place).fetch_add(value, AcqRel);
+            }
+        }
+        outlet.confirm(mapped)?;
+        self.wrote(to, Account { command, operation, key, offset, length })
     }
 
     pub(crate) fn do_put_notification(
@@ -332,8 +427,8 @@ impl ShmEndpoint {
         let command = Command::NotificationPut;
         let notify = Notify::COMPLETER.class(class).immediate(value);
         self.prepare(to, command, notify)?;
-        let key = RemoteKey(0);
-        self.tell(to, Account { command, notify, context: 0, key, offset: 0, length: 0 });
+        let (key, operation) = (RemoteKey(0), Operation::new(0).notify(notify));
+        self.tell(to, Account { command, operation, key, offset: 0, length: 0 });
         Ok(())
     }
 
@@ -341,23 +436,55 @@ impl ShmEndpoint {
         &mut self,
         from: Peer,
         source: Target,
-        region: &ShmRegion,
-        (at, length): (u64, u64),
-        notify: Notify,
-        context: u64,
+        into: LocalRange<'_, ShmRegion>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.fetch(from, &[(source, into)], operation)
+    }
+
+    pub(crate) fn do_get_vectored(
+        &mut self,
+        from: Peer,
+        ranges: &[(Target, LocalRange<'_, ShmRegion>)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        if ranges.is_empty() {
+            self.peers.live(from)?;
+            return Err(OperationError::Empty);
+        }
+        // Everything is checked before anything is read.
+        for (source, into) in ranges {
+            into.region.check(into.offset, into.length)?;
+            let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
+            mapped.check(Command::Get, source.offset, into.length)?;
+        }
+        self.fetch(from, ranges, operation)
+    }
+
+    /// Copies ranges of a peer's regions. There is at least one range.
+    #[inline]
+    fn fetch(
+        &mut self,
+        from: Peer,
+        ranges: &[(Target, LocalRange<'_, ShmRegion>)],
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
         let command = Command::Get;
         let parameters = self.parameters;
-        let into = region.check(at, length)?;
-        let (mapped, _) = mapped_for!(self, from, command, notify, source.key);
-        let start = mapped.check(command, source.offset, length)?;
-        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        let mode = parameters.copy_mode(bytes);
-        mapped.segment.copy(start, region.segment(), into, bytes, mode);
+        let mut length: u64 = 0;
+        for (source, into) in ranges {
+            let place = into.region.check(into.offset, into.length)?;
+            let (mapped, _) = mapped_for!(self, from, command, operation.notify, source.key);
+            let start = mapped.check(command, source.offset, into.length)?;
+            let bytes = usize::try_from(into.length).unwrap_or(usize::MAX);
+            let mode = parameters.copy_mode(bytes);
+            mapped.segment.copy(start, into.region.segment(), place, bytes, mode);
+            length = length.saturating_add(into.length);
+        }
         self.registers.count(Register::Gets, 1);
         self.registers.count(Register::GetBytes, length);
-        let (key, offset) = (source.key, source.offset);
-        self.tell(from, Account { command, notify, context, key, offset, length });
+        let Target { key, offset } = ranges[0].0;
+        self.tell(from, Account { command, operation, key, offset, length });
         Ok(Issued::Done(0))
     }
 

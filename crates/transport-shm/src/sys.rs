@@ -80,3 +80,31 @@ pub fn random() -> u64 {
         _ => u64::try_from(now().as_nanos() & u128::from(u64::MAX)).unwrap_or(1),
     }
 }
+
+/// Waits until `file` is readable, at most `longest`. A signal may end the wait early.
+pub fn await_readable(file: BorrowedFd<'_>, longest: Duration) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let nanoseconds = i64::from(longest.subsec_nanos());
+    let seconds = i64::try_from(longest.as_secs()).unwrap_or(i64::MAX);
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    let _ = poll(&mut [PollFd::from_borrowed_fd(file, PollFlags::IN)], Some(&timeout));
+}
+
+/// A timer that is not set.
+///
+/// # Errors
+/// As timerfd_create(2).
+pub fn timer() -> Result<OwnedFd, Errno> {
+    use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+    timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+}
+
+/// Makes a timer readable after `time`; with zero it is never readable.
+pub fn set_timer(timer: BorrowedFd<'_>, time: Duration) {
+    use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+    let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let it_value = Timespec { tv_sec: seconds, tv_nsec: i64::from(time.subsec_nanos()) };
+    let value = Itimerspec { it_interval: never, it_value };
+    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &value);
+}

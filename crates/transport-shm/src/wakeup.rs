@@ -1,7 +1,7 @@
 //! The words of an endpoint's doorbell: which peers rang, and whether the endpoint sleeps.
 //!
 //! ```text
-//! ringer:  set bit · set summary · full fence · read state · wake
+//! ringer:  set bit · set its word's bit · set summary · full fence · read state · wake
 //! sleeper: set state · full fence · read summary · sleep on state
 //! ```
 //!
@@ -16,8 +16,12 @@
 use weft_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weft_sync::fence;
 
-/// Number of VPIDs; each has one bit.
+/// The most VPIDs that a node can have; each has one bit.
+pub const VPIDS_MAX: u16 = 4096;
+/// VPIDs of a node that was not told otherwise, as on Extoll's NIC (003 section 3.2.3).
 pub const VPIDS: u16 = 256;
+
+const WORDS: usize = VPIDS_MAX as usize / 64;
 
 /// Some peer rang and set its bit.
 const PEERS: u32 = 1;
@@ -48,19 +52,27 @@ pub enum Sleeper {
 pub struct WakeupWords {
     summary: AtomicU32,
     reserved: AtomicU32,
-    bits: [AtomicU64; 4],
-    pad: [AtomicU64; 11],
+    /// One bit for each word of `bits` in which a bit was set.
+    filled: AtomicU64,
+    pad: [AtomicU64; 6],
+    bits: [AtomicU64; WORDS],
     state: AtomicU32,
     state_pad: [AtomicU32; 15],
 }
 
 /// The result of [`WakeupWords::take`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rung {
     /// One bit for each VPID whose peer rang.
-    pub peers: [u64; 4],
+    pub peers: [u64; WORDS],
     /// The broker rang.
     pub broker: bool,
+}
+
+impl Default for Rung {
+    fn default() -> Self {
+        Self { peers: [0; WORDS], broker: false }
+    }
 }
 
 impl WakeupWords {
@@ -70,6 +82,7 @@ impl WakeupWords {
         Self {
             summary: AtomicU32::new(0),
             reserved: AtomicU32::new(0),
+            filled: AtomicU64::new(0),
             bits: std::array::from_fn(|_| AtomicU64::new(0)),
             pad: std::array::from_fn(|_| AtomicU64::new(0)),
             state: AtomicU32::new(AWAKE),
@@ -80,8 +93,9 @@ impl WakeupWords {
     /// Rings for a peer. The caller must wake the returned sleeper.
     #[must_use]
     pub fn ring(&self, vpid: u16) -> Sleeper {
-        let (word, bit) = (usize::from(vpid / 64) % 4, vpid % 64);
+        let (word, bit) = (usize::from(vpid / 64) % WORDS, vpid % 64);
         self.bits[word].fetch_or(1 << bit, Ordering::SeqCst);
+        self.filled.fetch_or(1 << word, Ordering::SeqCst);
         self.summary.fetch_or(PEERS, Ordering::SeqCst);
         self.claim_sleeper()
     }
@@ -122,8 +136,11 @@ impl WakeupWords {
         if summary & PEERS != 0 {
             // The bits are read after the summary: a peer that sets a bit in between sets the
             // summary again.
-            for (taken, word) in rung.peers.iter_mut().zip(&self.bits) {
-                *taken = word.swap(0, Ordering::SeqCst);
+            let mut filled = self.filled.swap(0, Ordering::SeqCst);
+            while filled != 0 {
+                let word = filled.trailing_zeros() as usize;
+                filled &= filled - 1;
+                rung.peers[word] = self.bits[word].swap(0, Ordering::SeqCst);
             }
         }
         rung

@@ -46,7 +46,7 @@ impl ShmWindow {
 
 impl Window for ShmWindow {
     fn length(&self) -> u64 {
-        self.mapped.segment.length() as u64
+        self.mapped.length
     }
 
     #[inline]

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_fabric::{
-    Access, Atomic, Endpoint, EndpointOptions, Issued, NodeId, Notify, OperationError, Peer,
-    Region, RemoteKey, Source, Target, Transport, Window,
+    Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Issued, LocalRange, NodeId,
+    Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Source, Target, Transport,
+    Window,
 };
 use weft_transport_shm::broker::{Limits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -46,21 +47,21 @@ fn until_refused(
 fn puts(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
     until_refused(progress, |done| {
         let (bytes, target) = (numbers(done + 1), Target::new(key, 0));
-        writer.put(to, Source::Bytes(&bytes), target, Notify::NONE, 0).map(|_| ())
+        writer.put(to, Source::Bytes(&bytes), target, Operation::new(0)).map(|_| ())
     })
 }
 
 fn immediates(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
     until_refused(progress, |done| {
         let target = Target::new(key, (done % (BYTES as u64 / 8)) * 8);
-        writer.put_immediate(to, done + 1, 8, target, Notify::NONE, 0).map(|_| ())
+        writer.put_immediate(to, done + 1, 8, target, Operation::new(0)).map(|_| ())
     })
 }
 
 fn atomics(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU64) -> u64 {
     until_refused(progress, |done| {
         let target = Target::new(key, 0);
-        let former = writer.atomic(to, target, Atomic::fetch_add(1), Notify::NONE, 0)?;
+        let former = writer.atomic(to, target, Atomic::fetch_add(1), Operation::new(0))?;
         assert_eq!(former, Issued::Done(done));
         Ok(())
     })
@@ -81,10 +82,12 @@ fn race(write: Write, check: fn(&[u64], u64)) {
     let transport = ShmTransport::new(broker, Parameters::default());
     let open = || transport.open(&EndpointOptions::default()).expect("room");
     let (mut owner, mut writer) = (open(), open());
-    let to = writer.connect(owner.address()).expect("there");
+    let to = writer.connect_within(owner.address(), PATIENCE).expect("there");
     for round in 0..ROUNDS {
         let region = owner.register(BYTES as u64).expect("memory");
-        let key = owner.grant(&region, Access::all()).expect("a grant");
+        let key = owner
+            .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+            .expect("a grant");
         let progress = AtomicU64::new(0);
         let read = || {
             let mut bytes = [0; BYTES];
@@ -97,7 +100,7 @@ fn race(write: Write, check: fn(&[u64], u64)) {
             while progress.load(Ordering::Relaxed) < 1 + round % 50 {
                 std::hint::spin_loop();
             }
-            owner.revoke(key).expect("granted");
+            owner.revoke_within(key, PATIENCE).expect("granted");
             let after = read();
             let done = writing.join().expect("no panic");
             check(&after, done);

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Endpoint, EndpointOptions, Event, LockRequest, MessageHeader, NodeId,
-    Notify, Region, SendError, Source, Target, Transport, Waited,
+    Access, Armed, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange,
+    LockRequest, MessageHeader, NodeId, Notify, Operation, PATIENCE, Region, SendError, Source,
+    Target, Transport, Waited,
 };
 use weft_transport_shm::broker::{Limits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -29,6 +30,7 @@ fn open(transport: &ShmTransport) -> ShmEndpoint {
 
 /// Parameters with which a receiver sleeps as soon as its rings are empty.
 const SLEEPY: Parameters = Parameters {
+    endpoints: 256,
     ring_slots: 16,
     spin_us: 0,
     yields: 0,
@@ -59,7 +61,7 @@ fn send_all(endpoint: &mut ShmEndpoint, to: weft_fabric::Peer) {
 fn sleepers_on_both_sides_lose_nothing() {
     let transport = transport(SLEEPY);
     let (mut sender, mut receiver) = (open(&transport), open(&transport));
-    let to = sender.connect(receiver.address()).expect("there");
+    let to = sender.connect_within(receiver.address(), PATIENCE).expect("there");
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || send_all(&mut sender, to));
         let mut next = 0u64;
@@ -82,7 +84,7 @@ fn sleepers_on_both_sides_lose_nothing() {
 fn a_sleeper_on_its_descriptor_loses_nothing() {
     let transport = transport(SLEEPY);
     let (mut sender, mut receiver) = (open(&transport), open(&transport));
-    let to = sender.connect(receiver.address()).expect("there");
+    let to = sender.connect_within(receiver.address(), PATIENCE).expect("there");
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || send_all(&mut sender, to));
         let mut next = 0u64;
@@ -115,7 +117,7 @@ fn many_senders_keep_their_order() {
     std::thread::scope(|scope| {
         let address = receiver.address();
         let spawn = |mut sender: ShmEndpoint| {
-            let to = sender.connect(address).expect("there");
+            let to = sender.connect_within(address, PATIENCE).expect("there");
             scope.spawn(move || send_all(&mut sender, to))
         };
         let sending: Vec<_> = senders.into_iter().map(spawn).collect();
@@ -148,24 +150,35 @@ fn put_data_is_visible_when_its_notification_arrives() {
     let transport = transport(Parameters::default());
     let (mut writer, mut reader) = (open(&transport), open(&transport));
     let region = reader.register(4096).expect("memory");
-    let key = reader.grant(&region, Access::READ | Access::WRITE | Access::ATOMIC).expect("key");
+    let key = reader
+        .grant_within(
+            LocalRange::whole(&region),
+            Audience::Partition,
+            Access::READ | Access::WRITE | Access::ATOMIC,
+            PATIENCE,
+        )
+        .expect("key");
     let counts = reader.register(4096).expect("memory");
     let all = Access::READ | Access::WRITE | Access::ATOMIC;
-    let counter = reader.grant(&counts, all).expect("key");
-    let to = writer.connect(reader.address()).expect("there");
-    let back = reader.connect(writer.address()).expect("there");
+    let counter = reader
+        .grant_within(LocalRange::whole(&counts), Audience::Partition, all, PATIENCE)
+        .expect("key");
+    let to = writer.connect_within(reader.address(), PATIENCE).expect("there");
+    let back = reader.connect_within(writer.address(), PATIENCE).expect("there");
     std::thread::scope(|scope| {
         let writing = scope.spawn(move || {
             for round in 0..2_000u64 {
                 let bytes = [round.to_le_bytes()[0]; 512];
                 let notify = Notify::COMPLETER.immediate(round);
                 let source = Source::Bytes(&bytes);
-                let _ = writer.put(to, source, Target::new(key, 64), notify, round).expect("room");
+                let _ = writer
+                    .put(to, source, Target::new(key, 64), Operation::new(round).notify(notify))
+                    .expect("room");
                 let word = Target::new(counter, 8);
                 let add = Atomic::fetch_add(1);
-                let _ = writer.atomic(to, word, add, Notify::NONE, 0).expect("a word");
+                let _ = writer.atomic(to, word, add, Operation::new(0)).expect("a word");
                 let take = LockRequest { number: 1, compare: i32::MAX, add: 1 };
-                let _ = writer.lock(to, take, Notify::NONE, 0).expect("a lock");
+                let _ = writer.lock(to, take, Operation::new(0)).expect("a lock");
                 // The reader answers when it has read, so that the next put does not race with the
                 // read.
                 let mut heard = 0;

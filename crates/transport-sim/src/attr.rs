@@ -41,6 +41,8 @@ pub struct Settings {
     pub notification_depth: usize,
     /// Operations of one endpoint that may be pending, or completed but not polled.
     pub operations_max: usize,
+    /// Endpoints that a node may have.
+    pub endpoints_max: u16,
     /// Regions of an endpoint at most.
     pub regions_max: usize,
     /// Valid keys of an endpoint at most.
@@ -49,6 +51,11 @@ pub struct Settings {
     pub peers_max: usize,
     /// Largest put or get in one piece in bytes.
     pub descriptor_bytes_max: u64,
+    /// Operations to one peer take effect in the order of their calls. If false, only messages and
+    /// notifications do, as on networks that spread packets over several paths.
+    pub ordered: bool,
+    /// The time that a connect, join, leave, grant or revoke takes; with 0 it ends inside its call.
+    pub control_ns: u64,
     /// Trace entries that are kept. The digest covers all entries. One entry has about 64 bytes.
     pub trace_entries_max: usize,
 }
@@ -64,10 +71,13 @@ impl Default for Settings {
             mailbox_depth: limits.mailbox_depth,
             notification_depth: 256,
             operations_max: limits.operations_max,
+            endpoints_max: limits.vpids,
             regions_max: limits.regions_max,
             keys_max: 4096,
             peers_max: 65_536,
             descriptor_bytes_max: limits.descriptor_bytes_max,
+            ordered: true,
+            control_ns: 0,
             trace_entries_max: 4096,
         }
     }
@@ -84,11 +94,13 @@ impl Settings {
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
+            vpids: self.endpoints_max,
             mailbox_depth: self.mailbox_depth,
             operations_max: self.operations_max,
             regions_max: self.regions_max,
             descriptor_bytes_max: self.descriptor_bytes_max,
             progress: Progress::Auto,
+            ordered: self.ordered,
             completes_inline: false,
             window_is_memory: false,
             descriptor: false,

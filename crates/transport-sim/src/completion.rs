@@ -12,6 +12,7 @@ use weft_fabric::{
     OperationError, PartitionId, Peer, Register,
 };
 
+use crate::control::Control;
 use crate::memory::RegionInner;
 use crate::progress::{Body, CreditOf, Flight, Occasion};
 use crate::rma::Pending;
@@ -34,6 +35,10 @@ pub(crate) struct EndpointState {
     pub slots: usize,
     /// Peers for which a call was refused for lack of slots.
     pub starved: BTreeSet<u32>,
+    /// Fences of all peers: by number, the context and how many peers have not answered.
+    pub fences: BTreeMap<u64, (u64, usize)>,
+    /// Calls of membership and rights that have not taken effect.
+    pub controls: BTreeMap<u64, Control>,
     /// The results of accesses through windows.
     pub window_results: BTreeMap<u64, Result<Vec<u8>, OperationError>>,
     pub locks: BTreeMap<u32, i32>,
@@ -50,6 +55,8 @@ pub(crate) struct EndpointState {
 #[derive(Debug)]
 pub(crate) struct PeerState {
     pub target: Id,
+    /// The target's handle for this endpoint.
+    pub mirror: u32,
     pub down: bool,
     /// Messages sent whose credits have not returned.
     pub messages_out: usize,
@@ -86,6 +93,8 @@ pub(crate) enum Queued {
         paid_by: Option<(Id, u32)>,
     },
     Completion(Completion),
+    /// The end of a call that holds no operation slot.
+    Ended(Completion),
     PeerDown {
         peer: Peer,
         address: EndpointAddress,
@@ -103,7 +112,9 @@ impl Queued {
                 Event::Message(Message { peer, source, header, group, payload })
             }
             Self::Notification { notification, .. } => Event::Notification(*notification),
-            Self::Completion(completion) => Event::Completion(completion.clone()),
+            Self::Completion(completion) | Self::Ended(completion) => {
+                Event::Completion(completion.clone())
+            }
             Self::PeerDown { peer, address, reason } => {
                 Event::PeerDown { peer: *peer, address: *address, reason: *reason }
             }
@@ -124,6 +135,8 @@ impl EndpointState {
             pending: BTreeMap::new(),
             slots: 0,
             starved: BTreeSet::new(),
+            fences: BTreeMap::new(),
+            controls: BTreeMap::new(),
             window_results: BTreeMap::new(),
             locks: BTreeMap::new(),
             registers: [0; Register::COUNT],
@@ -136,11 +149,13 @@ impl EndpointState {
     }
 
     /// Adds a peer and returns its handle.
-    pub fn add_peer(&mut self, target: Id) -> u32 {
+    /// `mirror` is the handle that the target has for this endpoint.
+    pub fn add_peer(&mut self, target: Id, mirror: u32) -> u32 {
         let handle =
             u32::try_from(self.peers.len()).expect("a simulation has fewer than 2^32 peers");
         self.peers.push(PeerState {
             target,
+            mirror,
             down: false,
             messages_out: 0,
             notifications_out: 0,
@@ -196,7 +211,7 @@ impl State {
         let (kind, payload): (u64, &[u8]) = match &queued {
             Queued::Message { payload, .. } => (1, payload),
             Queued::Notification { .. } => (2, &[]),
-            Queued::Completion(_) => (3, &[]),
+            Queued::Completion(_) | Queued::Ended(_) => (3, &[]),
             Queued::PeerDown { .. } => (4, &[]),
             Queued::Room(_) => (5, &[]),
         };
@@ -227,7 +242,7 @@ impl State {
                 }
             }
             Queued::Completion(_) => self.free_slot(id),
-            Queued::PeerDown { .. } | Queued::Room(_) => {}
+            Queued::Ended(_) | Queued::PeerDown { .. } | Queued::Room(_) => {}
         }
     }
 
@@ -260,7 +275,7 @@ impl State {
     }
 
     /// Frees an operation slot.
-    fn free_slot(&mut self, id: Id) {
+    pub(crate) fn free_slot(&mut self, id: Id) {
         let endpoint = &mut self.endpoints[id];
         endpoint.slots -= 1;
         for peer in std::mem::take(&mut endpoint.starved) {

@@ -4,12 +4,13 @@
 //! found. An endpoint gets the same handle for a peer as long as the peer lives.
 
 use weft_fabric::{
-    Capabilities, ConnectError, EndpointAddress, EndpointOptions, Group, GroupError, NodeId,
-    OpenError, PartitionId, Transport, Vpid,
+    Capabilities, ConnectError, DownReason, EndpointAddress, EndpointOptions, Group, GroupError,
+    NodeId, OpenError, OperationError, PartitionId, Peer, Transport, Vpid,
 };
 
 use crate::completion::EndpointState;
 use crate::endpoint::SimEndpoint;
+use crate::progress::{Body, Flight};
 use crate::trace::Kind;
 use crate::world::{Id, SimWorld, State};
 
@@ -77,9 +78,6 @@ impl State {
 
     /// The handle of `id` for the endpoint at `to`.
     pub(crate) fn connect(&mut self, id: Id, to: EndpointAddress) -> Result<u32, ConnectError> {
-        if !to.is_exact() {
-            return Err(ConnectError::NotExact(to));
-        }
         let partition = self.endpoints[id].partition;
         let found = self.addresses.get(&to).copied();
         let visible = |other: &Id| {
@@ -96,15 +94,35 @@ impl State {
         if let Some(handle) = self.endpoints[id].handles.get(&other) {
             return Ok(*handle);
         }
+        // The other end has not heard yet that this one gave it up.
+        if self.endpoints[other].handles.contains_key(&id) {
+            self.report_down(other, id, DownReason::Disconnected);
+        }
         let maximum = self.settings.peers_max;
         let full = |id: Id| self.endpoints[id].handles.len() >= maximum;
         if full(id) || full(other) {
             return Err(ConnectError::Exhausted { maximum });
         }
-        if id != other {
-            self.endpoints[other].add_peer(id);
+        let next = |id: Id| u32::try_from(self.endpoints[id].peers.len()).unwrap_or(u32::MAX);
+        let (own, theirs) = (next(id), next(other));
+        if id == other {
+            return Ok(self.endpoints[id].add_peer(id, own));
         }
-        Ok(self.endpoints[id].add_peer(other))
+        self.endpoints[other].add_peer(id, own);
+        Ok(self.endpoints[id].add_peer(other, theirs))
+    }
+
+    /// Ends the pair of `id` with a peer.
+    pub(crate) fn disconnect(&mut self, id: Id, peer: Peer) -> Result<(), OperationError> {
+        let target = self.target_of(id, peer)?;
+        let mirror = self.endpoints[id].peer_mut(peer.0).mirror;
+        self.report_down(id, target, DownReason::Disconnected);
+        if id != target {
+            let epoch = self.epoch(id, target);
+            let body = Body::Down { peer: mirror, reason: DownReason::Disconnected };
+            self.send_now(Flight { from: id, to: target, epoch, body }, 0);
+        }
+        Ok(())
     }
 
     /// Joins or leaves a group.
@@ -114,9 +132,6 @@ impl State {
         group: Group,
         join: bool,
     ) -> Result<(), GroupError> {
-        if group == Group::BROADCAST {
-            return Err(GroupError::Broadcast);
-        }
         let endpoint = &self.endpoints[id];
         if !endpoint.alive {
             return Err(GroupError::UnknownEndpoint);

@@ -7,13 +7,14 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Armed, Atomic, Capabilities, Command, ConnectError, Endpoint, EndpointAddress, Event,
-    GrantError, Group, GroupError, Issued, LockRequest, MessageHeader, Notify, OperationError,
-    Peer, Register, RegisterError, RemoteKey, SendError, Source, Target, Waited, WindowError,
+    Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
+    EndpointAddress, Event, GrantError, Group, GroupError, Issued, LocalRange, LockRequest,
+    MessageHeader, Operation, OperationError, Peer, Register, RegisterError, RemoteKey, SendError,
+    Signal, Source, Target, Waited, WindowError,
 };
 
-use crate::memory::{SimRegion, bytes_of};
-use crate::rma::{Call, PutSource, Reply, Wanted};
+use crate::memory::SimRegion;
+use crate::rma::{Call, PutSource, Reply, Wanted, WantedGet, WantedPut};
 use crate::window::SimWindow;
 use crate::world::{Id, SimWorld, State};
 
@@ -40,10 +41,9 @@ impl SimEndpoint {
         &mut self,
         peer: Peer,
         what: Wanted,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        let call = Call { what, notify, context };
+        let call = Call { what, operation };
         self.world.lock().issue(self.id, peer, call, Reply::Event)?;
         Ok(Issued::Pending)
     }
@@ -74,8 +74,12 @@ impl Endpoint for SimEndpoint {
         &self.capabilities
     }
 
-    fn connect(&mut self, to: EndpointAddress) -> Result<Peer, ConnectError> {
-        self.world.lock().connect(self.id, to).map(Peer)
+    fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError> {
+        self.world.lock().start_connect(self.id, to, context)
+    }
+
+    fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
+        self.world.lock().disconnect(self.id, peer)
     }
 
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
@@ -102,24 +106,44 @@ impl Endpoint for SimEndpoint {
         self.world.lock().send_multicast(self.id, group, header, parts)
     }
 
-    fn join(&mut self, group: Group) -> Result<(), GroupError> {
-        self.world.lock().change_group(self.id, group, true)
+    fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {
+        self.world.lock().start_group(self.id, group, true, context)
     }
 
-    fn leave(&mut self, group: Group) -> Result<(), GroupError> {
-        self.world.lock().change_group(self.id, group, false)
+    fn leave(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {
+        self.world.lock().start_group(self.id, group, false, context)
     }
 
     fn register(&mut self, length: u64) -> Result<SimRegion, RegisterError> {
         self.world.lock().register(self.id, length)
     }
 
-    fn grant(&mut self, region: &SimRegion, access: Access) -> Result<RemoteKey, GrantError> {
-        self.world.lock().grant(self.id, region, access)
+    fn grant(
+        &mut self,
+        range: LocalRange<'_, SimRegion>,
+        audience: Audience,
+        access: Access,
+        context: u64,
+    ) -> Result<Issued, GrantError> {
+        let mut state = self.world.lock();
+        let key = state.granted(self.id, range, audience, access)?;
+        state.start_grant(self.id, key, context)
     }
 
-    fn revoke(&mut self, key: RemoteKey) -> Result<(), GrantError> {
-        self.world.lock().revoke(self.id, key)
+    fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
+        self.world.lock().start_revoke(self.id, key, context)
+    }
+
+    fn resolve(
+        &mut self,
+        of: Peer,
+        _key: RemoteKey,
+        _context: u64,
+    ) -> Result<Issued, OperationError> {
+        // A key needs no preparation: its target checks it.
+        let mut state = self.world.lock();
+        let target = state.target_of(self.id, of);
+        target.map(|_| Issued::Done(0)).map_err(|error| state.count_refusal(self.id, error))
     }
 
     fn put(
@@ -127,21 +151,9 @@ impl Endpoint for SimEndpoint {
         to: Peer,
         source: Source<'_, SimRegion>,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        let (source, total) = match source {
-            Source::Bytes(bytes) => (PutSource::Bytes(bytes.to_vec()), bytes_of(bytes.len())),
-            Source::Region { region, offset, length } => {
-                (PutSource::Region(region.clone(), offset), length)
-            }
-        };
-        self.issue(
-            to,
-            Wanted::Put { command: Command::Put, source, target, total },
-            notify,
-            context,
-        )
+        self.put_vectored(to, &[(source, target)], operation)
     }
 
     fn put_immediate(
@@ -150,8 +162,7 @@ impl Endpoint for SimEndpoint {
         value: u64,
         length: u8,
         target: Target,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
         if !(1..=8).contains(&length) {
             let error = OperationError::InvalidLength { length: u64::from(length) };
@@ -159,9 +170,33 @@ impl Endpoint for SimEndpoint {
         }
         let bytes = value.to_le_bytes()[..usize::from(length)].to_vec();
         let source = PutSource::Bytes(bytes);
-        let command = Command::ImmediatePut;
-        let what = Wanted::Put { command, source, target, total: u64::from(length) };
-        self.issue(to, what, notify, context)
+        let ranges = vec![WantedPut { source, target, length: u64::from(length) }];
+        let what = Wanted::Put { command: Command::ImmediatePut, ranges, signal: None };
+        self.issue(to, what, operation)
+    }
+
+    fn put_vectored(
+        &mut self,
+        to: Peer,
+        ranges: &[(Source<'_, SimRegion>, Target)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let ranges =
+            ranges.iter().map(|(source, target)| WantedPut::new(*source, *target)).collect();
+        self.issue(to, Wanted::Put { command: Command::Put, ranges, signal: None }, operation)
+    }
+
+    fn put_signal(
+        &mut self,
+        to: Peer,
+        source: Source<'_, SimRegion>,
+        target: Target,
+        signal: Signal,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let ranges = vec![WantedPut::new(source, target)];
+        let signal = Some(signal);
+        self.issue(to, Wanted::Put { command: Command::Put, ranges, signal }, operation)
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
@@ -172,14 +207,20 @@ impl Endpoint for SimEndpoint {
         &mut self,
         from: Peer,
         source: Target,
-        region: &SimRegion,
-        offset: u64,
-        length: u64,
-        notify: Notify,
-        context: u64,
+        into: LocalRange<'_, SimRegion>,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        let into = Some((region.clone(), offset));
-        self.issue(from, Wanted::Get { source, into, length }, notify, context)
+        self.get_vectored(from, &[(source, into)], operation)
+    }
+
+    fn get_vectored(
+        &mut self,
+        from: Peer,
+        ranges: &[(Target, LocalRange<'_, SimRegion>)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let ranges = ranges.iter().map(|(source, into)| WantedGet::new(*source, *into)).collect();
+        self.issue(from, Wanted::Get(ranges), operation)
     }
 
     fn atomic(
@@ -187,24 +228,40 @@ impl Endpoint for SimEndpoint {
         to: Peer,
         target: Target,
         atomic: Atomic,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Atomic { target, atomic }, notify, context)
+        self.issue(to, Wanted::Atomic { target, atomic }, operation)
     }
 
     fn lock(
         &mut self,
         to: Peer,
         request: LockRequest,
-        notify: Notify,
-        context: u64,
+        operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Lock(request), notify, context)
+        self.issue(to, Wanted::Lock(request), operation)
+    }
+
+    fn order(&mut self, to: Peer) -> Result<(), OperationError> {
+        let mut state = self.world.lock();
+        let target = state.target_of(self.id, to);
+        let target = target.map_err(|error| state.count_refusal(self.id, error))?;
+        state.put_in_order((self.id, target));
+        Ok(())
     }
 
     fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
-        self.issue(to, Wanted::Fence, Notify::NONE, context)
+        self.issue(to, Wanted::Fence, Operation::new(context))
+    }
+
+    fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError> {
+        self.world.lock().fence_all(self.id, context)
+    }
+
+    fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError> {
+        let mut state = self.world.lock();
+        let cancelled = state.cancel(self.id, to, context);
+        cancelled.map_err(|error| state.count_refusal(self.id, error))
     }
 
     fn window(&mut self, to: Peer, key: RemoteKey) -> Result<SimWindow, WindowError> {
@@ -226,7 +283,7 @@ impl Endpoint for SimEndpoint {
         register: Register,
         context: u64,
     ) -> Result<Issued, OperationError> {
-        self.issue(of, Wanted::Register(register), Notify::NONE, context)
+        self.issue(of, Wanted::Register(register), Operation::new(context))
     }
 
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
@@ -237,6 +294,25 @@ impl Endpoint for SimEndpoint {
             sink(queued.as_event());
         }
         budget
+    }
+
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>> {
+        let mut state = self.world.lock();
+        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let end = state.now.saturating_add(timeout);
+        loop {
+            if let Some(result) = state.take_ended(self.id, context) {
+                return Some(result);
+            }
+            if !state.awaits(self.id, context) {
+                return None;
+            }
+            if !state.step_until(end) {
+                state.now = end;
+                state.give_up(self.id, context);
+                return None;
+            }
+        }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Waited {

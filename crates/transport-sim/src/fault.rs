@@ -8,7 +8,7 @@ use weft_fabric::{DownReason, EndpointAddress, NodeId, OperationError, Peer, Reg
 use crate::completion::{Pace, Queued};
 use crate::progress::{Body, Flight, Occasion};
 use crate::trace::Kind;
-use crate::world::{Id, SimWorld, State, pair};
+use crate::world::{Id, Sequence, SimWorld, State, pair};
 
 /// A cut between two nodes.
 #[derive(Debug)]
@@ -102,11 +102,13 @@ impl State {
         }
         endpoint.alive = false;
         let address = endpoint.address;
-        let observers = std::mem::take(&mut endpoint.handles).into_keys();
+        let observers = std::mem::take(&mut endpoint.handles);
         endpoint.events.clear();
         endpoint.pending.clear();
         endpoint.slots = 0;
         endpoint.starved.clear();
+        endpoint.fences.clear();
+        endpoint.controls.clear();
         endpoint.window_results.clear();
         endpoint.locks.clear();
         self.addresses.remove(&address);
@@ -117,11 +119,13 @@ impl State {
         self.revoke_all(id);
         self.record(Kind::Close, address, address, notice_ns, &[]);
         let time = self.now.saturating_add(notice_ns);
-        for observer in observers {
+        for (observer, handle) in observers {
             if observer != id && self.endpoints[observer].alive {
-                let arrival = self.in_order(id, observer, time);
+                let arrival = self.in_order((id, observer), time, Sequence::Last);
                 let epoch = self.epoch(id, observer);
-                let flight = Flight { from: id, to: observer, epoch, body: Body::Down };
+                let peer = self.endpoints[id].peer_mut(handle).mirror;
+                let body = Body::Down { peer, reason: DownReason::Ended };
+                let flight = Flight { from: id, to: observer, epoch, body };
                 self.schedule(arrival, Occasion::Arrive(flight));
             }
         }

@@ -11,18 +11,20 @@
 //! - The same seed and the same calls give exactly the same run. [`SimWorld::digest`] verifies it.
 //! - Time passes only in [`SimWorld::advance`], [`SimWorld::step`], [`SimWorld::run`],
 //!   `Endpoint::wait` and accesses through a [`SimWindow`].
-//! - Messages, notifications and operations from one endpoint to another arrive in order.
+//! - Messages and notifications from one endpoint to another arrive in order, and so do operations
+//!   where [`Settings::ordered`] says so.
 //! - Credits bound every queue. [`Settings`] has the limits.
 //!
 //! ```
-//! use weft_fabric::{Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};
+//! use std::time::Duration;
+//! use weft_fabric::{Blocking, Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};
 //! use weft_transport_sim::{Settings, SimWorld};
 //!
 //! let world = SimWorld::new(Settings::seeded(7));
 //! let options = EndpointOptions::default();
 //! let mut ping = world.transport(NodeId(0), 1000).open(&options)?;
 //! let mut pong = world.transport(NodeId(1), 1000).open(&options)?;
-//! let peer = ping.connect(pong.address())?;
+//! let peer = ping.connect_within(pong.address(), Duration::from_secs(1))?;
 //! ping.send_short(peer, MessageHeader::tag(1), &[b"hello"])?;
 //! world.advance(2_000);
 //! let mut heard = Vec::new();
@@ -39,6 +41,7 @@
 mod atomic;
 mod attr;
 mod completion;
+mod control;
 mod domain;
 mod endpoint;
 mod fault;

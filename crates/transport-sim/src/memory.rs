@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use weft_fabric::{
-    Access, Command, GrantError, OperationError, Region, RegionError, RegisterError, RemoteKey,
-    Target,
+    Access, Audience, Command, GrantError, LocalRange, OperationError, Region, RegionError,
+    RegisterError, RemoteKey, Target,
 };
 
 use crate::world::{Id, State};
@@ -34,7 +34,19 @@ pub(crate) struct RegionInner {
 pub(crate) struct Key {
     owner: Id,
     region: SimRegion,
+    /// Start and length of the range in the region, in bytes.
+    start: u64,
+    length: u64,
     access: Access,
+    /// The only endpoint that may use the key; `None` for the partition.
+    audience: Option<Id>,
+}
+
+/// The memory that an operation may use, from where on.
+pub(crate) struct Translated {
+    pub region: SimRegion,
+    /// Where the operation's range starts in the region.
+    pub start: u64,
 }
 
 impl SimRegion {
@@ -138,13 +150,15 @@ impl State {
         Ok(SimRegion { inner })
     }
 
-    /// Grants a key to a region of `owner`.
-    pub(crate) fn grant(
-        &mut self,
+    /// Checks a grant of `owner` and returns the key that it would make.
+    pub(crate) fn granted(
+        &self,
         owner: Id,
-        region: &SimRegion,
+        range: LocalRange<'_, SimRegion>,
+        audience: Audience,
         access: Access,
-    ) -> Result<RemoteKey, GrantError> {
+    ) -> Result<Key, GrantError> {
+        let LocalRange { region, offset: start, length } = range;
         if region.inner.owner != owner || region.inner.world != self.identity {
             return Err(GrantError::ForeignRegion);
         }
@@ -153,13 +167,25 @@ impl State {
         if access.is_empty() || atomic_alone || Access::from_bits(access.bits()).is_none() {
             return Err(GrantError::InvalidAccess { access: access.bits() });
         }
+        region.check(start, length)?;
+        let audience = match audience {
+            Audience::Partition => None,
+            Audience::Peer(peer) => {
+                Some(self.target_of(owner, peer).map_err(|_| GrantError::Peer)?)
+            }
+        };
+        Ok(Key { owner, region: region.clone(), start, length, access, audience })
+    }
+
+    /// Puts a key in force.
+    pub(crate) fn grant(&mut self, key: Key) -> Result<RemoteKey, GrantError> {
         let maximum = self.settings.keys_max;
-        if self.endpoints[owner].keys >= maximum {
+        let owner = &mut self.endpoints[key.owner];
+        if owner.keys >= maximum {
             return Err(GrantError::Exhausted { maximum });
         }
-        self.endpoints[owner].keys += 1;
+        owner.keys += 1;
         self.next_key += 1;
-        let key = Key { owner, region: region.clone(), access };
         self.keys.insert(self.next_key, key);
         Ok(RemoteKey(self.next_key))
     }
@@ -184,34 +210,55 @@ impl State {
 
     //= EXTOLL-THESIS#3.2.5
     //# The ATU verifies the VPID and the access permissions of every translation.
-    /// The region of a key of endpoint `at`, if the key grants `needed` on the range.
+    /// The memory behind a key of endpoint `at`, if the key grants `needed` on the range to the
+    /// endpoint `from`.
     pub(crate) fn check(
         &self,
-        at: Id,
+        (from, at): (Id, Id),
         (command, needed): (Command, Access),
         target: Target,
         length: u64,
-    ) -> Result<SimRegion, OperationError> {
-        let key = self.keys.get(&target.key.0).filter(|key| key.owner == at);
-        let key = key.ok_or(OperationError::InvalidKey)?;
+    ) -> Result<Translated, OperationError> {
+        let key = self.key(from, at, target.key)?;
         if !key.access.contains(needed) {
             return Err(OperationError::AccessDenied { command });
         }
-        let offset = target.offset;
-        if key.region.check(offset, length).is_err() {
-            let region = key.region.inner.length;
+        let (offset, region) = (target.offset, key.length);
+        if offset > region || length > region - offset {
             return Err(OperationError::OutOfBounds { offset, length, region });
         }
-        if command == Command::Atomic && !offset.is_multiple_of(length) {
-            return Err(OperationError::Misaligned { offset, alignment: length });
-        }
-        Ok(key.region.clone())
+        Ok(Translated { region: key.region.clone(), start: key.start + offset })
     }
 
-    /// The length of the region of a key of endpoint `at`.
-    pub(crate) fn key_length(&self, at: Id, key: RemoteKey) -> Result<u64, OperationError> {
+    /// As [`State::check`], for a word of `width` bytes, whose offset must be a multiple of them.
+    pub(crate) fn check_word(
+        &self,
+        ends: (Id, Id),
+        needed: (Command, Access),
+        target: Target,
+        width: u64,
+    ) -> Result<Translated, OperationError> {
+        let translated = self.check(ends, needed, target, width)?;
+        if !target.offset.is_multiple_of(width) {
+            return Err(OperationError::Misaligned { offset: target.offset, alignment: width });
+        }
+        Ok(translated)
+    }
+
+    fn key(&self, from: Id, at: Id, key: RemoteKey) -> Result<&Key, OperationError> {
         let found = self.keys.get(&key.0).filter(|found| found.owner == at);
-        Ok(found.ok_or(OperationError::InvalidKey)?.region.inner.length)
+        let found = found.filter(|found| found.audience.is_none_or(|only| only == from));
+        found.ok_or(OperationError::InvalidKey)
+    }
+
+    /// The length of the range of a key of endpoint `at`, as seen by the endpoint `from`.
+    pub(crate) fn key_length(
+        &self,
+        from: Id,
+        at: Id,
+        key: RemoteKey,
+    ) -> Result<u64, OperationError> {
+        Ok(self.key(from, at, key)?.length)
     }
 }
 

@@ -4,9 +4,11 @@
 //! at a dead endpoint, or was sent before its two nodes reported each other down. Packets that
 //! arrive at a cut wait there in order.
 
+use std::sync::Arc;
+
 use weft_fabric::{
-    Atomic, Command, DownReason, Group, LockRequest, MessageHeader, NodeId, Notify, OperationError,
-    Register, Target,
+    Atomic, Command, DownReason, Group, LockRequest, MessageHeader, NodeId, Operation,
+    OperationError, Peer, Register, Signal, Target,
 };
 
 use crate::completion::Queued;
@@ -25,6 +27,8 @@ pub(crate) enum Occasion {
     Wake { endpoint: Id },
     /// A cut between two nodes has lasted for the limit.
     CutExpired { nodes: (NodeId, NodeId), number: u64 },
+    /// A connect, join, leave, grant or revoke of an endpoint takes effect.
+    Control { endpoint: Id, number: u64 },
 }
 
 /// A packet between two endpoints.
@@ -37,15 +41,32 @@ pub(crate) struct Flight {
     pub body: Body,
 }
 
-/// The contents of a packet. `peer` is the initiator's handle, to which the credit returns.
+/// The contents of a packet. `peer` is the sender's handle for the target; that of a credit is the
+/// target's handle for the sender.
 #[derive(Debug)]
 pub(crate) enum Body {
-    Message { peer: u32, header: MessageHeader, group: Option<Group>, payload: Vec<u8> },
-    Notification { peer: u32, class: u8, value: u64 },
+    Message {
+        peer: u32,
+        header: MessageHeader,
+        group: Option<Group>,
+        payload: Vec<u8>,
+    },
+    Notification {
+        peer: u32,
+        class: u8,
+        value: u64,
+    },
     Request(Request),
     Response(Response),
-    Credit { peer: u32, queue: CreditOf },
-    Down,
+    Credit {
+        peer: u32,
+        queue: CreditOf,
+    },
+    /// The end of the sender, or of the pair that the target knows as `peer`.
+    Down {
+        peer: u32,
+        reason: DownReason,
+    },
 }
 
 /// The receiver's queue whose credit returns.
@@ -58,29 +79,46 @@ pub(crate) enum CreditOf {
 /// An operation, or a piece of one, at its target.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub operation: u64,
+    pub number: u64,
     pub peer: u32,
-    pub context: u64,
-    pub notify: Notify,
+    pub operation: Operation,
     pub what: What,
 }
 
 /// The action requested of the target.
 #[derive(Debug)]
 pub(crate) enum What {
-    Put { command: Command, target: Target, total: u64, at: u64, bytes: Vec<u8>, last: bool },
-    Get { source: Target, length: u64 },
+    Put { put: Arc<PutRequest>, piece: Piece, bytes: Vec<u8>, last: bool },
+    Get { ranges: Vec<(Target, u64)> },
     Atomic { target: Target, atomic: Atomic },
     Lock(LockRequest),
     Fence,
     Register(Register),
 }
 
+/// All of a put, as each of its pieces tells it.
+#[derive(Debug)]
+pub(crate) struct PutRequest {
+    pub command: Command,
+    /// The ranges to write, and their lengths.
+    pub ranges: Vec<(Target, u64)>,
+    pub signal: Option<Signal>,
+}
+
+/// A piece of an operation: `length` bytes from `at` on of its range `range`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub range: usize,
+    pub at: u64,
+    pub length: u64,
+}
+
 /// A response, or a piece of one, at the initiator.
 #[derive(Debug)]
 pub(crate) struct Response {
-    pub operation: u64,
+    pub number: u64,
     pub result: Result<u64, OperationError>,
+    pub range: usize,
     pub at: u64,
     pub bytes: Vec<u8>,
     pub last: bool,
@@ -96,15 +134,13 @@ impl Body {
             Self::Notification { class, value, .. } => {
                 (2 << 32 | u64::from(*class) | (value & 0xff_ffff) << 8, &[])
             }
-            Self::Request(Request { operation, what, .. }) => {
+            Self::Request(Request { number, what, .. }) => {
                 let bytes: &[u8] = if let What::Put { bytes, .. } = what { bytes } else { &[] };
-                (3 << 32 | operation & 0xffff_ffff, bytes)
+                (3 << 32 | number & 0xffff_ffff, bytes)
             }
-            Self::Response(response) => {
-                (4 << 32 | response.operation & 0xffff_ffff, &response.bytes)
-            }
+            Self::Response(response) => (4 << 32 | response.number & 0xffff_ffff, &response.bytes),
             Self::Credit { peer, .. } => (5 << 32 | u64::from(*peer), &[]),
-            Self::Down => (6 << 32, &[]),
+            Self::Down { reason, .. } => (6 << 32 | u64::from(*reason != DownReason::Ended), &[]),
         }
     }
 }
@@ -119,6 +155,7 @@ impl State {
             }
             Occasion::Wake { endpoint } => self.endpoints[endpoint].wake_at = None,
             Occasion::CutExpired { nodes, number } => self.cut_expired(nodes, number),
+            Occasion::Control { endpoint, number } => self.control_due(endpoint, number),
         }
     }
 
@@ -140,24 +177,39 @@ impl State {
         }
     }
 
+    /// The handle under which `to` knows the sender of a packet, whose own handle is `peer`. `None`
+    /// if `to` has given that pair up: the packet is lost.
+    fn handle_at(&self, from: Id, peer: u32, to: Id) -> Option<Peer> {
+        let handle = self.endpoints[from].peer(Peer(peer))?.mirror;
+        let state = self.endpoints[to].peer(Peer(handle))?;
+        (!state.down).then_some(Peer(handle))
+    }
+
     /// Delivers a packet to its target.
     fn deliver(&mut self, flight: Flight) {
         let Flight { from, to, body, .. } = flight;
         match body {
             Body::Message { peer: paying, header, group, payload } => {
-                // Without a handle the target reported the sender down; its packets are lost.
-                let Some(peer) = self.endpoints[to].handle_of(from) else { return };
+                let Some(peer) = self.handle_at(from, paying, to) else { return };
                 let (source, paid_by) = (self.endpoints[from].address, (from, paying));
                 let message = Queued::Message { paid_by, peer, source, header, group, payload };
                 self.endpoints[to].events.push_back(message);
             }
             Body::Notification { peer, class, value } => {
-                self.deliver_notification_put(from, to, peer, class, value);
+                let Some(handle) = self.handle_at(from, peer, to) else { return };
+                self.deliver_notification_put((from, peer), (to, handle), class, value);
             }
-            Body::Request(request) => self.serve(from, to, request),
+            Body::Request(request) => {
+                let Some(handle) = self.handle_at(from, request.peer, to) else { return };
+                self.serve(from, to, handle, &request);
+            }
             Body::Response(response) => self.handle_response(to, response),
             Body::Credit { peer, queue } => self.credit(to, peer, queue),
-            Body::Down => self.report_down(to, from, DownReason::Ended),
+            Body::Down { peer, reason } => {
+                if self.endpoints[to].handle_of(from) == Some(Peer(peer)) {
+                    self.report_down(to, from, reason);
+                }
+            }
         }
     }
 }

@@ -4,16 +4,20 @@
 //! response to the last piece. The target checks the whole range for every piece, so an operation
 //! outside its region writes nothing. A source in a region is read when its piece leaves.
 
+use std::sync::Arc;
+
 use weft_fabric::{
-    Access, Atomic, Command, LockRequest, Notification, Notify, OperationError, Peer, Register,
-    RemoteKey, Side, Target,
+    Access, Atomic, Command, Issued, LocalRange, LockRequest, Notification, Operation,
+    OperationError, Peer, Register, RemoteKey, Report, Side, Signal, Source, Target,
 };
 
 use crate::completion::Queued;
-use crate::memory::{SimRegion, bytes_of, index};
-use crate::progress::{Body, CreditOf, Flight, Occasion, Request, Response, What};
+use crate::memory::{self, SimRegion};
+use crate::progress::{
+    Body, CreditOf, Flight, Occasion, Piece, PutRequest, Request, Response, What,
+};
 use crate::trace::Kind;
-use crate::world::{Id, State};
+use crate::world::{Id, Sequence, State};
 
 /// A pending operation of an initiator.
 #[derive(Debug)]
@@ -22,6 +26,12 @@ pub(crate) struct Pending {
     target: Id,
     call: Call,
     reply: Reply,
+    /// What leaves for it, one after the other.
+    pieces: Vec<Piece>,
+    /// All of a put, for its pieces.
+    put: Option<Arc<PutRequest>>,
+    /// A piece has left.
+    departed: bool,
     /// The bytes received so far for a window.
     buffer: Vec<u8>,
 }
@@ -30,8 +40,7 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub what: Wanted,
-    pub notify: Notify,
-    pub context: u64,
+    pub operation: Operation,
 }
 
 /// Where the result goes.
@@ -41,17 +50,35 @@ pub(crate) enum Reply {
     Event,
     /// To the window that waits for it.
     Window,
+    /// To a fence of all peers.
+    Fence(u64),
 }
 
 /// The operations.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    Put { command: Command, source: PutSource, target: Target, total: u64 },
-    Get { source: Target, into: Option<(SimRegion, u64)>, length: u64 },
+    Put { command: Command, ranges: Vec<WantedPut>, signal: Option<Signal> },
+    Get(Vec<WantedGet>),
     Atomic { target: Target, atomic: Atomic },
     Lock(LockRequest),
     Fence,
     Register(Register),
+}
+
+/// A range to write.
+#[derive(Debug)]
+pub(crate) struct WantedPut {
+    pub source: PutSource,
+    pub target: Target,
+    pub length: u64,
+}
+
+/// A range to read. Without a region the bytes go to a window.
+#[derive(Debug)]
+pub(crate) struct WantedGet {
+    pub source: Target,
+    pub into: Option<(SimRegion, u64)>,
+    pub length: u64,
 }
 
 /// The source of a put.
@@ -63,45 +90,100 @@ pub(crate) enum PutSource {
     Region(SimRegion, u64),
 }
 
+impl WantedPut {
+    pub fn new(source: Source<'_, SimRegion>, target: Target) -> Self {
+        let length = source.length();
+        let source = match source {
+            Source::Bytes(bytes) => PutSource::Bytes(bytes.to_vec()),
+            Source::Region(range) => PutSource::Region(range.region.clone(), range.offset),
+        };
+        Self { source, target, length }
+    }
+}
+
+impl WantedGet {
+    pub fn new(source: Target, into: LocalRange<'_, SimRegion>) -> Self {
+        let LocalRange { region, offset, length } = into;
+        Self { source, into: Some((region.clone(), offset)), length }
+    }
+}
+
 impl Wanted {
     fn command(&self) -> Option<Command> {
         match self {
             Self::Put { command, .. } => Some(*command),
-            Self::Get { .. } => Some(Command::Get),
+            Self::Get(_) => Some(Command::Get),
             Self::Atomic { .. } => Some(Command::Atomic),
             Self::Lock(_) => Some(Command::Lock),
             Self::Fence | Self::Register(_) => None,
         }
     }
 
+    /// The number of bytes of all ranges.
+    fn length(&self) -> u64 {
+        let sum = |lengths: &mut dyn Iterator<Item = u64>| lengths.fold(0, u64::saturating_add);
+        match self {
+            Self::Put { ranges, .. } => sum(&mut ranges.iter().map(|range| range.length)),
+            Self::Get(ranges) => sum(&mut ranges.iter().map(|range| range.length)),
+            Self::Atomic { atomic, .. } => atomic.width.bytes(),
+            Self::Lock(_) | Self::Fence | Self::Register(_) => 0,
+        }
+    }
+
     /// The key, offset and length for notifications.
     fn range(&self) -> (RemoteKey, u64, u64) {
-        match self {
-            Self::Put { target, total, .. } => (target.key, target.offset, *total),
-            Self::Get { source, length, .. } => (source.key, source.offset, *length),
-            Self::Atomic { target, atomic } => (target.key, target.offset, atomic.width.bytes()),
-            Self::Lock(request) => (RemoteKey(0), u64::from(request.number), 0),
-            Self::Fence | Self::Register(_) => (RemoteKey(0), 0, 0),
-        }
+        let first = match self {
+            Self::Put { ranges, .. } => ranges.first().map(|range| range.target),
+            Self::Get(ranges) => ranges.first().map(|range| range.source),
+            Self::Atomic { target, .. } => Some(*target),
+            Self::Lock(request) => Some(Target::new(RemoteKey(0), u64::from(request.number))),
+            Self::Fence | Self::Register(_) => None,
+        };
+        let Target { key, offset } = first.unwrap_or(Target::new(RemoteKey(0), 0));
+        (key, offset, self.length())
     }
 
-    /// Checks the local range.
+    /// Checks the local ranges, and that there is one.
     fn check_local(&self) -> Result<(), OperationError> {
         match self {
-            Self::Put { source: PutSource::Region(region, offset), total, .. } => {
-                region.check(*offset, *total)?;
+            Self::Put { ranges, .. } => {
+                for WantedPut { source, length, .. } in ranges {
+                    if let PutSource::Region(region, offset) = source {
+                        region.check(*offset, *length)?;
+                    }
+                }
+                if ranges.is_empty() { Err(OperationError::Empty) } else { Ok(()) }
             }
-            Self::Get { into: Some((region, offset)), length, .. } => {
-                region.check(*offset, *length)?;
+            Self::Get(ranges) => {
+                for WantedGet { into, length, .. } in ranges {
+                    if let Some((region, offset)) = into {
+                        region.check(*offset, *length)?;
+                    }
+                }
+                if ranges.is_empty() { Err(OperationError::Empty) } else { Ok(()) }
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    fn pieces(&self, descriptor: u64) -> u64 {
-        if let Self::Put { total, .. } = self { total.div_ceil(descriptor).max(1) } else { 1 }
+    /// What leaves the initiator: a put in pieces of a descriptor, all else as one.
+    fn pieces(&self, descriptor: u64) -> Vec<Piece> {
+        match self {
+            Self::Put { ranges, .. } => pieces(ranges.iter().map(|range| range.length), descriptor),
+            _ => vec![Piece { range: 0, at: 0, length: 0 }],
+        }
     }
+}
+
+/// The pieces of ranges with these lengths. An empty range is one piece.
+fn pieces(lengths: impl Iterator<Item = u64>, descriptor: u64) -> Vec<Piece> {
+    let cut = |(range, length): (usize, u64)| {
+        (0..length.div_ceil(descriptor).max(1)).map(move |number| {
+            let at = number * descriptor;
+            Piece { range, at, length: descriptor.min(length - at) }
+        })
+    };
+    lengths.enumerate().flat_map(cut).collect()
 }
 
 impl Pending {
@@ -109,12 +191,18 @@ impl Pending {
     fn notifies_peer(&self) -> bool {
         notifies_peer(&self.call)
     }
+
+    /// True for the operation of a program with this context on a peer, if nothing of it has left.
+    fn is_untouched(&self, peer: Peer, context: u64) -> bool {
+        let is_it = self.peer == peer.0 && self.call.operation.context == context;
+        is_it && self.reply == Reply::Event && !self.departed
+    }
 }
 
 fn notifies_peer(call: &Call) -> bool {
     match call.what {
-        Wanted::Put { .. } => call.notify.completer(),
-        _ => call.what.command().is_some() && call.notify.responder(),
+        Wanted::Put { .. } => call.operation.notify.completer(),
+        _ => call.what.command().is_some() && call.operation.notify.responder(),
     }
 }
 
@@ -147,7 +235,7 @@ impl State {
     ) -> Result<u64, OperationError> {
         let target = self.target_of(id, peer)?;
         if let Some(command) = call.what.command() {
-            call.notify.check(command)?;
+            call.operation.notify.check(command)?;
         }
         call.what.check_local()?;
         let endpoint = &mut self.endpoints[id];
@@ -170,19 +258,88 @@ impl State {
         }
         self.next_operation += 1;
         let operation = self.next_operation;
-        let descriptor = self.settings.descriptor_bytes_max;
-        for index in 0..call.what.pieces(descriptor) {
-            let bytes = match &call.what {
-                Wanted::Put { total, .. } => descriptor.min(total - index * descriptor),
-                _ => 0,
-            };
-            let (departure, arrival) = self.transmit(id, target, bytes);
-            let occasion = Occasion::Depart { from: id, operation, index, arrival };
-            self.schedule(departure, occasion);
-        }
-        let pending = Pending { peer: peer.0, target, call, reply, buffer: Vec::new() };
+        let pieces = call.what.pieces(self.settings.descriptor_bytes_max);
+        self.let_depart((id, target), operation, &call, &pieces);
+        let put = match &call.what {
+            Wanted::Put { command, ranges, signal } => Some(Arc::new(PutRequest {
+                command: *command,
+                ranges: ranges.iter().map(|range| (range.target, range.length)).collect(),
+                signal: *signal,
+            })),
+            _ => None,
+        };
+        let (peer, departed, buffer) = (peer.0, false, Vec::new());
+        let pending = Pending { peer, target, call, reply, pieces, put, departed, buffer };
         self.endpoints[id].pending.insert(operation, pending);
         Ok(operation)
+    }
+
+    /// Schedules the pieces of an operation.
+    fn let_depart(&mut self, (from, to): (Id, Id), operation: u64, call: &Call, pieces: &[Piece]) {
+        let sequence = match &call.what {
+            Wanted::Fence => Sequence::Last,
+            // A notification is told behind those of earlier operations.
+            _ if notifies_peer(call) => Sequence::Mailbox,
+            _ => Sequence::Operation,
+        };
+        let mut latest = 0;
+        for (index, piece) in (0..).zip(pieces) {
+            let (departure, arrival) = self.transmit(from, to, piece.length, sequence);
+            // The target answers the last piece, when all others are there.
+            latest = arrival.max(latest);
+            let occasion = Occasion::Depart { from, operation, index, arrival: latest };
+            self.schedule(departure, occasion);
+        }
+    }
+
+    /// Ends an operation of which nothing has left.
+    pub(crate) fn cancel(
+        &mut self,
+        id: Id,
+        peer: Peer,
+        context: u64,
+    ) -> Result<(), OperationError> {
+        self.target_of(id, peer)?;
+        let pending = &self.endpoints[id].pending;
+        let found = pending.iter().find(|(_, pending)| pending.is_untouched(peer, context));
+        if let Some(operation) = found.map(|(operation, _)| *operation) {
+            self.complete(id, operation, Err(OperationError::Cancelled));
+        }
+        Ok(())
+    }
+
+    /// Starts a fence of all peers.
+    pub(crate) fn fence_all(&mut self, id: Id, context: u64) -> Result<Issued, OperationError> {
+        let endpoint = &mut self.endpoints[id];
+        if endpoint.slots >= self.settings.operations_max {
+            endpoint.starved.extend(endpoint.handles.values().copied());
+            return Err(self.count_refusal(id, OperationError::WouldBlock));
+        }
+        let peers: Vec<u32> = endpoint.handles.values().copied().collect();
+        if peers.is_empty() {
+            return Ok(Issued::Done(0));
+        }
+        endpoint.slots += 1;
+        self.next_operation += 1;
+        let fence = self.next_operation;
+        self.endpoints[id].fences.insert(fence, (context, peers.len()));
+        for peer in peers {
+            let call = Call { what: Wanted::Fence, operation: Operation::new(context) };
+            self.issue(id, Peer(peer), call, Reply::Fence(fence))?;
+        }
+        Ok(Issued::Pending)
+    }
+
+    /// A peer has answered a fence of all peers, or is down.
+    fn fence_passed(&mut self, id: Id, fence: u64) {
+        let endpoint = &mut self.endpoints[id];
+        let Some((context, left)) = endpoint.fences.get_mut(&fence) else { return };
+        *left -= 1;
+        if *left == 0 {
+            let completion = weft_fabric::Completion { context: *context, result: Ok(0) };
+            endpoint.fences.remove(&fence);
+            endpoint.events.push_back(Queued::Completion(completion));
+        }
     }
 
     /// The endpoint behind a handle, if neither end is down.
@@ -229,16 +386,14 @@ impl State {
         Ok(())
     }
 
-    /// Adds the notification of a notification put at its target.
+    /// Adds the notification of a notification put of `from` at `to`, with their handles.
     pub(crate) fn deliver_notification_put(
         &mut self,
-        from: Id,
-        to: Id,
-        peer: u32,
+        (from, peer): (Id, u32),
+        (to, handle): (Id, Peer),
         class: u8,
         value: u64,
     ) {
-        let Some(handle) = self.endpoints[to].handle_of(from) else { return };
         let notification = Notification {
             side: Side::Completer,
             command: Command::NotificationPut,
@@ -255,35 +410,43 @@ impl State {
     }
 
     /// Sends a piece of an operation.
-    pub(crate) fn depart(&mut self, from: Id, operation: u64, piece: u64, arrival: u64) {
-        let descriptor = self.settings.descriptor_bytes_max;
-        let endpoint = &self.endpoints[from];
-        // The initiator died, or reported the peer down: the piece is not sent.
-        let Some(pending) = endpoint.pending.get(&operation) else { return };
+    pub(crate) fn depart(&mut self, from: Id, operation: u64, index: u64, arrival: u64) {
+        let endpoint = &mut self.endpoints[from];
+        // The initiator died, reported the peer down or cancelled the operation: nothing is sent.
+        let Some(pending) = endpoint.pending.get_mut(&operation) else { return };
+        pending.departed = true;
         let to = pending.target;
-        let last = piece + 1 == pending.call.what.pieces(descriptor);
+        let number = memory::index(index);
+        let last = number + 1 == pending.pieces.len();
         let what = match &pending.call.what {
-            Wanted::Put { command, source, target, total } => {
-                let at = piece * descriptor;
-                let length = descriptor.min(total - at);
-                let bytes = match source {
-                    PutSource::Bytes(bytes) => bytes[index(at)..index(at) + index(length)].to_vec(),
+            Wanted::Put { ranges, .. } => {
+                let piece = pending.pieces[number];
+                let Piece { range, at, length } = piece;
+                let bytes = match &ranges[range].source {
+                    PutSource::Bytes(bytes) => {
+                        let at = memory::index(at);
+                        bytes[at..at + memory::index(length)].to_vec()
+                    }
                     PutSource::Region(region, offset) => region.copy_out(offset + at, length),
                 };
-                What::Put { command: *command, target: *target, total: *total, at, bytes, last }
+                let put = pending.put.clone().expect("a put has its request");
+                What::Put { put, piece, bytes, last }
             }
-            Wanted::Get { source, length, .. } => What::Get { source: *source, length: *length },
+            Wanted::Get(ranges) => {
+                let ranges = ranges.iter().map(|range| (range.source, range.length)).collect();
+                What::Get { ranges }
+            }
             Wanted::Atomic { target, atomic } => What::Atomic { target: *target, atomic: *atomic },
             Wanted::Lock(request) => What::Lock(*request),
             Wanted::Fence => What::Fence,
             Wanted::Register(register) => What::Register(*register),
         };
-        let Call { context, notify, .. } = pending.call;
-        let request = Request { operation, peer: pending.peer, context, notify, what };
+        let (peer, asked) = (pending.peer, pending.call.operation);
+        let request = Request { number: operation, peer, operation: asked, what };
         let own = self.notification_of(Side::Requester, from, operation);
         let (source, target) = (self.endpoints[from].address, self.endpoints[to].address);
-        self.record(Kind::Depart, source, target, operation << 16 | piece & 0xffff, &[]);
-        if let Some(notification) = own.filter(|_| last && notify.requester()) {
+        self.record(Kind::Depart, source, target, operation << 16 | index & 0xffff, &[]);
+        if let Some(notification) = own.filter(|_| last && asked.notify.requester()) {
             self.notify(from, notification, None);
         }
         let epoch = self.epoch(from, to);
@@ -294,7 +457,7 @@ impl State {
     /// The notification for the initiator of a pending operation.
     fn notification_of(&self, side: Side, id: Id, operation: u64) -> Option<Notification> {
         let pending = self.endpoints[id].pending.get(&operation)?;
-        let Call { what, notify, context } = &pending.call;
+        let Call { what, operation: Operation { notify, context, .. } } = &pending.call;
         let (key, offset, length) = what.range();
         Some(Notification {
             side,
@@ -310,116 +473,169 @@ impl State {
         })
     }
 
-    /// Serves an operation, or a piece of one, at its target.
-    pub(crate) fn serve(&mut self, from: Id, to: Id, request: Request) {
-        match &request.what {
-            What::Put { .. } => self.serve_put(from, to, &request),
-            What::Get { source, length } => {
-                let (source, length) = (*source, *length);
-                self.serve_get(from, to, &request, source, length);
+    /// Serves an operation, or a piece of one, at its target, which knows the initiator as `handle`.
+    pub(crate) fn serve(&mut self, from: Id, to: Id, handle: Peer, request: &Request) {
+        let notify = request.operation.notify;
+        let result = match &request.what {
+            What::Put { put, piece, bytes, last } => {
+                let result = self.serve_put((from, to), put, *piece, bytes, *last);
+                if !last {
+                    return;
+                }
+                if result.is_ok() && notify.completer() {
+                    let (Target { key, offset }, _) = put.ranges[0];
+                    let length = put.ranges.iter().fold(0, |sum: u64, (_, length)| sum + length);
+                    let range = (key, offset, length);
+                    self.notify_target(
+                        Side::Completer,
+                        put.command,
+                        range,
+                        from,
+                        (to, handle),
+                        request,
+                    );
+                }
+                result
             }
+            What::Get { ranges } => return self.serve_get(from, (to, handle), request, ranges),
             What::Atomic { target, atomic } => {
-                let result = self.serve_atomic(from, to, &request, *target, *atomic);
-                self.respond(from, to, request.operation, result);
+                let result = self.serve_atomic((from, to), *target, *atomic);
+                if result.is_ok() && notify.responder() {
+                    let range = (target.key, target.offset, atomic.width.bytes());
+                    let ends = (to, handle);
+                    self.notify_target(
+                        Side::Responder,
+                        Command::Atomic,
+                        range,
+                        from,
+                        ends,
+                        request,
+                    );
+                }
+                result
             }
             What::Lock(lock) => {
-                let result = self.serve_lock(from, to, &request, *lock);
-                self.respond(from, to, request.operation, result);
+                let result = self.serve_lock(to, *lock);
+                if result.is_ok() && notify.responder() {
+                    let range = (RemoteKey(0), u64::from(lock.number), 0);
+                    let ends = (to, handle);
+                    self.notify_target(Side::Responder, Command::Lock, range, from, ends, request);
+                }
+                result
             }
-            What::Fence => self.respond(from, to, request.operation, Ok(0)),
-            What::Register(register) => {
-                let value = self.endpoints[to].registers[register.index()];
-                self.respond(from, to, request.operation, Ok(value));
-            }
-        }
+            What::Fence => Ok(0),
+            What::Register(register) => Ok(self.endpoints[to].registers[register.index()]),
+        };
+        self.respond(from, to, request.number, result);
     }
 
-    fn serve_put(&mut self, from: Id, to: Id, request: &Request) {
-        let What::Put { command, target, total, at, bytes, last } = &request.what else {
-            unreachable!("serve() saw a put")
-        };
-        let region = self.check(to, (*command, command.access()), *target, *total);
-        if let Ok(region) = &region {
-            region.copy_in(target.offset + at, bytes);
+    /// Writes a piece of a put, and with the last one makes its signal.
+    fn serve_put(
+        &mut self,
+        ends: (Id, Id),
+        put: &PutRequest,
+        piece: Piece,
+        bytes: &[u8],
+        last: bool,
+    ) -> Result<u64, OperationError> {
+        let needed = (put.command, put.command.access());
+        // Every piece checks everything, so that a put that is refused writes nothing.
+        for (target, length) in &put.ranges {
+            self.check(ends, needed, *target, *length)?;
         }
-        if !last {
-            return;
+        let signal = put.signal.map(|signal| {
+            let needed = (put.command, signal.change.access());
+            self.check_word(ends, needed, signal.target, 8).map(|word| (word, signal.change))
+        });
+        let signal = signal.transpose()?;
+        let (target, length) = put.ranges[piece.range];
+        let memory = self.check(ends, needed, target, length)?;
+        memory.region.copy_in(memory.start + piece.at, bytes);
+        if let Some((word, change)) = signal.filter(|_| last) {
+            word.region.change(word.start, 8, |old| change.apply(old));
         }
-        if region.is_ok() && request.notify.completer() {
-            let range = (target.key, target.offset, *total);
-            self.notify_target(Side::Completer, *command, range, from, to, request);
-        }
-        self.respond(from, to, request.operation, region.map(|_| 0));
+        Ok(0)
     }
 
-    fn serve_get(&mut self, from: Id, to: Id, request: &Request, source: Target, length: u64) {
-        let region = match self.check(to, (Command::Get, Access::READ), source, length) {
-            Ok(region) => region,
-            Err(error) => return self.respond(from, to, request.operation, Err(error)),
-        };
-        if request.notify.responder() {
-            let range = (source.key, source.offset, length);
-            self.notify_target(Side::Responder, Command::Get, range, from, to, request);
+    fn serve_get(
+        &mut self,
+        from: Id,
+        (to, handle): (Id, Peer),
+        request: &Request,
+        ranges: &[(Target, u64)],
+    ) {
+        let number = request.number;
+        let mut memory = Vec::with_capacity(ranges.len());
+        for (source, length) in ranges {
+            match self.check((from, to), (Command::Get, Access::READ), *source, *length) {
+                Ok(found) => memory.push(found),
+                Err(error) => return self.respond(from, to, number, Err(error)),
+            }
         }
-        let descriptor = self.settings.descriptor_bytes_max;
-        let pieces = length.div_ceil(descriptor).max(1);
-        for piece in 0..pieces {
-            let at = piece * descriptor;
-            let bytes = region.copy_out(source.offset + at, descriptor.min(length - at));
-            let last = piece + 1 == pieces;
-            let payload = bytes_of(bytes.len());
-            let operation = request.operation;
-            let body = Body::Response(Response { operation, result: Ok(0), at, bytes, last });
+        if request.operation.notify.responder() {
+            let (Target { key, offset }, _) = ranges[0];
+            let length = ranges.iter().fold(0, |sum: u64, (_, length)| sum + length);
+            let range = (key, offset, length);
+            let ends = (to, handle);
+            self.notify_target(Side::Responder, Command::Get, range, from, ends, request);
+        }
+        let lengths = ranges.iter().map(|(_, length)| *length);
+        let pieces = pieces(lengths, self.settings.descriptor_bytes_max);
+        for (place, Piece { range, at, length }) in pieces.iter().copied().enumerate() {
+            let found = &memory[range];
+            let bytes = found.region.copy_out(found.start + at, length);
+            let last = place + 1 == pieces.len();
+            let body = Body::Response(Response { number, result: Ok(0), range, at, bytes, last });
             let epoch = self.epoch(from, to);
-            self.send_now(Flight { from: to, to: from, epoch, body }, payload);
+            self.send_now(Flight { from: to, to: from, epoch, body }, length);
         }
     }
 
     /// Adds a notification of a request to the queue of its target.
-    pub(crate) fn notify_target(
+    fn notify_target(
         &mut self,
         side: Side,
         command: Command,
         (key, offset, length): (RemoteKey, u64, u64),
         from: Id,
-        to: Id,
+        (to, peer): (Id, Peer),
         request: &Request,
     ) {
-        let Some(peer) = self.endpoints[to].handle_of(from) else { return };
+        let Operation { notify, context, .. } = request.operation;
         let notification = Notification {
             side,
             command,
             peer,
             source: self.endpoints[from].address,
-            operation: request.context,
+            operation: context,
             key,
             offset,
             length,
-            class: request.notify.class,
-            immediate: request.notify.immediate,
+            class: notify.class,
+            immediate: notify.immediate,
         };
         self.notify(to, notification, Some((from, request.peer)));
     }
 
-    fn respond(&mut self, from: Id, to: Id, operation: u64, result: Result<u64, OperationError>) {
-        let response = Response { operation, result, at: 0, bytes: Vec::new(), last: true };
+    fn respond(&mut self, from: Id, to: Id, number: u64, result: Result<u64, OperationError>) {
+        let response = Response { number, result, range: 0, at: 0, bytes: Vec::new(), last: true };
         let epoch = self.epoch(from, to);
         self.send_now(Flight { from: to, to: from, epoch, body: Body::Response(response) }, 8);
     }
 
     /// Handles a response, or a piece of one, at the initiator.
     pub(crate) fn handle_response(&mut self, id: Id, response: Response) {
-        let Response { operation, result, at, bytes, last } = response;
+        let Response { number, result, range, at, bytes, last } = response;
         // The operation may have completed already, by the death of the peer.
-        let Some(pending) = self.endpoints[id].pending.get_mut(&operation) else { return };
-        if let Wanted::Get { into, .. } = &pending.call.what {
-            match into {
+        let Some(pending) = self.endpoints[id].pending.get_mut(&number) else { return };
+        if let Wanted::Get(ranges) = &pending.call.what {
+            match &ranges[range].into {
                 Some((region, offset)) => region.copy_in(offset + at, &bytes),
                 None => pending.buffer.extend_from_slice(&bytes),
             }
         }
         if last {
-            self.complete(id, operation, result);
+            self.complete(id, number, result);
         }
     }
 
@@ -427,22 +643,27 @@ impl State {
     pub(crate) fn complete(&mut self, id: Id, operation: u64, result: Result<u64, OperationError>) {
         let own = self.notification_of(Side::Completer, id, operation);
         let Some(pending) = self.endpoints[id].pending.remove(&operation) else { return };
+        let asked = pending.call.operation;
         let own_completer =
-            pending.call.notify.completer() && !matches!(pending.call.what, Wanted::Put { .. });
+            asked.notify.completer() && !matches!(pending.call.what, Wanted::Put { .. });
         if let Some(notification) = own.filter(|_| own_completer && result.is_ok()) {
             self.notify(id, notification, None);
         }
         self.count_end(id, &pending, result.is_ok());
-        let Pending { call, reply, buffer, .. } = pending;
+        let Pending { reply, buffer, .. } = pending;
         let endpoint = &mut self.endpoints[id];
         match reply {
+            Reply::Event if asked.report == Report::Errors && result.is_ok() => {
+                self.free_slot(id);
+            }
             Reply::Event => {
-                let completion = weft_fabric::Completion { context: call.context, result };
+                let completion = weft_fabric::Completion { context: asked.context, result };
                 endpoint.events.push_back(Queued::Completion(completion));
             }
             Reply::Window => {
                 endpoint.window_results.insert(operation, result.map(|_| buffer));
             }
+            Reply::Fence(fence) => self.fence_passed(id, fence),
         }
     }
 
@@ -459,9 +680,10 @@ impl State {
         if !good {
             endpoint.count(Register::Errors, 1);
         } else if pending.reply == Reply::Event {
+            let length = pending.call.what.length();
             match &pending.call.what {
-                Wanted::Put { total, .. } => endpoint.count(Register::PutBytes, *total),
-                Wanted::Get { length, .. } => endpoint.count(Register::GetBytes, *length),
+                Wanted::Put { .. } => endpoint.count(Register::PutBytes, length),
+                Wanted::Get(_) => endpoint.count(Register::GetBytes, length),
                 _ => {}
             }
         }

@@ -1,9 +1,11 @@
 //! Windows: an access to a peer's region lets the world run until its response arrives.
 
-use weft_fabric::{Command, Notify, OperationError, Peer, RemoteKey, Target, Window, WindowError};
+use weft_fabric::{
+    Command, Operation, OperationError, Peer, RemoteKey, Target, Window, WindowError,
+};
 
 use crate::memory::bytes_of;
-use crate::rma::{Call, PutSource, Reply, Wanted};
+use crate::rma::{Call, PutSource, Reply, Wanted, WantedGet, WantedPut};
 use crate::world::{Id, SimWorld, State};
 
 /// A window to a peer's region. An access takes virtual time. It ends with the response, or with
@@ -27,14 +29,14 @@ impl SimWindow {
     ) -> Result<Self, WindowError> {
         let state = world.lock();
         let target = state.target_of(endpoint, peer)?;
-        let length = state.key_length(target, key)?;
+        let length = state.key_length(endpoint, target, key)?;
         drop(state);
         Ok(Self { world: world.clone(), endpoint, peer, key, length })
     }
 
     fn access(&self, what: Wanted) -> Result<Vec<u8>, WindowError> {
         let mut state = self.world.lock();
-        let call = Call { what, notify: Notify::NONE, context: 0 };
+        let call = Call { what, operation: Operation::new(0) };
         let operation = state.issue(self.endpoint, self.peer, call, Reply::Window)?;
         loop {
             let endpoint = &mut state.endpoints[self.endpoint];
@@ -57,15 +59,18 @@ impl Window for SimWindow {
     fn load(&self, offset: u64, target: &mut [u8]) -> Result<(), WindowError> {
         let source = Target::new(self.key, offset);
         let length = bytes_of(target.len());
-        let bytes = self.access(Wanted::Get { source, into: None, length })?;
+        let get = WantedGet { source, into: None, length };
+        let bytes = self.access(Wanted::Get(vec![get]))?;
         target.copy_from_slice(&bytes);
         Ok(())
     }
 
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError> {
         let target = Target::new(self.key, offset);
-        let total = bytes_of(source.len());
+        let length = bytes_of(source.len());
         let source = PutSource::Bytes(source.to_vec());
-        self.access(Wanted::Put { command: Command::Put, source, target, total }).map(drop)
+        let ranges = vec![WantedPut { source, target, length }];
+        let what = Wanted::Put { command: Command::Put, ranges, signal: None };
+        self.access(what).map(drop)
     }
 }

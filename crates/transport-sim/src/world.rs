@@ -19,7 +19,7 @@ use crate::completion::EndpointState;
 use crate::domain::SimTransport;
 use crate::fault::Cut;
 use crate::memory::Key;
-use crate::progress::{Flight, Occasion};
+use crate::progress::{Body, Flight, Occasion};
 use crate::trace::{Entry, Kind, Trace};
 
 /// The number of an endpoint in its world. Never reused.
@@ -52,7 +52,33 @@ pub(crate) struct State {
     sequence: u64,
     random: ChaCha8Rng,
     links: BTreeMap<(NodeId, NodeId), LinkState>,
-    arrivals: BTreeMap<(Id, Id), u64>,
+    arrivals: BTreeMap<(Id, Id), Arrivals>,
+}
+
+/// When packets between two endpoints arrive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    /// The last message or notification.
+    mailbox: u64,
+    /// The last response.
+    response: u64,
+    /// The last packet of any kind.
+    last: u64,
+    /// Nothing that is sent from now on arrives earlier.
+    barrier: u64,
+}
+
+/// How a packet is ordered with earlier ones between the same two endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sequence {
+    /// Behind messages and notifications.
+    Mailbox,
+    /// Behind nothing, where operations are unordered.
+    Operation,
+    /// Behind earlier responses.
+    Response,
+    /// Behind everything.
+    Last,
 }
 
 /// Two nodes, the lower number first.
@@ -207,8 +233,8 @@ impl State {
     }
 
     /// Occupies the link with `bytes` of payload. Returns when the first byte leaves and when the
-    /// last arrives, which is not before anything sent earlier between the two endpoints.
-    pub fn transmit(&mut self, from: Id, to: Id, bytes: u64) -> (u64, u64) {
+    /// last arrives, in the order that `sequence` asks for.
+    pub fn transmit(&mut self, from: Id, to: Id, bytes: u64, sequence: Sequence) -> (u64, u64) {
         let nodes = (self.endpoints[from].address.node, self.endpoints[to].address.node);
         let now = self.now;
         let state = self.link(nodes.0, nodes.1);
@@ -220,20 +246,45 @@ impl State {
         state.free_at = departure.saturating_add(busy);
         let sent = state.free_at.saturating_add(link.latency_ns);
         let arrival = sent.saturating_add(self.jitter(link.jitter_ns));
-        (departure, self.in_order(from, to, arrival))
+        (departure, self.in_order((from, to), arrival, sequence))
     }
 
     /// Sends a packet now.
     pub fn send_now(&mut self, flight: Flight, bytes: u64) {
-        let (_, arrival) = self.transmit(flight.from, flight.to, bytes);
+        let sequence = match &flight.body {
+            Body::Response(_) => Sequence::Response,
+            Body::Down { .. } => Sequence::Last,
+            _ => Sequence::Mailbox,
+        };
+        let (_, arrival) = self.transmit(flight.from, flight.to, bytes, sequence);
         self.schedule(arrival, Occasion::Arrive(flight));
     }
 
-    /// The earliest time from `arrival` on that keeps packets between two endpoints in order.
-    pub fn in_order(&mut self, from: Id, to: Id, arrival: u64) -> u64 {
-        let last = self.arrivals.entry((from, to)).or_insert(0);
-        *last = arrival.max(*last);
-        *last
+    /// The earliest time from `arrival` on that keeps the order of packets between two endpoints.
+    pub fn in_order(&mut self, ends: (Id, Id), arrival: u64, sequence: Sequence) -> u64 {
+        let ordered = self.settings.ordered;
+        let times = self.arrivals.entry(ends).or_default();
+        let behind = match sequence {
+            _ if ordered => times.last,
+            Sequence::Mailbox => times.mailbox,
+            Sequence::Operation => 0,
+            Sequence::Response => times.response,
+            Sequence::Last => times.last,
+        };
+        let arrival = arrival.max(behind).max(times.barrier);
+        times.last = times.last.max(arrival);
+        match sequence {
+            Sequence::Mailbox => times.mailbox = arrival,
+            Sequence::Response => times.response = arrival,
+            Sequence::Operation | Sequence::Last => {}
+        }
+        arrival
+    }
+
+    /// Nothing that is sent from one endpoint to another later arrives before what was sent.
+    pub fn put_in_order(&mut self, ends: (Id, Id)) {
+        let times = self.arrivals.entry(ends).or_default();
+        times.barrier = times.last;
     }
 
     /// A random number from 0 to `jitter_ns`.

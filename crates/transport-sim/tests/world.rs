@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Completion, ConnectError, Endpoint, EndpointOptions, Event, MessageHeader, NodeId,
-    Notify, OperationError, Peer, Region, SendError, Source, Target, Transport, Waited, Window,
+    Access, Audience, Blocking, Completion, ConnectError, Endpoint, EndpointOptions, Event,
+    LocalRange, MessageHeader, NodeId, Notify, Operation, OperationError, PATIENCE, Peer, Region,
+    SendError, Source, Target, Transport, Waited, Window,
 };
 use weft_transport_sim::{Kind, Link, Settings, SimEndpoint, SimWorld};
 
@@ -21,7 +22,7 @@ fn open(world: &SimWorld, node: u32) -> SimEndpoint {
 fn two(settings: Settings) -> (SimWorld, SimEndpoint, SimEndpoint, Peer) {
     let world = SimWorld::new(settings);
     let (mut left, right) = (open(&world, 0), open(&world, 1));
-    let peer = left.connect(right.address()).expect("the target is open");
+    let peer = left.connect_within(right.address(), PATIENCE).expect("the target is open");
     (world, left, right, peer)
 }
 
@@ -51,17 +52,24 @@ fn busy_run(seed: u64) -> (u64, Vec<String>) {
     let world = SimWorld::new(settings);
     let mut ends: Vec<SimEndpoint> = (0..6).map(|number| open(&world, number % 3)).collect();
     let target = ends[0].register(1 << 16).expect("memory is available");
-    let key = ends[0].grant(&target, Access::all()).expect("a sound grant");
+    let key = ends[0]
+        .grant_within(LocalRange::whole(&target), Audience::Partition, Access::all(), PATIENCE)
+        .expect("a sound grant");
     let address = ends[0].address();
     let mut log = Vec::new();
     for round in 0..200u64 {
         for end in &mut ends[1..] {
-            let Ok(peer) = end.connect(address) else { continue };
+            let Ok(peer) = end.connect_within(address, PATIENCE) else { continue };
             let tag = u8::try_from(round % 256).expect("small");
             let _ = end.send_short(peer, MessageHeader::tag(tag), &[&round.to_le_bytes()]);
             let notify = Notify::COMPLETER.immediate(round);
             let bytes = [tag; 700];
-            let _ = end.put(peer, Source::Bytes(&bytes), Target::new(key, round), notify, round);
+            let _ = end.put(
+                peer,
+                Source::Bytes(&bytes),
+                Target::new(key, round),
+                Operation::new(round).notify(notify),
+            );
         }
         match round {
             50 => world.cut(NodeId(0), NodeId(1)),
@@ -82,7 +90,7 @@ fn a_dead_endpoint_connects_to_nobody() {
     let (world, mut left, right, _) = two(even());
     assert!(world.kill(left.address()));
     let to = right.address();
-    assert_eq!(left.connect(to), Err(ConnectError::NotFound(to)));
+    assert_eq!(left.connect_within(to, PATIENCE), Err(ConnectError::NotFound(to)));
 }
 
 #[test]
@@ -90,9 +98,11 @@ fn a_notification_from_before_a_cut_may_be_taken_after_it() {
     let (world, mut left, mut right, peer) =
         two(Settings { cut_down_after_ns: Some(1_000_000), ..even() });
     let region = right.register(8).expect("memory");
-    let key = right.grant(&region, Access::WRITE).expect("a grant");
+    let key = right
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::WRITE, PATIENCE)
+        .expect("a grant");
     let (source, target) = (Source::Bytes(b"8 bytes!"), Target::new(key, 0));
-    let put = left.put(peer, source, target, Notify::COMPLETER, 1);
+    let put = left.put(peer, source, target, Operation::new(1).notify(Notify::COMPLETER));
     assert_eq!(put, Ok(weft_fabric::Issued::Pending));
     // The put arrives after 1 us and some; its answer is still on the way.
     world.advance(1_500);
@@ -113,7 +123,7 @@ fn nodes_have_numbers_beyond_16_bits() {
     let mut ends: Vec<_> = numbers.iter().map(|number| open(&world, *number)).collect();
     let [first, others @ ..] = ends.as_mut_slice() else { panic!("there are four") };
     for other in others {
-        let peer = first.connect(other.address()).expect("it is there");
+        let peer = first.connect_within(other.address(), PATIENCE).expect("it is there");
         first.send_short(peer, MessageHeader::tag(1), &[b"hello"]).expect("there is room");
         world.advance(2_000_000);
         let mut heard = Vec::new();
@@ -165,14 +175,18 @@ fn jitter_never_reorders_one_pair() {
 fn a_key_revoked_while_the_put_flies_stops_it() {
     let (world, mut left, mut right, peer) = two(even());
     let region = right.register(64).unwrap();
-    let key = right.grant(&region, Access::all()).unwrap();
+    let key = right
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+        .unwrap();
     let put = |left: &mut SimEndpoint| {
         let source = Source::Bytes(&[1; 8]);
-        left.put(peer, source, Target::new(key, 0), Notify::COMPLETER, 9).map(drop).unwrap();
+        left.put(peer, source, Target::new(key, 0), Operation::new(9).notify(Notify::COMPLETER))
+            .map(drop)
+            .unwrap();
     };
     put(&mut left);
     world.advance(900);
-    right.revoke(key).unwrap();
+    right.revoke_within(key, PATIENCE).unwrap();
     assert!(world.run(100));
     let error = OperationError::InvalidKey.to_string();
     assert_eq!(poll(&mut left), [format!("completion 9 {error}")]);
@@ -183,14 +197,18 @@ fn a_key_revoked_while_the_put_flies_stops_it() {
 fn a_region_is_read_when_its_bytes_leave_and_bytes_at_the_call() {
     let (world, mut left, mut right, peer) = two(even());
     let target = right.register(64).unwrap();
-    let key = right.grant(&target, Access::all()).unwrap();
+    let key = right
+        .grant_within(LocalRange::whole(&target), Audience::Partition, Access::all(), PATIENCE)
+        .unwrap();
     let local = left.register(64).unwrap();
     // The link is busy for some time, so that the put has to wait.
     left.send_short(peer, MessageHeader::tag(0), &[&[0; 100]]).unwrap();
-    let source = Source::Region { region: &local, offset: 0, length: 8 };
-    left.put(peer, source, Target::new(key, 0), Notify::NONE, 1).map(drop).unwrap();
+    let source = Source::Region(LocalRange { region: &local, offset: 0, length: 8 });
+    left.put(peer, source, Target::new(key, 0), Operation::new(1)).map(drop).unwrap();
     let mut bytes = [1; 8];
-    left.put(peer, Source::Bytes(&bytes), Target::new(key, 8), Notify::NONE, 2).map(drop).unwrap();
+    left.put(peer, Source::Bytes(&bytes), Target::new(key, 8), Operation::new(2))
+        .map(drop)
+        .unwrap();
     bytes.fill(3);
     local.store(0, 2).unwrap();
     world.advance(150);
@@ -205,10 +223,14 @@ fn a_put_longer_than_a_descriptor_is_split_and_completes_once() {
     let settings = Settings { descriptor_bytes_max: 1_000, ..even() };
     let (world, mut left, mut right, peer) = two(settings);
     let region = right.register(5_000).unwrap();
-    let key = right.grant(&region, Access::all()).unwrap();
+    let key = right
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+        .unwrap();
     let bytes: Vec<u8> = (0..4_321u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
     let notify = Notify::COMPLETER.immediate(5);
-    left.put(peer, Source::Bytes(&bytes), Target::new(key, 7), notify, 1).map(drop).unwrap();
+    left.put(peer, Source::Bytes(&bytes), Target::new(key, 7), Operation::new(1).notify(notify))
+        .map(drop)
+        .unwrap();
     assert!(world.run(100));
     assert_eq!(poll(&mut left), ["completion 1 0"]);
     assert_eq!(poll(&mut right), ["notification 5"]);
@@ -223,10 +245,12 @@ fn a_put_longer_than_a_descriptor_is_split_and_completes_once() {
 fn pending_operations_of_a_killed_peer_end_once_before_the_report() {
     let (world, mut left, mut right, peer) = two(even());
     let region = right.register(1 << 20).unwrap();
-    let key = right.grant(&region, Access::all()).unwrap();
+    let key = right
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+        .unwrap();
     for context in 0..10 {
         let source = Source::Bytes(&[1; 1000]);
-        left.put(peer, source, Target::new(key, 0), Notify::NONE, context).map(drop).unwrap();
+        left.put(peer, source, Target::new(key, 0), Operation::new(context)).map(drop).unwrap();
     }
     world.advance(5_500);
     assert!(world.kill(right.address()) && !world.kill(right.address()));
@@ -249,7 +273,7 @@ fn killing_a_node_kills_its_endpoints() {
     let mut left = open(&world, 0);
     let others = [open(&world, 1), open(&world, 1), open(&world, 2)];
     for other in &others {
-        left.connect(other.address()).unwrap();
+        left.connect_within(other.address(), PATIENCE).unwrap();
     }
     assert_eq!(world.kill_node(NodeId(1)), 2);
     assert!(world.run(100));
@@ -311,11 +335,11 @@ fn a_long_cut_reports_both_sides_down_and_drops_packets() {
     assert_eq!(poll(&mut left), [format!("completion 4 {error}"), "down".into()]);
     assert_eq!(poll(&mut right), ["down"]);
     let address = right.address();
-    assert_eq!(left.connect(address), Err(ConnectError::NotFound(address)));
+    assert_eq!(left.connect_within(address, PATIENCE), Err(ConnectError::NotFound(address)));
     world.heal(NodeId(0), NodeId(1));
     assert!(world.run(100));
     assert!(poll(&mut right).is_empty(), "nothing arrives after the report");
-    let again = left.connect(address).unwrap();
+    let again = left.connect_within(address, PATIENCE).unwrap();
     assert_ne!(again, peer);
     left.send_short(again, MessageHeader::tag(2), &[]).unwrap();
     assert!(world.run(100));
@@ -373,7 +397,9 @@ fn a_wait_lets_time_pass_only_until_its_event() {
 fn a_window_access_takes_time_and_ends_with_the_peer() {
     let (world, mut left, mut right, peer) = two(even());
     let region = right.register(64).unwrap();
-    let key = right.grant(&region, Access::all()).unwrap();
+    let key = right
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+        .unwrap();
     let window = left.window(peer, key).unwrap();
     window.store(8, &7u64.to_le_bytes()).unwrap();
     assert!(world.now() >= 2_000, "there and back");

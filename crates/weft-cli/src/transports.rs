@@ -17,6 +17,7 @@ pub fn shm_parameters(options: &Options) -> Parameters {
     let limited = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     Parameters {
         ring_slots: u32::try_from(options.shm_ring_slots()).unwrap_or(default.ring_slots),
+        endpoints: u16::try_from(options.daemon_endpoints_max()).unwrap_or(default.endpoints),
         spin_us: limited(options.shm_spin_us()),
         yields: options.shm_yields(),
         copy: match options.shm_copy() {

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_fabric::{
-    Access, Atomic, Endpoint, EndpointAddress, EndpointOptions, Event, Issued, MessageHeader,
-    NodeId, Notify, Peer, Progress, Region, RemoteKey, SendError, Source, Target, Transport, Vpid,
+    Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Issued,
+    LocalRange, MessageHeader, NodeId, Notify, Operation, PATIENCE, Peer, Progress, Region,
+    RemoteKey, SendError, Source, Target, Transport, Vpid,
 };
 use weft_transport_shm::broker::remote::RemoteBroker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -71,14 +72,18 @@ fn chatter(socket: &Path) -> ! {
 
 fn target(endpoint: &mut ShmEndpoint) -> Peer {
     let vpid = std::env::var(TARGET).expect("given").parse().expect("a number");
-    endpoint.connect(EndpointAddress::new(NodeId::LOCAL, Vpid(vpid))).expect("there")
+    endpoint
+        .connect_within(EndpointAddress::new(NodeId::LOCAL, Vpid(vpid)), PATIENCE)
+        .expect("there")
 }
 
 /// Sends the key of a region to the endpoint named in the environment.
 fn introduce(endpoint: &mut ShmEndpoint) -> <ShmEndpoint as Endpoint>::Region {
     let to = target(endpoint);
     let region = endpoint.register(1 << 16).expect("memory");
-    let key = endpoint.grant(&region, Access::all()).expect("a grant");
+    let key = endpoint
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+        .expect("a grant");
     let told = endpoint.send_short(to, MessageHeader::tag(1), &[&key.0.to_le_bytes()]);
     told.expect("an empty mailbox");
     region
@@ -87,7 +92,14 @@ fn introduce(endpoint: &mut ShmEndpoint) -> <ShmEndpoint as Endpoint>::Region {
 fn chat(mut endpoint: ShmEndpoint) -> ! {
     let to = target(&mut endpoint);
     let region = endpoint.register(1 << 16).expect("memory");
-    let key = endpoint.grant(&region, Access::READ | Access::WRITE).expect("a grant");
+    let key = endpoint
+        .grant_within(
+            LocalRange::whole(&region),
+            Audience::Partition,
+            Access::READ | Access::WRITE,
+            PATIENCE,
+        )
+        .expect("a grant");
     let mut number = 0u64;
     loop {
         let text = [number.to_le_bytes(), key.0.to_le_bytes()];
@@ -192,14 +204,19 @@ fn exchange(one: &mut ShmEndpoint, to: Peer, two: &mut ShmEndpoint, text: &[u8])
 fn two_endpoints_meet_at_the_daemon_and_talk() {
     let daemon = Daemon::start();
     let (mut one, mut two) = (open(&daemon.socket()), open(&daemon.socket()));
-    let to_two = one.connect(two.address()).expect("there");
+    let to_two = one.connect_within(two.address(), PATIENCE).expect("there");
     exchange(&mut one, to_two, &mut two, b"hello");
-    let to_one = two.connect(one.address()).expect("there");
+    let to_one = two.connect_within(one.address(), PATIENCE).expect("there");
     exchange(&mut two, to_one, &mut one, b"hello yourself");
     let region = two.register(8192).expect("memory");
-    let key = two.grant(&region, Access::WRITE).expect("a grant");
+    let key = two
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::WRITE, PATIENCE)
+        .expect("a grant");
     let target = Target::new(key, 100);
-    let _ = one.put(to_two, Source::Bytes(b"data"), target, Notify::COMPLETER, 5).expect("done");
+    one.resolve_within(to_two, key, PATIENCE).expect("published");
+    let _ = one
+        .put(to_two, Source::Bytes(b"data"), target, Operation::new(5).notify(Notify::COMPLETER))
+        .expect("done");
     until(&mut two, "a notification", |event| matches!(event, Event::Notification(_)));
     let mut seen = [0; 4];
     weft_fabric::Region::read(&region, 100, &mut seen).expect("inside");
@@ -239,7 +256,7 @@ fn a_killed_process_is_reported_and_leaves_nothing() {
             source.is_some()
         });
         let source = source.expect("a message came");
-        let back = survivor.connect(source).expect("it came from there");
+        let back = survivor.connect_within(source, PATIENCE).expect("it came from there");
         // A different moment in each round.
         let pause = Instant::now();
         while pause.elapsed() < Duration::from_micros(round * 137 % 2000) {
@@ -317,9 +334,10 @@ fn one_sided_operations_need_nothing_of_a_stopped_target() {
         heard.is_some()
     });
     let (source, key) = heard.expect("a key came");
-    let far = near.connect(source).expect("it came from there");
+    let far = near.connect_within(source, PATIENCE).expect("it came from there");
     // The first use of a key asks the daemon for the memory.
-    let first = near.put(far, Source::Bytes(b"first"), Target::new(key, 0), Notify::NONE, 0);
+    near.resolve_within(far, key, PATIENCE).expect("published");
+    let first = near.put(far, Source::Bytes(b"first"), Target::new(key, 0), Operation::new(0));
     assert!(first.is_ok(), "{first:?}");
     let holder = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(holder, rustix::process::Signal::STOP).expect("ours");
@@ -333,7 +351,8 @@ fn one_sided_operations_need_nothing_of_a_stopped_target() {
 
     let bytes: Vec<u8> = (0..60_000u32).map(|number| number.to_le_bytes()[0]).collect();
     let target = Target::new(key, 8);
-    let put = near.put(far, Source::Bytes(&bytes), target, Notify::REQUESTER, 1);
+    let put =
+        near.put(far, Source::Bytes(&bytes), target, Operation::new(1).notify(Notify::REQUESTER));
     assert!(matches!(put, Ok(Issued::Done(_))), "{put:?}");
     until(
         &mut near,
@@ -341,14 +360,14 @@ fn one_sided_operations_need_nothing_of_a_stopped_target() {
         |event| matches!(event, Event::Notification(told) if told.operation == 1),
     );
     let into = near.register(60_000).expect("memory");
-    let got = near.get(far, target, &into, 0, 60_000, Notify::NONE, 2);
+    let got = near.get(far, target, LocalRange::new(&into, 0, 60_000), Operation::new(2));
     assert!(matches!(got, Ok(Issued::Done(_))), "{got:?}");
     let mut found = vec![0; 60_000];
     into.read(0, &mut found).expect("inside");
     assert!(found == bytes, "get returns the bytes of the put");
     let word = Target::new(key, 0);
     for old in [u64::from_le_bytes(*b"first\0\0\0"), u64::from_le_bytes(*b"first\0\0\0") + 5] {
-        let added = near.atomic(far, word, Atomic::fetch_add(5), Notify::NONE, 3);
+        let added = near.atomic(far, word, Atomic::fetch_add(5), Operation::new(3));
         assert_eq!(added, Ok(Issued::Done(old)));
     }
     assert!(is_stopped(), "it was stopped all the time");
@@ -369,10 +388,17 @@ fn check_order(event: &Event<'_>, next: &mut u64) {
 fn endpoints_outlive_their_daemon_and_find_the_next() {
     let mut daemon = Daemon::start();
     let (mut one, mut two) = (open(&daemon.socket()), open(&daemon.socket()));
-    let to_two = one.connect(two.address()).expect("there");
-    let to_one = two.connect(one.address()).expect("there");
+    let to_two = one.connect_within(two.address(), PATIENCE).expect("there");
+    let to_one = two.connect_within(one.address(), PATIENCE).expect("there");
     let region = two.register(4096).expect("memory");
-    let key = two.grant(&region, Access::READ | Access::WRITE).expect("a grant");
+    let key = two
+        .grant_within(
+            LocalRange::whole(&region),
+            Audience::Partition,
+            Access::READ | Access::WRITE,
+            PATIENCE,
+        )
+        .expect("a grant");
     exchange(&mut one, to_two, &mut two, b"before");
     daemon.kill();
     exchange(&mut one, to_two, &mut two, b"without a daemon");
@@ -384,7 +410,7 @@ fn endpoints_outlive_their_daemon_and_find_the_next() {
     let to_three = loop {
         one.wait(Some(Duration::from_millis(20)));
         two.wait(Some(Duration::from_millis(20)));
-        match one.connect(three.address()) {
+        match one.connect_within(three.address(), PATIENCE) {
             Ok(peer) => break peer,
             Err(error) => assert!(start.elapsed() < WATCHDOG, "{error}"),
         }
@@ -392,7 +418,9 @@ fn endpoints_outlive_their_daemon_and_find_the_next() {
     exchange(&mut one, to_three, &mut three, b"new friends");
     exchange(&mut one, to_two, &mut two, b"old friends");
     let target = Target::new(key, 0);
-    let _ = one.put(to_two, Source::Bytes(b"x"), target, Notify::NONE, 0).expect("published again");
+    one.resolve_within(to_two, key, PATIENCE).expect("published again");
+    let _ =
+        one.put(to_two, Source::Bytes(b"x"), target, Operation::new(0)).expect("published again");
     let address = two.address();
     drop(two);
     until(&mut one, "the end of an old friend", |event| is_down(event, address));

@@ -43,9 +43,18 @@ pub mod status {
     pub const PAIRED: u16 = 6;
 }
 
+/// Values of [`PeerGone::reason`].
+pub mod gone {
+    /// The peer closed its endpoint, or its process ended.
+    pub const ENDED: u8 = 0;
+    /// The peer ended the pair.
+    pub const DISCONNECTED: u8 = 1;
+}
+
 /// A value of fixed size inside a body.
 trait Field: Sized {
     const BYTES: usize;
+    const ZERO: Self;
     fn take(bytes: &mut &[u8]) -> Option<Self>;
     fn put(&self, body: &mut Vec<u8>);
 }
@@ -54,6 +63,7 @@ macro_rules! integer_field {
     ($($type:ty),*) => {$(
         impl Field for $type {
             const BYTES: usize = size_of::<$type>();
+            const ZERO: Self = 0;
 
             fn take(bytes: &mut &[u8]) -> Option<Self> {
                 let (head, rest) = bytes.split_first_chunk()?;
@@ -70,11 +80,15 @@ macro_rules! integer_field {
 
 integer_field!(u8, u16, u32, u64);
 
-impl Field for [u64; 4] {
-    const BYTES: usize = 32;
+/// Words of a set of VPIDs: one bit for each of the 4096 that a node can have.
+pub const VPID_WORDS: usize = 64;
+
+impl Field for [u64; VPID_WORDS] {
+    const BYTES: usize = 8 * VPID_WORDS;
+    const ZERO: Self = [0; VPID_WORDS];
 
     fn take(bytes: &mut &[u8]) -> Option<Self> {
-        let mut words = [0; 4];
+        let mut words = [0; VPID_WORDS];
         for word in &mut words {
             *word = u64::take(bytes)?;
         }
@@ -97,9 +111,15 @@ macro_rules! messages {
     )*) => {
         $(
             $(#[$doc])*
-            #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+            #[derive(Clone, Copy, PartialEq, Eq, Debug)]
             pub struct $name {
                 $($(#[$field_doc])* pub $field: $type,)*
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self { $($field: <$type as Field>::ZERO,)* }
+                }
             }
 
             impl $name {
@@ -253,8 +273,14 @@ messages! {
         generation: u32,
         /// The access bits of the key.
         access: u8,
-        /// Bytes of the region.
+        /// Where the range of the key starts in the memory, in bytes.
+        start: u64,
+        /// Bytes of the range.
         length: u64,
+        /// The VPID of the only peer that may resolve the key, or `0xffff` for all.
+        audience: u16,
+        /// The birth of that peer.
+        audience_birth: u64,
     }
 
     /// Withdraws a key. Answer: `first` is how often the key was resolved.
@@ -269,8 +295,9 @@ messages! {
         generation: u32,
     }
 
-    /// Asks for the memory of a key. Answer: `first` is its length in bytes, `second` its access
-    /// bits; descriptor: the memory.
+    /// Asks for the memory of a key. Answer: `first` is the length of its range in bytes; `second`
+    /// has its access bits in the low 8 bits, and above them the start of the range; descriptor:
+    /// the memory.
     Resolve = 40 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -295,6 +322,16 @@ messages! {
         birth: u64,
     }
 
+    /// Ends a pair. The peer gets [`PeerGone`]. Status `NOT_FOUND` when the two are no pair.
+    Disconnect = 42 {
+        /// Identifies the request in its answer.
+        ticket: u32,
+        /// The VPID of the endpoint that asks.
+        vpid: u16,
+        /// The VPID of the peer.
+        peer: u16,
+    }
+
     /// The answer to a request.
     Reply = 48 {
         /// The ticket of the request.
@@ -312,7 +349,7 @@ messages! {
         /// The ticket of the request.
         ticket: u32,
         /// One bit for each VPID in the group.
-        vpids: [u64; 4],
+        vpids: [u64; VPID_WORDS],
     }
 
     /// A peer made a pair with an endpoint of this program. Descriptors: the memory of the pair,
@@ -338,6 +375,8 @@ messages! {
         node: u32,
         /// VPID of the peer.
         peer: u16,
+        /// Why; see [`gone`].
+        reason: u8,
     }
 
     /// The members of groups changed: earlier [`Members`] answers are out of date.
@@ -391,7 +430,7 @@ mod tests {
         #[test]
         fn a_parsed_body_is_encoded_to_the_same_bytes(
             kind in KINDS,
-            bytes in prop::collection::vec(any::<u8>(), 64),
+            bytes in prop::collection::vec(any::<u8>(), 600),
         ) {
             for length in 0..bytes.len() {
                 let mut message = kind.to_le_bytes().to_vec();

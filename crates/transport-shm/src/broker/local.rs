@@ -122,9 +122,13 @@ impl Client for LocalClient {
         place.and_then(|place| queue.remove(place)).ok_or(BrokerError::InvalidAnswer)
     }
 
-    fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError> {
+    fn start(
+        &mut self,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError> {
         let mut inner = self.inner.lock();
-        self.send(&mut inner, message, &[])
+        self.send(&mut inner, request, files)
     }
 
     fn next(&mut self) -> Option<Received> {

@@ -60,8 +60,8 @@ pub struct Received {
 
 /// An endpoint's connection to the broker.
 pub trait Client: Send {
-    /// Sends a request and waits a bounded time for its answer. Unsolicited messages that arrive
-    /// meanwhile are kept in order for [`Client::next`].
+    /// Sends a request and waits a bounded time for its answer. Other messages that arrive meanwhile
+    /// are kept in order for [`Client::next`].
     ///
     /// # Errors
     /// [`BrokerError`].
@@ -72,13 +72,18 @@ pub trait Client: Send {
         files: &[BorrowedFd<'_>],
     ) -> Result<Received, BrokerError>;
 
-    /// Sends a message that has no answer.
+    /// Sends a request whose answer comes from [`Client::next`], or a message that has no answer.
+    /// Never blocks.
     ///
     /// # Errors
     /// [`BrokerError`].
-    fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError>;
+    fn start(
+        &mut self,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError>;
 
-    /// The next unsolicited message of the broker. Never blocks.
+    /// The next message of the broker that is not the answer to a [`Client::call`]. Never blocks.
     fn next(&mut self) -> Option<Received>;
 
     /// Whether the broker was restarted: true once for each restart. The endpoint must then

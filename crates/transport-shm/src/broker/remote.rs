@@ -1,14 +1,14 @@
 //! The connection to the node daemon: each endpoint has a control socket.
 //!
 //! # Invariants
-//! - A request waits at most [`ANSWER_MS_MAX`] for its answer.
+//! - A call waits at most [`ANSWER_MS_MAX`] for its answer; a request that was started never waits.
 //! - The end of the socket means the end of the daemon, not of the endpoint: mapped memory keeps
 //!   working. The next request or look connects again, and [`Client::reconnected`] reports it once.
 //! - Messages that the daemon sent before it died are read before the new connection is used.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -22,6 +22,9 @@ use super::{BrokerError, Client, Connector, Received, ticket_of};
 pub const ANSWER_MS_MAX: u32 = 5_000;
 /// Unsolicited messages that are kept while a request waits for its answer.
 const UNASKED_MAX: usize = 65_536;
+
+/// Requests that may wait for room in the socket.
+const UNSENT_MAX: usize = 4096;
 
 /// Connects to the daemon at a control socket.
 #[derive(Clone, Debug)]
@@ -41,11 +44,12 @@ impl RemoteBroker {
 impl Connector for RemoteBroker {
     fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
         let channel = handshake(self)?;
-        let unasked = VecDeque::new();
+        let (unasked, unsent) = (VecDeque::new(), VecDeque::new());
         Ok(Box::new(RemoteClient {
             broker: self.clone(),
             channel,
             unasked,
+            unsent,
             lost: false,
             is_new: false,
         }))
@@ -55,7 +59,10 @@ impl Connector for RemoteBroker {
 struct RemoteClient {
     broker: RemoteBroker,
     channel: Channel,
+    /// Messages for [`Client::next`].
     unasked: VecDeque<Received>,
+    /// Requests for which the socket had no room.
+    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     /// The daemon closed the connection.
     lost: bool,
     /// A new connection was made, and [`Client::reconnected`] has not reported it yet.
@@ -95,8 +102,10 @@ fn decode(packet: Packet) -> Option<Received> {
 }
 
 impl RemoteClient {
-    /// Reads the packets that arrived. Sets `lost` at the end of the connection.
+    /// Sends what waits and reads the packets that arrived. Sets `lost` at the end of the
+    /// connection.
     fn pump(&mut self) {
+        self.flush();
         while !self.lost && self.unasked.len() < UNASKED_MAX {
             match self.channel.receive() {
                 Ok(Some(packet)) => self.unasked.extend(decode(packet)),
@@ -111,22 +120,39 @@ impl RemoteClient {
     fn reconnect(&mut self) -> Result<(), BrokerError> {
         if self.lost {
             self.channel = handshake(&self.broker)?;
+            self.unsent.clear();
             self.lost = false;
             self.is_new = true;
         }
         Ok(())
     }
 
-    fn send(
-        &mut self,
-        message: EndpointControl,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<(), BrokerError> {
-        let packet = join(message.kind(), &message.emit());
-        self.channel.send(&packet, files).map_err(|errno| {
-            self.lost |= errno != Errno::AGAIN;
-            unreachable(&self.broker.socket, "request", errno)
-        })
+    /// Sends the requests that wait, as far as the socket has room.
+    fn flush(&mut self) {
+        while let Some((packet, files)) = self.unsent.front() {
+            let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+            match self.channel.send(packet, &files) {
+                Ok(()) => drop(self.unsent.pop_front()),
+                // Answers to earlier requests are on their way, and with them room.
+                Err(Errno::AGAIN) => return,
+                Err(_) => {
+                    self.lost = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Connects again when the connection is lost. The new daemon must know the endpoint before it
+    /// gets any other request.
+    fn ready(&mut self, request: &EndpointControl) -> Result<(), BrokerError> {
+        self.pump();
+        self.reconnect()?;
+        if self.is_new && !matches!(request, EndpointControl::Open(_)) {
+            let reason = "the node daemon was started anew".to_owned();
+            return Err(BrokerError::Unreachable { reason });
+        }
+        Ok(())
     }
 }
 
@@ -137,14 +163,12 @@ impl Client for RemoteClient {
         ticket: u32,
         files: &[BorrowedFd<'_>],
     ) -> Result<Received, BrokerError> {
-        self.pump();
-        self.reconnect()?;
-        if self.is_new && !matches!(request, EndpointControl::Open(_)) {
-            // The new daemon does not know this endpoint, which must announce itself first.
-            let reason = "the node daemon was started anew".to_owned();
-            return Err(BrokerError::Unreachable { reason });
-        }
-        self.send(request, files)?;
+        self.ready(&request)?;
+        let packet = join(request.kind(), &request.emit());
+        self.channel.send(&packet, files).map_err(|errno| {
+            self.lost |= errno != Errno::AGAIN;
+            unreachable(&self.broker.socket, "request", errno)
+        })?;
         let deadline = crate::sys::now() + std::time::Duration::from_millis(ANSWER_MS_MAX.into());
         loop {
             let left = deadline.saturating_sub(crate::sys::now()).as_millis();
@@ -166,17 +190,39 @@ impl Client for RemoteClient {
             let Some(received) = decode(packet) else { continue };
             match ticket_of(&received.message) {
                 Some(found) if found == ticket => return Ok(received),
-                // The answer to an earlier request that timed out.
-                Some(_) => {}
-                None if self.unasked.len() < UNASKED_MAX => self.unasked.push_back(received),
-                None => return Err(BrokerError::InvalidAnswer),
+                _ if self.unasked.len() < UNASKED_MAX => self.unasked.push_back(received),
+                _ => return Err(BrokerError::InvalidAnswer),
             }
         }
     }
 
-    fn tell(&mut self, message: EndpointControl) -> Result<(), BrokerError> {
-        self.reconnect()?;
-        self.send(message, &[])
+    fn start(
+        &mut self,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError> {
+        self.ready(&request)?;
+        let packet = join(request.kind(), &request.emit());
+        let refused = |errno| unreachable(&self.broker.socket, "request", errno);
+        if self.unsent.is_empty() {
+            match self.channel.send(&packet, files) {
+                Err(Errno::AGAIN) => {}
+                Err(errno) => {
+                    self.lost = true;
+                    return Err(refused(errno));
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
+        if self.unsent.len() >= UNSENT_MAX {
+            return Err(refused(Errno::AGAIN));
+        }
+        let copies: Result<Vec<_>, _> =
+            files.iter().map(|file| file.try_clone_to_owned()).collect();
+        let copies =
+            copies.map_err(|error| unreachable(&self.broker.socket, "pass a descriptor", error))?;
+        self.unsent.push_back((packet, copies));
+        Ok(())
     }
 
     fn next(&mut self) -> Option<Received> {

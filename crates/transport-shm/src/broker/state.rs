@@ -16,14 +16,14 @@ use std::sync::Arc;
 use weft_fabric::{Access, Group, NodeId, PartitionId};
 use weft_wire::control::InvalidMessage;
 use weft_wire::endpoint_control::{
-    AskMembers, Close, Connect, EndpointControl, GroupsChanged, Join, Leave, Members, Open, Paired,
-    PeerGone, Publish, Remember, Reply, Resolve, Retract, flags, status,
+    AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, Join, Leave, Members,
+    Open, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, flags, gone, status,
 };
 
 use super::tables::{Entry, Files, Key, Limits, VpidSet};
 use super::{Credentials, ProcessId};
 use crate::doorbell::Doorbell;
-use crate::wakeup::VPIDS;
+use crate::wakeup::VPIDS_MAX;
 
 /// A message to send.
 #[derive(Debug)]
@@ -74,6 +74,9 @@ impl Answer {
 /// duplicate of its wakeup.
 const ENDPOINT_DESCRIPTORS: usize = 4;
 
+/// The last start of a key's range that an answer to [`Resolve`] has room for.
+const START_MAX: u64 = u64::MAX >> 8;
+
 /// The client that sent a request, and its user.
 #[derive(Clone, Copy)]
 struct Asker {
@@ -85,7 +88,7 @@ impl State {
     /// A broker for node `node` without endpoints.
     #[must_use]
     pub fn new(node: NodeId, limits: Limits) -> Self {
-        let entries = (0..limits.endpoints_max.min(VPIDS)).map(|_| None).collect();
+        let entries = (0..limits.endpoints_max.min(VPIDS_MAX)).map(|_| None).collect();
         Self { node, limits, entries, next_vpid: 0, keys: 0 }
     }
 
@@ -93,7 +96,7 @@ impl State {
     /// VPIDs, which are then less likely to be taken.
     #[must_use]
     pub fn starting_at(mut self, first: u16) -> Self {
-        let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS).max(1);
+        let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS_MAX).max(1);
         self.next_vpid = first % count;
         self
     }
@@ -150,6 +153,7 @@ impl State {
                 (ticket, self.close(asker, vpid, out))
             }
             EndpointControl::Connect(ask) => (ask.ticket, self.connect(asker, ask, files, out)),
+            EndpointControl::Disconnect(ask) => (ask.ticket, self.disconnect(asker, ask, out)),
             EndpointControl::Join(Join { ticket, vpid, group }) => {
                 (ticket, self.change_group(asker, vpid, group, true, out))
             }
@@ -177,7 +181,7 @@ impl State {
 
     /// Removes the endpoints of a client that is gone.
     pub fn process_gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
-        for vpid in 0..VPIDS {
+        for vpid in self.vpids() {
             if self.entry(vpid).is_some_and(|entry| entry.process == process) {
                 self.remove(vpid, out);
             }
@@ -187,15 +191,19 @@ impl State {
     /// Called about a second after the start. Peers that were announced by others and have not
     /// announced themselves are dead.
     pub fn settle(&mut self, out: &mut Vec<Outgoing>) {
-        for vpid in 0..VPIDS {
+        for vpid in self.vpids() {
             let awaited = match self.entry_mut(vpid) {
                 Some(entry) => std::mem::take(&mut entry.awaited),
                 None => continue,
             };
             for (peer, _) in awaited {
-                self.tell_gone(vpid, peer, out);
+                self.tell_gone(vpid, peer, gone::ENDED, out);
             }
         }
+    }
+
+    fn vpids(&self) -> std::ops::Range<u16> {
+        0..u16::try_from(self.entries.len()).unwrap_or(VPIDS_MAX)
     }
 
     fn entry(&self, vpid: u16) -> Option<&Entry> {
@@ -277,7 +285,7 @@ impl State {
     }
 
     fn choose_vpid(&mut self, wanted: u16) -> Result<u16, Answer> {
-        let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS);
+        let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS_MAX);
         if wanted != 0xffff {
             return match self.entries.get(usize::from(wanted)) {
                 Some(None) => Ok(wanted),
@@ -318,7 +326,7 @@ impl State {
         for peer in entry.pairs.iter().filter(|peer| *peer != vpid) {
             if let Some(other) = self.entry_mut(peer) {
                 other.pairs.remove(vpid);
-                self.tell_gone(peer, vpid, out);
+                self.tell_gone(peer, vpid, gone::ENDED, out);
             }
         }
         let groups = entry.groups | 1 << Group::BROADCAST.number();
@@ -362,6 +370,19 @@ impl State {
             own.pairs.insert(ask.peer);
         }
         answer
+    }
+
+    fn disconnect(&mut self, asker: Asker, ask: Disconnect, out: &mut Vec<Outgoing>) -> Answer {
+        let Disconnect { vpid, peer, .. } = ask;
+        let Some(own) = self.own(asker, vpid).filter(|own| own.pairs.contains(peer)) else {
+            return Answer::refused(status::NOT_FOUND);
+        };
+        own.pairs.remove(peer);
+        if let Some(other) = self.entry_mut(peer) {
+            other.pairs.remove(vpid);
+            self.tell_gone(peer, vpid, gone::DISCONNECTED, out);
+        }
+        Answer::done(0, 0)
     }
 
     fn change_group(
@@ -413,7 +434,7 @@ impl State {
     }
 
     fn publish(&mut self, asker: Asker, ask: Publish, files: Vec<OwnedFd>) -> Answer {
-        let Publish { vpid, slot, generation, access, length, .. } = ask;
+        let Publish { vpid, slot, generation, access, start, length, .. } = ask;
         let keys = self.keys_by(asker.uid);
         let maximum = self.limits.allowance(asker.uid, self.limits.keys_max, keys, self.keys);
         let Some(entry) = self.own(asker, vpid) else {
@@ -427,7 +448,12 @@ impl State {
         if keys >= maximum && entry.key(slot, generation).is_none() {
             return Answer::full(maximum);
         }
-        let key = Key { generation, access, length, file: Arc::new(file), resolved: 0 };
+        if start > START_MAX {
+            return Answer::refused(status::INVALID);
+        }
+        let audience = (ask.audience != 0xffff).then_some((ask.audience, ask.audience_birth));
+        let file = Arc::new(file);
+        let key = Key { generation, access, start, length, audience, file, resolved: 0 };
         let Some(more) = entry.publish(slot, key) else {
             return Answer::refused(status::INVALID);
         };
@@ -451,18 +477,22 @@ impl State {
 
     fn resolve(&mut self, asker: Asker, ask: Resolve) -> Answer {
         let Resolve { vpid, owner, slot, generation, .. } = ask;
-        let Some(partition) = self.own(asker, vpid).map(|entry| entry.partition) else {
+        let Some((partition, birth)) =
+            self.own(asker, vpid).map(|entry| (entry.partition, entry.birth))
+        else {
             return Answer::refused(status::INVALID);
         };
         let key = self
             .entry_mut(owner)
             .filter(|entry| entry.partition == partition)
-            .and_then(|entry| entry.key_mut(slot, generation));
+            .and_then(|entry| entry.key_mut(slot, generation))
+            .filter(|key| key.audience.is_none_or(|audience| audience == (vpid, birth)));
         let Some(key) = key else {
             return Answer::refused(status::NOT_FOUND);
         };
         key.resolved += 1;
-        let mut answer = Answer::done(key.length, u64::from(key.access.bits()));
+        let access = u64::from(key.access.bits());
+        let mut answer = Answer::done(key.length, key.start << 8 | access);
         answer.files = vec![Arc::clone(&key.file)];
         answer
     }
@@ -470,7 +500,7 @@ impl State {
     /// Restores a pair from before the restart.
     fn remember(&mut self, asker: Asker, pair: Remember, out: &mut Vec<Outgoing>) {
         let Remember { vpid, peer, birth } = pair;
-        if peer >= VPIDS {
+        if !self.vpids().contains(&peer) {
             return;
         }
         let Some(own) = self.own(asker, vpid) else { return };
@@ -489,14 +519,14 @@ impl State {
                 }
                 self.await_peer(vpid, peer, birth);
             }
-            Some(_) => self.tell_gone(vpid, peer, out),
+            Some(_) => self.tell_gone(vpid, peer, gone::ENDED, out),
             None => self.await_peer(vpid, peer, birth),
         }
     }
 
     fn await_peer(&mut self, vpid: u16, peer: u16, birth: u64) {
         if let Some(own) = self.entry_mut(vpid)
-            && own.awaited.len() < usize::from(VPIDS)
+            && own.awaited.len() < usize::from(VPIDS_MAX)
         {
             own.awaited.push((peer, birth));
         }
@@ -504,21 +534,21 @@ impl State {
 
     /// Ends all waits for an earlier endpoint with the VPID of one that announced itself.
     fn welcome_back(&mut self, vpid: u16, birth: u64, out: &mut Vec<Outgoing>) {
-        for other in 0..VPIDS {
+        for other in self.vpids() {
             let Some(entry) = self.entry_mut(other) else { continue };
             let before = entry.awaited.len();
             entry.awaited.retain(|(peer, expected)| *peer != vpid || *expected == birth);
             if entry.awaited.len() != before {
-                self.tell_gone(other, vpid, out);
+                self.tell_gone(other, vpid, gone::ENDED, out);
             }
         }
     }
 
-    fn tell_gone(&mut self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
+    fn tell_gone(&mut self, vpid: u16, peer: u16, reason: u8, out: &mut Vec<Outgoing>) {
         let node = self.node.0;
         if let Some(entry) = self.entry(vpid) {
             let wakeup = Some(Arc::clone(&entry.doorbell));
-            let message = PeerGone { vpid, node, peer }.into();
+            let message = PeerGone { vpid, node, peer, reason }.into();
             out.push(Outgoing { to: entry.process, message, files: Vec::new(), wakeup });
         }
     }

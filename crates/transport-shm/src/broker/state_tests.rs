@@ -135,7 +135,7 @@ fn the_other_end_hears_of_a_pair_before_the_answer_and_only_once() {
     assert_eq!(world.connect(2, b, a).0, status::PAIRED);
     let mut out = Vec::new();
     world.state.process_gone(ProcessId(1), &mut out);
-    let gone = PeerGone { vpid: b, node: 7, peer: a };
+    let gone = PeerGone { vpid: b, node: 7, peer: a, reason: gone::ENDED };
     assert_eq!(out.len(), 1);
     assert_eq!((out[0].to, out[0].message), (ProcessId(2), gone.into()));
 }
@@ -146,8 +146,14 @@ fn keys_are_bounded_found_in_their_partition_and_gone_when_retracted() {
     let owner = world.open(1, 1000).expect("room");
     let other = world.open(2, 1000).expect("room");
     let foreign = world.open(3, 1001).expect("room");
-    let publish =
-        Publish { vpid: owner, generation: 5, access: 1, length: 9, ..Publish::default() };
+    let publish = Publish {
+        vpid: owner,
+        generation: 5,
+        access: 1,
+        length: 9,
+        audience: 0xffff,
+        ..Publish::default()
+    };
     assert_eq!(world.status(1, publish, vec![memory()]).0, status::DONE);
     assert_eq!(world.status(1, publish, vec![memory()]).0, status::DONE, "with other memory");
     let taken = Publish { generation: 6, ..publish };
@@ -214,7 +220,8 @@ fn an_endpoint_that_does_not_come_back_after_a_restart_is_gone() {
     assert_eq!(world.status(2, again(4, 40), files()).1.len(), 0);
     assert!(world.ask(2, 1000, Remember { vpid: 4, peer: 3, birth: 30 }, vec![]).is_empty());
     let (_, told) = world.status(3, again(6, 61), files());
-    let gone = |peer| EndpointControl::from(PeerGone { vpid: 3, node: 7, peer });
+    let gone =
+        |peer| EndpointControl::from(PeerGone { vpid: 3, node: 7, peer, reason: gone::ENDED });
     assert_eq!(told.iter().map(|o| o.message).collect::<Vec<_>>(), [gone(6)]);
     assert_eq!(world.open(4, 0), Some(0));
     let mut out = Vec::new();

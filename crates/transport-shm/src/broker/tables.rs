@@ -11,12 +11,12 @@ use weft_options::share;
 use super::ProcessId;
 use crate::doorbell::Doorbell;
 use crate::registers::KEYS_MAX;
-use crate::wakeup::VPIDS;
+use crate::wakeup::{VPIDS, VPIDS_MAX};
 
 /// Bounds of the broker's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Endpoints of the node, at most [`VPIDS`].
+    /// Endpoints of the node, at most [`VPIDS_MAX`].
     pub endpoints_max: u16,
     /// Keys of all endpoints together. Each key holds a descriptor.
     pub keys_max: usize,
@@ -42,24 +42,34 @@ impl Limits {
 }
 
 /// One bit for each VPID.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct VpidSet(pub [u64; 4]);
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct VpidSet(pub [u64; WORDS]);
+
+const WORDS: usize = VPIDS_MAX as usize / 64;
+
+impl Default for VpidSet {
+    fn default() -> Self {
+        Self([0; WORDS])
+    }
+}
 
 impl VpidSet {
     pub fn insert(&mut self, vpid: u16) {
-        self.0[usize::from(vpid / 64) % 4] |= 1 << (vpid % 64);
+        self.0[usize::from(vpid / 64) % WORDS] |= 1 << (vpid % 64);
     }
 
     pub fn remove(&mut self, vpid: u16) {
-        self.0[usize::from(vpid / 64) % 4] &= !(1 << (vpid % 64));
+        self.0[usize::from(vpid / 64) % WORDS] &= !(1 << (vpid % 64));
     }
 
     pub fn contains(&self, vpid: u16) -> bool {
-        vpid < VPIDS && self.0[usize::from(vpid / 64) % 4] & (1 << (vpid % 64)) != 0
+        vpid < VPIDS_MAX && self.0[usize::from(vpid / 64) % WORDS] & (1 << (vpid % 64)) != 0
     }
 
-    pub fn iter(self) -> impl Iterator<Item = u16> {
-        (0..VPIDS).filter(move |vpid| self.contains(*vpid))
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        (0..).zip(self.0).flat_map(|(word, bits): (u16, u64)| {
+            (0..64).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * 64 + bit)
+        })
     }
 }
 
@@ -76,7 +86,12 @@ pub(crate) struct Files {
 pub(crate) struct Key {
     pub generation: u32,
     pub access: Access,
+    /// Start and length of the range that the key names, in bytes of the memory.
+    pub start: u64,
     pub length: u64,
+    /// VPID and birth of the only endpoint that may resolve the key; `None` for all of the
+    /// partition.
+    pub audience: Option<(u16, u64)>,
     pub file: Arc<OwnedFd>,
     /// How often the key was resolved.
     pub resolved: u64,

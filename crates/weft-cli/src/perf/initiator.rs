@@ -3,8 +3,9 @@
 use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use weft_fabric::{
-    Access, Atomic, Command, Endpoint, Event, Issued, MessageHeader, Notify, OperationError, Peer,
-    RemoteKey, SendError, Side, Source, Target,
+    Access, Atomic, Audience, Blocking, Command, Endpoint, Event, Issued, LocalRange,
+    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, RemoteKey, SendError, Side,
+    Source, Target,
 };
 
 use super::responder::{CLASS_ECHO, tag};
@@ -78,7 +79,12 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     pub fn new(mut endpoint: E, mut surroundings: S, size: u64) -> anyhow::Result<Self> {
         let length = region_bytes(size);
         let region = endpoint.register(length)?;
-        let key = endpoint.grant(&region, Access::all())?;
+        let key = endpoint.grant_within(
+            LocalRange::whole(&region),
+            Audience::Partition,
+            Access::all(),
+            PATIENCE,
+        )?;
         let mut inbox = Inbox::default();
         let mut source = None;
         let start = surroundings.now_ns();
@@ -95,8 +101,10 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
                 "the other end did not say a word within 5 s"
             );
         }
-        let responder = endpoint.connect(source.context("the first word came from nobody")?)?;
+        let responder = endpoint
+            .connect_within(source.context("the first word came from nobody")?, PATIENCE)?;
         let target = inbox.key.context("the first word had no key")?;
+        endpoint.resolve_within(responder, target, PATIENCE)?;
         let bytes = vec![0xa5; usize::try_from(length)?];
         let mut initiator = Self {
             surroundings,
@@ -203,14 +211,19 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
         let target = Target::new(self.target, 0);
         let (mean_ns, p99_ns) = self.stream(plan, |own, context| {
             let source = Source::Bytes(&own.bytes[..length]);
-            own.endpoint.put(own.responder, source, target, Notify::NONE, context)
+            own.endpoint.put(own.responder, source, target, Operation::new(context))
         })?;
         let echo = Notify::COMPLETER.class(CLASS_ECHO);
         let (there_and_back, worst) = self.round_trips(plan.iterations, |own| {
             let echoes = own.inbox.echoes;
             own.issue(|own, context| {
                 let source = Source::Bytes(&own.bytes[..length]);
-                own.endpoint.put(own.responder, source, target, echo, context)
+                own.endpoint.put(
+                    own.responder,
+                    source,
+                    target,
+                    Operation::new(context).notify(echo),
+                )
             })?;
             own.until(|inbox| inbox.echoes > echoes)
         })?;
@@ -222,8 +235,12 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     fn get(&mut self, plan: Plan) -> anyhow::Result<Sample> {
         let source = Target::new(self.target, 0);
         let get = |own: &mut Self, context| {
-            let (peer, none) = (own.responder, Notify::NONE);
-            own.endpoint.get(peer, source, &own.region, 0, plan.size, none, context)
+            own.endpoint.get(
+                own.responder,
+                source,
+                LocalRange::new(&own.region, 0, plan.size),
+                Operation::new(context),
+            )
         };
         let (mean_ns, p99_ns) = self.stream(plan, get)?;
         let single = self.round_trips(plan.iterations, |own| {
@@ -237,8 +254,12 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     fn atomic(&mut self, plan: Plan) -> anyhow::Result<Sample> {
         let target = Target::new(self.target, 0);
         let add = |own: &mut Self, context| {
-            let (peer, none) = (own.responder, Notify::NONE);
-            own.endpoint.atomic(peer, target, Atomic::fetch_add(1), none, context)
+            own.endpoint.atomic(
+                own.responder,
+                target,
+                Atomic::fetch_add(1),
+                Operation::new(context),
+            )
         };
         let (mean_ns, p99_ns) = self.stream(plan, add)?;
         let single = self.round_trips(plan.iterations, |own| {
@@ -255,8 +276,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     /// The word that the atomics add to.
     fn fetch(&mut self) -> anyhow::Result<u64> {
         let (peer, target) = (self.responder, Target::new(self.target, 0));
-        let none = Notify::NONE;
-        match self.endpoint.atomic(peer, target, Atomic::fetch_add(0), none, 0)? {
+        match self.endpoint.atomic(peer, target, Atomic::fetch_add(0), Operation::new(0))? {
             Issued::Done(value) => Ok(value),
             Issued::Pending => {
                 self.issued += 1;

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 
 use anyhow::{anyhow, ensure};
 use weft_fabric::{
-    Access, Command, Endpoint, EndpointAddress, Event, MessageHeader, Notify, OperationError, Peer,
-    RemoteKey, SendError, Side, Source, Target,
+    Access, Audience, Blocking, Command, Endpoint, EndpointAddress, Event, LocalRange,
+    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, RemoteKey, SendError, Side,
+    Source, Target,
 };
 
 /// Messages between the ends; the number is the tag.
@@ -79,8 +80,13 @@ impl<E: Endpoint> Responder<E> {
     /// Registers memory, and tells the initiator at `to`.
     pub fn new(mut endpoint: E, to: EndpointAddress, region_bytes: u64) -> anyhow::Result<Self> {
         let region = endpoint.register(region_bytes)?;
-        let key = endpoint.grant(&region, Access::all())?;
-        let initiator = endpoint.connect(to)?;
+        let key = endpoint.grant_within(
+            LocalRange::whole(&region),
+            Audience::Partition,
+            Access::all(),
+            PATIENCE,
+        )?;
+        let initiator = endpoint.connect_within(to, PATIENCE)?;
         endpoint.send_short(initiator, MessageHeader::tag(tag::HELLO), &[&key.0.to_le_bytes()])?;
         Ok(Self {
             endpoint,
@@ -136,7 +142,12 @@ impl<E: Endpoint> Responder<E> {
             let length = usize::try_from(*length)?;
             ensure!(length <= self.bytes.len(), "{length} bytes to echo are more than the region");
             let (source, target) = (Source::Bytes(&self.bytes[..length]), Target::new(key, 0));
-            match self.endpoint.put(self.initiator, source, target, Notify::COMPLETER, 0) {
+            match self.endpoint.put(
+                self.initiator,
+                source,
+                target,
+                Operation::new(0).notify(Notify::COMPLETER),
+            ) {
                 Ok(_) => self.inbox.echoes.pop_front(),
                 Err(OperationError::WouldBlock) => break,
                 Err(OperationError::PeerDown) => {

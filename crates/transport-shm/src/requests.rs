@@ -1,0 +1,194 @@
+//! Requests to the broker that have not been answered, and what has ended.
+//!
+//! # Invariants
+//! - Every request ends: with its answer, with the broker's connection, or after
+//!   [`ANSWER_WITHIN`].
+//! - Requests and ended calls together are bounded by [`REQUESTS_MAX`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use weft_fabric::{Completion, EndpointAddress, Event, Group, OperationError, Peer, RemoteKey};
+
+use crate::memory::ShmRegion;
+use crate::pair::Pair;
+use crate::registers::Stamp;
+
+/// How long a request may wait for its answer.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Requests without an answer and ended calls that were not handed out, together.
+pub const REQUESTS_MAX: usize = 8192;
+
+/// What the broker was asked for.
+#[derive(Debug)]
+pub enum Asked {
+    /// A pair with the endpoint at an address.
+    Connect { to: EndpointAddress, pair: Pair },
+    /// A change of a group.
+    Group { group: Group, join: bool },
+    /// To publish a key.
+    Grant { key: RemoteKey },
+    /// To withdraw a key, whose memory may have to be taken out of reach.
+    Revoke { region: ShmRegion, writable: bool },
+    /// To publish a key again. Afterwards its stamp is `stamp`. `call` is the ticket of the
+    /// revocation that moved the memory, and `value` its value.
+    Again { slot: u16, stamp: Stamp, call: u32, value: u64 },
+    /// The memory of a peer's key. `stamp` was read before the request.
+    Resolve { peer: Peer, key: RemoteKey, stamp: Stamp, for_whom: Resolver },
+    /// Nothing that anybody waits for.
+    Notice,
+}
+
+/// What waits for the memory of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resolver {
+    /// A call of its own.
+    Call,
+    /// The operation that is being started.
+    Operation,
+    /// Operations that were refused, and to whose program room will be told.
+    Refused,
+}
+
+/// A request without an answer.
+#[derive(Debug)]
+pub struct Request {
+    pub asked: Asked,
+    /// The context of the call that waits for it; `None` when no call waits, or no more.
+    pub context: Option<u64>,
+    until: Duration,
+}
+
+/// Something that ended and was not handed out.
+#[derive(Debug)]
+enum Ended {
+    Call(u32, Completion),
+    /// A key was resolved, or could not be.
+    Room(Peer),
+}
+
+/// The requests of an endpoint.
+#[derive(Debug, Default)]
+pub struct Requests {
+    open: BTreeMap<u32, Request>,
+    ended: VecDeque<Ended>,
+}
+
+impl Requests {
+    /// Whether there is no room for a further request.
+    pub fn is_full(&self) -> bool {
+        self.open.len() + self.ended.len() >= REQUESTS_MAX
+    }
+
+    /// Whether any request waits for its answer.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether something ended that was not handed out.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        !self.ended.is_empty()
+    }
+
+    /// Adds a request that was sent at `now`.
+    pub fn add(&mut self, ticket: u32, asked: Asked, context: Option<u64>, now: Duration) {
+        let until = now.saturating_add(ANSWER_WITHIN);
+        self.open.insert(ticket, Request { asked, context, until });
+    }
+
+    /// Takes the request with this ticket.
+    pub fn take(&mut self, ticket: u32) -> Option<Request> {
+        self.open.remove(&ticket)
+    }
+
+    /// When the oldest request has waited too long.
+    pub fn next_late(&self) -> Option<Duration> {
+        Some(self.open.first_key_value()?.1.until)
+    }
+
+    /// Takes a request that has waited too long at `now`.
+    pub fn take_late(&mut self, now: Duration) -> Option<(u32, Request)> {
+        // Tickets grow with time, so the first request is the oldest, until tickets wrap.
+        let first = self.open.first_entry().filter(|first| first.get().until <= now)?;
+        Some(first.remove_entry())
+    }
+
+    /// Takes any request.
+    pub fn take_any(&mut self) -> Option<(u32, Request)> {
+        self.open.pop_first()
+    }
+
+    /// Whether the request with this ticket waits for its answer.
+    pub fn holds(&self, ticket: u32) -> bool {
+        self.open.contains_key(&ticket)
+    }
+
+    /// Whether the key of a peer is being resolved for operations. If so, its end will be told as
+    /// room.
+    pub fn refuses(&mut self, wanted: RemoteKey) -> bool {
+        self.open.values_mut().any(|request| match &mut request.asked {
+            Asked::Resolve { key, for_whom, .. }
+                if *key == wanted && *for_whom != Resolver::Call =>
+            {
+                *for_whom = Resolver::Refused;
+                true
+            }
+            _ => false,
+        })
+    }
+
+    /// A call ended.
+    pub fn end(&mut self, ticket: u32, context: Option<u64>, result: Result<u64, OperationError>) {
+        if let Some(context) = context {
+            self.ended.push_back(Ended::Call(ticket, Completion { context, result }));
+        }
+    }
+
+    /// A key of a peer was resolved, or could not be.
+    pub fn tell_room(&mut self, peer: Peer) {
+        self.ended.push_back(Ended::Room(peer));
+    }
+
+    /// Takes the end of the call with this ticket.
+    pub fn take_ended(&mut self, ticket: u32) -> Option<Result<u64, OperationError>> {
+        self.take_where(|of, _| of == ticket)
+    }
+
+    /// Takes the end of the call with this context.
+    pub fn take_context(&mut self, context: u64) -> Option<Result<u64, OperationError>> {
+        self.take_where(|_, of| of == context)
+    }
+
+    fn take_where(&mut self, is: impl Fn(u32, u64) -> bool) -> Option<Result<u64, OperationError>> {
+        let place = self.ended.iter().position(
+            |ended| matches!(ended, Ended::Call(ticket, end) if is(*ticket, end.context)),
+        )?;
+        match self.ended.remove(place) {
+            Some(Ended::Call(_, Completion { result, .. })) => Some(result),
+            _ => None,
+        }
+    }
+
+    /// No call waits any more for the request with this context. False if there is none.
+    pub fn forget(&mut self, context: u64) -> bool {
+        let mut of = self.open.values_mut().filter(|request| request.context == Some(context));
+        let Some(request) = of.next() else { return false };
+        request.context = None;
+        true
+    }
+
+    /// Whether a request of a call with this context waits for its answer.
+    pub fn awaits(&self, context: u64) -> bool {
+        self.open.values().any(|request| request.context == Some(context))
+    }
+
+    /// The next event to hand out.
+    pub fn pop(&mut self) -> Option<Event<'static>> {
+        Some(match self.ended.pop_front()? {
+            Ended::Call(_, completion) => Event::Completion(completion),
+            Ended::Room(peer) => Event::Room { peer },
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! Connects, changes of groups, grants and revocations: calls that take the time
+//! [`crate::Settings::control_ns`].
+//!
+//! Invariants: what a call changes, it changes when it ends, with one exception: a key that is
+//! revoked is void at once. A call that its caller gave up changes nothing.
+
+use weft_fabric::{
+    Completion, ConnectError, EndpointAddress, GrantError, Group, GroupError, Issued,
+    OperationError, RemoteKey, Revoked,
+};
+
+use crate::completion::Queued;
+use crate::memory::Key;
+use crate::progress::Occasion;
+use crate::world::{Id, State};
+
+/// A call that has not taken effect.
+#[derive(Debug)]
+pub(crate) struct Control {
+    context: u64,
+    wanted: WantedControl,
+}
+
+/// What a call is to change.
+#[derive(Debug)]
+pub(crate) enum WantedControl {
+    Connect(EndpointAddress),
+    Group {
+        group: Group,
+        join: bool,
+    },
+    Grant(Key),
+    /// The key is void already.
+    Revoke,
+}
+
+impl State {
+    /// Starts a call, or makes it whole where calls take no time.
+    pub(crate) fn control(
+        &mut self,
+        id: Id,
+        wanted: WantedControl,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        if self.settings.control_ns == 0 {
+            return self.take_effect(id, wanted).map(Issued::Done);
+        }
+        self.next_operation += 1;
+        let number = self.next_operation;
+        self.endpoints[id].controls.insert(number, Control { context, wanted });
+        let time = self.now.saturating_add(self.settings.control_ns);
+        self.schedule(time, Occasion::Control { endpoint: id, number });
+        Ok(Issued::Pending)
+    }
+
+    /// A call takes effect.
+    pub(crate) fn control_due(&mut self, id: Id, number: u64) {
+        // The call was given up, or its endpoint has ended.
+        let Some(control) = self.endpoints[id].controls.remove(&number) else { return };
+        let result = self.take_effect(id, control.wanted);
+        let completion = Completion { context: control.context, result };
+        self.endpoints[id].events.push_back(Queued::Ended(completion));
+    }
+
+    fn take_effect(&mut self, id: Id, wanted: WantedControl) -> Result<u64, OperationError> {
+        Ok(match wanted {
+            WantedControl::Connect(to) => u64::from(self.connect(id, to)?),
+            WantedControl::Group { group, join } => {
+                self.change_group(id, group, join)?;
+                0
+            }
+            WantedControl::Grant(key) => self.grant(key)?.0,
+            WantedControl::Revoke => Revoked::Published.value(),
+        })
+    }
+
+    /// Starts a connect.
+    pub(crate) fn start_connect(
+        &mut self,
+        id: Id,
+        to: EndpointAddress,
+        context: u64,
+    ) -> Result<Issued, ConnectError> {
+        if !to.is_exact() {
+            return Err(ConnectError::NotExact(to));
+        }
+        self.control(id, WantedControl::Connect(to), context).map_err(|error| match error {
+            OperationError::Connect(error) => error,
+            other => ConnectError::Broker { reason: other.to_string() },
+        })
+    }
+
+    /// Starts to join or leave a group.
+    pub(crate) fn start_group(
+        &mut self,
+        id: Id,
+        group: Group,
+        join: bool,
+        context: u64,
+    ) -> Result<Issued, GroupError> {
+        if group == Group::BROADCAST {
+            return Err(GroupError::Broadcast);
+        }
+        let wanted = WantedControl::Group { group, join };
+        self.control(id, wanted, context).map_err(|error| match error {
+            OperationError::Group(error) => error,
+            other => GroupError::Broker { reason: other.to_string() },
+        })
+    }
+
+    /// Starts a grant.
+    pub(crate) fn start_grant(
+        &mut self,
+        id: Id,
+        key: Key,
+        context: u64,
+    ) -> Result<Issued, GrantError> {
+        self.control(id, WantedControl::Grant(key), context).map_err(right_error)
+    }
+
+    /// Starts a revocation.
+    pub(crate) fn start_revoke(
+        &mut self,
+        id: Id,
+        key: RemoteKey,
+        context: u64,
+    ) -> Result<Issued, GrantError> {
+        self.revoke(id, key)?;
+        self.control(id, WantedControl::Revoke, context).map_err(right_error)
+    }
+
+    /// Takes the end of the call with this context from the queue of events.
+    pub(crate) fn take_ended(
+        &mut self,
+        id: Id,
+        context: u64,
+    ) -> Option<Result<u64, OperationError>> {
+        let events = &mut self.endpoints[id].events;
+        let place = events
+            .iter()
+            .position(|queued| matches!(queued, Queued::Ended(end) if end.context == context))?;
+        match events.remove(place) {
+            Some(Queued::Ended(Completion { result, .. })) => Some(result),
+            _ => unreachable!("the event is the end of a call"),
+        }
+    }
+
+    /// Whether a call with this context has not taken effect.
+    pub(crate) fn awaits(&self, id: Id, context: u64) -> bool {
+        self.endpoints[id].controls.values().any(|control| control.context == context)
+    }
+
+    /// Gives up the calls with this context.
+    pub(crate) fn give_up(&mut self, id: Id, context: u64) {
+        self.endpoints[id].controls.retain(|_, control| control.context != context);
+    }
+}
+
+fn right_error(error: OperationError) -> GrantError {
+    match error {
+        OperationError::Grant(error) => error,
+        other => GrantError::Broker { reason: other.to_string() },
+    }
+}
