@@ -7,6 +7,7 @@ use weft_transport_shm::broker::{Limits as BrokerLimits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::*;
+use crate::packet::HEAD_BYTES;
 use crate::switch::Switch;
 
 #[test]
