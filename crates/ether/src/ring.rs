@@ -156,6 +156,12 @@ impl ReceiveRing {
         self.key
     }
 
+    /// Why the ring is refused, if its memory cannot be read.
+    pub(crate) fn refused(&self) -> MessageError {
+        let slots = u32::try_from(self.slots).unwrap_or(u32::MAX);
+        MessageError::Ring { slots, slot_bytes: SLOT_BYTES }
+    }
+
     /// Bytes of the ring's memory.
     pub fn bytes(&self) -> u64 {
         self.slots * u64::from(SLOT_BYTES)

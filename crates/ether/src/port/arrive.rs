@@ -122,7 +122,7 @@ impl<E: Endpoint> Port<E> {
             },
             Message::Ring(described) => {
                 peer.ring(&described)?;
-                peer.open_ring(&mut self.endpoint, &mut self.calls);
+                peer.open_ring(&mut self.endpoint, &mut self.calls)?;
                 None
             }
             Message::Advert(advert) => match &mut peer.incoming {
@@ -207,9 +207,13 @@ impl<E: Endpoint> Port<E> {
         if *error == OperationError::PeerDown {
             self.counters.lost += 1;
         } else {
-            self.counters.refused_from_fabric += 1;
-            self.complaint = Some(format!("node {} sent {}", node.0, MessageError::Gone));
+            self.complain_of(node, &MessageError::Gone);
         }
+    }
+
+    fn complain_of(&mut self, node: NodeId, error: &MessageError) {
+        self.counters.refused_from_fabric += 1;
+        self.complaint = Some(format!("node {} sent {error}", node.0));
     }
 
     /// Hands out the packets of a node whose turn it is.
@@ -266,8 +270,12 @@ impl<E: Endpoint> Port<E> {
                 }
             }
             Call::Resolve(of) => {
-                if let Some(peer) = self.peers.get_mut(&of.0).filter(|peer| peer.handle == of.1) {
-                    peer.resolved(&mut self.endpoint, result.is_ok());
+                let Some(peer) = self.peers.get_mut(&of.0).filter(|peer| peer.handle == of.1)
+                else {
+                    return;
+                };
+                if let Err(error) = peer.resolved(&mut self.endpoint, result.map(drop)) {
+                    self.complain_of(of.0, &error);
                 }
             }
             Call::Fetch(of, buffer) => {

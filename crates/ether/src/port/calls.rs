@@ -101,7 +101,7 @@ impl<R: Region> Calls<R> {
         endpoint: &mut E,
         of: For,
         key: RemoteKey,
-    ) -> Option<Result<(), ()>> {
+    ) -> Option<Result<(), OperationError>> {
         let number = self.number();
         match endpoint.resolve(of.1, key, number) {
             Ok(Issued::Done(_)) => Some(Ok(())),
@@ -109,7 +109,7 @@ impl<R: Region> Calls<R> {
                 self.pending.insert(number, Call::Resolve(of));
                 None
             }
-            Err(_) => Some(Err(())),
+            Err(error) => Some(Err(error)),
         }
     }
 

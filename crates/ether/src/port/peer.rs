@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_fabric::{Endpoint, MessageHeader, NodeId, Peer, RemoteKey, SendError};
+use weft_fabric::{
+    Endpoint, MessageHeader, NodeId, OperationError, Peer, RemoteKey, SendError, Window,
+};
 use zerocopy::IntoBytes;
 
 use super::Limits;
@@ -332,33 +334,51 @@ impl<E: Endpoint> PeerPort<E> {
     }
 
     /// Begins to open the peer's ring, unless that is under way.
-    pub fn open_ring(&mut self, endpoint: &mut E, calls: &mut Calls<E::Region>) {
+    ///
+    /// # Errors
+    /// [`MessageError::Ring`]: it cannot be opened. Another call tries again.
+    pub fn open_ring(
+        &mut self,
+        endpoint: &mut E,
+        calls: &mut Calls<E::Region>,
+    ) -> Result<(), MessageError> {
         let Incoming::Opening { ring, is_asked: is_asked @ false } = &mut self.incoming else {
-            return;
+            return Ok(());
         };
+        *is_asked = true;
         match calls.resolve(endpoint, (self.node, self.handle), ring.key()) {
-            Some(Ok(())) => self.resolved(endpoint, true),
-            Some(Err(())) => {}
-            None => *is_asked = true,
+            Some(resolved) => self.resolved(endpoint, resolved),
+            None => Ok(()),
         }
     }
 
-    /// The key of the peer's ring can be used now, or not. Then the port tries again later.
-    pub fn resolved(&mut self, endpoint: &mut E, is_valid: bool) {
-        let Incoming::Opening { ring, is_asked } = &mut self.incoming else { return };
+    /// The key of the peer's ring can be used now, or not.
+    ///
+    /// # Errors
+    /// As [`PeerPort::open_ring`].
+    pub fn resolved(
+        &mut self,
+        endpoint: &mut E,
+        resolved: Result<(), OperationError>,
+    ) -> Result<(), MessageError> {
+        let Incoming::Opening { ring, is_asked } = &mut self.incoming else { return Ok(()) };
         *is_asked = false;
         let ring = *ring;
-        match self.way {
-            _ if !is_valid => return,
-            Way::Fetched => self.incoming = Incoming::Fetched { ring, inbox: Inbox::default() },
-            Way::InPlace => match endpoint.window(self.handle, ring.key()) {
-                Ok(window) if weft_fabric::Window::length(&window) >= ring.bytes() => {
-                    self.incoming = Incoming::InPlace { ring, window };
-                }
-                Ok(_) | Err(_) => return,
-            },
+        let opened = resolved.and_then(|()| match self.way {
+            Way::Fetched => Ok(Some(Incoming::Fetched { ring, inbox: Inbox::default() })),
+            Way::InPlace => endpoint.window(self.handle, ring.key()).map(|window| {
+                let is_whole = window.length() >= ring.bytes();
+                is_whole.then_some(Incoming::InPlace { ring, window })
+            }),
+        });
+        match opened {
+            Ok(Some(opened)) => self.incoming = opened,
+            // The report of its end follows.
+            Err(OperationError::PeerDown) => return Ok(()),
+            Ok(None) | Err(_) => return Err(ring.refused()),
         }
         self.tell_taken(endpoint);
+        Ok(())
     }
 
     /// Tells the peer how many packets were taken, when that is due.

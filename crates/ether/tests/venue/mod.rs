@@ -44,6 +44,13 @@ impl Default for Sim {
     }
 }
 
+impl Sim {
+    /// The simulated world.
+    pub fn world(&self) -> &SimWorld {
+        &self.0
+    }
+}
+
 impl Venue for Sim {
     type Endpoint = SimEndpoint;
 
@@ -74,6 +81,13 @@ impl Default for Slow {
             notification_depth: 2,
             ..Settings::seeded(2)
         }))
+    }
+}
+
+impl Slow {
+    /// The simulated world.
+    pub fn world(&self) -> &SimWorld {
+        &self.0
     }
 }
 
