@@ -57,6 +57,7 @@ impl<E: Endpoint> Port<E> {
                 }
             }
             Input::Down(from) => {
+                self.former.remove(&from.peer);
                 if let Some(node) = self.node_at(from.address)
                     && self.living((node, from.peer)).is_some()
                 {
@@ -336,9 +337,17 @@ impl<E: Endpoint> Port<E> {
     /// Adds a peer and greets it. The hosts here are queried again, so that it hears their reports.
     fn add_peer(&mut self, handle: Peer, node: NodeId, now: Duration) {
         match self.peers.get(&node) {
+            _ if self.former.contains(&handle) => return,
             Some(peer) if peer.handle == handle => return,
-            // The report that its former life has ended comes later.
-            Some(_) => self.lose(node),
+            Some(peer) => {
+                let former = peer.handle;
+                self.lose(node);
+                self.former.insert(former);
+                // Usually the report of its end comes later. If it was this greeting that came late
+                // and the other life goes on, it has to forget this port, too: then the two meet
+                // again.
+                let _ = self.endpoint.disconnect(former);
+            }
             None => {}
         }
         let own = self.own_hello();

@@ -12,10 +12,10 @@
 //! - Every message of another node is checked. A wrong one is counted and described by
 //!   [`Port::complaint`], and has no other effect.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use weft_fabric::{Endpoint, Group, MessageHeader, NodeId};
+use weft_fabric::{Endpoint, Group, MessageHeader, NodeId, Peer};
 use zerocopy::IntoBytes;
 
 use self::arrive::{Input, input};
@@ -56,6 +56,8 @@ pub struct Port<E: Endpoint> {
     switch: SharedSwitch,
     limits: Limits,
     peers: BTreeMap<NodeId, PeerPort<E>>,
+    /// Former lives of ports whose next life has greeted, until the report of their end comes.
+    former: BTreeSet<Peer>,
     joined: u64,
     /// Some peer has a backlog.
     has_backlog: bool,
@@ -101,6 +103,7 @@ impl<E: Endpoint> Port<E> {
             switch,
             limits,
             peers: BTreeMap::new(),
+            former: BTreeSet::new(),
             joined: 1 << Group::BROADCAST.number(),
             has_backlog: false,
             age_at: now + AGE_EVERY,
