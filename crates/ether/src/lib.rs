@@ -12,7 +12,7 @@
 //! - [`segment`]: the fabric addresses of a network's ports, one for each queue.
 //! - [`message`]: the messages between ports.
 //! - [`assembly`], [`ring`]: packets in fragments, and packets in rings.
-//! - [`way`]: how long packets get out of the ring of their sender: in place, or fetched. `inbox`,
+//! - [`way`]: how long packets get out of the ring of their sender: mapped, or fetched. `inbox`,
 //!   `buffers` and `behind`: packets that are fetched, their order and their memory.
 //! - [`packet`]: packets that the kernel copies directly between a ring and the device.
 //! - [`pace`]: the rate limit for a device whose queue cannot be stopped.

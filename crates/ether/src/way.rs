@@ -7,7 +7,7 @@ use weft_fabric::Capabilities;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// The ring is memory here, too: the receiver's kernel copies out of it.
-    InPlace,
+    Mapped,
     /// The receiver gets each packet into memory of its own, several at once, and hands them out
     /// in order.
     Fetched,
@@ -17,6 +17,6 @@ impl Way {
     /// The way over a transport.
     #[must_use]
     pub const fn over(capabilities: &Capabilities) -> Self {
-        if capabilities.window_is_memory { Self::InPlace } else { Self::Fetched }
+        if capabilities.window_is_memory { Self::Mapped } else { Self::Fetched }
     }
 }

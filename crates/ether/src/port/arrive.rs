@@ -127,7 +127,7 @@ impl<E: Endpoint> Port<E> {
                 None
             }
             Message::Advert(advert) => match &mut peer.incoming {
-                Incoming::InPlace { ring, window } => {
+                Incoming::Mapped { ring, window } => {
                     let place = ring.next(&advert)?;
                     ring.took();
                     let (head, packet) = take(window, place, &mut self.packet)?;

@@ -138,7 +138,7 @@ impl<E: Endpoint> Port<E> {
         match sent {
             Ok(()) => {
                 if packet.len() > self.limits.eager_bytes {
-                    self.guess = (self.way == Way::InPlace).then_some(node);
+                    self.guess = (self.way == Way::Mapped).then_some(node);
                 }
             }
             // The bytes already sent are not sent again: the backlog continues behind them.

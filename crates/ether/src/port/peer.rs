@@ -90,7 +90,7 @@ pub(crate) enum Incoming<E: Endpoint> {
         is_asked: bool,
     },
     /// Packets are handed out where they lie.
-    InPlace { ring: ReceiveRing, window: E::Window },
+    Mapped { ring: ReceiveRing, window: E::Window },
     /// Packets are fetched, and wait here for those before them.
     Fetched { ring: ReceiveRing, inbox: Inbox<E::Region> },
 }
@@ -366,9 +366,9 @@ impl<E: Endpoint> PeerPort<E> {
         let ring = *ring;
         let opened = resolved.and_then(|()| match self.way {
             Way::Fetched => Ok(Some(Incoming::Fetched { ring, inbox: Inbox::default() })),
-            Way::InPlace => endpoint.window(self.handle, ring.key()).map(|window| {
+            Way::Mapped => endpoint.window(self.handle, ring.key()).map(|window| {
                 let is_whole = window.length() >= ring.bytes();
-                is_whole.then_some(Incoming::InPlace { ring, window })
+                is_whole.then_some(Incoming::Mapped { ring, window })
             }),
         });
         match opened {
@@ -383,7 +383,7 @@ impl<E: Endpoint> PeerPort<E> {
 
     /// Tells the peer how many packets were taken, when that is due.
     pub fn tell_taken(&mut self, endpoint: &mut E) {
-        if let Incoming::InPlace { ring, .. } | Incoming::Fetched { ring, .. } = &mut self.incoming
+        if let Incoming::Mapped { ring, .. } | Incoming::Fetched { ring, .. } = &mut self.incoming
             && let Some(taken) = ring.owes()
         {
             // Without room the next call tells it. If the peer is gone, the endpoint reports that.

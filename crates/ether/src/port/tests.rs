@@ -1,4 +1,4 @@
-//! A packet whose slot in a ring is gone. The other tests of ports are in `tests/port.rs`.
+//! A packet whose slot in a ring is gone. The other tests of ports are in `tests/port`.
 
 use std::sync::Arc;
 

@@ -45,6 +45,11 @@ impl Default for Sim {
 }
 
 impl Sim {
+    /// The network of a world.
+    pub fn of(world: SimWorld) -> Self {
+        Self(world)
+    }
+
     /// The simulated world.
     pub fn world(&self) -> &SimWorld {
         &self.0
