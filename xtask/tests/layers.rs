@@ -39,7 +39,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         ],
     ),
     (4, &["weft-ffi", "weft-preload", "weftd", "weft-cli", "weft-web"]),
-    (5, &["weft-sim", "weft-e2e", "weft-fuzz", "weft-icount", "xtask"]),
+    (5, &["weft-sim", "weft-e2e", "weft-examples", "weft-fuzz", "weft-icount", "xtask"]),
 ];
 
 /// Allowed imports inside one layer: (importing crate, imported crate).

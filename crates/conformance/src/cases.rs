@@ -75,6 +75,37 @@ macro_rules! conformance_tests {
             more_operations_than_can_be_pending_are_refused_or_end,
             both_sides_put_and_get_at_once,
         );
+        $crate::case_group!($bench, vector:
+            a_vectored_put_writes_every_range_and_tells_it_once,
+            a_vectored_put_writes_all_or_nothing,
+            a_vectored_operation_without_ranges_is_refused,
+            a_vectored_get_reads_every_range,
+            a_signal_sets_or_adds,
+            a_signal_follows_its_data,
+            a_signal_and_its_data_are_refused_together,
+        );
+        $crate::case_group!($bench, ordering:
+            what_comes_after_an_order_takes_effect_after,
+            a_message_after_an_order_tells_that_puts_arrived,
+            a_fence_of_all_peers_comes_last,
+            a_fence_of_all_peers_does_not_wait_for_the_dead,
+            a_quiet_operation_reports_errors_alone,
+            quiet_operations_give_their_places_back,
+            a_batch_arrives_with_its_last_operation,
+            a_cancelled_operation_has_done_nothing,
+            a_cancel_without_its_operation_has_no_effect,
+        );
+        $crate::case_group!($bench, membership:
+            a_disconnected_peer_is_down_at_both_ends,
+            last_words_arrive_before_a_disconnect,
+            what_is_pending_ends_with_a_disconnect,
+            a_pair_can_be_made_again,
+            an_unknown_peer_cannot_be_disconnected,
+            a_key_of_a_range_reaches_that_range_alone,
+            a_key_of_one_peer_serves_nobody_else,
+            a_key_of_one_peer_does_not_serve_its_successor,
+            a_key_can_be_resolved_before_its_use,
+        );
         $crate::case_group!($bench, notification:
             every_combination_of_table_3_1_tells_the_right_sides,
             a_responder_for_a_put_is_refused,
@@ -139,6 +170,20 @@ macro_rules! conformance_tests {
     };
 }
 
+/// Makes one `#[test]` for each case of memory of the host, for a type that implements
+/// [`crate::HostBench`].
+#[macro_export]
+macro_rules! host_memory_tests {
+    ($bench:ty) => {
+        $crate::case_group!($bench, host_memory:
+            memory_of_each_kind_keeps_its_bytes,
+            memory_of_each_kind_is_a_source_and_a_sink,
+            memory_of_each_kind_survives_a_revocation,
+            one_memory_serves_several_endpoints,
+        );
+    };
+}
+
 /// Makes one `#[test]` for each case of lanes, for a type that implements [`crate::LaneBench`].
 #[macro_export]
 macro_rules! lane_tests {
@@ -190,6 +235,9 @@ mod tests {
         ("group", include_str!("group.rs")),
         ("memory", include_str!("memory.rs")),
         ("rma", include_str!("rma.rs")),
+        ("vector", include_str!("vector.rs")),
+        ("ordering", include_str!("ordering.rs")),
+        ("membership", include_str!("membership.rs")),
         ("notification", include_str!("notification.rs")),
         ("atomic", include_str!("atomic.rs")),
         ("window", include_str!("window.rs")),
@@ -197,6 +245,7 @@ mod tests {
         ("limits", include_str!("limits.rs")),
         ("failure", include_str!("failure.rs")),
         ("waiting", include_str!("waiting.rs")),
+        ("host_memory", include_str!("host_memory.rs")),
         ("lane", include_str!("lane.rs")),
     ];
 

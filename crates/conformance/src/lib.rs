@@ -22,21 +22,25 @@
 //! ```
 #![forbid(unsafe_code)]
 
-use weft_fabric::{Endpoint, EndpointOptions, Lane, OpenError};
+use weft_fabric::{Endpoint, EndpointOptions, HostMemory, Lane, OpenError};
 
 pub mod addressing;
 pub mod atomic;
 mod cases;
 pub mod failure;
 pub mod group;
+pub mod host_memory;
 pub mod lane;
 pub mod limits;
 pub mod mailbox;
+pub mod membership;
 pub mod memory;
 pub mod notification;
+pub mod ordering;
 pub mod register;
 mod rig;
 pub mod rma;
+pub mod vector;
 pub mod waiting;
 pub mod window;
 
@@ -87,6 +91,21 @@ pub trait Bench: Sized {
         drop(endpoint);
         false
     }
+}
+
+/// A transport under test whose regions are memory of the host.
+pub trait HostBench: Bench
+where
+    Self::Endpoint: HostMemory,
+{
+    /// The number of kinds of memory that the transport has: fresh, from a descriptor, existing.
+    const KINDS: usize;
+
+    /// Memory of a kind with these bytes.
+    fn memory(kind: usize, bytes: &[u8]) -> <Self::Endpoint as HostMemory>::Memory;
+
+    /// The bytes of the memory, as the program that has it sees them.
+    fn bytes(memory: &<Self::Endpoint as HostMemory>::Memory) -> Vec<u8>;
 }
 
 /// Data that a hostile peer may have written into the memory of a lane.

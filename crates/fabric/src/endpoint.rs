@@ -553,10 +553,10 @@ pub trait Endpoint: Send {
     /// progress.
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize;
 
-    /// Waits at most `timeout` for the end of the connect, join, leave, grant, revoke or resolve that
-    /// was started with `context`, and takes its completion, which [`Endpoint::poll`] then does not
-    /// hand out. Events of other calls stay where they are. `None` after the timeout: the call is
-    /// given up, and a key that it would have granted is not in force.
+    /// Waits at most `timeout` for the end of the connect, join, leave, grant, revoke or resolve
+    /// that was started with `context`, and takes its completion, which [`Endpoint::poll`] then
+    /// does not hand out. Events of other calls stay where they are. `None` after the timeout: the
+    /// call is given up, and a key that it would have granted is not in force.
     fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>>;
 
     /// Waits at most `timeout` until [`Endpoint::poll`] has events. It spins, then yields, then

@@ -7,6 +7,8 @@
 //!
 //! Source: 003 chapter 3 (RMA, VELO, SMFU, ATU, register file), 004 section 2.1.
 //!
+//! [`terms`] has the words of Extoll's NIC and of libfabric for each of these.
+//!
 //! # Promises of every transport
 //! 1. *Delivery*: an accepted message or operation is delivered once, or its initiator gets an
 //!    error, or the peer is reported down.
@@ -31,10 +33,12 @@ mod endpoint;
 mod error;
 mod event;
 mod global_address;
+mod host_memory;
 mod lane;
 mod notify;
 mod operation;
 mod register;
+pub mod terms;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
 pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
@@ -50,6 +54,7 @@ pub use error::{
 };
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
+pub use host_memory::HostMemory;
 pub use lane::{Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor};
 pub use notify::Notify;
 pub use operation::{

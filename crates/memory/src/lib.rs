@@ -1,17 +1,21 @@
 //! Layer 1: shared memory that no other process can shrink, and copies into and out of it.
 //!
 //! A [`Segment`] is a sealed memfd and its mapping. Other processes may write to it at any time, so
-//! no reference to its bytes ever exists: words are atomics, and bytes are copied. The `unsafe`
-//! code of weft's memory handling is in this crate. May depend on `weft-sync` and the operating
-//! system.
+//! no reference to its bytes ever exists: words are atomics, and bytes are copied. A [`Memory`] is
+//! a segment of this process that transports can register: fresh, from a descriptor, or made of
+//! memory that was there already. The `unsafe` code of weft's memory handling is in this crate. May
+//! depend on `weft-sync` and the operating system.
 
 mod blocks;
 mod copy;
 mod descriptor;
+mod memory;
+mod placement;
 mod segment;
 mod view;
 
 pub use blocks::{Block, Blocks};
 pub use copy::CopyMode;
+pub use memory::{Memory, MemoryOptions};
 pub use segment::{Segment, SegmentError};
 pub use view::View;

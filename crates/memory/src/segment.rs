@@ -32,6 +32,16 @@ pub enum SegmentError {
     /// process that maps it.
     #[error("the memory passed is not a memfd sealed against shrinking and growing")]
     NotSealed,
+    /// Memory that exists already must consist of whole pages.
+    #[error("{length} bytes at {address:#x} are not whole pages of {page} bytes")]
+    Misaligned {
+        /// The address.
+        address: usize,
+        /// Bytes.
+        length: usize,
+        /// Bytes of a page.
+        page: usize,
+    },
     /// The received memory has another size than announced.
     #[error("the memory passed has {actual} bytes where {expected} were announced")]
     WrongSize {
@@ -59,6 +69,16 @@ pub struct Segment {
     base: NonNull<u8>,
     length: usize,
     writable: bool,
+    end: End,
+}
+
+/// What happens to the mapping at the end of its segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    /// It is taken away.
+    Unmapped,
+    /// It stays: the addresses belong to somebody else.
+    Kept,
 }
 
 // SAFETY: the segment owns its mapping, which is not tied to a thread. Its bytes are accessed only
@@ -159,15 +179,61 @@ impl Segment {
         assert!(self.writable, "only the owner of a segment moves it");
         let (fresh, file) = Self::create(name, self.length)?;
         self.copy(0, &fresh, 0, self.length, CopyMode::Plain);
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        let base = self.base.as_ptr().cast();
-        // SAFETY: this replaces exactly the pages of this segment by the pages of a file of the
-        // same size. Other threads see the change as one step, and references to words stay valid,
-        // since the address does not change.
-        unsafe { rustix::mm::mmap(base, self.length, protection, flags, &file, 0) }
-            .map_err(|e| os("mmap", self.length, e))?;
+        // SAFETY: the segment owns exactly these pages. Other threads see the change as one step,
+        // and references to words stay valid, since the address does not change.
+        unsafe { map_over(self.base, self.length, file.as_fd()) }?;
         Ok(file)
+    }
+
+    /// Makes memory that exists already shareable: its bytes move to a new memfd, which is mapped
+    /// in their place. At the end of the segment the memory stays as it is then.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misaligned`] unless address and length are multiples of the page size;
+    /// [`SegmentError::Os`].
+    ///
+    /// # Safety
+    /// The range must be mapped for reading and writing and belong to the caller, who keeps it
+    /// mapped as long as the segment lives. During the call no other thread may write to it, and
+    /// the kernel must not be asked to (by I/O that is under way). Afterwards no reference to its
+    /// bytes may be used while a peer may write to them.
+    pub unsafe fn adopt(
+        name: &str,
+        base: NonNull<u8>,
+        length: usize,
+    ) -> Result<(Self, OwnedFd), SegmentError> {
+        let page = rustix::param::page_size();
+        if length == 0 || !length.is_multiple_of(page) || !base.addr().get().is_multiple_of(page) {
+            return Err(SegmentError::Misaligned { address: base.addr().get(), length, page });
+        }
+        let (fresh, file) = Self::create(name, length)?;
+        // SAFETY: the caller promises that the range is mapped and that nobody writes to it. The
+        // new mapping is elsewhere.
+        unsafe { copy::copy(base.as_ptr(), fresh.base.as_ptr(), length, CopyMode::Plain) };
+        // SAFETY: the caller owns exactly this range of addresses, and the file has its length.
+        unsafe { map_over(base, length, file.as_fd()) }?;
+        MAPPED.fetch_add(1, Ordering::Acquire);
+        Ok((Self { base, length, writable: true, end: End::Kept }, file))
+    }
+
+    /// Makes a segment without a file shareable, as [`Segment::adopt`] does. Safe, because nobody
+    /// else has the segment during the call.
+    ///
+    /// # Errors
+    /// As [`Segment::adopt`].
+    pub(crate) fn share(self, name: &str) -> Result<(Self, OwnedFd), SegmentError> {
+        let mut owner = self;
+        // SAFETY: the segment owns its mapping, and `owner` is the only way to it.
+        let (mut adopted, file) = unsafe { Self::adopt(name, owner.base, owner.length) }?;
+        // There are two segments for one mapping now: the former one gives it up.
+        adopted.end = std::mem::replace(&mut owner.end, End::Kept);
+        Ok((adopted, file))
+    }
+
+    /// The first byte, for those who hand the address on: to io_uring, or to a NIC.
+    #[must_use]
+    pub const fn base(&self) -> NonNull<u8> {
+        self.base
     }
 
     fn map(file: BorrowedFd<'_>, length: usize, writable: bool) -> Result<Self, SegmentError> {
@@ -183,7 +249,7 @@ impl Segment {
         .map_err(|e| os("mmap", length, e))?;
         let base = NonNull::new(base.cast::<u8>()).expect("mmap never maps address 0 unasked");
         MAPPED.fetch_add(1, Ordering::Acquire);
-        Ok(Self { base, length, writable })
+        Ok(Self { base, length, writable, end: End::Unmapped })
     }
 
     /// Memory that is shared only with forked children.
@@ -199,7 +265,7 @@ impl Segment {
                 .map_err(|e| os("mmap", length, e))?;
         let base = NonNull::new(base.cast::<u8>()).expect("mmap never maps address 0 unasked");
         MAPPED.fetch_add(1, Ordering::Acquire);
-        Ok(Self { base, length, writable: true })
+        Ok(Self { base, length, writable: true, end: End::Unmapped })
     }
 
     /// The number of segments that this process has mapped.
@@ -349,6 +415,24 @@ impl Segment {
     }
 }
 
+/// Maps a file in the place of `length` bytes at `base`.
+///
+/// # Safety
+/// The caller owns these addresses, and the file has at least `length` bytes for as long as they
+/// are used.
+unsafe fn map_over(
+    base: NonNull<u8>,
+    length: usize,
+    file: BorrowedFd<'_>,
+) -> Result<(), SegmentError> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    // SAFETY: the caller's promise.
+    unsafe { rustix::mm::mmap(base.as_ptr().cast(), length, protection, flags, file, 0) }
+        .map_err(|e| os("mmap", length, e))?;
+    Ok(())
+}
+
 // The panics are out of line, so that an access does not prepare the arguments of their messages.
 #[cold]
 #[inline(never)]
@@ -365,6 +449,9 @@ fn misaligned(offset: usize) -> ! {
 impl Drop for Segment {
     fn drop(&mut self) {
         MAPPED.fetch_sub(1, Ordering::Release);
+        if self.end == End::Kept {
+            return;
+        }
         // SAFETY: the segment owns the mapping, and no reference into it is left: references borrow
         // `self`.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use weft_fabric::{
-    Atomic, AtomicOperation, Command, Issued, LockRequest, Operation, OperationError, Peer,
-    Register, RemoteKey, Target, Width,
+    Atomic, AtomicOperation, Command, Issued, LockRequest, Notify, Operation, OperationError, Peer,
+    Register, RemoteKey, Report, Target, Width,
 };
 
 use crate::doorbell::LOCKS;
@@ -80,16 +80,16 @@ impl Recent {
     #[inline]
     fn word(&self, operation: AtomicOperation, offset: u64) -> Option<&AtomicU64> {
         let needed = (Command::Atomic, operation.access());
-        let start = self.mapped.check_access(needed, offset, 8).ok()?;
-        offset.is_multiple_of(8).then(|| self.mapped.segment.word64(start))
+        let start = self.mapped.check_word(needed, offset, 8).ok()?;
+        Some(self.mapped.segment.word64(start))
     }
 
-    /// As [`Mapped::confirm`].
+    /// As [`Mapped::is_in_force`].
     #[inline]
-    fn confirm(&self, stamp: &StampWord) -> Result<(), OperationError> {
+    fn is_in_force(&self, stamp: &StampWord) -> bool {
         // On x86 the processor's atomic is a full fence by itself.
         let full_fences = cfg!(not(target_arch = "x86_64")) && self.full_fences;
-        self.mapped.confirm(stamp, full_fences)
+        self.mapped.is_in_force(stamp, full_fences)
     }
 }
 
@@ -114,12 +114,13 @@ impl ShmEndpoint {
             let old = apply_64(word, &atomic);
             // Counted first: the next atomic waits for this store, which would wait for the check.
             self.registers.count(Register::Atomics, 1);
-            if recent.confirm(stamp).is_err() {
+            if !recent.is_in_force(stamp) {
                 return self.was_revoked();
             }
             return Ok(Issued::Done(atomic.result(old)));
         }
-        self.any_atomic(to, target, atomic, operation)
+        let Operation { context, notify, report, more } = operation;
+        self.any_atomic(to, target, atomic, (context, notify), (report, more))
     }
 
     #[cold]
@@ -138,14 +139,17 @@ impl ShmEndpoint {
         self.recent = Some(Recent { to, key, slot, registers, mapped, full_fences });
     }
 
+    /// Takes the operation in parts: an argument in memory would cost the fast path its stores.
     #[inline(never)]
     fn any_atomic(
         &mut self,
         to: Peer,
         target: Target,
         atomic: Atomic,
-        operation: Operation,
+        (context, notify): (u64, Notify),
+        (report, more): (Report, bool),
     ) -> Result<Issued, OperationError> {
+        let operation = Operation { context, notify, report, more };
         let done = self.try_atomic(to, target, atomic, operation);
         let recent = self.recent.as_ref();
         if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
@@ -165,10 +169,7 @@ impl ShmEndpoint {
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
         let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, key);
-        let start = mapped.check_access((command, atomic.operation.access()), offset, length)?;
-        if !offset.is_multiple_of(length) {
-            return Err(OperationError::Misaligned { offset, alignment: length });
-        }
+        let start = mapped.check_word((command, atomic.operation.access()), offset, length)?;
         let old = match atomic.width {
             Width::Bits32 => apply_32(mapped.segment.word32(start), &atomic),
             Width::Bits64 => apply_64(mapped.segment.word64(start), &atomic),

@@ -15,17 +15,18 @@
 //! - No value that a peer can write is trusted: positions, keys and limits are private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
-    EndpointAddress, Event, GrantError, Group, GroupError, Issued, LocalRange, LockRequest,
-    MessageHeader, Operation, OperationError, Peer, Register, RegisterError, RemoteKey, SendError,
-    Signal, Source, Target, Waited, WindowError,
+    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, Issued, LocalRange,
+    LockRequest, MessageHeader, Operation, OperationError, Peer, Register, RegisterError,
+    RemoteKey, SendError, Signal, Source, Target, Waited, WindowError,
 };
-use weft_memory::{Segment, SegmentError};
+use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
@@ -169,22 +170,39 @@ impl ShmEndpoint {
         if length == 0 {
             return Err(RegisterError::Empty);
         }
-        if self.regions.load(Ordering::Relaxed) >= REGIONS_MAX {
-            return Err(RegisterError::Exhausted { maximum: REGIONS_MAX });
-        }
-        let too_long = |_| RegisterError::Os {
+        let length = usize::try_from(length).map_err(|_| RegisterError::Os {
             call: "mmap",
             length: usize::MAX,
             errno: weft_fabric::errno::ENOMEM,
-        };
-        let length = usize::try_from(length).map_err(too_long)?;
-        match Segment::create("weft-region", length) {
-            Ok((segment, file)) => Ok(ShmRegion::new(segment, file, &self.regions)),
+        })?;
+        self.check_regions()?;
+        match Memory::fresh(MemoryOptions::bytes(length)) {
+            Ok(memory) => self.register_memory(&memory),
             Err(SegmentError::Os { call, length, errno }) => {
                 Err(RegisterError::Os { call, length, errno })
             }
             Err(_) => unreachable!("what was just made is sealed and of its size"),
         }
+    }
+
+    fn check_regions(&self) -> Result<(), RegisterError> {
+        if self.regions.load(Ordering::Relaxed) >= REGIONS_MAX {
+            return Err(RegisterError::Exhausted { maximum: REGIONS_MAX });
+        }
+        Ok(())
+    }
+}
+
+impl HostMemory for ShmEndpoint {
+    type Memory = Memory;
+
+    fn register_memory(&mut self, memory: &Memory) -> Result<ShmRegion, RegisterError> {
+        self.check_regions()?;
+        Ok(ShmRegion::new(memory.clone(), &self.regions))
+    }
+
+    fn base(region: &ShmRegion) -> NonNull<u8> {
+        region.segment().base()
     }
 }
 

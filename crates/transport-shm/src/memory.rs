@@ -6,13 +6,12 @@
 //! operation.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use weft_fabric::{Access, Command, OperationError, Region, RegionError, RemoteKey};
-use weft_memory::{CopyMode, Segment, SegmentError};
+use weft_memory::{CopyMode, Memory, Segment};
 use weft_sync::fence;
 
 use crate::registers::{KEYS_MAX, Stamp, StampWord};
@@ -25,24 +24,16 @@ pub struct ShmRegion {
 
 #[derive(Debug)]
 struct Inner {
-    segment: Segment,
-    /// Replaced when the memory is moved.
-    file: Mutex<Arc<OwnedFd>>,
+    memory: Memory,
     /// The region counter of the endpoint. Its address also identifies the endpoint.
     count: Arc<AtomicUsize>,
 }
 
 impl ShmRegion {
     /// A region of the endpoint whose counter is `count`.
-    pub(crate) fn new(segment: Segment, file: OwnedFd, count: &Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(memory: Memory, count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self {
-            inner: Arc::new(Inner {
-                segment,
-                file: Mutex::new(Arc::new(file)),
-                count: Arc::clone(count),
-            }),
-        }
+        Self { inner: Arc::new(Inner { memory, count: Arc::clone(count) }) }
     }
 
     /// Whether the region belongs to the endpoint whose counter is `count`.
@@ -50,27 +41,15 @@ impl ShmRegion {
         Arc::ptr_eq(&self.inner.count, count)
     }
 
+    /// The memory, which other regions may have, too.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.inner.memory
+    }
+
     /// The mapped memory.
     #[inline]
     pub(crate) fn segment(&self) -> &Segment {
-        &self.inner.segment
-    }
-
-    /// The descriptor of the memory.
-    pub(crate) fn file(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.inner.file.lock())
-    }
-
-    /// Whether both regions are the same memory.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Moves the content to fresh memory, out of reach of all peers that mapped the old memory.
-    pub(crate) fn move_away(&self) -> Result<(), SegmentError> {
-        let mut file = self.inner.file.lock();
-        *file = Arc::new(self.inner.segment.move_away("weft-region")?);
-        Ok(())
+        self.inner.memory.segment()
     }
 
     /// The start of the range as an index, when the range lies inside the region.
@@ -103,18 +82,18 @@ impl Drop for Inner {
 
 impl Region for ShmRegion {
     fn length(&self) -> u64 {
-        self.inner.segment.length() as u64
+        self.segment().length() as u64
     }
 
     fn read(&self, offset: u64, target: &mut [u8]) -> Result<(), RegionError> {
         let start = self.check(offset, target.len() as u64)?;
-        self.inner.segment.read(start, target);
+        self.segment().read(start, target);
         Ok(())
     }
 
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError> {
         let start = self.check(offset, source.len() as u64)?;
-        self.inner.segment.write(start, source, CopyMode::Plain);
+        self.segment().write(start, source, CopyMode::Plain);
         Ok(())
     }
 
@@ -128,17 +107,17 @@ impl Region for ShmRegion {
         let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
         let start = self.check(offset, length).map_err(wrong)?;
         let length = usize::try_from(length).unwrap_or(0);
-        Ok(self.inner.segment.fill(head, start, length, source)?)
+        Ok(self.segment().fill(head, start, length, source)?)
     }
 
     fn load(&self, offset: u64) -> Result<u64, RegionError> {
         let start = self.check_word(offset)?;
-        Ok(self.inner.segment.word64(start).load(Ordering::Acquire))
+        Ok(self.segment().word64(start).load(Ordering::Acquire))
     }
 
     fn store(&self, offset: u64, value: u64) -> Result<(), RegionError> {
         let start = self.check_word(offset)?;
-        self.inner.segment.word64(start).store(value, Ordering::Release);
+        self.segment().word64(start).store(value, Ordering::Release);
         Ok(())
     }
 }
@@ -183,16 +162,23 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Checks, after a write to this memory, that the key is still in force. Then the write is in
-    /// the region: the owner of a key that is revoked changes the stamp, executes a heavy fence,
-    /// and takes the memory out of reach only then. `full_fences` is as for [`fence::light`].
+    /// Whether, after a write to this memory, the key is still in force. Then the write is in the
+    /// region: the owner of a key that is revoked changes the stamp, executes a heavy fence, and
+    /// takes the memory out of reach only then. `full_fences` is as for [`fence::light`].
+    #[inline]
+    #[must_use]
+    pub fn is_in_force(&self, word: &StampWord, full_fences: bool) -> bool {
+        fence::light(full_fences);
+        word.stamp() == self.stamp
+    }
+
+    /// As [`Mapped::is_in_force`].
     ///
     /// # Errors
     /// [`OperationError::InvalidKey`].
     #[inline]
     pub fn confirm(&self, word: &StampWord, full_fences: bool) -> Result<(), OperationError> {
-        fence::light(full_fences);
-        if word.stamp() == self.stamp { Ok(()) } else { Err(OperationError::InvalidKey) }
+        if self.is_in_force(word, full_fences) { Ok(()) } else { Err(OperationError::InvalidKey) }
     }
 
     //= EXTOLL-THESIS#3.2.5
@@ -223,6 +209,23 @@ impl Mapped {
         let start = inside(offset, length, region);
         let start = start.ok_or(OperationError::OutOfBounds { offset, length, region })?;
         Ok(self.start + start)
+    }
+
+    /// The place of an aligned word of `width` bytes, when the key grants `needed` on it.
+    #[inline]
+    pub fn check_word(
+        &self,
+        needed: (Command, Access),
+        offset: u64,
+        width: u64,
+    ) -> Result<usize, OperationError> {
+        let start = self.check_access(needed, offset, width)?;
+        // The range of the key may start anywhere, so the place in memory counts.
+        if start as u64 & (width - 1) == 0 {
+            Ok(start)
+        } else {
+            Err(OperationError::Misaligned { offset, alignment: width })
+        }
     }
 }
 
@@ -272,7 +275,7 @@ impl Grants {
         Self { slots: Vec::new(), free: Vec::new(), first }
     }
 
-    /// Takes a free slot for a key that grants `granted`. Returns the slot and the key's generation.
+    /// Takes a free slot for a key that grants `granted`. Returns the slot and the generation.
     pub fn ask(&mut self, granted: Granted) -> Option<(u16, u32)> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -292,7 +295,10 @@ impl Grants {
     pub fn fill(&mut self, slot: u16, generation: u32) -> bool {
         let Some(grant) = self.slot(slot, generation) else { return false };
         match std::mem::replace(&mut grant.state, SlotState::Vacant) {
-            SlotState::Asked(granted) => grant.state = SlotState::InForce(granted),
+            SlotState::Asked(granted) => {
+                granted.region.memory().add_key();
+                grant.state = SlotState::InForce(granted);
+            }
             other => {
                 grant.state = other;
                 return false;
@@ -319,6 +325,7 @@ impl Grants {
             SlotState::InForce(granted) => {
                 let next = generation.wrapping_add(1);
                 grant.generation = next;
+                granted.region.memory().remove_key();
                 self.free.push(slot);
                 Some((next, granted))
             }
@@ -343,9 +350,18 @@ impl Grants {
     }
 }
 
+impl Drop for Grants {
+    fn drop(&mut self) {
+        for (.., granted) in self.iter() {
+            granted.region.memory().remove_key();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_memory::MemoryOptions;
 
     #[test]
     fn a_key_keeps_its_parts() {
@@ -357,8 +373,8 @@ mod tests {
     fn a_slot_is_reused_with_another_generation() {
         let mut grants = Grants::new(u32::MAX);
         let count = Arc::new(AtomicUsize::new(0));
-        let (segment, file) = Segment::create("weft-test", 4096).expect("memory");
-        let region = ShmRegion::new(segment, file, &count);
+        let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        let region = ShmRegion::new(memory, &count);
         let (access, audience) = (Access::READ, None);
         let granted = Granted { region, start: 0, length: 4096, access, audience };
         assert_eq!(grants.ask(granted.clone()), Some((0, u32::MAX)));

@@ -103,7 +103,7 @@ fn a_key_that_nobody_used_costs_no_move() {
     let key = owner
         .grant_within(LocalRange::whole(&region), Audience::Partition, Access::READ, PATIENCE)
         .expect("a grant");
-    let before = Arc::as_ptr(&region.file());
+    let before = Arc::as_ptr(&region.memory().file());
     owner.revoke_within(key, PATIENCE).expect("known");
-    assert_eq!(Arc::as_ptr(&region.file()), before);
+    assert_eq!(Arc::as_ptr(&region.memory().file()), before);
 }

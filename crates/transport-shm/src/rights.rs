@@ -72,7 +72,7 @@ impl ShmEndpoint {
         granted: &Granted,
     ) -> Result<(Publish, Arc<OwnedFd>), GrantError> {
         let Granted { region, start, length, access, audience } = granted;
-        let whole = region.file();
+        let whole = region.memory().file();
         let file = if access.contains(Access::WRITE) {
             whole
         } else {
@@ -166,7 +166,7 @@ impl ShmEndpoint {
     /// is how often the broker passed the memory.
     ///
     /// The memory is moved only when no remaining key allows writing, so no peer with a valid key
-    /// writes during the move.
+    /// writes during the move, and when no other endpoint granted a key to it.
     pub(crate) fn withdrawn(
         &mut self,
         ticket: u32,
@@ -180,17 +180,19 @@ impl ShmEndpoint {
         let remaining: Vec<(u16, u32, Granted)> = self
             .grants
             .iter()
-            .filter(|(.., granted)| granted.region.is(region))
+            .filter(|(.., granted)| granted.region.memory().is(region.memory()))
             .map(|(slot, generation, granted)| (slot, generation, granted.clone()))
             .collect();
         let others_write =
             remaining.iter().any(|(.., granted)| granted.access.contains(Access::WRITE));
         let others_read = !remaining.is_empty() && !writable;
-        if handed_out == 0 || others_write || others_read {
+        // Only the endpoint that granted a key can publish new memory for it.
+        let of_others = region.memory().keys() > remaining.len();
+        if handed_out == 0 || others_write || others_read || of_others {
             self.requests.end(ticket, context, Ok(value));
             return;
         }
-        if let Err(error) = region.move_away() {
+        if let Err(error) = region.memory().move_away() {
             let reason = format!("the memory could not be moved out of reach: {error}");
             let error = OperationError::Grant(GrantError::Broker { reason });
             self.requests.end(ticket, context, Err(error));

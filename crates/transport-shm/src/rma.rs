@@ -150,6 +150,23 @@ fn copy_in(
     }
 }
 
+/// Copies `length` bytes from `start` in a peer's memory to `place` of a region. The caller has
+/// checked both ranges.
+#[inline(always)]
+fn copy_out(
+    mapped: &Mapped,
+    start: usize,
+    region: &ShmRegion,
+    place: usize,
+    length: u64,
+    parameters: Parameters,
+) {
+    // The length was checked against mapped memory, so it fits a usize.
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    let mode = parameters.copy_mode(length);
+    mapped.segment.copy(start, region.segment(), place, length, mode);
+}
+
 /// Why an operation cannot be done yet.
 #[derive(Debug)]
 pub(crate) enum Missing {
@@ -398,16 +415,13 @@ impl ShmEndpoint {
         let word = signal.target;
         let needed = (command, signal.change.access());
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, word.key);
-        mapped.check_access(needed, word.offset, 8)?;
-        if !word.offset.is_multiple_of(8) {
-            return Err(OperationError::Misaligned { offset: word.offset, alignment: 8 });
-        }
+        mapped.check_word(needed, word.offset, 8)?;
         let (mapped, outlet) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check(command, offset, length)?;
         copy_in(&mapped, start, source, from, parameters);
         outlet.confirm(mapped)?;
         let (mapped, outlet) = self.peers.live(to)?.split(word.key).ok_or(Missing::Key)?;
-        let place = mapped.check_access(needed, word.offset, 8)?;
+        let place = mapped.check_word(needed, word.offset, 8)?;
         match signal.change {
             SignalChange::Set(value) => mapped.segment.word64(place).store(value, Release),
             SignalChange::Add(value) => {
@@ -439,7 +453,30 @@ impl ShmEndpoint {
         into: LocalRange<'_, ShmRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.fetch(from, &[(source, into)], operation)
+        let LocalRange { region, offset: place, length } = into;
+        let place = region.check(place, length)?;
+        let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
+        let start = mapped.check(Command::Get, source.offset, length)?;
+        copy_out(&mapped, start, region, place, length, self.parameters);
+        self.fetched(from, source, length, operation)
+    }
+
+    /// Counts a get that is done, and sends its notifications.
+    #[inline]
+    fn fetched(
+        &mut self,
+        from: Peer,
+        first: Target,
+        length: u64,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.registers.count(Register::Gets, 1);
+        self.registers.count(Register::GetBytes, length);
+        if !operation.notify.is_none() {
+            let Target { key, offset } = first;
+            self.tell(from, Account { command: Command::Get, operation, key, offset, length });
+        }
+        Ok(Issued::Done(0))
     }
 
     pub(crate) fn do_get_vectored(
@@ -458,34 +495,15 @@ impl ShmEndpoint {
             let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
             mapped.check(Command::Get, source.offset, into.length)?;
         }
-        self.fetch(from, ranges, operation)
-    }
-
-    /// Copies ranges of a peer's regions. There is at least one range.
-    #[inline]
-    fn fetch(
-        &mut self,
-        from: Peer,
-        ranges: &[(Target, LocalRange<'_, ShmRegion>)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        let command = Command::Get;
-        let parameters = self.parameters;
         let mut length: u64 = 0;
         for (source, into) in ranges {
             let place = into.region.check(into.offset, into.length)?;
-            let (mapped, _) = mapped_for!(self, from, command, operation.notify, source.key);
-            let start = mapped.check(command, source.offset, into.length)?;
-            let bytes = usize::try_from(into.length).unwrap_or(usize::MAX);
-            let mode = parameters.copy_mode(bytes);
-            mapped.segment.copy(start, into.region.segment(), place, bytes, mode);
+            let (mapped, _) = self.peers.live(from)?.split(source.key).ok_or(Missing::Key)?;
+            let start = mapped.check(Command::Get, source.offset, into.length)?;
+            copy_out(&mapped, start, into.region, place, into.length, self.parameters);
             length = length.saturating_add(into.length);
         }
-        self.registers.count(Register::Gets, 1);
-        self.registers.count(Register::GetBytes, length);
-        let Target { key, offset } = ranges[0].0;
-        self.tell(from, Account { command, operation, key, offset, length });
-        Ok(Issued::Done(0))
+        self.fetched(from, ranges[0].0, length, operation)
     }
 
     pub(crate) fn do_window(

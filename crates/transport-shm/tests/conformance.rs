@@ -2,12 +2,16 @@
 #![cfg(not(loom))]
 
 use std::os::fd::AsFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_conformance::{Bench, Hostile, LaneBench, conformance_tests, lane_tests};
+use rustix::fs::MemfdFlags;
+use weft_conformance::{
+    Bench, HostBench, Hostile, LaneBench, conformance_tests, host_memory_tests, lane_tests,
+};
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
-use weft_memory::{CopyMode, Segment};
+use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -59,6 +63,47 @@ impl Bench for Shm {
 }
 
 conformance_tests!(Shm);
+
+impl HostBench for Shm {
+    const KINDS: usize = 3;
+
+    fn memory(kind: usize, bytes: &[u8]) -> Memory {
+        let length = bytes.len();
+        let memory = match kind {
+            0 => Memory::fresh(MemoryOptions::bytes(length).populate()),
+            1 => {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                let file = rustix::fs::memfd_create("theirs", flags).expect("memory");
+                rustix::fs::ftruncate(&file, length as u64).expect("fresh");
+                rustix::io::pwrite(&file, bytes, 0).expect("room");
+                return Memory::from_descriptor(file.as_fd()).expect("it can be sealed");
+            }
+            _ => {
+                // Memory that is never freed, as static data of a program.
+                let page = rustix::param::page_size();
+                let data = Box::leak(vec![0; length + page].into_boxed_slice());
+                let skip = data.as_ptr().addr().next_multiple_of(page) - data.as_ptr().addr();
+                let data = &mut data[skip..skip + length];
+                data.copy_from_slice(bytes);
+                // SAFETY: nobody else has the memory, which is never freed, and the only
+                // reference to it ends here.
+                let adopted = unsafe { Memory::adopt(NonNull::from(&mut data[0]), length) };
+                return adopted.expect("whole pages");
+            }
+        };
+        let memory = memory.expect("memory");
+        memory.segment().write(0, bytes, CopyMode::Plain);
+        memory
+    }
+
+    fn bytes(memory: &Memory) -> Vec<u8> {
+        let mut bytes = vec![0; memory.segment().length()];
+        memory.segment().read(0, &mut bytes);
+        bytes
+    }
+}
+
+host_memory_tests!(Shm);
 
 struct Lanes {
     ends: [ShmLane; 2],

@@ -230,7 +230,7 @@ impl State {
         Ok(Translated { region: key.region.clone(), start: key.start + offset })
     }
 
-    /// As [`State::check`], for a word of `width` bytes, whose offset must be a multiple of them.
+    /// As [`State::check`], for a word of `width` bytes, whose place must be a multiple of them.
     pub(crate) fn check_word(
         &self,
         ends: (Id, Id),
@@ -239,7 +239,7 @@ impl State {
         width: u64,
     ) -> Result<Translated, OperationError> {
         let translated = self.check(ends, needed, target, width)?;
-        if !target.offset.is_multiple_of(width) {
+        if !translated.start.is_multiple_of(width) {
             return Err(OperationError::Misaligned { offset: target.offset, alignment: width });
         }
         Ok(translated)

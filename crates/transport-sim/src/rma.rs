@@ -473,7 +473,8 @@ impl State {
         })
     }
 
-    /// Serves an operation, or a piece of one, at its target, which knows the initiator as `handle`.
+    /// Serves an operation, or a piece of one, at its target, whose handle for the initiator is
+    /// `handle`.
     pub(crate) fn serve(&mut self, from: Id, to: Id, handle: Peer, request: &Request) {
         let notify = request.operation.notify;
         let result = match &request.what {

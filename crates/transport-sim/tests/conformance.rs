@@ -2,7 +2,7 @@
 
 use weft_conformance::Bench;
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, OpenError, Transport};
-use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
+use weft_transport_sim::{Link, Settings, SimEndpoint, SimWorld};
 
 /// A world with three nodes.
 struct Sim {
@@ -49,4 +49,53 @@ impl Bench for Sim {
     }
 }
 
-weft_conformance::conformance_tests!(Sim);
+mod ordered {
+    use super::Sim;
+    weft_conformance::conformance_tests!(Sim);
+}
+
+/// A world that keeps no order of operations, and whose control calls take time.
+struct Unordered(Sim);
+
+impl Bench for Unordered {
+    type Endpoint = SimEndpoint;
+
+    fn new() -> Self {
+        let link = Link { jitter_ns: 50_000, ..Link::default() };
+        let settings = Settings { ordered: false, control_ns: 3_000, link, ..Settings::seeded(43) };
+        Self(Sim { world: SimWorld::new(settings), next_node: 0 })
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
+        self.0.open(options)
+    }
+
+    fn open_apart(&mut self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
+        self.0.open_apart(options)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<SimEndpoint, OpenError>> {
+        self.0.open_as(user, options)
+    }
+
+    fn progress(&mut self) -> bool {
+        self.0.progress()
+    }
+
+    fn kill(&mut self, endpoint: SimEndpoint) -> bool {
+        self.0.kill(endpoint)
+    }
+}
+
+mod unordered {
+    use super::Unordered;
+    weft_conformance::conformance_tests!(Unordered);
+}

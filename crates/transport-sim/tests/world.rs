@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Audience, Blocking, Completion, ConnectError, Endpoint, EndpointOptions, Event,
+    Access, Audience, Blocking, Completion, ConnectError, Endpoint, EndpointOptions, Event, Issued,
     LocalRange, MessageHeader, NodeId, Notify, Operation, OperationError, PATIENCE, Peer, Region,
     SendError, Source, Target, Transport, Waited, Window,
 };
@@ -408,4 +408,42 @@ fn a_window_access_takes_time_and_ends_with_the_peer() {
     assert_eq!(window.load(8, &mut [0; 8]), Err(OperationError::PeerDown));
     drop(left);
     assert_eq!(window.store(8, &[0; 8]), Err(OperationError::PeerDown));
+}
+
+#[test]
+fn a_hundred_thousand_operations_are_pending_and_not_one_more() {
+    const MANY: usize = 100_000;
+    let settings = Settings { operations_max: MANY, trace_entries_max: 16, ..even() };
+    let (world, mut left, mut right, peer) = two(settings);
+    let region = right.register(64).unwrap();
+    let key = right
+        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::all(), PATIENCE)
+        .unwrap();
+    let add = weft_fabric::Atomic::fetch_add(1);
+    for context in 0..MANY as u64 {
+        let issued = left.atomic(peer, Target::new(key, 0), add, Operation::new(context));
+        assert_eq!(issued, Ok(Issued::Pending));
+    }
+    let one_more = left.atomic(peer, Target::new(key, 0), add, Operation::new(0));
+    assert_eq!(one_more, Err(OperationError::WouldBlock));
+    // Some are given up while they wait for the link.
+    let mut given_up = 0;
+    for context in (1..MANY as u64).step_by(1000) {
+        left.cancel(peer, context).unwrap();
+        given_up += 1;
+    }
+    while world.step() {}
+    let mut ended = vec![false; MANY];
+    let mut cancelled = 0;
+    while ended.iter().any(|ended| !ended) {
+        let handed = left.poll(1000, &mut |event| {
+            if let Event::Completion(Completion { context, result }) = event {
+                let place = usize::try_from(context).unwrap();
+                assert!(!std::mem::replace(&mut ended[place], true), "{context} ended twice");
+                cancelled += u64::from(result == Err(OperationError::Cancelled));
+            }
+        });
+        assert!(handed > 0, "some never ended");
+    }
+    assert_eq!((cancelled, region.load(0)), (given_up, Ok(MANY as u64 - given_up)));
 }

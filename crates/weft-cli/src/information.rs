@@ -28,6 +28,7 @@ pub fn show(
         "daemon": daemon_state(&socket),
         "machine": machine(),
         "transports": transports(&configuration.options),
+        "terms": terms(),
         "configuration_file": configuration.file,
         "configuration": config::json(&configuration.options),
     });
@@ -118,10 +119,32 @@ fn capabilities(of: &Capabilities) -> Value {
         "locks": of.locks,
         "regions_max": of.regions_max,
         "progress": format!("{:?}", of.progress).to_lowercase(),
+        "ordered": of.ordered,
         "completes_inline": of.completes_inline,
         "window_is_memory": of.window_is_memory,
         "descriptor": of.descriptor,
     })
+}
+
+/// The words of weft beside those of Extoll's NIC and libfabric.
+fn terms() -> Value {
+    let plain = |text: &str| text.replace('`', "");
+    let term = |term: weft_fabric::terms::Term| {
+        json!({
+            "weft": term.weft,
+            "extoll": plain(term.extoll),
+            "libfabric": plain(term.libfabric),
+        })
+    };
+    json!(weft_fabric::terms::all().into_iter().map(term).collect::<Vec<_>>())
+}
+
+fn terms_table(terms: &Value) -> String {
+    let mut table = Table::new(["weft", "Extoll", "libfabric"].map(str::to_owned));
+    for term in terms.as_array().into_iter().flatten() {
+        table.line(["weft", "extoll", "libfabric"].map(|name| plain(&term[name])));
+    }
+    table.section("terms")
 }
 
 /// All of it for people.
@@ -135,6 +158,7 @@ fn text(information: &Value, configuration: &Configuration) -> String {
         text.push_str(&table.section(part));
     }
     text.push_str(&transports_table(&information["transports"]));
+    text.push_str(&terms_table(&information["terms"]));
     text.push_str(&format!("\n{}", config::file_line(configuration)));
     text.push_str(&changed(&configuration.options));
     text.push_str("`weft config list` lists all options.\n");

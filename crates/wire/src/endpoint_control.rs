@@ -147,6 +147,7 @@ macro_rules! messages {
 
         /// A message of kinds 32 to 63.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[allow(clippy::large_enum_variant, reason = "messages live for one call")]
         pub enum EndpointControl {
             $(#[allow(missing_docs, reason = "the struct says it")] $name($name),)*
         }

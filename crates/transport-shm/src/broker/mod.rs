@@ -60,8 +60,8 @@ pub struct Received {
 
 /// An endpoint's connection to the broker.
 pub trait Client: Send {
-    /// Sends a request and waits a bounded time for its answer. Other messages that arrive meanwhile
-    /// are kept in order for [`Client::next`].
+    /// Sends a request and waits a bounded time for its answer. Other messages that arrive
+    /// meanwhile are kept in order for [`Client::next`].
     ///
     /// # Errors
     /// [`BrokerError`].

@@ -315,6 +315,12 @@ pub struct PerfArguments {
     /// Bytes of a message or operation [default: 8]
     #[arg(long, value_name = "N")]
     pub size: Option<u64>,
+    /// The memory that is put to and got from and to
+    #[arg(long, value_enum, default_value_t = MemoryKind::Fresh)]
+    pub memory: MemoryKind,
+    /// How peers reach memory that exists already
+    #[arg(long, value_enum, default_value_t = MemoryWay::Adopt)]
+    pub way: MemoryWay,
     /// Prints one line of JSON
     #[arg(long)]
     pub json: bool,
@@ -380,6 +386,44 @@ impl PerfTest {
             Self::Get => "get",
             Self::Atomic => "atomic",
             Self::Cacheline => "cacheline",
+        }
+    }
+}
+
+/// Kinds of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum MemoryKind {
+    /// Made for it by the transport
+    Fresh,
+    /// A memfd that was made before
+    File,
+    /// Memory of the process that was there before
+    Existing,
+}
+
+impl MemoryKind {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::File => "file",
+            Self::Existing => "existing",
+        }
+    }
+}
+
+/// Ways to memory that exists already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum MemoryWay {
+    /// Its pages are replaced by shared ones with the same bytes
+    Adopt,
+}
+
+impl MemoryWay {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Adopt => "adopt",
         }
     }
 }

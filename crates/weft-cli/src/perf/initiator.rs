@@ -4,12 +4,12 @@ use anyhow::{Context, bail, ensure};
 use hdrhistogram::Histogram;
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Command, Endpoint, Event, Issued, LocalRange,
-    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, RemoteKey, SendError, Side,
-    Source, Target,
+    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, SendError,
+    Side, Source, Target,
 };
 
+use super::Surroundings;
 use super::responder::{CLASS_ECHO, tag};
-use super::{Surroundings, region_bytes};
 use crate::arguments::PerfTest;
 
 /// Operations that are pending at most where a transport does not end them inside the call.
@@ -75,10 +75,9 @@ pub struct Initiator<E: Endpoint, S> {
 }
 
 impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
-    /// Waits for the responder's first word and answers it with the own key.
-    pub fn new(mut endpoint: E, mut surroundings: S, size: u64) -> anyhow::Result<Self> {
-        let length = region_bytes(size);
-        let region = endpoint.register(length)?;
+    /// Waits for the responder's first word and answers it with the key of `region`.
+    pub fn new(mut endpoint: E, region: E::Region, mut surroundings: S) -> anyhow::Result<Self> {
+        let length = region.length();
         let key = endpoint.grant_within(
             LocalRange::whole(&region),
             Audience::Partition,

@@ -6,6 +6,7 @@
 //! virtual time. Each measurement is checked: messages are counted at the far end, atomics add up.
 
 mod cacheline;
+mod ground;
 mod initiator;
 mod report;
 mod responder;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use weft_fabric::{Endpoint, Transport};
 
-use crate::arguments::{PerfArguments, PerfTest, TransportName};
+use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use initiator::{Initiator, Plan, Sample};
 use report::Report;
@@ -69,6 +70,12 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         shared::respond(arguments, size, address, configuration)?;
         return Ok(ExitCode::SUCCESS);
     }
+    ensure!(
+        matches!(arguments.test, PerfTest::Put | PerfTest::Get)
+            || arguments.memory == MemoryKind::Fresh,
+        "--memory is for put and get; leave it out for `weft perf {}`",
+        arguments.test.name()
+    );
     let report = match (arguments.test, arguments.transport) {
         (PerfTest::Cacheline, _) => cacheline::measure(arguments)?,
         (_, TransportName::Sim) => simulated::measure(arguments, size)?,

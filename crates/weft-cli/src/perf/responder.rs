@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use anyhow::{anyhow, ensure};
 use weft_fabric::{
     Access, Audience, Blocking, Command, Endpoint, EndpointAddress, Event, LocalRange,
-    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, RemoteKey, SendError, Side,
-    Source, Target,
+    MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, SendError,
+    Side, Source, Target,
 };
 
 /// Messages between the ends; the number is the tag.
@@ -77,9 +77,8 @@ pub struct Responder<E: Endpoint> {
 }
 
 impl<E: Endpoint> Responder<E> {
-    /// Registers memory, and tells the initiator at `to`.
-    pub fn new(mut endpoint: E, to: EndpointAddress, region_bytes: u64) -> anyhow::Result<Self> {
-        let region = endpoint.register(region_bytes)?;
+    /// Grants `region` and tells the initiator at `to`.
+    pub fn new(mut endpoint: E, region: E::Region, to: EndpointAddress) -> anyhow::Result<Self> {
         let key = endpoint.grant_within(
             LocalRange::whole(&region),
             Audience::Partition,
@@ -88,13 +87,8 @@ impl<E: Endpoint> Responder<E> {
         )?;
         let initiator = endpoint.connect_within(to, PATIENCE)?;
         endpoint.send_short(initiator, MessageHeader::tag(tag::HELLO), &[&key.0.to_le_bytes()])?;
-        Ok(Self {
-            endpoint,
-            _region: region,
-            initiator,
-            inbox: Inbox::default(),
-            bytes: vec![0x5a; usize::try_from(region_bytes)?],
-        })
+        let bytes = vec![0x5a; usize::try_from(region.length())?];
+        Ok(Self { endpoint, _region: region, initiator, inbox: Inbox::default(), bytes })
     }
 
     /// Takes what came in and answers it.

@@ -19,7 +19,7 @@ use weft_transport_shm::broker::remote::RemoteBroker;
 use super::initiator::Initiator;
 use super::report::Report;
 use super::responder::{Progress, Responder};
-use super::{Budget, Surroundings, check_size, gather, region_bytes};
+use super::{Budget, Surroundings, check_size, gather, ground, region_bytes};
 use crate::arguments::PerfArguments;
 use crate::configuration::{Configuration, hand_on};
 use crate::{daemon, transports};
@@ -52,11 +52,12 @@ pub fn measure(
     }
     let transport = transport(&socket, &configuration.options);
     check_size(&transport, arguments.test, size)?;
-    let endpoint = transport.open(&EndpointOptions::default())?;
+    let mut endpoint = transport.open(&EndpointOptions::default())?;
+    let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
     // Pinned after the other process was started, which inherits the cores that are allowed.
     let far = Far::start(arguments, size, endpoint.address(), &socket, &configuration.options)?;
     let placement = if arguments.unpinned { None } else { pin(End::Initiator)? };
-    let initiator = Initiator::new(endpoint, far, size)?;
+    let initiator = Initiator::new(endpoint, region, far)?;
     let placement = placement.unwrap_or_else(|| "two processes, not pinned".to_owned());
     gather(arguments, size, initiator, &placement)
 }
@@ -74,8 +75,9 @@ pub fn respond(
     }
     let socket = configuration.control_socket(None)?;
     let transport = transport(&socket, &configuration.options);
-    let endpoint = transport.open(&EndpointOptions::default())?;
-    let mut responder = Responder::new(endpoint, address, region_bytes(size))?;
+    let mut endpoint = transport.open(&EndpointOptions::default())?;
+    let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
+    let mut responder = Responder::new(endpoint, region, address)?;
     let mut adaptive_wait = polling();
     loop {
         match responder.step()? {
@@ -140,6 +142,7 @@ impl Far {
         command
             .args(["perf", arguments.test.name(), "--transport", "shm"])
             .args(["--size", &size.to_string(), "--respond", &address.to_string()])
+            .args(["--memory", arguments.memory.name(), "--way", arguments.way.name()])
             .env("WEFT_SOCKET", &socket.path)
             .stdin(Stdio::null())
             .stdout(Stdio::null());

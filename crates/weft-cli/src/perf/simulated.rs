@@ -8,7 +8,7 @@ use super::initiator::Initiator;
 use super::report::Report;
 use super::responder::{Progress, Responder};
 use super::{Budget, Surroundings, check_size, gather, region_bytes};
-use crate::arguments::PerfArguments;
+use crate::arguments::{MemoryKind, PerfArguments};
 
 /// The simulator's seed: any will do, one gives the same figures everywhere.
 const SEED: u64 = 1;
@@ -52,10 +52,16 @@ pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
     let world = SimWorld::new(Settings::seeded(SEED));
     let near = world.transport(NodeId(0), USER);
     check_size(&near, arguments.test, size)?;
-    let endpoint = near.open(&EndpointOptions::default())?;
-    let far = world.transport(NodeId(1), USER).open(&EndpointOptions::default())?;
-    let responder = Responder::new(far, endpoint.address(), region_bytes(size))?;
+    ensure!(
+        arguments.memory == MemoryKind::Fresh,
+        "the simulator has memory of its own alone; leave --memory out"
+    );
+    let mut endpoint = near.open(&EndpointOptions::default())?;
+    let region = endpoint.register(region_bytes(size))?;
+    let mut far = world.transport(NodeId(1), USER).open(&EndpointOptions::default())?;
+    let target = far.register(region_bytes(size))?;
+    let responder = Responder::new(far, target, endpoint.address())?;
     let far = Far { world, responder, stuck: 0 };
-    let initiator = Initiator::new(endpoint, far, size)?;
+    let initiator = Initiator::new(endpoint, region, far)?;
     gather(arguments, size, initiator, "virtual time, two nodes")
 }

@@ -10,12 +10,15 @@ use weft_transport_shm::broker::{Limits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::*;
+use crate::arguments::{MemoryKind, MemoryWay};
 
 fn arguments(test: PerfTest, transport: TransportName, size: u64) -> PerfArguments {
     PerfArguments {
         test,
         transport,
         size: Some(size),
+        memory: MemoryKind::Fresh,
+        way: MemoryWay::Adopt,
         json: true,
         runs: 3,
         iterations: Some(50),
@@ -53,17 +56,18 @@ impl Surroundings for Beside {
 fn measure_shm(test: PerfTest, size: u64) -> Value {
     let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
-    let endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
+    let mut endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
+    let region = endpoint.register(region_bytes(size)).expect("memory");
     let to = endpoint.address();
     let far = thread::spawn(move || {
-        let endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
-        let mut responder =
-            responder::Responder::new(endpoint, to, region_bytes(size)).expect("a responder");
+        let mut endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
+        let region = endpoint.register(region_bytes(size)).expect("memory");
+        let mut responder = responder::Responder::new(endpoint, region, to).expect("a responder");
         while responder.step().expect("a step") != responder::Progress::Over {
             thread::yield_now();
         }
     });
-    let initiator = Initiator::new(endpoint, Beside { start: Instant::now() }, size);
+    let initiator = Initiator::new(endpoint, region, Beside { start: Instant::now() });
     let arguments = arguments(test, TransportName::Shm, size);
     let report = gather(&arguments, size, initiator.expect("an initiator"), "threads");
     let json = report.expect("a measurement").json();

@@ -1,0 +1,286 @@
+//! Memory of this process that can be registered with transports, apart from any endpoint.
+//!
+//! Invariant: whatever the memory was, a sealed memfd holds it, so that peers can map it and its
+//! owner can move it out of their reach.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rustix::fs::SealFlags;
+
+use crate::segment::{Segment, SegmentError};
+
+/// How fresh memory is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryOptions {
+    length: usize,
+    node: Option<u32>,
+    huge_pages: bool,
+    populate: bool,
+}
+
+impl MemoryOptions {
+    /// `length` zeroed bytes, anywhere.
+    #[must_use]
+    pub const fn bytes(length: usize) -> Self {
+        Self { length, node: None, huge_pages: false, populate: false }
+    }
+
+    /// The same, on the NUMA node with this number alone.
+    #[must_use]
+    pub const fn on_node(self, node: u32) -> Self {
+        Self { node: Some(node), ..self }
+    }
+
+    /// The same in huge pages, as far as the system has them and lets shared memory use them
+    /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
+    #[must_use]
+    pub const fn huge_pages(self) -> Self {
+        Self { huge_pages: true, ..self }
+    }
+
+    /// The same with all its pages present, so that no first access is slow and a lack of memory
+    /// shows at once.
+    #[must_use]
+    pub const fn populate(self) -> Self {
+        Self { populate: true, ..self }
+    }
+}
+
+/// Memory of this process. Clones are the same memory.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    segment: Segment,
+    /// Replaced when the memory is moved.
+    file: Mutex<Arc<OwnedFd>>,
+    /// Keys that all endpoints granted to it.
+    keys: AtomicUsize,
+}
+
+impl Memory {
+    fn new(segment: Segment, file: OwnedFd) -> Self {
+        let (file, keys) = (Mutex::new(Arc::new(file)), AtomicUsize::new(0));
+        Self { inner: Arc::new(Inner { segment, file, keys }) }
+    }
+
+    /// Fresh memory.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`]: the system lacks memory, or has no such NUMA node.
+    pub fn fresh(options: MemoryOptions) -> Result<Self, SegmentError> {
+        let (segment, file) = Segment::create(NAME, options.length)?;
+        if let Some(node) = options.node {
+            segment.bind_to_node(node)?;
+        }
+        if options.huge_pages {
+            segment.prefer_huge_pages();
+        }
+        if options.populate {
+            segment.populate()?;
+        }
+        Ok(Self::new(segment, file))
+    }
+
+    /// The memory of a memfd that somebody else made, such as the memory of a virtual machine. It
+    /// is sealed against shrinking and growing, if it is not yet.
+    ///
+    /// # Errors
+    /// [`SegmentError::NotSealed`] for a file that cannot be sealed: whoever may shrink it could
+    /// crash every process that maps it. [`SegmentError::Os`].
+    pub fn from_descriptor(file: BorrowedFd<'_>) -> Result<Self, SegmentError> {
+        let seals = SealFlags::SHRINK | SealFlags::GROW;
+        // Fails for a file that is sealed against further seals; it may have these already.
+        let _ = rustix::fs::fcntl_add_seals(file, seals);
+        let length = Segment::sealed_length(file)?;
+        let too_long = |_| SegmentError::Os {
+            call: "mmap",
+            length: usize::MAX,
+            errno: rustix::io::Errno::NOMEM.raw_os_error(),
+        };
+        let segment = Segment::open(file, usize::try_from(length).map_err(too_long)?, true)?;
+        let file = file.try_clone_to_owned().map_err(|error| SegmentError::Os {
+            call: "dup",
+            length: segment.length(),
+            errno: error.raw_os_error().unwrap_or(0),
+        })?;
+        Ok(Self::new(segment, file))
+    }
+
+    /// Memory that exists already, such as static data, an arena or a buffer of pages: its pages
+    /// are replaced by shared ones with the same bytes.
+    ///
+    /// Afterwards a child of fork(2) shares the memory with this process, and the memory stays
+    /// shared when the last clone of this value is gone.
+    ///
+    /// # Errors
+    /// As [`Segment::adopt`].
+    ///
+    /// # Safety
+    /// As [`Segment::adopt`].
+    pub unsafe fn adopt(base: NonNull<u8>, length: usize) -> Result<Self, SegmentError> {
+        // SAFETY: the caller's promise.
+        let (segment, file) = unsafe { Segment::adopt(NAME, base, length) }?;
+        Ok(Self::new(segment, file))
+    }
+
+    /// A segment that has no file, such as [`Segment::anonymous`]: its pages are replaced by shared
+    /// ones with the same bytes.
+    ///
+    /// # Errors
+    /// As [`Segment::adopt`].
+    pub fn of_segment(segment: Segment) -> Result<Self, SegmentError> {
+        let (segment, file) = segment.share(NAME)?;
+        Ok(Self::new(segment, file))
+    }
+
+    /// The mapped memory.
+    #[inline]
+    #[must_use]
+    pub fn segment(&self) -> &Segment {
+        &self.inner.segment
+    }
+
+    /// The descriptor of the memory, for peers.
+    #[must_use]
+    pub fn file(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.inner.file.lock())
+    }
+
+    /// Whether both are the same memory.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Moves the bytes to other memory at the same addresses, out of reach of all peers that mapped
+    /// the former memory.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`]; nothing has changed then.
+    pub fn move_away(&self) -> Result<(), SegmentError> {
+        let mut file = self.inner.file.lock();
+        *file = Arc::new(self.inner.segment.move_away(NAME)?);
+        Ok(())
+    }
+
+    /// One more key was granted to the memory.
+    pub fn add_key(&self) {
+        self.inner.keys.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A key to the memory is void.
+    pub fn remove_key(&self) {
+        self.inner.keys.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many keys are in force, of all endpoints.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.inner.keys.load(Ordering::Relaxed)
+    }
+}
+
+/// The name of the memory in `/proc/*/maps`.
+const NAME: &str = "weft-region";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CopyMode;
+    use rustix::fs::MemfdFlags;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn memory_that_was_there_keeps_its_bytes_and_its_address() {
+        let page = rustix::param::page_size();
+        let old = Segment::anonymous(4 * page).expect("memory");
+        old.write(page + 7, b"before", CopyMode::Plain);
+        // SAFETY: the two pages belong to `old`, which outlives `adopted` and is not used by
+        // anybody else.
+        let base = unsafe { old.base().add(page) };
+        // SAFETY: as above.
+        let adopted = unsafe { Memory::adopt(base, 2 * page) }.expect("memory");
+        assert_eq!(adopted.segment().base(), base);
+        let peer = Segment::open(adopted.file().as_fd(), 2 * page, true).expect("sealed");
+        let mut seen = [0; 6];
+        peer.read(7, &mut seen);
+        assert_eq!(&seen, b"before");
+        peer.write(7, b"behind", CopyMode::Plain);
+        old.read(page + 7, &mut seen);
+        assert_eq!(&seen, b"behind");
+        drop(adopted);
+        old.read(page + 7, &mut seen);
+        assert_eq!(&seen, b"behind", "the memory stays");
+    }
+
+    #[test]
+    fn a_segment_without_a_file_is_made_shareable_and_unmapped_once() {
+        let length = 2 * rustix::param::page_size();
+        let old = Segment::anonymous(length).expect("memory");
+        let base = old.base();
+        old.write(9, b"before", CopyMode::Plain);
+        let memory = Memory::of_segment(old).expect("whole pages");
+        assert_eq!(memory.segment().base(), base);
+        let peer = Segment::open(memory.file().as_fd(), length, false).expect("sealed");
+        let mut seen = [0; 6];
+        peer.read(9, &mut seen);
+        assert_eq!(&seen, b"before");
+        let maps = || std::fs::read_to_string("/proc/self/maps").expect("proc is mounted");
+        let start = format!("{:x}-", base.addr());
+        assert!(maps().contains(&start));
+        drop(memory);
+        let left = maps();
+        let line = left.lines().find(|line| line.starts_with(&start));
+        assert!(line.is_none_or(|line| !line.contains(NAME)), "{line:?}");
+    }
+
+    #[test]
+    fn memory_that_is_not_whole_pages_is_not_adopted() {
+        let page = rustix::param::page_size();
+        let old = Segment::anonymous(2 * page).expect("memory");
+        for (offset, length) in [(1, page), (0, page - 1), (0, 0)] {
+            // SAFETY: the offset is inside the memory.
+            let base = unsafe { old.base().add(offset) };
+            // SAFETY: the range belongs to `old`.
+            let refused = unsafe { Memory::adopt(base, length) };
+            assert!(matches!(refused, Err(SegmentError::Misaligned { .. })), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_memfd_of_somebody_else_is_sealed_and_one_that_cannot_be_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let theirs = rustix::fs::memfd_create("theirs", flags).expect("memory");
+        rustix::fs::ftruncate(&theirs, 8192).expect("fresh");
+        let memory = Memory::from_descriptor(theirs.as_fd()).expect("it can be sealed");
+        assert_eq!(memory.segment().length(), 8192);
+        assert!(rustix::fs::ftruncate(&theirs, 0).is_err(), "it is sealed now");
+        memory.segment().write(5, b"x", CopyMode::Plain);
+        let mut byte = [0];
+        assert_eq!(rustix::io::pread(&theirs, &mut byte, 5), Ok(1));
+        assert_eq!(&byte, b"x");
+        let loose = rustix::fs::memfd_create("loose", MemfdFlags::CLOEXEC).expect("memory");
+        rustix::fs::ftruncate(&loose, 8192).expect("fresh");
+        let refused = Memory::from_descriptor(loose.as_fd()).err();
+        assert_eq!(refused, Some(SegmentError::NotSealed));
+    }
+
+    #[test]
+    fn fresh_memory_is_zeroed_and_present_as_asked() {
+        let options = MemoryOptions::bytes(1 << 21).populate().huge_pages();
+        let memory = Memory::fresh(options).expect("memory");
+        let resident = rustix::fs::fstat(memory.file().as_ref()).expect("a file").st_blocks * 512;
+        assert_eq!(resident, 1 << 21, "all of it is there");
+        assert_eq!(memory.segment().word64(4096).load(Ordering::Relaxed), 0);
+        let nowhere = Memory::fresh(MemoryOptions::bytes(4096).on_node(1000));
+        assert!(matches!(nowhere, Err(SegmentError::Os { call: "mbind", .. })), "{nowhere:?}");
+    }
+}

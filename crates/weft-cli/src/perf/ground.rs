@@ -1,0 +1,42 @@
+//! The memory that is measured: fresh, of a descriptor, or there before.
+
+use anyhow::Context;
+use rustix::fs::MemfdFlags;
+use std::os::fd::AsFd;
+use weft_fabric::{Endpoint, HostMemory};
+use weft_memory::{Memory, Segment};
+use weft_transport_shm::{ShmEndpoint, ShmRegion};
+
+use crate::arguments::{MemoryKind, PerfArguments};
+
+/// Registers `length` bytes of memory of the kind that was asked for.
+pub fn register(
+    endpoint: &mut ShmEndpoint,
+    arguments: &PerfArguments,
+    length: u64,
+) -> anyhow::Result<ShmRegion> {
+    let memory = match arguments.memory {
+        MemoryKind::Fresh => return Ok(endpoint.register(length)?),
+        MemoryKind::File => of_file(length)?,
+        MemoryKind::Existing => adopted(usize::try_from(length)?)?,
+    };
+    Ok(endpoint.register_memory(&memory)?)
+}
+
+/// Memory of a memfd that the transport did not make.
+fn of_file(length: u64) -> anyhow::Result<Memory> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("weft-perf", flags)?;
+    rustix::fs::ftruncate(&file, length)?;
+    Memory::from_descriptor(file.as_fd()).context("the memory of a memfd")
+}
+
+/// Memory of this process that existed before, whole pages of it.
+fn adopted(length: usize) -> anyhow::Result<Memory> {
+    let page = rustix::param::page_size();
+    let was_there = Segment::anonymous(length.next_multiple_of(page))?;
+    for offset in (0..length / 8 * 8).step_by(page) {
+        was_there.word64(offset).store(1, std::sync::atomic::Ordering::Relaxed);
+    }
+    Memory::of_segment(was_there).context("memory that was there before")
+}

@@ -1,0 +1,58 @@
+//! What the examples share: a fabric with some endpoints, over the transport that an argument
+//! names.
+//!
+//! ```text
+//! cargo run -p weft-examples --example ping_pong [shm|sim]
+//! ```
+//!
+//! All endpoints of an example are in one process. Over shared memory the broker is in the process,
+//! too (`LocalBroker`); programs that are processes of their own use the daemon's (`RemoteBroker`).
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
+use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::{Parameters, ShmTransport};
+use weft_transport_sim::{Settings, SimWorld};
+
+/// A program on some endpoints.
+pub trait Program {
+    /// Runs it. `step` lets time pass where time is simulated; call it whenever there is nothing
+    /// to do.
+    fn run<E: Endpoint>(self, endpoints: Vec<E>, step: &mut dyn FnMut());
+}
+
+/// Runs a program on `count` endpoints over the transport that the first argument names.
+pub fn main(count: usize, program: impl Program) {
+    let transport = std::env::args().nth(1).unwrap_or_else(|| "shm".to_owned());
+    over(&transport, count, program);
+}
+
+/// Runs a program on `count` endpoints over a transport.
+///
+/// # Panics
+/// When there is no such transport.
+pub fn over(transport: &str, count: usize, program: impl Program) {
+    let options = EndpointOptions::default();
+    match transport {
+        "shm" => {
+            let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+            let transport = ShmTransport::new(broker, Parameters::default());
+            let open = |_| transport.open(&options).expect("a node has 256 endpoints");
+            program.run((0..count).map(open).collect(), &mut || {});
+        }
+        "sim" => {
+            let world = SimWorld::new(Settings::seeded(1));
+            let open = |node| {
+                let transport = world.transport(NodeId(node), 1000);
+                transport.open(&options).expect("the node has no other endpoint")
+            };
+            let nodes = 0..u32::try_from(count).expect("few");
+            program.run(nodes.map(open).collect(), &mut || {
+                world.step();
+            });
+        }
+        other => panic!("no transport {other}; there are shm and sim"),
+    }
+}

@@ -1,0 +1,26 @@
+//! Each example ends well over each transport.
+
+#[allow(dead_code, reason = "the program's main is not called here")]
+#[path = "../examples/hash_table.rs"]
+mod hash_table;
+#[allow(dead_code, reason = "the program's main is not called here")]
+#[path = "../examples/ping_pong.rs"]
+mod ping_pong;
+
+use weft_examples::over;
+
+const TRANSPORTS: [&str; 2] = ["shm", "sim"];
+
+#[test]
+fn ping_pong_ends() {
+    for transport in TRANSPORTS {
+        over(transport, 2, ping_pong::PingPong);
+    }
+}
+
+#[test]
+fn the_hash_table_has_what_was_written() {
+    for transport in TRANSPORTS {
+        over(transport, 4, hash_table::HashTable);
+    }
+}
