@@ -1,7 +1,7 @@
 //! The memory into which packets are fetched.
 //!
-//! Invariants: a node that holds no buffer always gets one, so that nodes that do not answer hold up
-//! nobody else. All others share a fixed number, of which one node gets a part alone.
+//! Invariants: a node that holds no buffer always gets one, so that nodes that do not answer hold
+//! up nobody else. All others share a fixed number, of which one node gets a part alone.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub(crate) struct Buffers<R> {
 }
 
 impl<R> Buffers<R> {
-    /// No buffers yet. Beyond one for each peer there will be at most `shared`, and a peer will have
-    /// at most `each`.
+    /// No buffers yet. Beyond one for each peer there will be at most `shared`, and a peer will
+    /// have at most `each`.
     pub const fn new(shared: usize, each: usize) -> Self {
         Self { free: Vec::new(), held: BTreeMap::new(), in_use: 0, shared, each }
     }
@@ -35,8 +35,8 @@ impl<R> Buffers<R> {
         self.in_use
     }
 
-    /// A buffer for packets of `peer`, which `make` makes if none is free. `None` if the peer has to
-    /// wait.
+    /// A buffer for packets of `peer`, which `make` makes if none is free. `None` if the peer has
+    /// to wait.
     pub fn take(&mut self, peer: Peer, make: impl FnOnce() -> Option<R>) -> Option<R> {
         let held = self.held.get(&peer).copied().unwrap_or(0);
         let beyond_first = self.in_use - self.held.len();

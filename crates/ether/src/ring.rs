@@ -170,8 +170,8 @@ impl ReceiveRing {
     /// The place of an advertised packet. Its slot belongs to the sender again once it was told so.
     ///
     /// # Errors
-    /// [`MessageError`] if the advert is wrong: of another packet than the next, or of one for which
-    /// the sender has no slot.
+    /// [`MessageError`] if the advert is wrong: of another packet than the next, or of one for
+    /// which the sender has no slot.
     pub fn next(&mut self, advert: &Advert) -> Result<Place, MessageError> {
         let length = check_length(advert.length.get())?;
         let due = number(self.advertised);
