@@ -17,7 +17,7 @@ const LONG_NS: u64 = 50_000_000;
 
 /// A network where the end of a port is reported after some time.
 fn settings() -> Settings {
-    Settings { link: FAST, detection_ns: 100_000, ..Settings::seeded(1) }
+    Settings { link: FAST, detection_ns: 2_000_000, ..Settings::seeded(1) }
 }
 
 fn net(settings: Settings, nodes: u32) -> Net<Sim> {
@@ -112,7 +112,7 @@ fn the_buffers_of_a_former_life_are_given_back() {
 #[test]
 fn the_key_of_a_ring_that_nobody_will_read_is_revoked() {
     let control_ns = 250_000;
-    let mut net = net(Settings { control_ns, keys_max: 3, ..settings() }, 2);
+    let mut net = net(Settings { control_ns, keys_max: 3, detection_ns: 100_000, ..settings() }, 2);
     for life in 0..6 {
         net.ports[0].depart(&frame(of(1), of(0), &payload(3_000, life)), NOW);
         net.kill();
