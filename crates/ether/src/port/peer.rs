@@ -70,12 +70,31 @@ enum Outgoing<R> {
     None,
     /// Its key is being granted.
     Granting,
-    /// The peer gets its description next.
-    Granted(SendRing<R>),
-    /// The peer was told, and opens it.
-    Told(SendRing<R>),
-    /// The peer takes packets out of it.
-    Open(SendRing<R>),
+    /// It is made.
+    Ring(SendRing<R>, Stage),
+}
+
+/// What the peer knows of the ring for packets to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It gets the description next.
+    Granted,
+    /// It was told, and opens the ring.
+    Told,
+    /// It takes packets out of the ring.
+    Open,
+}
+
+impl<R> Outgoing<R> {
+    /// The ring, once the peer takes packets out of it.
+    const fn open(&self) -> Option<&SendRing<R>> {
+        if let Self::Ring(ring, Stage::Open) = self { Some(ring) } else { None }
+    }
+
+    /// As [`Outgoing::open`].
+    const fn open_mut(&mut self) -> Option<&mut SendRing<R>> {
+        if let Self::Ring(ring, Stage::Open) = self { Some(ring) } else { None }
+    }
 }
 
 /// The ring with packets from the peer.
@@ -141,7 +160,7 @@ impl<E: Endpoint> PeerPort<E> {
 
     /// Packets in the ring that the peer has not reported as taken.
     pub fn in_ring(&self) -> u64 {
-        if let Outgoing::Open(ring) = &self.outgoing { ring.waiting() } else { 0 }
+        self.outgoing.open().map_or(0, SendRing::waiting)
     }
 
     /// Packets from the peer that wait for those before them.
@@ -167,14 +186,12 @@ impl<E: Endpoint> PeerPort<E> {
     /// into the ring directly and would be copied twice more.
     pub fn is_short_of_slots(&self, now: Duration) -> bool {
         let waited = now.saturating_sub(self.waits_since);
-        matches!(self.outgoing, Outgoing::Open(_))
-            && waited < STALLS_AFTER
-            && self.place().is_none()
+        self.outgoing.open().is_some() && waited < STALLS_AFTER && self.place().is_none()
     }
 
     /// Appends a packet to the backlog. `false` if the peer was given up and its backlog is full.
     pub fn push(&mut self, packet: Packet, now: Duration, limits: Limits) -> bool {
-        let is_ring_full = matches!(&self.outgoing, Outgoing::Open(ring) if ring.place().is_none());
+        let is_ring_full = self.outgoing.open().is_some_and(|ring| ring.place().is_none());
         if self.queue.is_empty() && !is_ring_full {
             self.waits_since = now;
         }
@@ -227,12 +244,12 @@ impl<E: Endpoint> PeerPort<E> {
     /// Whether a packet of up to the eager length may go in messages: a receiver that fetches keeps
     /// only so much behind the packets in the ring.
     pub fn may_pass(&self, length: usize) -> bool {
-        if let Outgoing::Open(ring) = &self.outgoing { ring.may_pass(length) } else { true }
+        self.outgoing.open().is_none_or(|ring| ring.may_pass(length))
     }
 
     /// A packet of `length` bytes went to the peer in messages.
     pub fn passed(&mut self, length: usize) {
-        if let Outgoing::Open(ring) = &mut self.outgoing {
+        if let Some(ring) = self.outgoing.open_mut() {
             ring.passed(length);
         }
     }
@@ -265,7 +282,7 @@ impl<E: Endpoint> PeerPort<E> {
             self.make_ring(endpoint, calls, limits.slots);
         }
         self.tell_ring(endpoint)?;
-        let Outgoing::Open(ring) = &mut self.outgoing else { return Err(Stop::Full) };
+        let ring = self.outgoing.open().ok_or(Stop::Full)?;
         let advert = ring.put(packet).ok_or(Stop::Full)?;
         self.advertise(endpoint, &advert, now)
     }
@@ -281,20 +298,20 @@ impl<E: Endpoint> PeerPort<E> {
     /// The ring's memory was granted, or not.
     pub fn granted(&mut self, granted: Option<(E::Region, RemoteKey)>, slots: u32) {
         self.outgoing = match granted {
-            Some((region, key)) => Outgoing::Granted(SendRing::new(region, key, slots, self.way)),
+            Some((region, key)) => {
+                Outgoing::Ring(SendRing::new(region, key, slots, self.way), Stage::Granted)
+            }
             None => Outgoing::None,
         };
     }
 
     /// Describes the ring to the peer, if that is due.
     fn tell_ring(&mut self, endpoint: &mut E) -> Result<(), Stop> {
-        let Outgoing::Granted(ring) = &self.outgoing else { return Ok(()) };
-        let header = MessageHeader::tag(tag::RING);
-        endpoint.send_short(self.handle, header, &[ring.described().as_bytes()])?;
-        let Outgoing::Granted(ring) = std::mem::replace(&mut self.outgoing, Outgoing::None) else {
-            unreachable!("the ring was there")
-        };
-        self.outgoing = Outgoing::Told(ring);
+        if let Outgoing::Ring(ring, stage @ Stage::Granted) = &mut self.outgoing {
+            let header = MessageHeader::tag(tag::RING);
+            endpoint.send_short(self.handle, header, &[ring.described().as_bytes()])?;
+            *stage = Stage::Told;
+        }
         Ok(())
     }
 
@@ -307,7 +324,7 @@ impl<E: Endpoint> PeerPort<E> {
     ) -> Result<(), Stop> {
         let header = MessageHeader::tag(tag::ADVERT);
         endpoint.send_short(self.handle, header, &[advert.as_bytes()])?;
-        if let Outgoing::Open(ring) = &mut self.outgoing {
+        if let Some(ring) = self.outgoing.open_mut() {
             ring.advertised();
         }
         self.waits_since = now;
@@ -317,10 +334,8 @@ impl<E: Endpoint> PeerPort<E> {
     /// The ring and the offset of its next slot. `None` if a packet that comes now would have to
     /// wait.
     pub fn place(&self) -> Option<(&SendRing<E::Region>, u64)> {
-        match &self.outgoing {
-            Outgoing::Open(ring) if self.queue.is_empty() => Some((ring, ring.place()?)),
-            _ => None,
-        }
+        let ring = self.outgoing.open().filter(|_| self.queue.is_empty())?;
+        Some((ring, ring.place()?))
     }
 
     /// The peer described its ring, which is to be opened.
@@ -395,30 +410,19 @@ impl<E: Endpoint> PeerPort<E> {
 
     /// The peer says how many packets it has taken in all. The first time, it has opened the ring.
     pub fn taken(&mut self, taken: u64) -> Result<(), MessageError> {
-        match std::mem::replace(&mut self.outgoing, Outgoing::None) {
-            Outgoing::Told(ring) if taken == 0 => {
-                self.outgoing = Outgoing::Open(ring);
+        match &mut self.outgoing {
+            Outgoing::Ring(ring, Stage::Open) => ring.taken(taken),
+            Outgoing::Ring(_, stage @ Stage::Told) if taken == 0 => {
+                *stage = Stage::Open;
                 Ok(())
             }
-            Outgoing::Open(mut ring) => {
-                let result = ring.taken(taken);
-                self.outgoing = Outgoing::Open(ring);
-                result
-            }
-            other => {
-                self.outgoing = other;
-                Err(MessageError::Taken { taken, written: 0 })
-            }
+            _ => Err(MessageError::Taken { taken, written: 0 }),
         }
     }
 
     /// The key of the ring's memory, to be revoked when the peer is gone.
     pub fn key(&self) -> Option<RemoteKey> {
-        match &self.outgoing {
-            Outgoing::Granted(ring) | Outgoing::Told(ring) | Outgoing::Open(ring) => {
-                Some(RemoteKey(ring.described().key.get()))
-            }
-            Outgoing::None | Outgoing::Granting => None,
-        }
+        let Outgoing::Ring(ring, _) = &self.outgoing else { return None };
+        Some(RemoteKey(ring.described().key.get()))
     }
 }
