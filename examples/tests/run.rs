@@ -4,6 +4,9 @@
 #[path = "../examples/hash_table.rs"]
 mod hash_table;
 #[allow(dead_code, reason = "the program's main is not called here")]
+#[path = "../examples/message_server.rs"]
+mod message_server;
+#[allow(dead_code, reason = "the program's main is not called here")]
 #[path = "../examples/ping_pong.rs"]
 mod ping_pong;
 
@@ -22,5 +25,12 @@ fn ping_pong_ends() {
 fn the_hash_table_has_what_was_written() {
     for transport in TRANSPORTS {
         over(transport, 4, hash_table::HashTable);
+    }
+}
+
+#[test]
+fn the_message_server_answers_every_client() {
+    for transport in TRANSPORTS {
+        over(transport, 4, message_server::MessageServer);
     }
 }

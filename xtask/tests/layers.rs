@@ -12,7 +12,17 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 /// The layer of each package. Adding a package here is a design decision.
 const LAYERS: &[(u8, &[&str])] = &[
     (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
-    (1, &["weft-memory", "weft-fabric", "weft-channel", "weft-netdev", "weft-program"]),
+    (
+        1,
+        &[
+            "weft-memory",
+            "weft-fabric",
+            "weft-channel",
+            "weft-netdev",
+            "weft-program",
+            "weft-message",
+        ],
+    ),
     (
         2,
         &[
@@ -43,7 +53,11 @@ const LAYERS: &[(u8, &[&str])] = &[
 ];
 
 /// Allowed imports inside one layer: (importing crate, imported crate).
-const SIBLINGS: &[(&str, &str)] = &[("weft-cli", "weftd")];
+const SIBLINGS: &[(&str, &str)] = &[
+    ("weft-cli", "weftd"),
+    // Services import it, and it needs the traits alone.
+    ("weft-message", "weft-fabric"),
+];
 
 /// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
 /// library makes inside its hooks; all of them are in its `sys.rs`.

@@ -92,6 +92,7 @@ macro_rules! conformance_tests {
             a_quiet_operation_reports_errors_alone,
             quiet_operations_give_their_places_back,
             a_batch_arrives_with_its_last_operation,
+            a_batch_without_its_last_operation_arrives,
             a_cancelled_operation_has_done_nothing,
             a_cancel_without_its_operation_has_no_effect,
         );
@@ -112,6 +113,7 @@ macro_rules! conformance_tests {
             data_is_there_before_its_notification,
             a_get_has_its_data_before_its_notification,
             notifications_arrive_in_order,
+            notifications_and_messages_keep_their_order,
             a_notification_put_carries_class_and_value,
             a_full_notification_queue_refuses_and_then_has_room,
             a_failed_operation_has_no_completer_notification,

@@ -2,8 +2,8 @@
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, Endpoint, Issued, LocalRange, LockRequest,
-    Notification, Notify, Operation, OperationError, Peer, Region, RemoteKey, Side, Source, Target,
-    Width,
+    MessageHeader, Notification, Notify, Operation, OperationError, Peer, Region, RemoteKey, Side,
+    Source, Target, Width,
 };
 
 use crate::{Bench, Rig, Seen, pattern};
@@ -152,6 +152,34 @@ pub fn notifications_arrive_in_order<B: Bench>() {
     for (number, received) in (0u64..).zip(received) {
         assert_eq!(received.immediate, number);
     }
+}
+
+/// A message that was sent behind a put comes behind the notification of the put.
+pub fn notifications_and_messages_keep_their_order<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (_region, key) = rig.share(1, 64, Access::WRITE);
+    assert_eq!(rig.run(0, |endpoint, context| endpoint.resolve(peer, key, context)), Ok(0));
+    for number in 0..100_u8 {
+        let notify = Notify::COMPLETER.class(number);
+        let operation = Operation::new(0).quiet().notify(notify);
+        let target = Target::new(key, 0);
+        let put = rig.endpoint(0).put(peer, Source::Bytes(b"x"), target, operation);
+        assert!(put.is_ok(), "{put:?}");
+        rig.send(0, peer, MessageHeader::tag(number), &[]);
+    }
+    rig.until("everything", |rig| rig.seen(1).len() >= 200);
+    let order: Vec<(bool, u8)> = rig
+        .take(1)
+        .iter()
+        .map(|seen| match seen {
+            Seen::Notification(told) => (false, told.class),
+            Seen::Message(mail) => (true, mail.header.tag),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = (0..100).flat_map(|number| [(false, number), (true, number)]);
+    assert_eq!(order, expected.collect::<Vec<_>>());
 }
 
 /// A notification put adds its class and value to the peer's notifications.

@@ -157,6 +157,40 @@ pub fn a_batch_arrives_with_its_last_operation<B: Bench>() {
     }
 }
 
+/// A batch whose last operation fails, tells nobody or finds the queue full arrives all the same,
+/// when its sender polls.
+pub fn a_batch_without_its_last_operation_arrives<B: Bench>() {
+    for last in 0..3 {
+        let mut rig = Rig::<B>::new(2);
+        let peer = rig.connect(0, 1);
+        let (_region, key) = rig.share(1, 64, Access::WRITE);
+        let warm = rig.run(0, |endpoint, context| endpoint.resolve(peer, key, context));
+        assert_eq!(warm, Ok(0));
+        let _ = rig.endpoint(1).arm();
+        let told = Operation::new(0).quiet().notify(Notify::COMPLETER);
+        let put = |rig: &mut Rig<B>, offset, operation| {
+            let target = Target::new(key, offset);
+            rig.endpoint(0).put(peer, Source::Bytes(b"x"), target, operation)
+        };
+        let mut sent = 0;
+        while last == 2 || sent < 3 {
+            match put(&mut rig, 0, told.more()) {
+                Ok(_) => sent += 1,
+                Err(OperationError::WouldBlock) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        match last {
+            0 => drop(put(&mut rig, 64, told)),
+            1 => drop(put(&mut rig, 0, Operation::new(0).quiet())),
+            _ => {}
+        }
+        // Only the sender polls until the receiver's sleep would have ended.
+        rig.endpoint(0).poll(1, &mut |_| {});
+        assert_eq!(rig.notifications(1, sent).len(), sent, "case {last}");
+    }
+}
+
 /// A cancelled operation has done nothing; one that could not be cancelled has done all.
 pub fn a_cancelled_operation_has_done_nothing<B: Bench>() {
     let mut rig = Rig::<B>::new(2);

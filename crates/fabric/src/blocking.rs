@@ -14,6 +14,18 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// The wait hands out no event: messages and completions of other calls stay for
 /// [`Endpoint::poll`]. The context [`Blocking::CONTEXT`] belongs to these calls.
+///
+/// ```
+/// # use weft_fabric::{Blocking, ConnectError, Endpoint, EndpointOptions, NodeId, Transport, Vpid};
+/// # use weft_fabric::{EndpointAddress, PATIENCE};
+/// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+/// # let transport = world.transport(NodeId(0), 1000);
+/// let mut endpoint = transport.open(&EndpointOptions::default())?;
+/// let nobody = EndpointAddress::new(NodeId(0), Vpid(99));
+/// let refused = endpoint.connect_within(nobody, PATIENCE);
+/// assert_eq!(refused, Err(ConnectError::NotFound(nobody)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Blocking: Endpoint {
     /// The context of the calls.
     const CONTEXT: u64 = u64::MAX;

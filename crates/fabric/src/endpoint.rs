@@ -20,6 +20,22 @@ use crate::operation::{Access, Issued, MessageHeader, Operation, RemoteKey, Sign
 use crate::register::Register;
 
 /// A transport between endpoints: shm, sim, ofi.
+///
+/// A program that is generic over it runs over all of them.
+///
+/// ```
+/// use weft_fabric::{EndpointOptions, NodeId, Endpoint, OpenError, Transport};
+///
+/// fn pair<T: Transport>(transport: &T) -> Result<[T::Endpoint; 2], OpenError> {
+///     let options = EndpointOptions::default();
+///     Ok([transport.open(&options)?, transport.open(&options)?])
+/// }
+///
+/// let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+/// let [one, two] = pair(&world.transport(NodeId(0), 1000))?;
+/// assert_ne!(one.address(), two.address());
+/// # Ok::<(), OpenError>(())
+/// ```
 pub trait Transport {
     /// The endpoints of this transport.
     type Endpoint: Endpoint;
@@ -167,6 +183,22 @@ impl Revoked {
 ///
 /// Peers may write to it at any time, so it is never borrowed as a slice: bytes are copied out and
 /// in.
+///
+/// ```
+/// # use weft_fabric::{Endpoint, EndpointOptions, NodeId, Region, Transport};
+/// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+/// # let transport = world.transport(NodeId(0), 1000);
+/// let mut endpoint = transport.open(&EndpointOptions::default())?;
+/// let region = endpoint.register(4096)?;
+/// region.write(100, b"hello")?;
+/// let mut bytes = [0; 5];
+/// region.read(100, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello");
+/// region.store(8, 7)?;
+/// assert_eq!(region.load(8)?, 7);
+/// assert!(region.read(4095, &mut bytes).is_err(), "outside");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Region: Send + Sync + Clone {
     /// Bytes of the region.
     fn length(&self) -> u64;
@@ -219,6 +251,29 @@ pub trait Region: Send + Sync + Clone {
 /// With [`Capabilities::window_is_memory`] an access costs a load or a store. Accesses through two
 /// windows are not ordered: windows are not coherent in the sense of 003. [`Endpoint::fence`]
 /// orders them.
+///
+/// ```
+/// # use weft_fabric::{
+/// #     Access, Audience, Blocking, Endpoint, EndpointOptions, LocalRange, NodeId, PATIENCE,
+/// #     Region, Transport, Window,
+/// # };
+/// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+/// # let transport = world.transport(NodeId(0), 1000);
+/// # let mut owner = transport.open(&EndpointOptions::default())?;
+/// # let mut peer = transport.open(&EndpointOptions::default())?;
+/// let region = owner.register(4096)?;
+/// let whole = LocalRange::whole(&region);
+/// let both = Access::READ | Access::WRITE;
+/// let key = owner.grant_within(whole, Audience::Partition, both, PATIENCE)?;
+///
+/// let to = peer.connect_within(owner.address(), PATIENCE)?;
+/// let window = peer.window(to, key)?;
+/// window.store(16, b"seen")?;
+/// let mut bytes = [0; 4];
+/// region.read(16, &mut bytes)?;
+/// assert_eq!(&bytes, b"seen");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Window: Send {
     /// Bytes of the window.
     fn length(&self) -> u64;
@@ -286,6 +341,49 @@ pub enum Armed {
 /// Messages and notifications to one peer arrive in order. Operations to one peer have no order
 /// among themselves, nor with messages, unless [`Capabilities::ordered`] says so or
 /// [`Endpoint::order`] asks for it.
+///
+/// # A program
+/// ```
+/// use weft_fabric::{
+///     Access, Audience, Blocking, Endpoint, EndpointOptions, Event, Issued, LocalRange, NodeId,
+///     Notify, Operation, PATIENCE, Region, Source, Target, Transport,
+/// };
+///
+/// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+/// let options = EndpointOptions::default();
+/// let mut owner = world.transport(NodeId(0), 1000).open(&options)?;
+/// let mut writer = world.transport(NodeId(1), 1000).open(&options)?;
+///
+/// // The owner lets the endpoints of its partition write to its memory.
+/// let region = owner.register(4096)?;
+/// let whole = LocalRange::whole(&region);
+/// let key = owner.grant_within(whole, Audience::Partition, Access::WRITE, PATIENCE)?;
+///
+/// // The writer puts into it, and has the owner told. The context is a number of its choice.
+/// let peer = writer.connect_within(owner.address(), PATIENCE)?;
+/// let operation = Operation::new(1).notify(Notify::COMPLETER.class(7));
+/// let issued = writer.put(peer, Source::Bytes(b"data"), Target::new(key, 100), operation)?;
+///
+/// // Over a network the put takes its time: the completion is an event.
+/// let mut over = matches!(issued, Issued::Done(_));
+/// while !over {
+///     writer.wait(Some(PATIENCE));
+///     writer.poll(16, &mut |event| {
+///         if let Event::Completion(end) = event {
+///             assert_eq!((end.context, end.result), (1, Ok(0)));
+///             over = true;
+///         }
+///     });
+/// }
+/// let mut bytes = [0; 4];
+/// region.read(100, &mut bytes)?;
+/// assert_eq!(&bytes, b"data");
+/// owner.poll(16, &mut |event| {
+///     let Event::Notification(told) = event else { return };
+///     assert_eq!((told.class, told.offset, told.length), (7, 100, 4));
+/// });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Endpoint: Send {
     /// The regions of this endpoint.
     type Region: Region;

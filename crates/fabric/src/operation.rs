@@ -124,7 +124,8 @@ pub struct Operation {
     /// Whether its good end is reported.
     pub report: Report,
     /// Another operation to the same peer follows at once: the transport may leave it to that one
-    /// to ring the peer. After the last one of a batch this must be false.
+    /// to ring the peer. If none follows that notifies the peer, the peer may be rung only when
+    /// this endpoint polls, waits, arms, or meets a full queue.
     pub more: bool,
 }
 

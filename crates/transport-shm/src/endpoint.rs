@@ -70,6 +70,7 @@ pub struct ShmEndpoint {
     pub(crate) wakeup_and_line: Option<OwnedFd>,
     /// Makes `wakeup_and_line` readable when a request has waited too long.
     pub(crate) timer: Option<OwnedFd>,
+    pub(crate) timer_is_set: bool,
     /// The broker was restarted and does not know this endpoint yet.
     pub(crate) unannounced: bool,
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
@@ -80,6 +81,8 @@ pub struct ShmEndpoint {
     pub(crate) active: Vec<u16>,
     /// The index in `active` at which the next poll begins.
     pub(crate) turn: usize,
+    /// Peers that were not rung for, because another operation was to follow.
+    pub(crate) batches: Vec<Peer>,
     /// VPIDs of the peers whose rings were full when a send failed.
     pub(crate) waits_for_room: Vec<u16>,
     pub(crate) leaving: Vec<Leaving>,

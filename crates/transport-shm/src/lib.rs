@@ -70,6 +70,8 @@ mod registers;
 #[cfg(not(loom))]
 mod requests;
 #[cfg(all(test, not(loom)))]
+mod requests_tests;
+#[cfg(all(test, not(loom)))]
 mod revocation_tests;
 #[cfg(not(loom))]
 mod rights;

@@ -41,6 +41,15 @@ struct Introduction {
     files: Vec<OwnedFd>,
 }
 
+/// Why a request has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unanswered {
+    /// The broker's connection ended.
+    Gone,
+    /// It has waited too long; the broker may still do what it was asked for.
+    Late,
+}
+
 /// A request that was started.
 pub(crate) enum Started {
     /// The answer was there at once.
@@ -98,7 +107,10 @@ impl ShmEndpoint {
         asked: Asked,
         context: Option<u64>,
     ) -> Result<(), BrokerError> {
-        if self.requests.is_full() {
+        // What takes something back must not fail while the broker lives.
+        let takes_back =
+            matches!(asked, Asked::Notice | Asked::Disconnect { .. } | Asked::Revoke { .. });
+        if self.requests.is_full() && !takes_back {
             let reason = "too many requests wait for an answer; poll first".to_owned();
             return Err(BrokerError::Unreachable { reason });
         }
@@ -115,10 +127,10 @@ impl ShmEndpoint {
         request: impl Into<EndpointControl>,
         files: &[BorrowedFd<'_>],
         asked: Asked,
-        context: u64,
+        context: Option<u64>,
     ) -> Result<Started, BrokerError> {
         self.handle_broker_messages();
-        self.send_request(ticket, request, files, asked, Some(context))?;
+        self.send_request(ticket, request, files, asked, context)?;
         self.handle_broker_messages();
         let ended = self.requests.take_ended(ticket);
         Ok(ended.map_or(Started::Pending, Started::Ended))
@@ -131,7 +143,7 @@ impl ShmEndpoint {
             loop {
                 self.unread = left == 0;
                 if self.unread {
-                    return;
+                    return self.stir();
                 }
                 let Some(Received { message, files }) = self.client.next() else { break };
                 left -= 1;
@@ -140,7 +152,7 @@ impl ShmEndpoint {
             let restarted = self.client.reconnected();
             if restarted || self.client.is_lost() {
                 while let Some((ticket, request)) = self.requests.take_any() {
-                    self.unanswered(ticket, request, "the node daemon is gone");
+                    self.unanswered(ticket, request, Unanswered::Gone);
                 }
             }
             if self.requests.waits() {
@@ -156,8 +168,16 @@ impl ShmEndpoint {
                 }
             }
             if !self.unannounced || self.client.is_lost() || !self.announce() {
-                return;
+                break;
             }
+        }
+        self.stir();
+    }
+
+    /// Makes the descriptor readable, if the program may sleep on it and there is something to poll.
+    fn stir(&self) {
+        if self.armed && (self.unread || self.requests.has_ended() || !self.leaving.is_empty()) {
+            sys::ring(self.doorbell.wakeup());
         }
     }
 
@@ -215,16 +235,27 @@ impl ShmEndpoint {
                 let result = mapped(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
             }
-            Asked::Notice => {}
+            // A peer that is there by now is one of the pair that was ended: it connected in between.
+            Asked::Disconnect { vpid } if reply.status == status::DONE => {
+                self.peer_gone(vpid, DownReason::Disconnected);
+            }
+            Asked::Disconnect { .. } | Asked::Notice => {}
         }
     }
 
     /// Ends a request that will have no answer.
-    fn unanswered(&mut self, ticket: u32, request: Request, why: &str) {
-        let reason = why.to_owned();
+    fn unanswered(&mut self, ticket: u32, request: Request, why: Unanswered) {
+        let reason = match why {
+            Unanswered::Gone => "the node daemon is gone".to_owned(),
+            Unanswered::Late => format!("no answer within {ANSWER_WITHIN:?}"),
+        };
         let Request { asked, context, .. } = request;
         match asked {
-            Asked::Connect { .. } => {
+            Asked::Connect { to, .. } => {
+                // A broker that is only late makes the pair yet.
+                if why == Unanswered::Late {
+                    self.end_pair(to.vpid.0);
+                }
                 let error = ConnectError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Connect(error)));
             }
@@ -233,7 +264,10 @@ impl ShmEndpoint {
                 self.requests.end(ticket, context, Err(OperationError::Group(error)));
             }
             Asked::Grant { key } => {
-                self.give_up_grant(key);
+                match why {
+                    Unanswered::Late => self.give_up_grant(key),
+                    Unanswered::Gone => self.free_grant(key),
+                }
                 let error = GrantError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Grant(error)));
             }
@@ -247,15 +281,14 @@ impl ShmEndpoint {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
             }
-            Asked::Notice => {}
+            Asked::Disconnect { .. } | Asked::Notice => {}
         }
     }
 
     fn end_late_requests(&mut self) {
         let now = sys::now();
         while let Some((ticket, request)) = self.requests.take_late(now) {
-            let why = format!("no answer within {ANSWER_WITHIN:?}");
-            self.unanswered(ticket, request, &why);
+            self.unanswered(ticket, request, Unanswered::Late);
         }
     }
 
@@ -302,14 +335,14 @@ impl ShmEndpoint {
         to: EndpointAddress,
         context: u64,
     ) -> Result<Issued, ConnectError> {
-        self.ask_to_connect(to, context).map(|(issued, _)| issued)
+        self.ask_to_connect(to, Some(context)).map(|(issued, _)| issued)
     }
 
     /// Starts a connect. Returns the ticket of its request, too.
     fn ask_to_connect(
         &mut self,
         to: EndpointAddress,
-        context: u64,
+        context: Option<u64>,
     ) -> Result<(Issued, u32), ConnectError> {
         let done = |peer: Peer| (Issued::Done(u64::from(peer.0)), 0);
         if !to.is_exact() {
@@ -361,10 +394,15 @@ impl ShmEndpoint {
                 added.ok_or(BrokerError::InvalidAnswer.into())
             }
             // The peer connected first; its `Paired` message came before this answer.
-            status::PAIRED => {
-                let peer = self.peers.by_vpid(vpid).map(|peer| peer.handle);
-                peer.ok_or(ConnectError::NotFound(to))
-            }
+            status::PAIRED => match self.peers.by_vpid(vpid) {
+                Some(peer) => Ok(peer.handle),
+                // This endpoint could not take part in that pair.
+                None => {
+                    self.end_pair(vpid);
+                    let reason = "an earlier pair was still there; try again".to_owned();
+                    Err(ConnectError::Broker { reason })
+                }
+            },
             status::NOT_FOUND => Err(ConnectError::NotFound(to)),
             _ => Err(BrokerError::InvalidAnswer.into()),
         }
@@ -372,7 +410,7 @@ impl ShmEndpoint {
 
     /// Connects and waits for the end. False if that failed.
     fn connect_at_once(&mut self, to: EndpointAddress) -> bool {
-        let ticket = match self.ask_to_connect(to, 0) {
+        let ticket = match self.ask_to_connect(to, None) {
             Ok((Issued::Done(_), _)) => return true,
             Ok((Issued::Pending, ticket)) => ticket,
             Err(_) => return false,
@@ -381,7 +419,7 @@ impl ShmEndpoint {
         while self.requests.holds(ticket) && self.await_broker(until) {
             self.handle_broker_messages();
         }
-        matches!(self.requests.take_ended(ticket), Some(Ok(_)))
+        self.peers.by_vpid(to.vpid.0).is_some()
     }
 
     fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
@@ -414,23 +452,30 @@ impl ShmEndpoint {
 
     /// Tells the broker, and so the peer, that a pair has ended. A broker that cannot be reached
     /// tells the peer after its restart, because this endpoint does not announce the pair.
-    fn end_pair(&mut self, peer: u16) {
+    pub(crate) fn end_pair(&mut self, peer: u16) {
         let ticket = self.next_ticket();
         let request = Disconnect { ticket, vpid: self.address.vpid.0, peer };
-        let _ = self.send_request(ticket, request, &[], Asked::Notice, None);
+        let asked = Asked::Disconnect { vpid: peer };
+        let _ = self.send_request(ticket, request, &[], asked, None);
     }
 
     /// A peer made a pair and sent its memory.
     fn handle_paired(&mut self, paired: Paired, mut files: Vec<OwnedFd>) {
-        if paired.vpid != self.address.vpid.0 || files.len() != 4 {
+        if paired.vpid != self.address.vpid.0 {
             return;
         }
-        let Some(pair) = Pair::open(files.remove(0).as_fd()) else { return };
+        let whole = files.len() == 4;
+        let Some(pair) = whole.then(|| Pair::open(files.remove(0).as_fd())).flatten() else {
+            // No descriptors were left, or the memory is not a pair: the peer learns it.
+            return self.end_pair(paired.peer);
+        };
         // An earlier peer with this VPID has been reported gone, or its report was withheld.
         self.peer_gone(paired.peer, DownReason::Ended);
         let address = EndpointAddress::new(NodeId(paired.node), Vpid(paired.peer));
         let (flags, birth) = (u64::from(paired.flags), paired.birth);
-        self.add_peer(Introduction { address, flags, birth, files }, pair);
+        if self.add_peer(Introduction { address, flags, birth, files }, pair).is_none() {
+            self.end_pair(paired.peer);
+        }
     }
 
     /// Adds a peer, if its descriptors are valid.
@@ -503,7 +548,7 @@ impl ShmEndpoint {
             Leave { ticket, vpid, group: number }.into()
         };
         let asked = Asked::Group { group, join };
-        self.start(ticket, request, &[], asked, context)?.issued(|error| match error {
+        self.start(ticket, request, &[], asked, Some(context))?.issued(|error| match error {
             OperationError::Group(error) => Some(error),
             _ => None,
         })

@@ -76,8 +76,9 @@ impl Outlet<'_> {
         memory.mapped.confirm(memory.word, self.full_fences)
     }
 
+    /// Rings if the peer is not polling.
     #[inline]
-    fn ring_if_asked(&self, own: u16) {
+    pub(crate) fn ring_if_asked(&self, own: u16) {
         if attention::claim(self.pair.peer_data(), self.full_fences) {
             self.doorbell.ring(own);
         }
@@ -165,9 +166,30 @@ impl ShmEndpoint {
         Ok(sent)
     }
 
+    /// Remembers a peer that was not rung for, because another operation was to follow.
+    #[inline]
+    pub(crate) fn note_batch(&mut self, to: Peer) {
+        if !self.batches.contains(&to) {
+            self.batches.push(to);
+        }
+    }
+
+    /// Rings for the batches that no operation has ended.
+    #[cold]
+    pub(crate) fn ring_for_batches(&mut self) {
+        let own = self.address.vpid.0;
+        for to in std::mem::take(&mut self.batches) {
+            if let Ok(peer) = self.peers.live(to) {
+                peer.outlet().ring_if_asked(own);
+            }
+        }
+    }
+
     /// Remembers that a peer's ring was full, so that an event reports when it has room.
     #[cold]
     pub(crate) fn want_room(&mut self, to: Peer) {
+        // The peer makes room only if it knows that it has something.
+        self.ring_for_batches();
         if let Ok(peer) = self.peers.live(to)
             && !peer.wants_room
         {

@@ -45,7 +45,8 @@ impl ShmEndpoint {
     pub(crate) fn do_poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         self.polls = self.polls.wrapping_add(1);
         let asked = self.requests.waits() || self.requests.has_ended() || self.unread;
-        let due = self.armed || asked || self.polls & (TIDY_EVERY - 1) == 0;
+        let due =
+            self.armed || asked || !self.batches.is_empty() || self.polls & (TIDY_EVERY - 1) == 0;
         if due || self.doorbell.words().is_rung() {
             self.do_rare_work();
         }
@@ -66,9 +67,13 @@ impl ShmEndpoint {
         if self.armed {
             self.rise();
         }
+        if !self.batches.is_empty() {
+            self.ring_for_batches();
+        }
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.requests.waits() || self.unread {
+        }
+        if self.requests.waits() || self.unread {
             self.handle_broker_messages();
         }
         if self.polls & (TIDY_EVERY - 1) == 0 {
@@ -130,6 +135,7 @@ impl ShmEndpoint {
             if !is_valid {
                 // `peer_gone` changed the list; the next poll serves the other rings.
                 self.peer_gone(vpid, DownReason::Misbehaved);
+                self.end_pair(vpid);
                 return events;
             }
         }
@@ -282,9 +288,13 @@ impl ShmEndpoint {
 
     /// Whether a poll would hand out an event.
     fn is_ready(&mut self) -> bool {
+        if !self.batches.is_empty() {
+            self.ring_for_batches();
+        }
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
-        } else if self.requests.waits() || self.unread {
+        }
+        if self.requests.waits() || self.unread {
             self.handle_broker_messages();
         }
         if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
@@ -413,6 +423,7 @@ impl ShmEndpoint {
         if let (Some(timer), Some(late)) = (&self.timer, self.requests.next_late()) {
             let left = late.saturating_sub(sys::now()).max(Duration::from_millis(1));
             sys::set_timer(timer.as_fd(), left);
+            self.timer_is_set = true;
         }
         Armed::Sleep
     }
@@ -423,7 +434,7 @@ impl ShmEndpoint {
         self.armed = false;
         self.doorbell.words().rise();
         if let Some(timer) = &self.timer
-            && self.requests.waits()
+            && std::mem::take(&mut self.timer_is_set)
         {
             sys::set_timer(timer.as_fd(), Duration::ZERO);
         }

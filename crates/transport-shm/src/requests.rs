@@ -35,6 +35,8 @@ pub enum Asked {
     Again { slot: u16, stamp: Stamp, call: u32, value: u64 },
     /// The memory of a peer's key. `stamp` was read before the request.
     Resolve { peer: Peer, key: RemoteKey, stamp: Stamp, for_whom: Resolver },
+    /// To end a pair.
+    Disconnect { vpid: u16 },
     /// Nothing that anybody waits for.
     Notice,
 }

@@ -53,7 +53,7 @@ impl ShmEndpoint {
         let key = KeyParts { vpid: self.address.vpid.0, slot, generation }.key();
         let started = self.publication(slot, generation, &granted).and_then(|(publish, file)| {
             let asked = Asked::Grant { key };
-            Ok(self.start(publish.ticket, publish, &[file.as_fd()], asked, context)?)
+            Ok(self.start(publish.ticket, publish, &[file.as_fd()], asked, Some(context))?)
         });
         if started.is_err() {
             self.grants.give_up(slot, generation);
@@ -121,6 +121,12 @@ impl ShmEndpoint {
         self.requests.end(reply.ticket, context, result);
     }
 
+    /// Frees the slot of a key that is not in force yet.
+    pub(crate) fn free_grant(&mut self, key: RemoteKey) {
+        let KeyParts { slot, generation, .. } = KeyParts::of(key);
+        self.grants.give_up(slot, generation);
+    }
+
     /// Gives up a key that is not in force yet, though the broker may know of it.
     pub(crate) fn give_up_grant(&mut self, key: RemoteKey) {
         let KeyParts { slot, generation, .. } = KeyParts::of(key);
@@ -147,7 +153,7 @@ impl ShmEndpoint {
         let retract = self.retraction(slot, generation);
         let ticket = retract.ticket;
         let asked = Asked::Revoke { region: region.clone(), writable };
-        if let Ok(started) = self.start(ticket, retract, &[], asked, context) {
+        if let Ok(started) = self.start(ticket, retract, &[], asked, Some(context)) {
             return started.issued(|error| match error {
                 OperationError::Grant(error) => Some(error),
                 _ => None,
@@ -338,6 +344,7 @@ impl ShmEndpoint {
                     peer.keys.resize(place + 1, None);
                 }
                 peer.keys[place] = Some(mapped);
+                peer.unresolved.retain(|(of, _)| *of != key);
             }
             (Err(error), Ok(peer)) => {
                 // The next operation that uses the key gets the reason.
@@ -373,6 +380,9 @@ pub(crate) fn mapped(
     let [file] = file.ok_or_else(invalid)?;
     let (length, start) = (reply.first, reply.second >> 8);
     let access = Access::from_bits(reply.second.to_le_bytes()[0]).ok_or_else(invalid)?;
+    if access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE) {
+        return Err(invalid());
+    }
     let refused = |error: weft_memory::SegmentError| broker(error.to_string());
     let bytes = Segment::sealed_length(file.as_fd()).map_err(refused)?;
     let start = inside(start, length, bytes).ok_or_else(invalid)?;

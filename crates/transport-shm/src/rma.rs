@@ -292,6 +292,9 @@ impl ShmEndpoint {
         if account.operation.notify.requester() || account.completer_at_home() {
             self.tell_own(to, account);
         }
+        if account.operation.more {
+            self.note_batch(to);
+        }
     }
 
     #[inline(never)]
@@ -328,6 +331,9 @@ impl ShmEndpoint {
         outlet.tell_target(self.address.vpid.0, &self.registers, &account);
         if operation.notify.requester() {
             self.tell_own(to, account);
+        }
+        if operation.more {
+            self.note_batch(to);
         }
         self.registers.count(Register::Puts, 1);
         self.registers.count(Register::PutBytes, length);

@@ -47,7 +47,7 @@ pub struct Settings {
     pub regions_max: usize,
     /// Valid keys of an endpoint at most.
     pub keys_max: usize,
-    /// Peers to which an endpoint may connect during its life.
+    /// Living peers of an endpoint at most.
     pub peers_max: usize,
     /// Largest put or get in one piece in bytes.
     pub descriptor_bytes_max: u64,

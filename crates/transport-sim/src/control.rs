@@ -150,9 +150,13 @@ impl State {
         self.endpoints[id].controls.values().any(|control| control.context == context)
     }
 
-    /// Gives up the calls with this context.
+    /// Gives up the first call with this context.
     pub(crate) fn give_up(&mut self, id: Id, context: u64) {
-        self.endpoints[id].controls.retain(|_, control| control.context != context);
+        let controls = &mut self.endpoints[id].controls;
+        let found = controls.iter().find(|(_, control)| control.context == context);
+        if let Some(number) = found.map(|(number, _)| *number) {
+            controls.remove(&number);
+        }
     }
 }
 

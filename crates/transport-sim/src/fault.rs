@@ -59,7 +59,7 @@ impl SimWorld {
         self.lock().cut(a, b);
     }
 
-    /// Mends a cut: packets that wait there arrive at once, in their order.
+    /// Mends a cut: packets that wait at it arrive at once, before those still on their way.
     pub fn heal(&self, a: NodeId, b: NodeId) {
         self.lock().heal(a, b);
     }
@@ -219,11 +219,12 @@ impl State {
     }
 
     fn heal(&mut self, a: NodeId, b: NodeId) {
+        // What is due now arrives behind what waits already.
+        self.run_due();
         let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
         self.record_nodes(Kind::Heal, a, b);
-        // They go on before anything else happens: packets that were sent later are on their way.
         for flight in cut.held {
-            self.arrive(flight);
+            self.schedule(self.now, Occasion::Arrive(flight));
         }
     }
 

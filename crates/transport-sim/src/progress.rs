@@ -14,15 +14,16 @@ use weft_fabric::{
 use crate::completion::Queued;
 use crate::fault::Crossing;
 use crate::trace::Kind;
-use crate::world::{Id, State};
+use crate::world::{Id, Moment, State};
 
 /// A scheduled event of the simulation.
 #[derive(Debug)]
 pub(crate) enum Occasion {
     /// A packet arrives.
     Arrive(Flight),
-    /// Piece `index` of an operation leaves `from`. It arrives at `arrival`.
-    Depart { from: Id, operation: u64, index: u64, arrival: u64 },
+    /// Piece `index` of an operation leaves `from`. It arrives at `arrival`, before what was sent
+    /// later and arrives at the same time.
+    Depart { from: Id, operation: u64, index: u64, arrival: Moment },
     /// A slow receiver may take its next message.
     Wake { endpoint: Id },
     /// A cut between two nodes has lasted for the limit.
@@ -160,7 +161,7 @@ impl State {
     }
 
     /// A packet reached the node of its target, or a cut before it.
-    pub(crate) fn arrive(&mut self, flight: Flight) {
+    fn arrive(&mut self, flight: Flight) {
         let kind = match self.crossing(&flight) {
             Crossing::Held => Kind::Hold,
             Crossing::Lost => Kind::Drop,

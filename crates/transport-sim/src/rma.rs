@@ -17,7 +17,7 @@ use crate::progress::{
     Body, CreditOf, Flight, Occasion, Piece, PutRequest, Request, Response, What,
 };
 use crate::trace::Kind;
-use crate::world::{Id, Sequence, State};
+use crate::world::{Id, Moment, Sequence, State};
 
 /// A pending operation of an initiator.
 #[derive(Debug)]
@@ -287,7 +287,8 @@ impl State {
             let (departure, arrival) = self.transmit(from, to, piece.length, sequence);
             // The target answers the last piece, when all others are there.
             latest = arrival.max(latest);
-            let occasion = Occasion::Depart { from, operation, index, arrival: latest };
+            let arrival = self.reserve(latest);
+            let occasion = Occasion::Depart { from, operation, index, arrival };
             self.schedule(departure, occasion);
         }
     }
@@ -311,13 +312,13 @@ impl State {
     /// Starts a fence of all peers.
     pub(crate) fn fence_all(&mut self, id: Id, context: u64) -> Result<Issued, OperationError> {
         let endpoint = &mut self.endpoints[id];
-        if endpoint.slots >= self.settings.operations_max {
-            endpoint.starved.extend(endpoint.handles.values().copied());
-            return Err(self.count_refusal(id, OperationError::WouldBlock));
-        }
         let peers: Vec<u32> = endpoint.handles.values().copied().collect();
         if peers.is_empty() {
             return Ok(Issued::Done(0));
+        }
+        if endpoint.slots >= self.settings.operations_max {
+            endpoint.starved.extend(peers);
+            return Err(self.count_refusal(id, OperationError::WouldBlock));
         }
         endpoint.slots += 1;
         self.next_operation += 1;
@@ -410,7 +411,7 @@ impl State {
     }
 
     /// Sends a piece of an operation.
-    pub(crate) fn depart(&mut self, from: Id, operation: u64, index: u64, arrival: u64) {
+    pub(crate) fn depart(&mut self, from: Id, operation: u64, index: u64, arrival: Moment) {
         let endpoint = &mut self.endpoints[from];
         // The initiator died, reported the peer down or cancelled the operation: nothing is sent.
         let Some(pending) = endpoint.pending.get_mut(&operation) else { return };
@@ -451,7 +452,7 @@ impl State {
         }
         let epoch = self.epoch(from, to);
         let flight = Flight { from, to, epoch, body: Body::Request(request) };
-        self.schedule(arrival, Occasion::Arrive(flight));
+        self.schedule_at(arrival, Occasion::Arrive(flight));
     }
 
     /// The notification for the initiator of a pending operation.

@@ -94,6 +94,13 @@ struct LinkState {
     free_at: u64,
 }
 
+/// A time, and the place among what happens at that time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moment {
+    time: u64,
+    sequence: u64,
+}
+
 struct Scheduled {
     time: u64,
     sequence: u64,
@@ -227,9 +234,21 @@ impl State {
 
     /// Schedules `occasion` at `time`.
     pub fn schedule(&mut self, time: u64, occasion: Occasion) {
-        assert!(time >= self.now, "nothing can be scheduled in the past");
+        let moment = self.reserve(time);
+        self.schedule_at(moment, occasion);
+    }
+
+    /// A moment for an occasion that is scheduled later.
+    pub fn reserve(&mut self, time: u64) -> Moment {
         self.sequence += 1;
-        self.queue.push(Reverse(Scheduled { time, sequence: self.sequence, occasion }));
+        Moment { time, sequence: self.sequence }
+    }
+
+    /// Schedules `occasion` at a moment that was reserved.
+    pub fn schedule_at(&mut self, moment: Moment, occasion: Occasion) {
+        let Moment { time, sequence } = moment;
+        assert!(time >= self.now, "nothing can be scheduled in the past");
+        self.queue.push(Reverse(Scheduled { time, sequence, occasion }));
     }
 
     /// Occupies the link with `bytes` of payload. Returns when the first byte leaves and when the

@@ -24,7 +24,7 @@ pub const ANSWER_MS_MAX: u32 = 5_000;
 const UNASKED_MAX: usize = 65_536;
 
 /// Requests that may wait for room in the socket.
-const UNSENT_MAX: usize = 4096;
+const UNSENT_MAX: usize = 65_536;
 
 /// Connects to the daemon at a control socket.
 #[derive(Clone, Debug)]
@@ -91,14 +91,16 @@ fn handshake(broker: &RemoteBroker) -> Result<Channel, BrokerError> {
     }
 }
 
-/// Decodes a packet as an endpoint message; `None` for all other packets.
+/// Decodes a packet as an endpoint message; `None` for all other packets. Where descriptors were
+/// lost, because this process has too many, the message has none: its receiver finds out.
 fn decode(packet: Packet) -> Option<Received> {
     let (kind, body) = split(&packet.bytes).ok()?;
-    if packet.descriptors_lost || !KINDS.contains(&kind) {
+    if !KINDS.contains(&kind) {
         return None;
     }
     let message = EndpointControl::parse(kind, body).ok()?;
-    Some(Received { message, files: packet.descriptors })
+    let files = if packet.descriptors_lost { Vec::new() } else { packet.descriptors };
+    Some(Received { message, files })
 }
 
 impl RemoteClient {

@@ -374,9 +374,14 @@ impl State {
 
     fn disconnect(&mut self, asker: Asker, ask: Disconnect, out: &mut Vec<Outgoing>) -> Answer {
         let Disconnect { vpid, peer, .. } = ask;
-        let Some(own) = self.own(asker, vpid).filter(|own| own.pairs.contains(peer)) else {
+        let Some(own) = self.own(asker, vpid) else {
             return Answer::refused(status::NOT_FOUND);
         };
+        // A peer that was awaited after a restart learns of it when it comes back.
+        own.awaited.retain(|(awaited, _)| *awaited != peer);
+        if !own.pairs.contains(peer) {
+            return Answer::refused(status::NOT_FOUND);
+        }
         own.pairs.remove(peer);
         if let Some(other) = self.entry_mut(peer) {
             other.pairs.remove(vpid);
@@ -445,6 +450,10 @@ impl State {
         else {
             return Answer::refused(status::INVALID);
         };
+        // Peers would map the memory read-only, and their atomics would fault.
+        if access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE) {
+            return Answer::refused(status::INVALID);
+        }
         if keys >= maximum && entry.key(slot, generation).is_none() {
             return Answer::full(maximum);
         }

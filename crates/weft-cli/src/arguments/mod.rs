@@ -371,6 +371,8 @@ pub enum PerfTest {
     Get,
     /// Fetch-adds a second, and the time of one
     Atomic,
+    /// Messages of any length a second, and the one-way latency of one
+    Message,
     /// The bounds of the machine: two threads and two cache lines
     #[value(hide = true)]
     Cacheline,
@@ -385,6 +387,7 @@ impl PerfTest {
             Self::Put => "put",
             Self::Get => "get",
             Self::Atomic => "atomic",
+            Self::Message => "message",
             Self::Cacheline => "cacheline",
         }
     }

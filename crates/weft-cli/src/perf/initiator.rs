@@ -8,8 +8,8 @@ use weft_fabric::{
     Side, Source, Target,
 };
 
-use super::Surroundings;
 use super::responder::{CLASS_ECHO, tag};
+use super::{Near, Surroundings};
 use crate::arguments::PerfTest;
 
 /// Operations that are pending at most where a transport does not end them inside the call.
@@ -20,8 +20,6 @@ const WINDOW_BYTES: u64 = 8 << 20;
 const IDLE_TURNS_MAX: u64 = 2_000_000_000;
 /// Turns of waiting for the first word of the other end are bounded by its time instead.
 const HELLO_WITHIN_NS: u64 = 5_000_000_000;
-/// Iterations of the first of the short runs that tell how many a run needs.
-const CALIBRATION_ITERATIONS: u64 = 64;
 /// A time stamp costs some 20 ns: it is taken once for this many bytes or operations.
 const BYTES_PER_STAMP: u64 = 65_536;
 const OPERATIONS_PER_STAMP: u64 = 256;
@@ -74,6 +72,34 @@ pub struct Initiator<E: Endpoint, S> {
     bytes: Vec<u8>,
 }
 
+impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
+    fn surroundings(&self) -> &impl Surroundings {
+        &self.surroundings
+    }
+
+    fn run(&mut self, test: PerfTest, plan: Plan) -> anyhow::Result<Sample> {
+        match test {
+            PerfTest::Latency => self.latency(plan),
+            PerfTest::Rate => self.rate(plan),
+            PerfTest::Put => self.put(plan),
+            PerfTest::Get => self.get(plan),
+            PerfTest::Atomic => self.atomic(plan),
+            PerfTest::Message => bail!("messages of any length have an initiator of their own"),
+            PerfTest::Cacheline => bail!("a cache line is no transport"),
+        }
+    }
+
+    fn stop(&mut self) -> anyhow::Result<()> {
+        self.send(tag::STOP, &[])?;
+        // One more turn, for transports that need one to let the message out. The other end may be
+        // gone by then, as it was told.
+        match self.turn() {
+            Err(_) if self.inbox.is_down => Ok(()),
+            turned => turned,
+        }
+    }
+}
+
 impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     /// Waits for the responder's first word and answers it with the key of `region`.
     pub fn new(mut endpoint: E, region: E::Region, mut surroundings: S) -> anyhow::Result<Self> {
@@ -118,47 +144,6 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
         };
         initiator.send(tag::KEY, &key.0.to_le_bytes())?;
         Ok(initiator)
-    }
-
-    /// Finds how many iterations fill a run.
-    pub fn calibrate(&mut self, test: PerfTest, size: u64) -> anyhow::Result<Plan> {
-        let budget = self.surroundings.budget();
-        let mut iterations = CALIBRATION_ITERATIONS.min(budget.iterations_max);
-        loop {
-            let start = self.surroundings.now_ns();
-            self.run(test, Plan { size, iterations })?;
-            let cost = (self.surroundings.now_ns() - start).max(1);
-            // Long enough that the beginning and the end of a run no longer count.
-            if cost >= budget.run_ns / 8 || iterations >= budget.iterations_max {
-                let wanted = u128::from(budget.run_ns) * u128::from(iterations) / u128::from(cost);
-                let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
-                return Ok(Plan { size, iterations: wanted.clamp(16, budget.iterations_max) });
-            }
-            iterations = (iterations * 4).min(budget.iterations_max);
-        }
-    }
-
-    /// One run of a test.
-    pub fn run(&mut self, test: PerfTest, plan: Plan) -> anyhow::Result<Sample> {
-        match test {
-            PerfTest::Latency => self.latency(plan),
-            PerfTest::Rate => self.rate(plan),
-            PerfTest::Put => self.put(plan),
-            PerfTest::Get => self.get(plan),
-            PerfTest::Atomic => self.atomic(plan),
-            PerfTest::Cacheline => bail!("a cache line is no transport"),
-        }
-    }
-
-    /// Tells the responder that it is over.
-    pub fn stop(&mut self) -> anyhow::Result<()> {
-        self.send(tag::STOP, &[])?;
-        // One more turn, for transports that need one to let the message out. The other end may be
-        // gone by then, as it was told.
-        match self.turn() {
-            Err(_) if self.inbox.is_down => Ok(()),
-            turned => turned,
-        }
     }
 
     /// One-way latency of messages: half of the way there and back.
@@ -443,14 +428,14 @@ fn number(payload: &[u8]) -> Option<u64> {
 }
 
 /// Times from 1 ps to 1000 s, to three digits.
-fn histogram() -> anyhow::Result<Histogram<u64>> {
+pub(super) fn histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 1_000_000_000_000_000, 3)?)
 }
 
-fn p99(histogram: &Histogram<u64>) -> f64 {
+pub(super) fn p99(histogram: &Histogram<u64>) -> f64 {
     histogram.value_at_quantile(0.99) as f64 / 1_000.0
 }
 
-fn per(elapsed_ns: u64, count: u64) -> f64 {
+pub(super) fn per(elapsed_ns: u64, count: u64) -> f64 {
     elapsed_ns as f64 / count as f64
 }

@@ -8,6 +8,7 @@
 mod cacheline;
 mod ground;
 mod initiator;
+mod message;
 mod report;
 mod responder;
 mod shared;
@@ -16,12 +17,13 @@ mod simulated;
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use weft_fabric::{Endpoint, Transport};
+use weft_fabric::Transport;
 
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
-use initiator::{Initiator, Plan, Sample};
+use initiator::{Plan, Sample};
 use report::Report;
+use responder::Progress;
 
 /// Region that both ends register at least, bytes.
 const REGION_BYTES_MIN: u64 = 4096;
@@ -44,6 +46,54 @@ trait Surroundings {
 
     /// How long one run is to take, and how many iterations it may have.
     fn budget(&self) -> Budget;
+}
+
+/// The near end of a measurement.
+trait Near {
+    /// The time, and the other end.
+    fn surroundings(&self) -> &impl Surroundings;
+
+    /// One run of a test.
+    ///
+    /// # Errors
+    /// When the other end is gone, or the transport failed or lost something.
+    fn run(&mut self, test: PerfTest, plan: Plan) -> anyhow::Result<Sample>;
+
+    /// Tells the far end that it is over.
+    ///
+    /// # Errors
+    /// As [`Near::run`].
+    fn stop(&mut self) -> anyhow::Result<()>;
+}
+
+/// The far end of a measurement.
+trait FarEnd {
+    /// Takes what came in and answers it.
+    ///
+    /// # Errors
+    /// When the transport failed.
+    fn step(&mut self) -> anyhow::Result<Progress>;
+}
+
+/// Iterations of the first of the short runs that tell how many a run needs.
+const CALIBRATION_ITERATIONS: u64 = 64;
+
+/// Finds how many iterations fill a run.
+fn calibrate(near: &mut impl Near, test: PerfTest, size: u64) -> anyhow::Result<Plan> {
+    let budget = near.surroundings().budget();
+    let mut iterations = CALIBRATION_ITERATIONS.min(budget.iterations_max);
+    loop {
+        let start = near.surroundings().now_ns();
+        near.run(test, Plan { size, iterations })?;
+        let cost = (near.surroundings().now_ns() - start).max(1);
+        // Long enough that the beginning and the end of a run no longer count.
+        if cost >= budget.run_ns / 8 || iterations >= budget.iterations_max {
+            let wanted = u128::from(budget.run_ns) * u128::from(iterations) / u128::from(cost);
+            let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+            return Ok(Plan { size, iterations: wanted.clamp(16, budget.iterations_max) });
+        }
+        iterations = (iterations * 4).min(budget.iterations_max);
+    }
 }
 
 /// Bounds of one run.
@@ -100,17 +150,17 @@ fn check_size<T: Transport>(transport: &T, test: PerfTest, size: u64) -> anyhow:
     let is_message = matches!(test, PerfTest::Latency | PerfTest::Rate);
     ensure!(
         !is_message || usize::try_from(size).is_ok_and(|size| size <= maximum),
-        "a message of transport {} has at most {maximum} bytes; use `weft perf put` for {size}",
+        "a message of transport {} has at most {maximum} bytes; use `weft perf message` for {size}",
         transport.capabilities().transport
     );
     Ok(())
 }
 
 /// Runs the test as often as asked for and gathers the samples.
-fn gather<E: Endpoint, S: Surroundings>(
+fn gather(
     arguments: &PerfArguments,
     size: u64,
-    mut initiator: Initiator<E, S>,
+    mut initiator: impl Near,
     placement: &str,
 ) -> anyhow::Result<Report> {
     ensure!((1..=1_000).contains(&arguments.runs), "--runs is to be from 1 to 1000");
@@ -119,7 +169,7 @@ fn gather<E: Endpoint, S: Surroundings>(
             ensure!(iterations > 0, "--iterations is to be at least 1");
             Plan { size, iterations }
         }
-        None => initiator.calibrate(arguments.test, size)?,
+        None => calibrate(&mut initiator, arguments.test, size)?,
     };
     // The first run warms caches, branch predictors and mappings; it does not count.
     let warm_up = Plan { iterations: (plan.iterations / 4).max(1), ..plan };

@@ -32,7 +32,7 @@ impl Report {
     const fn unit(&self) -> &'static str {
         match self.test {
             PerfTest::Latency | PerfTest::Cacheline => "us",
-            PerfTest::Rate => "messages/s",
+            PerfTest::Rate | PerfTest::Message => "messages/s",
             PerfTest::Put | PerfTest::Get => "GB/s",
             PerfTest::Atomic => "operations/s",
         }
@@ -42,7 +42,7 @@ impl Report {
     fn figure(&self, nanoseconds: f64) -> f64 {
         match self.test {
             PerfTest::Latency | PerfTest::Cacheline => nanoseconds / 1_000.0,
-            PerfTest::Rate | PerfTest::Atomic => 1e9 / nanoseconds,
+            PerfTest::Rate | PerfTest::Message | PerfTest::Atomic => 1e9 / nanoseconds,
             PerfTest::Put | PerfTest::Get => self.plan.size as f64 / nanoseconds,
         }
     }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 
+use super::FarEnd;
 use anyhow::{anyhow, ensure};
 use weft_fabric::{
     Access, Audience, Blocking, Command, Endpoint, EndpointAddress, Event, LocalRange,
@@ -91,26 +92,6 @@ impl<E: Endpoint> Responder<E> {
         Ok(Self { endpoint, _region: region, initiator, inbox: Inbox::default(), bytes })
     }
 
-    /// Takes what came in and answers it.
-    pub fn step(&mut self) -> anyhow::Result<Progress> {
-        let inbox = &mut self.inbox;
-        let taken = self.endpoint.poll(EVENTS_PER_STEP, &mut |event| inbox.take(&event));
-        let waiting = self.inbox.waiting();
-        if taken == 0 && waiting == 0 {
-            return Ok(Progress::Idle);
-        }
-        self.put_back()?;
-        self.answer()?;
-        if let Some(failure) = &self.inbox.failure {
-            return Err(anyhow!(failure.clone()).context("an answer was lost"));
-        }
-        if self.inbox.is_over {
-            return Ok(Progress::Over);
-        }
-        let is_idle = taken == 0 && self.inbox.waiting() == waiting;
-        Ok(if is_idle { Progress::Idle } else { Progress::Busy })
-    }
-
     /// Sends answers until there are none or there is no room.
     fn answer(&mut self) -> anyhow::Result<()> {
         while let Some((tag, payload)) = self.inbox.answers.front() {
@@ -152,6 +133,27 @@ impl<E: Endpoint> Responder<E> {
             };
         }
         Ok(())
+    }
+}
+
+impl<E: Endpoint> FarEnd for Responder<E> {
+    fn step(&mut self) -> anyhow::Result<Progress> {
+        let inbox = &mut self.inbox;
+        let taken = self.endpoint.poll(EVENTS_PER_STEP, &mut |event| inbox.take(&event));
+        let waiting = self.inbox.waiting();
+        if taken == 0 && waiting == 0 {
+            return Ok(Progress::Idle);
+        }
+        self.put_back()?;
+        self.answer()?;
+        if let Some(failure) = &self.inbox.failure {
+            return Err(anyhow!(failure.clone()).context("an answer was lost"));
+        }
+        if self.inbox.is_over {
+            return Ok(Progress::Over);
+        }
+        let is_idle = taken == 0 && self.inbox.waiting() == waiting;
+        Ok(if is_idle { Progress::Idle } else { Progress::Busy })
     }
 }
 

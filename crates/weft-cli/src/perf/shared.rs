@@ -19,8 +19,8 @@ use weft_transport_shm::broker::remote::RemoteBroker;
 use super::initiator::Initiator;
 use super::report::Report;
 use super::responder::{Progress, Responder};
-use super::{Budget, Surroundings, check_size, gather, ground, region_bytes};
-use crate::arguments::PerfArguments;
+use super::{Budget, FarEnd, Surroundings, check_size, gather, ground, message, region_bytes};
+use crate::arguments::{PerfArguments, PerfTest};
 use crate::configuration::{Configuration, hand_on};
 use crate::{daemon, transports};
 
@@ -57,8 +57,12 @@ pub fn measure(
     // Pinned after the other process was started, which inherits the cores that are allowed.
     let far = Far::start(arguments, size, endpoint.address(), &socket, &configuration.options)?;
     let placement = if arguments.unpinned { None } else { pin(End::Initiator)? };
-    let initiator = Initiator::new(endpoint, region, far)?;
     let placement = placement.unwrap_or_else(|| "two processes, not pinned".to_owned());
+    if arguments.test == PerfTest::Message {
+        let initiator = message::Initiator::new(endpoint, far, size)?;
+        return gather(arguments, size, initiator, &placement);
+    }
+    let initiator = Initiator::new(endpoint, region, far)?;
     gather(arguments, size, initiator, &placement)
 }
 
@@ -76,8 +80,15 @@ pub fn respond(
     let socket = configuration.control_socket(None)?;
     let transport = transport(&socket, &configuration.options);
     let mut endpoint = transport.open(&EndpointOptions::default())?;
+    if arguments.test == PerfTest::Message {
+        return answer(message::Responder::new(endpoint, address, size)?);
+    }
     let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
-    let mut responder = Responder::new(endpoint, region, address)?;
+    answer(Responder::new(endpoint, region, address)?)
+}
+
+/// Answers until it is over.
+fn answer(mut responder: impl FarEnd) -> anyhow::Result<()> {
     let mut adaptive_wait = polling();
     loop {
         match responder.step()? {

@@ -2,13 +2,13 @@
 
 use anyhow::ensure;
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
-use weft_transport_sim::{Settings, SimEndpoint, SimWorld};
+use weft_transport_sim::{Settings, SimWorld};
 
 use super::initiator::Initiator;
 use super::report::Report;
 use super::responder::{Progress, Responder};
-use super::{Budget, Surroundings, check_size, gather, region_bytes};
-use crate::arguments::{MemoryKind, PerfArguments};
+use super::{Budget, FarEnd, Surroundings, check_size, gather, message, region_bytes};
+use crate::arguments::{MemoryKind, PerfArguments, PerfTest};
 
 /// The simulator's seed: any will do, one gives the same figures everywhere.
 const SEED: u64 = 1;
@@ -21,15 +21,17 @@ const ITERATIONS_MAX: u64 = 2_000;
 /// Turns in which nothing is on its way and nobody has anything to do.
 const STUCK_TURNS_MAX: u32 = 4;
 
+const PLACEMENT: &str = "virtual time, two nodes";
+
 /// The far end and the time between.
 #[derive(Debug)]
-struct Far {
+struct Far<R> {
     world: SimWorld,
-    responder: Responder<SimEndpoint>,
+    responder: R,
     stuck: u32,
 }
 
-impl Surroundings for Far {
+impl<R: FarEnd> Surroundings for Far<R> {
     fn now_ns(&self) -> u64 {
         self.world.now()
     }
@@ -60,8 +62,14 @@ pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
     let region = endpoint.register(region_bytes(size))?;
     let mut far = world.transport(NodeId(1), USER).open(&EndpointOptions::default())?;
     let target = far.register(region_bytes(size))?;
+    if arguments.test == PerfTest::Message {
+        let responder = message::Responder::new(far, endpoint.address(), size)?;
+        let far = Far { world, responder, stuck: 0 };
+        let initiator = message::Initiator::new(endpoint, far, size)?;
+        return gather(arguments, size, initiator, PLACEMENT);
+    }
     let responder = Responder::new(far, target, endpoint.address())?;
     let far = Far { world, responder, stuck: 0 };
     let initiator = Initiator::new(endpoint, region, far)?;
-    gather(arguments, size, initiator, "virtual time, two nodes")
+    gather(arguments, size, initiator, PLACEMENT)
 }

@@ -5,10 +5,11 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::Value;
-use weft_fabric::{EndpointOptions, NodeId};
+use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
 use weft_transport_shm::broker::{Limits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmTransport};
 
+use super::initiator::Initiator;
 use super::*;
 use crate::arguments::{MemoryKind, MemoryWay};
 
@@ -57,22 +58,35 @@ fn measure_shm(test: PerfTest, size: u64) -> Value {
     let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     let mut endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
-    let region = endpoint.register(region_bytes(size)).expect("memory");
     let to = endpoint.address();
     let far = thread::spawn(move || {
         let mut endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
-        let region = endpoint.register(region_bytes(size)).expect("memory");
-        let mut responder = responder::Responder::new(endpoint, region, to).expect("a responder");
-        while responder.step().expect("a step") != responder::Progress::Over {
-            thread::yield_now();
+        if test == PerfTest::Message {
+            return answer(message::Responder::new(endpoint, to, size).expect("a responder"));
         }
+        let region = endpoint.register(region_bytes(size)).expect("memory");
+        answer(responder::Responder::new(endpoint, region, to).expect("a responder"));
     });
-    let initiator = Initiator::new(endpoint, region, Beside { start: Instant::now() });
+    let beside = Beside { start: Instant::now() };
     let arguments = arguments(test, TransportName::Shm, size);
-    let report = gather(&arguments, size, initiator.expect("an initiator"), "threads");
+    let report = if test == PerfTest::Message {
+        let initiator = message::Initiator::new(endpoint, beside, size).expect("an initiator");
+        gather(&arguments, size, initiator, "threads")
+    } else {
+        let region = endpoint.register(region_bytes(size)).expect("memory");
+        let initiator = Initiator::new(endpoint, region, beside).expect("an initiator");
+        gather(&arguments, size, initiator, "threads")
+    };
     let json = report.expect("a measurement").json();
     far.join().expect("no panic");
     json
+}
+
+/// Answers until it is over.
+fn answer(mut responder: impl FarEnd) {
+    while responder.step().expect("a step") != Progress::Over {
+        thread::yield_now();
+    }
 }
 
 #[test]
@@ -83,6 +97,8 @@ fn every_test_measures_over_shared_memory() {
         (PerfTest::Put, 65_536),
         (PerfTest::Get, 4_096),
         (PerfTest::Atomic, 8),
+        (PerfTest::Message, 64),
+        (PerfTest::Message, 100_000),
     ] {
         let json = measure_shm(test, size);
         assert!(json["median"].as_f64().is_some_and(|value| value > 0.0), "{json}");
@@ -105,6 +121,8 @@ fn every_test_measures_something() {
         (PerfTest::Put, 4_096),
         (PerfTest::Get, 65_536),
         (PerfTest::Atomic, 8),
+        (PerfTest::Message, 300),
+        (PerfTest::Message, 100_000),
     ] {
         let json = measure(test, size);
         for field in ["median", "p99"] {
@@ -126,6 +144,6 @@ fn a_message_longer_than_a_slot_is_refused_with_advice() {
     let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
     let transport = world.transport(NodeId(0), 1);
     let error = check_size(&transport, PerfTest::Latency, 121).expect_err("too long");
-    assert!(error.to_string().contains("use `weft perf put` for 121"), "{error}");
+    assert!(error.to_string().contains("use `weft perf message` for 121"), "{error}");
     assert!(check_size(&transport, PerfTest::Put, 121).is_ok());
 }

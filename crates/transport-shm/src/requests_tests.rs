@@ -1,0 +1,267 @@
+//! Calls while the broker says nothing, and when it is gone.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weft_fabric::{
+    Access, Audience, Blocking, ConnectError, Endpoint, EndpointOptions, Event, GrantError, Issued,
+    LocalRange, MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer, Region,
+    RemoteKey, Revoked, Source, Target, Transport,
+};
+use weft_wire::endpoint_control::EndpointControl;
+
+use crate::broker::{BrokerError, Client, Connector, Limits, Received, local::LocalBroker};
+use crate::{Parameters, ShmEndpoint, ShmTransport};
+
+/// How the broker behaves towards the endpoints of a test.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mood {
+    Prompt,
+    Silent,
+    Gone,
+}
+
+/// A broker that can fall silent, and then answers later.
+#[derive(Clone)]
+struct Moody {
+    broker: LocalBroker,
+    mood: Arc<Mutex<Mood>>,
+}
+
+struct MoodyClient {
+    client: Box<dyn Client>,
+    mood: Arc<Mutex<Mood>>,
+    unread: VecDeque<(EndpointControl, Vec<OwnedFd>)>,
+}
+
+impl Connector for Moody {
+    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
+        let (client, mood) = (self.broker.client()?, Arc::clone(&self.mood));
+        Ok(Box::new(MoodyClient { client, mood, unread: VecDeque::new() }))
+    }
+}
+
+impl Client for MoodyClient {
+    fn call(
+        &mut self,
+        request: EndpointControl,
+        ticket: u32,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Received, BrokerError> {
+        self.client.call(request, ticket, files)
+    }
+
+    fn start(
+        &mut self,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError> {
+        let copies = files.iter().map(|file| file.try_clone_to_owned().expect("a descriptor"));
+        match *self.mood.lock() {
+            Mood::Gone => Err(BrokerError::Unreachable { reason: "gone".to_owned() }),
+            _ => {
+                self.unread.push_back((request, copies.collect()));
+                Ok(())
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Received> {
+        if *self.mood.lock() != Mood::Prompt {
+            return None;
+        }
+        for (request, files) in std::mem::take(&mut self.unread) {
+            let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
+            self.client.start(request, &files).expect("the broker is in this process");
+        }
+        self.client.next()
+    }
+
+    fn is_lost(&self) -> bool {
+        *self.mood.lock() == Mood::Gone
+    }
+}
+
+struct Scene {
+    transport: ShmTransport,
+    mood: Arc<Mutex<Mood>>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+        let mood = Arc::new(Mutex::new(Mood::Prompt));
+        let moody = Moody { broker, mood: Arc::clone(&mood) };
+        Self { transport: ShmTransport::new(Arc::new(moody), Parameters::default()), mood }
+    }
+
+    fn open(&self) -> ShmEndpoint {
+        self.transport.open(&EndpointOptions::default()).expect("room")
+    }
+
+    fn set(&self, mood: Mood) {
+        *self.mood.lock() = mood;
+    }
+}
+
+/// The end of a call, or a peer with room.
+type Told = Result<(u64, Result<u64, OperationError>), Peer>;
+
+/// What one poll tells.
+fn poll(endpoint: &mut ShmEndpoint) -> Vec<Told> {
+    let mut seen = Vec::new();
+    endpoint.poll(64, &mut |event| match event {
+        Event::Completion(end) => seen.push(Ok((end.context, end.result))),
+        Event::Room { peer } => seen.push(Err(peer)),
+        _ => {}
+    });
+    seen
+}
+
+fn put(endpoint: &mut ShmEndpoint, to: Peer, key: RemoteKey) -> Result<Issued, OperationError> {
+    endpoint.put(to, Source::Bytes(&[7; 8]), Target::new(key, 0), Operation::new(0))
+}
+
+fn granted(endpoint: &mut ShmEndpoint, region: &crate::ShmRegion) -> RemoteKey {
+    let whole = LocalRange::whole(region);
+    endpoint.grant_within(whole, Audience::Partition, Access::all(), PATIENCE).expect("a grant")
+}
+
+#[test]
+fn a_connect_ends_when_the_broker_speaks_again() {
+    let scene = Scene::new();
+    let (mut one, mut two) = (scene.open(), scene.open());
+    scene.set(Mood::Silent);
+    assert_eq!(one.connect(two.address(), 5), Ok(Issued::Pending));
+    assert!(poll(&mut one).is_empty());
+    assert_eq!(one.finish(5, Duration::ZERO), None, "it is given up");
+    assert_eq!(one.connect(two.address(), 6), Ok(Issued::Pending));
+    scene.set(Mood::Prompt);
+    let ends = poll(&mut one);
+    let [Ok((6, Ok(handle)))] = ends.as_slice() else { panic!("{ends:?}") };
+    let peer = Peer::of_value(*handle);
+    one.send_short(peer, MessageHeader::tag(1), &[b"hello"]).expect("room");
+    let mut heard = 0;
+    while heard == 0 {
+        two.poll(4, &mut |event| heard += usize::from(matches!(event, Event::Message(_))));
+    }
+}
+
+#[test]
+fn a_grant_that_was_given_up_never_comes_into_force() {
+    let scene = Scene::new();
+    let (mut owner, mut other) = (scene.open(), scene.open());
+    let region = owner.register(4096).expect("memory");
+    let to = other.connect_within(owner.address(), PATIENCE).expect("there");
+    scene.set(Mood::Silent);
+    let (whole, all) = (LocalRange::whole(&region), Access::all());
+    assert_eq!(owner.grant(whole, Audience::Partition, all, 9), Ok(Issued::Pending));
+    assert_eq!(owner.finish(9, Duration::ZERO), None);
+    scene.set(Mood::Prompt);
+    assert!(poll(&mut owner).is_empty());
+    // The slot is free again, for a key of another generation.
+    let key = granted(&mut owner, &region);
+    assert_eq!(put(&mut other, to, key), Ok(Issued::Done(0)));
+    let lost = RemoteKey(key.0.wrapping_sub(1));
+    assert_eq!(put(&mut other, to, lost), Err(OperationError::InvalidKey));
+    assert_eq!(owner.revoke_within(lost, PATIENCE), Err(GrantError::UnknownKey));
+}
+
+#[test]
+fn an_operation_whose_key_is_looked_up_is_refused_until_there_is_room() {
+    let scene = Scene::new();
+    let (mut owner, mut other) = (scene.open(), scene.open());
+    let region = owner.register(4096).expect("memory");
+    let key = granted(&mut owner, &region);
+    let only = owner.connect_within(other.address(), PATIENCE).expect("there");
+    let whole = LocalRange::whole(&region);
+    let mut third = scene.open();
+    let theirs = owner.grant_within(whole, Audience::Peer(only), Access::all(), PATIENCE);
+    let theirs = theirs.expect("a grant");
+    for (endpoint, key, expected) in [
+        (&mut other, key, Ok(Issued::Done(0))),
+        (&mut third, theirs, Err(OperationError::InvalidKey)),
+    ] {
+        let to = endpoint.connect_within(owner.address(), PATIENCE).expect("there");
+        scene.set(Mood::Silent);
+        for _ in 0..3 {
+            assert_eq!(put(endpoint, to, key), Err(OperationError::WouldBlock));
+        }
+        assert!(poll(endpoint).is_empty());
+        scene.set(Mood::Prompt);
+        assert_eq!(poll(endpoint), [Err(to)], "room is told once");
+        assert_eq!(put(endpoint, to, key), expected);
+    }
+    assert_eq!(region.load(0), Ok(u64::from_le_bytes([7; 8])));
+}
+
+#[test]
+fn a_revoked_key_is_void_before_the_broker_knows() {
+    let scene = Scene::new();
+    let (mut owner, mut other) = (scene.open(), scene.open());
+    let region = owner.register(4096).expect("memory");
+    let key = granted(&mut owner, &region);
+    let to = other.connect_within(owner.address(), PATIENCE).expect("there");
+    assert_eq!(put(&mut other, to, key), Ok(Issued::Done(0)));
+    scene.set(Mood::Silent);
+    assert_eq!(owner.revoke(key, 3), Ok(Issued::Pending));
+    assert_eq!(put(&mut other, to, key), Err(OperationError::InvalidKey));
+    scene.set(Mood::Prompt);
+    assert_eq!(poll(&mut owner), [Ok((3, Ok(Revoked::Published.value())))]);
+}
+
+#[test]
+fn calls_end_with_the_broker() {
+    let scene = Scene::new();
+    let (mut one, mut two) = (scene.open(), scene.open());
+    let region = one.register(4096).expect("memory");
+    let key = granted(&mut one, &region);
+    let to = two.connect_within(one.address(), PATIENCE).expect("there");
+    let third = scene.open();
+    scene.set(Mood::Silent);
+    assert_eq!(one.connect(third.address(), 1), Ok(Issued::Pending));
+    let whole = LocalRange::whole(&region);
+    assert_eq!(one.grant(whole, Audience::Partition, Access::READ, 2), Ok(Issued::Pending));
+    assert_eq!(one.revoke(key, 3), Ok(Issued::Pending));
+    let _ = put(&mut two, to, key);
+    scene.set(Mood::Gone);
+    let ends = poll(&mut one);
+    assert!(
+        matches!(
+            ends.as_slice(),
+            [
+                Ok((1, Err(OperationError::Connect(ConnectError::Broker { .. })))),
+                Ok((2, Err(OperationError::Grant(GrantError::Broker { .. })))),
+                Ok((3, Ok(1))),
+            ]
+        ),
+        "{ends:?}"
+    );
+    assert_eq!(Revoked::of_value(1), Revoked::Local);
+    assert!(poll(&mut one).is_empty(), "each ends once");
+    let refused = one.connect(third.address(), 4);
+    assert!(matches!(refused, Err(ConnectError::Broker { .. })), "{refused:?}");
+    drop(third);
+}
+
+#[test]
+fn requests_are_bounded_and_end_after_their_time() {
+    use crate::requests::{ANSWER_WITHIN, Asked, REQUESTS_MAX, Requests};
+    let mut requests = Requests::default();
+    let start = Duration::from_secs(100);
+    for ticket in 0..u32::try_from(REQUESTS_MAX).expect("few") {
+        assert!(!requests.is_full());
+        requests.add(ticket, Asked::Notice, Some(7), start + Duration::from_nanos(ticket.into()));
+    }
+    assert!(requests.is_full());
+    assert_eq!(requests.next_late(), Some(start + ANSWER_WITHIN));
+    let late = start + ANSWER_WITHIN + Duration::from_nanos(9);
+    let ended = std::iter::from_fn(|| requests.take_late(late)).count();
+    assert_eq!(ended, 10);
+    requests.end(0, Some(7), Ok(1));
+    assert_eq!(requests.take_context(8), None);
+    assert_eq!((requests.take_context(7), requests.take_context(7)), (Some(Ok(1)), None));
+}
