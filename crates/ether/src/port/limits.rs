@@ -12,7 +12,7 @@ pub struct Limits {
     pub slots: u32,
     /// Packets that may wait for one peer before the device is no longer read.
     pub backlog: usize,
-    /// The same for a peer that has taken none for [`STALLS_AFTER`].
+    /// The same for a peer that has taken none for [`STALLS_AFTER`](super::STALLS_AFTER).
     pub backlog_stalled: usize,
     /// Long packets of all peers that may be on their way at once, or wait for those before them,
     /// where they are fetched. A peer with none may always have one. Memory: 68 KiB each.
