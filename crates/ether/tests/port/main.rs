@@ -97,8 +97,10 @@ impl<V: Venue> Net<V> {
     /// Polls all ports until nothing happens. Returns the packets that each port delivered.
     fn settle(&mut self) -> Vec<Vec<Vec<u8>>> {
         let mut delivered = vec![Vec::new(); self.ports.len()];
-        let mut idle = 0;
+        let (mut idle, mut rounds) = (0, 0);
         while idle < 3 {
+            rounds += 1;
+            assert!(rounds < 50_000, "the ports do not come to rest");
             self.venue.pass();
             let before: usize = delivered.iter().map(Vec::len).sum();
             let mut events = 0;
