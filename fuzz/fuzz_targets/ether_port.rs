@@ -1,13 +1,13 @@
-//! An Ethernet port whose peer sends arbitrary messages and whose device gives arbitrary packets.
+//! An Ethernet port whose peer sends arbitrary messages and whose device gives arbitrary packets,
+//! where long packets are taken in place, and where they are fetched.
 #![no_main]
 
-use std::sync::Arc;
+use weft_ether::hostile::fuzz_port;
 
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
-use weft_transport_shm::{Parameters, ShmTransport};
+#[path = "../../crates/ether/tests/venue/mod.rs"]
+mod venue;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let broker = LocalBroker::new(weft_fabric::NodeId::LOCAL, Limits::default());
-    let transport = ShmTransport::new(Arc::new(broker), Parameters::default());
-    weft_ether::hostile::fuzz_port(&transport, bytes);
+    fuzz_port(&venue::Shm::default(), bytes);
+    fuzz_port(&venue::Slow::default(), bytes);
 });

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Audience, Blocking, Endpoint, EndpointAddress, EndpointOptions, Group, LocalRange,
-    MessageHeader, NodeId, PATIENCE, Peer, Region, RemoteKey, Transport, Vpid, Window,
+    Access, Audience, Blocking, Endpoint, Group, LocalRange, MessageHeader, NodeId, PATIENCE, Peer,
+    Region, RemoteKey, Window,
 };
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
@@ -14,24 +14,42 @@ use crate::arrival::split;
 use crate::mac::MacAddress;
 use crate::message::{Advert, CLASS_TAKEN, Hello, Ring, tag};
 use crate::packet::Delivery;
-use crate::peer::Limits;
-use crate::port::Port;
+use crate::port::{Limits, Port};
+
 use crate::ring::SLOT_BYTES;
 use crate::segment::{Seat, Segment};
 use crate::switch::{SharedSwitch, Switch};
 
-const VICTIM: u16 = 1;
-const FRIEND: u16 = 0;
-const HOSTILE: u16 = 9;
+const VICTIM: u32 = 1;
+const FRIEND: u32 = 0;
+const HOSTILE: u32 = 9;
 const SLOTS: u32 = 2;
 /// Bytes of a message of the fabric at most.
 const MESSAGE_BYTES: usize = 120;
 
-fn own_address(node: u16) -> MacAddress {
-    MacAddress::of_node(NodeId(node.into())).expect("16 bits")
+/// Where the ports of a test meet: a transport.
+pub trait Venue {
+    /// Its endpoints.
+    type Endpoint: Endpoint;
+
+    /// The addresses of the ports, where each device has `queues` queues.
+    fn segment(queues: u8) -> Segment;
+
+    /// An endpoint at the address of the port at `seat`.
+    ///
+    /// # Panics
+    /// When the address is taken.
+    fn open(&self, segment: Segment, seat: Seat) -> Self::Endpoint;
+
+    /// Lets some time pass, in which what is on its way can arrive.
+    fn pass(&self);
 }
 
-struct Scene<E: Endpoint> {
+fn own_address(node: u32) -> MacAddress {
+    MacAddress::of_node(NodeId(node)).expect("16 bits")
+}
+
+struct Scene<'a, E: Endpoint> {
     victim: Port<E>,
     friend: Port<E>,
     hostile: E,
@@ -39,29 +57,28 @@ struct Scene<E: Endpoint> {
     region: E::Region,
     key: RemoteKey,
     now: Duration,
+    pass: &'a dyn Fn(),
 }
 
-impl<E: Endpoint> Scene<E> {
-    fn new<T: Transport<Endpoint = E>>(transport: &T) -> Self {
-        let open = |node| {
-            let options = EndpointOptions { vpid: Vpid(node), ..EndpointOptions::default() };
-            transport.open(&options).expect("the number is free")
-        };
+impl<'a, E: Endpoint> Scene<'a, E> {
+    fn new<V: Venue<Endpoint = E>>(venue: &V, pass: &'a dyn Fn()) -> Self {
+        let segment = V::segment(1);
+        let open = |node| venue.open(segment, Seat { node: NodeId(node), queue: 0 });
         let now = Duration::from_secs(1_000);
-        let port = |node: u16| {
-            let switch = SharedSwitch::new(Switch::new(NodeId(node.into()), now));
-            Port::new(open(node), Segment::Host { queues: 1 }, switch, Limits::default(), now)
+        let port = |node: u32| {
+            let switch = SharedSwitch::new(Switch::new(NodeId(node), now));
+            Port::new(open(node), segment, switch, Limits::default(), now)
         };
-        let (victim, friend, mut hostile) = (port(VICTIM), port(FRIEND), open(HOSTILE));
-        let address = EndpointAddress::new(NodeId::LOCAL, Vpid(VICTIM));
+        let (mut victim, friend, mut hostile) = (port(VICTIM), port(FRIEND), open(HOSTILE));
+        let address = victim.endpoint().address();
         let at_victim = hostile.connect_within(address, PATIENCE).expect("the target is open");
         let length = u64::from(SLOTS) * u64::from(SLOT_BYTES);
         let region = hostile.register(length).expect("memory");
         let key = hostile
             .grant_within(LocalRange::whole(&region), Audience::Partition, Access::READ, PATIENCE)
             .expect("a grant");
-        let mut scene = Self { victim, friend, hostile, at_victim, region, key, now };
-        let hello = Hello::new(Seat { node: NodeId(HOSTILE.into()), queue: 0 }, 1);
+        let mut scene = Self { victim, friend, hostile, at_victim, region, key, now, pass };
+        let hello = Hello::new(Seat { node: NodeId(HOSTILE), queue: 0 }, 1);
         scene.say(tag::HELLO, false, hello.as_bytes());
         scene.settle();
         scene
@@ -82,6 +99,9 @@ impl<E: Endpoint> Scene<E> {
     fn settle(&mut self) -> Vec<Vec<u8>> {
         let mut delivered = Vec::new();
         for _ in 0..8 {
+            (self.pass)();
+            // It takes nothing of what it is told, so that its mailbox would fill.
+            self.hostile.poll(64, &mut |_| {});
             let now = self.now;
             self.friend.poll(64, now, &mut |_| {});
             self.victim.poll(64, now, &mut |packet| delivered.push(checked(&packet)));
@@ -119,9 +139,13 @@ impl<E: Endpoint> Scene<E> {
                 let place = u64::from(number(0) % SLOTS) * u64::from(SLOT_BYTES);
                 let _ = self.region.write(place, bytes);
             }
-            _ => {
+            6 => {
                 let taken = u64::from(number(0));
                 let _ = self.hostile.put_notification(self.at_victim, CLASS_TAKEN, taken);
+            }
+            // Packets of a ring whose memory was taken back may be on their way.
+            _ => {
+                let _ = self.hostile.revoke_within(self.key, PATIENCE);
             }
         }
     }
@@ -143,8 +167,9 @@ fn checked<W: Window>(packet: &Delivery<'_, W>) -> Vec<u8> {
 ///
 /// # Panics
 /// When the victim panics, delivers a malformed packet or stops receiving: that is the finding.
-pub fn fuzz_port<T: Transport>(transport: &T, script: &[u8]) {
-    let mut scene = Scene::new(transport);
+pub fn fuzz_port<V: Venue>(venue: &V, script: &[u8]) {
+    let pass = || venue.pass();
+    let mut scene = Scene::new(venue, &pass);
     let mut rest = script;
     while let [action, length, tail @ ..] = rest {
         let (bytes, tail) = tail.split_at(usize::from(*length).min(tail.len()));
@@ -163,4 +188,6 @@ pub fn fuzz_port<T: Transport>(transport: &T, script: &[u8]) {
     let packet = [&[0; 12][..], &to.0, &from.0, &[0x88, 0xb5], &[7; 5_000]].concat();
     scene.friend.depart(&packet, scene.now);
     assert!(scene.settle().contains(&packet), "the victim is lost");
+    assert_eq!(scene.victim.arriving(), 0, "packets wait for ever");
+    assert_eq!(scene.victim.in_use().1, 0, "buffers were not given back");
 }

@@ -12,6 +12,8 @@
 //! - [`segment`]: the fabric addresses of a network's ports, one for each queue.
 //! - [`message`]: the messages between ports.
 //! - [`assembly`], [`ring`]: packets in fragments, and packets in rings.
+//! - [`way`]: how long packets get out of the ring of their sender: mapped, or fetched. `inbox`,
+//!   `buffers` and `behind`: packets that are fetched, their order and their memory.
 //! - [`packet`]: packets that the kernel copies directly between a ring and the device.
 //! - [`pace`]: the rate limit for a device whose queue cannot be stopped.
 //! - [`throttle`]: how long a loop pauses after it has emptied its queues.
@@ -25,19 +27,21 @@
 
 mod arrival;
 pub mod assembly;
+mod behind;
+mod buffers;
 mod checksum;
 pub mod counters;
 pub mod forwarding;
 pub mod frame;
 pub mod groups;
 pub mod hostile;
+mod inbox;
 pub mod mac;
 pub mod membership;
 pub mod message;
 pub mod offload;
 pub mod pace;
 pub mod packet;
-mod peer;
 pub mod port;
 pub mod query;
 pub mod reach;
@@ -45,6 +49,7 @@ pub mod ring;
 pub mod segment;
 pub mod switch;
 pub mod throttle;
+pub mod way;
 
 pub use counters::Counters;
 pub use forwarding::{Forwarding, Place};
@@ -53,9 +58,9 @@ pub use mac::MacAddress;
 pub use offload::{Offload, OffloadError};
 pub use pace::Pace;
 pub use packet::{Delivery, Space};
-pub use peer::{Limits, STALLS_AFTER};
-pub use port::Port;
+pub use port::{Limits, Port, STALLS_AFTER};
 pub use reach::Reach;
 pub use segment::{Seat, Segment};
 pub use switch::{Departure, SharedSwitch, Switch};
 pub use throttle::Throttle;
+pub use way::Way;

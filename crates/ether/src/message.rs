@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::segment::Seat;
 
 /// The version of this protocol. Ports of different versions do not talk.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// The first bytes of every greeting.
 const MAGIC: [u8; 4] = *b"wEth";
 
@@ -31,7 +31,7 @@ pub mod tag {
 }
 
 /// Class of the notification with the number of packets taken out of a ring in all: the read
-/// counter of 004 section 2.1.
+/// counter of 004 section 2.1. The first one, of 0 packets, says that the ring was opened.
 pub const CLASS_TAKEN: u8 = 1;
 
 /// A greeting, sent to all ports at the start. A port answers the greeting of a new peer with its
@@ -120,7 +120,13 @@ pub enum MessageError {
         /// Bytes of each slot.
         slot_bytes: u32,
     },
-    /// The advertised packet is not the next one, does not fit its slot, or there is no ring.
+    /// The port described its ring before.
+    #[error("a second description of its ring")]
+    SecondRing,
+    /// More short packets than may wait for the long ones before them.
+    #[error("more short packets than may wait for the long ones before them")]
+    Flood,
+    /// The advertised packet is not the next one, its slot was not free, or there is no open ring.
     #[error("an advert of packet {number} with {length} bytes in its ring, where {due} comes next")]
     Advert {
         /// The packet's number.
@@ -207,7 +213,7 @@ mod tests {
     fn messages_are_parsed() {
         let seat = Seat { node: NodeId(0x102), queue: 3 };
         let hello = Hello::new(seat, 4);
-        assert_eq!(hello.as_bytes(), [b'w', b'E', b't', b'h', 3, 0, 2, 1, 0, 0, 3, 4]);
+        assert_eq!(hello.as_bytes(), [b'w', b'E', b't', b'h', 4, 0, 2, 1, 0, 0, 3, 4]);
         assert_eq!(Message::parse(tag::HELLO, hello.as_bytes()), Ok(Message::Hello(seat, 4)));
         let ring = Ring { key: U64::new(9), slots: U32::new(32), slot_bytes: U32::new(69_632) };
         assert_eq!(Message::parse(tag::RING, ring.as_bytes()), Ok(Message::Ring(ring)));

@@ -63,7 +63,7 @@ struct Inner {
     place: RwLock<Place>,
     /// [`moving_word`] of the place.
     moving: AtomicU32,
-    /// Keys that all endpoints granted to it.
+    /// Keys that all endpoints granted to it, or asked the broker to publish.
     keys: AtomicUsize,
 }
 

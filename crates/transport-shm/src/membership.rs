@@ -118,8 +118,7 @@ impl ShmEndpoint {
         context: Option<u64>,
     ) -> Result<(), BrokerError> {
         // What takes something back must not fail while the broker lives.
-        let takes_back =
-            matches!(asked, Asked::Notice | Asked::Disconnect { .. } | Asked::Revoke { .. });
+        let takes_back = matches!(asked, Asked::Disconnect { .. } | Asked::Revoke { .. });
         if !takes_back {
             self.check_requests()?;
         }
@@ -213,7 +212,7 @@ impl ShmEndpoint {
         self.stir();
     }
 
-    /// Makes the descriptor readable, if the program may sleep on it and there is something to poll.
+    /// Makes the descriptor readable, if the program may sleep on it and something can be polled.
     fn stir(&self) {
         if self.armed && (self.unread || self.requests.has_ended() || !self.leaving.is_empty()) {
             sys::ring(self.doorbell.wakeup());
@@ -281,12 +280,12 @@ impl ShmEndpoint {
                 let result = invited(reply);
                 self.requests.end(ticket, context, result.map_err(OperationError::Invite));
             }
-            // A peer that is there by now is one of the pair that was ended: it connected in between.
+            // A peer that is there by now is one of the pair that was ended: it was made in between.
             Asked::Disconnect { vpid } if reply.status == status::DONE => {
                 self.peer_gone(vpid, DownReason::Disconnected);
             }
             // Nobody was asked, so nobody answers.
-            Asked::Settle { .. } | Asked::Disconnect { .. } | Asked::Notice => {}
+            Asked::Settle { .. } | Asked::Disconnect { .. } => {}
         }
     }
 
@@ -341,7 +340,7 @@ impl ShmEndpoint {
                 let error = InviteError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Invite(error)));
             }
-            Asked::Disconnect { .. } | Asked::Notice => {}
+            Asked::Disconnect { .. } => {}
         }
     }
 

@@ -336,6 +336,7 @@ impl Grants {
             }
         };
         let grant = &mut self.slots[usize::from(slot)];
+        granted.region.memory().add_key();
         grant.state = SlotState::Asked(granted);
         Some((slot, grant.generation))
     }
@@ -344,10 +345,7 @@ impl Grants {
     pub fn fill(&mut self, slot: u16, generation: u32) -> bool {
         let Some(grant) = self.slot(slot, generation) else { return false };
         match std::mem::replace(&mut grant.state, SlotState::Vacant) {
-            SlotState::Asked(granted) => {
-                granted.region.memory().add_key();
-                grant.state = SlotState::InForce(granted);
-            }
+            SlotState::Asked(granted) => grant.state = SlotState::InForce(granted),
             other => {
                 grant.state = other;
                 return false;
@@ -356,13 +354,20 @@ impl Grants {
         true
     }
 
-    /// Gives up a key that [`Grants::ask`] reserved.
-    pub fn give_up(&mut self, slot: u16, generation: u32) {
-        let Some(grant) = self.slot(slot, generation) else { return };
-        if matches!(grant.state, SlotState::Asked(_)) {
-            grant.state = SlotState::Vacant;
-            grant.generation = generation.wrapping_add(1);
-            self.free.push(slot);
+    /// Gives up a key that [`Grants::ask`] reserved. Returns what it would have granted.
+    pub fn give_up(&mut self, slot: u16, generation: u32) -> Option<Granted> {
+        let grant = self.slot(slot, generation)?;
+        match std::mem::replace(&mut grant.state, SlotState::Vacant) {
+            SlotState::Asked(granted) => {
+                grant.generation = generation.wrapping_add(1);
+                granted.region.memory().remove_key();
+                self.free.push(slot);
+                Some(granted)
+            }
+            other => {
+                grant.state = other;
+                None
+            }
         }
     }
 
@@ -399,6 +404,14 @@ impl Grants {
         }
     }
 
+    /// What all keys grant, those included that are not in force yet.
+    pub fn all(&self) -> impl Iterator<Item = &Granted> {
+        self.slots.iter().filter_map(|grant| match &grant.state {
+            SlotState::Asked(granted) | SlotState::InForce(granted) => Some(granted),
+            SlotState::Vacant => None,
+        })
+    }
+
     /// The keys in force: slot, generation and what they grant.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32, &Granted)> {
         (0..).zip(&self.slots).filter_map(|(slot, grant)| match &grant.state {
@@ -410,7 +423,7 @@ impl Grants {
 
 impl Drop for Grants {
     fn drop(&mut self) {
-        for (.., granted) in self.iter() {
+        for granted in self.all() {
             granted.region.memory().remove_key();
         }
     }

@@ -161,7 +161,8 @@ impl ShmEndpoint {
         }
         let keys = self.keys_to(memory);
         // Only the endpoint that granted a key can publish new memory for it.
-        let of_others = memory.keys() > keys.len();
+        let own = self.grants.all().filter(|granted| granted.region.memory().is(memory)).count();
+        let of_others = memory.keys() > own;
         if of_others || keys.iter().any(|(.., other)| other.replaces(lost)) {
             self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
             return;

@@ -218,7 +218,8 @@ impl Stamp {
 
     /// Whether a move is under way.
     pub const fn is_moving(self) -> bool {
-        self.0 >> 32 & 0b11 != Phase::Still as u64
+        let phase = self.0 >> 32 & 0b11;
+        phase == Phase::Closing as u64 || phase == Phase::Left as u64
     }
 
     /// Whether `self` is the stamp `still` with a move that has just begun: what was written before

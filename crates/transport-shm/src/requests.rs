@@ -43,8 +43,6 @@ pub enum Asked {
     Disconnect { vpid: u16 },
     /// Nothing yet: the owner of a peer's key moves the memory. The broker is asked when it has.
     Settle { peer: Peer, key: RemoteKey, for_whom: Resolver },
-    /// Nothing that anybody waits for.
-    Notice,
 }
 
 /// What waits for the memory of a key.

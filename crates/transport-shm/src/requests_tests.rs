@@ -20,7 +20,10 @@ use crate::{Parameters, ShmEndpoint, ShmTransport};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mood {
     Prompt,
+    /// It hears nothing.
     Silent,
+    /// It hears everything, and its answers are late.
+    Late,
     Gone,
 }
 
@@ -70,12 +73,16 @@ impl Client for MoodyClient {
     }
 
     fn next(&mut self) -> Option<Received> {
-        if *self.mood.lock() != Mood::Prompt {
+        let mood = *self.mood.lock();
+        if matches!(mood, Mood::Silent | Mood::Gone) {
             return None;
         }
         for (request, files) in std::mem::take(&mut self.unread) {
             let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
             self.client.start(request, &files).expect("the broker is in this process");
+        }
+        if mood == Mood::Late {
+            return None;
         }
         self.client.next()
     }
@@ -86,6 +93,7 @@ impl Client for MoodyClient {
 }
 
 struct Scene {
+    broker: LocalBroker,
     transport: ShmTransport,
     mood: Arc<Mutex<Mood>>,
 }
@@ -94,8 +102,15 @@ impl Scene {
     fn new() -> Self {
         let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
         let mood = Arc::new(Mutex::new(Mood::Prompt));
-        let moody = Moody { broker, mood: Arc::clone(&mood) };
-        Self { transport: ShmTransport::new(Arc::new(moody), Parameters::default()), mood }
+        let moody = Moody { broker: broker.clone(), mood: Arc::clone(&mood) };
+        Self { broker, transport: ShmTransport::new(Arc::new(moody), Parameters::default()), mood }
+    }
+
+    /// An endpoint that the broker always answers.
+    fn open_beside(&self) -> ShmEndpoint {
+        let moody = Moody { broker: self.broker.clone(), mood: Arc::new(Mutex::new(Mood::Prompt)) };
+        let transport = ShmTransport::new(Arc::new(moody), Parameters::default());
+        transport.open(&EndpointOptions::default()).expect("room")
     }
 
     fn open(&self) -> ShmEndpoint {
@@ -168,6 +183,28 @@ fn a_grant_that_was_given_up_never_comes_into_force() {
     let lost = RemoteKey(key.0.wrapping_sub(1));
     assert_eq!(put(&mut other, to, lost), Err(OperationError::InvalidKey));
     assert_eq!(owner.revoke_within(lost, PATIENCE), Err(GrantError::UnknownKey));
+}
+
+#[test]
+fn a_guessed_key_does_not_serve_before_it_is_in_force_nor_when_it_was_given_up() {
+    let scene = Scene::new();
+    let (mut owner, mut thief) = (scene.open(), scene.open_beside());
+    let region = owner.register(4096).expect("memory");
+    let to = thief.connect_within(owner.address(), PATIENCE).expect("there");
+    let first = granted(&mut owner, &region);
+    owner.revoke_within(first, PATIENCE).expect("it is in force");
+    // The next key of the slot has the next number.
+    let guess = RemoteKey(first.0 + 1);
+    scene.set(Mood::Late);
+    let (whole, all) = (LocalRange::whole(&region), Access::all());
+    assert_eq!(owner.grant(whole, Audience::Partition, all, 9), Ok(Issued::Pending));
+    assert_eq!(put(&mut thief, to, guess), Err(OperationError::InvalidKey));
+    assert_eq!(owner.finish(9, Duration::ZERO), None);
+    assert_eq!(put(&mut thief, to, guess), Err(OperationError::InvalidKey));
+    scene.set(Mood::Prompt);
+    assert!(poll(&mut owner).is_empty());
+    assert_eq!(put(&mut thief, to, guess), Err(OperationError::InvalidKey));
+    assert_eq!(region.load(0), Ok(0));
 }
 
 #[test]
@@ -254,7 +291,8 @@ fn requests_are_bounded_and_end_after_their_time() {
     let start = Duration::from_secs(100);
     for ticket in 0..u32::try_from(REQUESTS_MAX).expect("few") {
         assert!(!requests.is_full());
-        requests.add(ticket, Asked::Notice, Some(7), start + Duration::from_nanos(ticket.into()));
+        let asked = Asked::Disconnect { vpid: 1 };
+        requests.add(ticket, asked, Some(7), start + Duration::from_nanos(ticket.into()));
     }
     assert!(requests.is_full());
     assert_eq!(requests.next_late(), Some(start + ANSWER_WITHIN));

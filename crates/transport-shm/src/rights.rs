@@ -14,7 +14,7 @@ use crate::broker::BrokerError;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{Granted, KeyParts, Mapped, ShmRegion, inside};
 use crate::moves::Call;
-use crate::registers::{KEYS_MAX, Phase, Stamp};
+use crate::registers::{KEYS_MAX, Stamp};
 use crate::requests::{Asked, Resolver, Waiting};
 
 /// Keys of one peer whose failed resolution is kept until an operation uses them.
@@ -140,9 +140,10 @@ impl ShmEndpoint {
     /// Gives up a key that is not in force yet, though the broker may know of it.
     pub(crate) fn give_up_grant(&mut self, key: RemoteKey) {
         let KeyParts { slot, generation, .. } = KeyParts::of(key);
-        self.grants.give_up(slot, generation);
+        let Some(lost) = self.grants.give_up(slot, generation) else { return };
+        // A peer may have guessed the key and got the memory.
         let retract = self.retraction(slot, generation);
-        let _ = self.send_request(retract.ticket, retract, &[], Asked::Notice, None);
+        let _ = self.send_request(retract.ticket, retract, &[], Asked::Revoke { lost }, None);
     }
 
     fn retraction(&mut self, slot: u16, generation: u32) -> Retract {
@@ -155,9 +156,9 @@ impl ShmEndpoint {
             return Err(GrantError::UnknownKey);
         }
         let emptied = self.grants.empty(slot, generation);
-        let (next, lost) = emptied.ok_or(GrantError::UnknownKey)?;
+        let (_, lost) = emptied.ok_or(GrantError::UnknownKey)?;
         // From here on initiators refuse the key, whether the broker answers or not.
-        self.registers.set_stamp(slot, Stamp::of(next, 0, Phase::Still));
+        self.registers.set_stamp(slot, Stamp::NEVER);
         weft_sync::fence::heavy();
         let retract = self.retraction(slot, generation);
         let ticket = retract.ticket;

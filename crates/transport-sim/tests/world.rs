@@ -313,6 +313,19 @@ fn what_waited_at_a_cut_comes_before_what_was_sent_later() {
 }
 
 #[test]
+fn a_message_that_waited_at_a_cut_comes_before_the_end_of_its_sender() {
+    let (world, mut left, mut right, peer) = two(even());
+    world.cut(NodeId(0), NodeId(1));
+    left.send_short(peer, MessageHeader::tag(1), &[]).expect("there is room");
+    world.advance(5_000);
+    assert!(world.kill(left.address()));
+    world.advance(500);
+    world.heal(NodeId(0), NodeId(1));
+    assert!(world.run(100));
+    assert_eq!(poll(&mut right), ["message 1", "down"]);
+}
+
+#[test]
 fn a_long_cut_reports_both_sides_down_and_drops_packets() {
     let settings = Settings { cut_down_after_ns: Some(50_000), ..even() };
     let (world, mut left, mut right, peer) = two(settings);

@@ -84,6 +84,8 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
         slots: options.ether_slots(),
         backlog: options.ether_backlog(),
         backlog_stalled: options.ether_backlog_stalled(),
+        // Nothing is fetched on one host.
+        ..weft_ether::Limits::default()
     };
     let loops = match options.ether_loops() {
         0 => std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2),

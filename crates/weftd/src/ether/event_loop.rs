@@ -16,7 +16,7 @@ use anyhow::Context;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use weft_ether::{Reach, Throttle};
-use weft_fabric::NodeId;
+use weft_fabric::{Endpoint, NodeId};
 use weft_sync::{AdaptiveWait, Step};
 
 use super::queue::{Queue, Sleeps};
@@ -38,8 +38,8 @@ const ACTIVE_MIN: usize = 4;
 const RESTS_AFTER: Duration = Duration::from_millis(1);
 
 /// A queue of the loop.
-struct Served {
-    queue: Queue,
+struct Served<E: Endpoint> {
+    queue: Queue<E>,
     /// Whether epoll watches the TAP for reading; `None` once the TAP is gone and was removed.
     reads: Option<bool>,
     state: State,
@@ -54,8 +54,8 @@ enum State {
 }
 
 /// The queues of one loop.
-pub struct EventLoop {
-    queues: Vec<Served>,
+pub struct EventLoop<E: Endpoint> {
+    queues: Vec<Served<E>>,
     epoll: OwnedFd,
     woken: Arc<OwnedFd>,
     adaptive_wait: AdaptiveWait,
@@ -63,21 +63,22 @@ pub struct EventLoop {
     tick_at: Duration,
 }
 
-impl EventLoop {
+impl<E: Endpoint> EventLoop<E> {
     /// A loop for `queues`. Writing to `woken` interrupts its sleep. Under load the loop leaves its
     /// queues alone for up to `coalesce`.
     pub fn new(
-        queues: Vec<Queue>,
+        queues: Vec<Queue<E>>,
         woken: Arc<OwnedFd>,
         coalesce: Duration,
     ) -> anyhow::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
         epoll::add(&epoll, woken.as_fd(), EventData::new_u64(WOKEN), EventFlags::IN)?;
-        let serve = |(number, mut queue): (u64, Queue)| -> anyhow::Result<Served> {
+        let serve = |(number, mut queue): (u64, Queue<E>)| -> anyhow::Result<_> {
             let data = EventData::new_u64(number);
             epoll::add(&epoll, queue.tap(), data, EventFlags::IN)?;
-            let line = queue.line().context("the transport has nothing to sleep on")?;
-            epoll::add(&epoll, line, data, EventFlags::IN)?;
+            if let Some(line) = queue.line() {
+                epoll::add(&epoll, line, data, EventFlags::IN)?;
+            }
             Ok(Served { queue, reads: Some(true), state: State::Active { worked: now() } })
         };
         let queues = (0..).zip(queues).map(serve).collect::<anyhow::Result<_>>()?;
@@ -238,13 +239,13 @@ impl EventLoop {
 
     /// The status of each queue.
     pub fn status(&self) -> Vec<(NodeId, DeviceStatus)> {
-        let of = |served: &Served| (served.queue.node(), served.queue.status());
+        let of = |served: &Served<E>| (served.queue.node(), served.queue.status());
         self.queues.iter().map(of).collect()
     }
 }
 
 /// Bytes moved so far. Where both ends are in this loop, their bytes count once.
-fn total(queues: &[Served]) -> u64 {
+fn total<E: Endpoint>(queues: &[Served<E>]) -> u64 {
     let each = queues.iter().map(|served| served.queue.bytes());
     let (sent, received) = each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     sent.max(received)

@@ -15,17 +15,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
-use weft_ether::{Limits, MacAddress, Reach, Segment, pace};
-use weft_fabric::NodeId;
+use weft_ether::{Limits, MacAddress, Reach, Seat, Segment, pace};
+use weft_fabric::{Endpoint, NodeId};
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
 use weft_netdev::steering::Steering;
 use weft_netdev::tap::Tap;
 use weft_socket::matchmaker::Tuple;
-use weft_transport_shm::broker::{Connector, remote::RemoteBroker};
+use weft_transport_shm::broker::Connector;
 
 use self::device::Device;
+use self::event_loop::EventLoop;
 use self::network::{Network, Site};
 use self::queue::Queue;
 use crate::status::DeviceStatus;
@@ -34,6 +35,7 @@ mod demand;
 mod device;
 mod event_loop;
 mod network;
+mod ports;
 mod queue;
 
 /// The name of the interface.
@@ -241,14 +243,11 @@ impl Devices {
                 );
             }
             let (taps, limit, site) = spec.open(how)?;
-            let meets: Arc<dyn Connector> = match &spec.segment {
-                Some(socket) => Arc::new(RemoteBroker::new(socket, "weft-ether")),
-                None => Arc::clone(broker),
-            };
+            let meets = ports::meeting(spec.segment.as_deref(), broker);
             let device = Arc::new(Device::new(spec, INTERFACE, how, limit));
             for (queue, tap) in (0..).zip(taps) {
-                let meets = Arc::clone(&meets);
-                let mut served = Queue::new(&device, queue, tap, segment, meets, how.limits)?;
+                let endpoint = ports::open(&meets, segment, Seat { node: spec.node, queue })?;
+                let mut served = Queue::new(&device, queue, tap, segment, endpoint, how.limits);
                 // Set before the first packet, so that cut links stay cut.
                 served.set_reach(spec.reach);
                 // Queues of the same number talk to each other, so they share a loop.
@@ -335,11 +334,14 @@ struct Loop {
 }
 
 impl Loop {
-    fn start(queues: Vec<Queue>, coalesce: Duration) -> anyhow::Result<Self> {
+    fn start<E: Endpoint + 'static>(
+        queues: Vec<Queue<E>>,
+        coalesce: Duration,
+    ) -> anyhow::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let woken = Arc::new(eventfd(0, flags).context("eventfd")?);
         let (questions, asked) = channel();
-        let mut event_loop = event_loop::EventLoop::new(queues, Arc::clone(&woken), coalesce)?;
+        let mut event_loop = EventLoop::new(queues, Arc::clone(&woken), coalesce)?;
         let thread = std::thread::Builder::new()
             .name("weft-ether".to_owned())
             .spawn(move || event_loop.run(|event_loop| answer(event_loop, &asked)))
@@ -356,7 +358,7 @@ impl Loop {
 }
 
 /// Answers the requests; `false` to stop the loop.
-fn answer(event_loop: &mut event_loop::EventLoop, asked: &Receiver<Question>) -> bool {
+fn answer<E: Endpoint>(event_loop: &mut EventLoop<E>, asked: &Receiver<Question>) -> bool {
     for question in asked.try_iter() {
         match question {
             // The asker may have gone.

@@ -4,12 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use weft_ether::{Delivery, Limits, Port, Reach, STALLS_AFTER, Seat, Segment, Space};
-use weft_fabric::{Armed, Endpoint, EndpointOptions, NodeId, Transport, Window};
+use weft_ether::{Delivery, Limits, Port, Reach, STALLS_AFTER, Segment, Space};
+use weft_fabric::{Armed, Endpoint, NodeId, Window};
 use weft_netdev::tap::{Read, Tap, Write};
-use weft_transport_shm::broker::Connector;
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 use super::device::Device;
 use super::event_loop::now;
@@ -19,18 +16,16 @@ use crate::status::{DeviceStatus, PeerStatus, QueueStatus};
 const PACKETS_A_TURN: usize = 16;
 /// Fabric events that one queue handles before the next is served (003 section 5.4.6.2).
 const EVENTS_A_TURN: usize = 64;
-/// Slots of the ring from one peer.
-const MAILBOX_SLOTS: u32 = 256;
 
 /// Why a queue is gone, as reads and writes find it.
 const REMOVED: &str = "its interface was removed";
 
-/// A queue that is served.
-pub struct Queue {
+/// A queue that is served. Its port is an endpoint `E` of any transport.
+pub struct Queue<E: Endpoint> {
     device: Arc<Device>,
     number: u8,
     tap: Tap,
-    port: Port<ShmEndpoint>,
+    port: Port<E>,
     written: Written,
     is_gone: bool,
 }
@@ -59,29 +54,19 @@ pub enum Sleeps {
     },
 }
 
-impl Queue {
-    /// Queue `number` of `device`. Its port meets other ports at `broker`.
+impl<E: Endpoint> Queue<E> {
+    /// Queue `number` of `device`. Its port is at `endpoint`.
     pub fn new(
         device: &Arc<Device>,
         number: u8,
         tap: Tap,
         segment: Segment,
-        broker: Arc<dyn Connector>,
+        endpoint: E,
         limits: Limits,
-    ) -> anyhow::Result<Self> {
-        let node = device.node();
-        let seat = Seat { node, queue: number };
-        let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
-        let transport = ShmTransport::new(broker, parameters);
-        let vpid = segment.vpid_of(seat).with_context(|| {
-            format!("there is no port number for queue {number} of node {}", node.0)
-        })?;
-        let endpoint = transport
-            .open(&EndpointOptions { vpid, ..EndpointOptions::default() })
-            .with_context(|| format!("the port of queue {number} of node {}", node.0))?;
+    ) -> Self {
         let port = Port::new(endpoint, segment, device.switch().clone(), limits, now());
         let device = Arc::clone(device);
-        Ok(Self { device, number, tap, port, written: Written::default(), is_gone: false })
+        Self { device, number, tap, port, written: Written::default(), is_gone: false }
     }
 
     /// Serves the queue once. Returns the number of events and packets handled.
@@ -180,7 +165,8 @@ impl Queue {
         self.tap.as_fd()
     }
 
-    /// The descriptor to sleep on for fabric events.
+    /// The descriptor to sleep on for fabric events. Without one, [`Queue::prepare`] bounds the
+    /// sleep.
     pub fn line(&mut self) -> Option<BorrowedFd<'_>> {
         self.port.endpoint().descriptor()
     }

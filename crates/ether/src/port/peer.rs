@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fabric::{
-    Access, Audience, Blocking, Endpoint, LocalRange, MessageHeader, NodeId, PATIENCE, Peer,
-    RemoteKey, SendError,
+    Endpoint, MessageHeader, NodeId, OperationError, Peer, RemoteKey, SendError, Window,
 };
 use zerocopy::IntoBytes;
 
+use super::Limits;
+use super::calls::Calls;
 use crate::assembly::Assembly;
+use crate::inbox::Inbox;
 use crate::message::{Advert, CLASS_TAKEN, Hello, MessageError, Ring, tag};
-use crate::ring::{self, ReceiveRing, SLOT_BYTES, SendRing};
+use crate::ring::{ReceiveRing, SendRing};
+use crate::way::Way;
 
 /// Why a packet is not sent now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,9 +43,12 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 /// A packet in a peer's backlog. Several peers may share it.
 pub(crate) type Packet = Arc<[u8]>;
 
+/// One life of the port of another node.
 pub(crate) struct PeerPort<E: Endpoint> {
     pub node: NodeId,
+    /// It names this life of the port.
     pub handle: Peer,
+    way: Way,
     /// The greeting was sent.
     greeted: bool,
     /// Packets that wait. The first `sent` bytes of the first packet have left in messages.
@@ -50,13 +56,62 @@ pub(crate) struct PeerPort<E: Endpoint> {
     /// Since when the first of them waits. If none waits: when the last packet went into the ring.
     waits_since: Duration,
     sent: usize,
-    send_ring: Option<SendRing<E::Region>>,
-    /// The peer got the ring's description.
-    ring_told: bool,
-    receive_ring: Option<ReceiveRing<E::Window>>,
+    outgoing: Outgoing<E::Region>,
+    pub incoming: Incoming<E>,
     /// Reassembly of unicast packets and of multicast packets from this peer.
     pub unicast: Assembly,
     pub multicast: Assembly,
+}
+
+/// The ring for packets to the peer.
+#[derive(Debug)]
+enum Outgoing<R> {
+    /// No long packet went to the peer.
+    None,
+    /// Its key is being granted.
+    Granting,
+    /// It is made.
+    Ring(SendRing<R>, Stage),
+}
+
+/// What the peer knows of the ring for packets to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It gets the description next.
+    Granted,
+    /// It was told, and opens the ring.
+    Told,
+    /// It takes packets out of the ring.
+    Open,
+}
+
+impl<R> Outgoing<R> {
+    /// The ring, once the peer takes packets out of it.
+    const fn open(&self) -> Option<&SendRing<R>> {
+        if let Self::Ring(ring, Stage::Open) = self { Some(ring) } else { None }
+    }
+
+    /// As [`Outgoing::open`].
+    const fn open_mut(&mut self) -> Option<&mut SendRing<R>> {
+        if let Self::Ring(ring, Stage::Open) = self { Some(ring) } else { None }
+    }
+}
+
+/// The ring with packets from the peer.
+#[derive(Debug)]
+pub(crate) enum Incoming<E: Endpoint> {
+    /// The peer described none.
+    None,
+    /// It is being opened.
+    Opening {
+        ring: ReceiveRing,
+        /// A call is under way. Otherwise the last one failed.
+        is_asked: bool,
+    },
+    /// Packets are handed out where they lie.
+    Mapped { ring: ReceiveRing, window: E::Window },
+    /// Packets are fetched, and wait here for those before them.
+    Fetched { ring: ReceiveRing, inbox: Inbox<E::Region> },
 }
 
 /// Passes the fragments of `packet` from byte `sent` on to `send`, until it fails.
@@ -82,17 +137,17 @@ pub(crate) fn fragments(
 }
 
 impl<E: Endpoint> PeerPort<E> {
-    pub fn new(node: NodeId, handle: Peer) -> Self {
+    pub fn new(node: NodeId, handle: Peer, way: Way) -> Self {
         Self {
             node,
             handle,
+            way,
             greeted: false,
             queue: VecDeque::new(),
             waits_since: Duration::ZERO,
             sent: 0,
-            send_ring: None,
-            ring_told: false,
-            receive_ring: None,
+            outgoing: Outgoing::None,
+            incoming: Incoming::None,
             unicast: Assembly::default(),
             multicast: Assembly::default(),
         }
@@ -105,12 +160,17 @@ impl<E: Endpoint> PeerPort<E> {
 
     /// Packets in the ring that the peer has not reported as taken.
     pub fn in_ring(&self) -> u64 {
-        self.send_ring.as_ref().map_or(0, SendRing::waiting)
+        self.outgoing.open().map_or(0, SendRing::waiting)
+    }
+
+    /// Packets from the peer that wait for those before them.
+    pub fn arriving(&self) -> usize {
+        if let Incoming::Fetched { inbox, .. } = &self.incoming { inbox.len() } else { 0 }
     }
 
     /// True once there is a ring, in either direction.
     pub const fn is_active(&self) -> bool {
-        self.send_ring.is_some() || self.receive_ring.is_some()
+        !matches!((&self.outgoing, &self.incoming), (Outgoing::None, Incoming::None))
     }
 
     /// True when the device must not be read, so that this peer's backlog does not grow. Packets
@@ -126,12 +186,12 @@ impl<E: Endpoint> PeerPort<E> {
     /// into the ring directly and would be copied twice more.
     pub fn is_short_of_slots(&self, now: Duration) -> bool {
         let waited = now.saturating_sub(self.waits_since);
-        self.ring_told && waited < STALLS_AFTER && self.place().is_none()
+        self.outgoing.open().is_some() && waited < STALLS_AFTER && self.place().is_none()
     }
 
     /// Appends a packet to the backlog. `false` if the peer was given up and its backlog is full.
     pub fn push(&mut self, packet: Packet, now: Duration, limits: Limits) -> bool {
-        let is_ring_full = self.send_ring.as_ref().is_some_and(|ring| ring.place().is_none());
+        let is_ring_full = self.outgoing.open().is_some_and(|ring| ring.place().is_none());
         if self.queue.is_empty() && !is_ring_full {
             self.waits_since = now;
         }
@@ -156,6 +216,7 @@ impl<E: Endpoint> PeerPort<E> {
     pub fn flush(
         &mut self,
         endpoint: &mut E,
+        calls: &mut Calls<E::Region>,
         own: Hello,
         limits: Limits,
         now: Duration,
@@ -163,8 +224,7 @@ impl<E: Endpoint> PeerPort<E> {
         self.greet(endpoint, own)?;
         while let Some(packet) = self.queue.front() {
             let packet = Arc::clone(packet);
-            self.send(endpoint, own, &packet, limits, now)?;
-            self.sent = 0;
+            self.send(endpoint, calls, own, &packet, limits, now)?;
             self.waits_since = now;
             self.queue.pop_front();
         }
@@ -181,38 +241,78 @@ impl<E: Endpoint> PeerPort<E> {
         Ok(())
     }
 
+    /// Whether a packet of up to the eager length may go in messages: a receiver that fetches keeps
+    /// only so much behind the packets in the ring.
+    pub fn may_pass(&self, length: usize) -> bool {
+        self.outgoing.open().is_none_or(|ring| ring.may_pass(length))
+    }
+
+    /// A packet of `length` bytes went to the peer in messages.
+    pub fn passed(&mut self, length: usize) {
+        if let Some(ring) = self.outgoing.open_mut() {
+            ring.passed(length);
+        }
+    }
+
     /// Sends one packet, or as much of it as the peer has room for. Packets up to
     /// `limits.eager_bytes` go in messages.
     pub fn send(
         &mut self,
         endpoint: &mut E,
+        calls: &mut Calls<E::Region>,
         own: Hello,
         packet: &[u8],
         limits: Limits,
         now: Duration,
     ) -> Result<(), Stop> {
         self.greet(endpoint, own)?;
-        if packet.len() <= limits.eager_bytes {
+        let length = packet.len();
+        // A packet of which a part has left goes on as it began.
+        if length <= limits.eager_bytes && (self.sent > 0 || self.may_pass(length)) {
             let message_bytes = endpoint.capabilities().message_bytes_max;
             let handle = self.handle;
             fragments(packet, &mut self.sent, message_bytes, |header, parts| {
                 endpoint.send_short(handle, header, parts)
             })?;
             self.sent = 0;
+            self.passed(length);
             return Ok(());
         }
-        if self.send_ring.is_none() {
-            self.send_ring = Some(make_ring(endpoint, limits.slots).ok_or(Stop::Full)?);
+        if matches!(self.outgoing, Outgoing::None) {
+            self.make_ring(endpoint, calls, limits.slots);
         }
-        let Some(ring) = &mut self.send_ring else { return Err(Stop::Full) };
-        if !self.ring_told {
-            let described = ring.described();
-            let header = MessageHeader::tag(tag::RING);
-            endpoint.send_short(self.handle, header, &[described.as_bytes()])?;
-            self.ring_told = true;
-        }
+        self.tell_ring(endpoint)?;
+        let ring = self.outgoing.open().ok_or(Stop::Full)?;
         let advert = ring.put(packet).ok_or(Stop::Full)?;
         self.advertise(endpoint, &advert, now)
+    }
+
+    /// Begins to make a ring. Without memory, or if the grant fails, the next packet tries again.
+    fn make_ring(&mut self, endpoint: &mut E, calls: &mut Calls<E::Region>, slots: u32) {
+        match calls.grant_ring(endpoint, (self.node, self.handle), slots) {
+            Some(granted) => self.granted(granted.ok(), slots),
+            None => self.outgoing = Outgoing::Granting,
+        }
+    }
+
+    /// The ring's memory was granted, or not.
+    pub fn granted(&mut self, granted: Option<(E::Region, RemoteKey)>, slots: u32) {
+        self.outgoing = match granted {
+            Some((region, key)) => {
+                Outgoing::Ring(SendRing::new(region, key, slots, self.way), Stage::Granted)
+            }
+            None => Outgoing::None,
+        };
+    }
+
+    /// Describes the ring to the peer, if that is due.
+    fn tell_ring(&mut self, endpoint: &mut E) -> Result<(), Stop> {
+        if let Outgoing::Ring(ring, stage @ Stage::Granted) = &mut self.outgoing {
+            let header = MessageHeader::tag(tag::RING);
+            endpoint.send_short(self.handle, header, &[ring.described().as_bytes()])?;
+            *stage = Stage::Told;
+        }
+        Ok(())
     }
 
     /// Tells the peer about a packet in the next slot of the ring.
@@ -224,7 +324,7 @@ impl<E: Endpoint> PeerPort<E> {
     ) -> Result<(), Stop> {
         let header = MessageHeader::tag(tag::ADVERT);
         endpoint.send_short(self.handle, header, &[advert.as_bytes()])?;
-        if let Some(ring) = &mut self.send_ring {
+        if let Some(ring) = self.outgoing.open_mut() {
             ring.advertised();
         }
         self.waits_since = now;
@@ -234,33 +334,71 @@ impl<E: Endpoint> PeerPort<E> {
     /// The ring and the offset of its next slot. `None` if a packet that comes now would have to
     /// wait.
     pub fn place(&self) -> Option<(&SendRing<E::Region>, u64)> {
-        let ring = self.send_ring.as_ref().filter(|_| self.ring_told && self.queue.is_empty())?;
+        let ring = self.outgoing.open().filter(|_| self.queue.is_empty())?;
         Some((ring, ring.place()?))
     }
 
-    /// The peer described its ring.
-    pub fn ring(&mut self, endpoint: &mut E, described: &Ring) -> Result<(), MessageError> {
-        let key = ring::check(described)?;
-        let (slots, slot_bytes) = (described.slots.get(), described.slot_bytes.get());
-        let window = endpoint
-            .window(self.handle, key)
-            .map_err(|_| MessageError::Ring { slots, slot_bytes })?;
-        self.receive_ring = Some(ReceiveRing::new(window, described)?);
+    /// The peer described its ring, which is to be opened.
+    pub fn ring(&mut self, described: &Ring) -> Result<(), MessageError> {
+        if !matches!(self.incoming, Incoming::None) {
+            return Err(MessageError::SecondRing);
+        }
+        let ring = ReceiveRing::new(described)?;
+        self.incoming = Incoming::Opening { ring, is_asked: false };
         Ok(())
     }
 
-    /// Takes an advertised packet: the peer's memory, the packet's offset in it, and its length.
-    pub fn take(&mut self, advert: &Advert) -> Result<(&E::Window, u64, usize), MessageError> {
-        let (number, length) = (advert.number.get(), advert.length.get());
-        let ring =
-            self.receive_ring.as_mut().ok_or(MessageError::Advert { number, due: 0, length })?;
-        let (place, length) = ring.take(advert)?;
-        Ok((ring.window(), place, length))
+    /// Begins to open the peer's ring, unless that is under way.
+    ///
+    /// # Errors
+    /// [`MessageError::Ring`]: it cannot be opened. Another call tries again.
+    pub fn open_ring(
+        &mut self,
+        endpoint: &mut E,
+        calls: &mut Calls<E::Region>,
+    ) -> Result<(), MessageError> {
+        let Incoming::Opening { ring, is_asked: is_asked @ false } = &mut self.incoming else {
+            return Ok(());
+        };
+        *is_asked = true;
+        match calls.resolve(endpoint, (self.node, self.handle), ring.key()) {
+            Some(resolved) => self.resolved(endpoint, resolved),
+            None => Ok(()),
+        }
+    }
+
+    /// The key of the peer's ring can be used now, or not.
+    ///
+    /// # Errors
+    /// As [`PeerPort::open_ring`].
+    pub fn resolved(
+        &mut self,
+        endpoint: &mut E,
+        resolved: Result<(), OperationError>,
+    ) -> Result<(), MessageError> {
+        let Incoming::Opening { ring, is_asked } = &mut self.incoming else { return Ok(()) };
+        *is_asked = false;
+        let ring = *ring;
+        let opened = resolved.and_then(|()| match self.way {
+            Way::Fetched => Ok(Some(Incoming::Fetched { ring, inbox: Inbox::default() })),
+            Way::Mapped => endpoint.window(self.handle, ring.key()).map(|window| {
+                let is_whole = window.length() >= ring.bytes();
+                is_whole.then_some(Incoming::Mapped { ring, window })
+            }),
+        });
+        match opened {
+            Ok(Some(opened)) => self.incoming = opened,
+            // The report of its end follows.
+            Err(OperationError::PeerDown) => return Ok(()),
+            Ok(None) | Err(_) => return Err(ring.refused()),
+        }
+        self.tell_taken(endpoint);
+        Ok(())
     }
 
     /// Tells the peer how many packets were taken, when that is due.
     pub fn tell_taken(&mut self, endpoint: &mut E) {
-        if let Some(ring) = &mut self.receive_ring
+        if let Incoming::Mapped { ring, .. } | Incoming::Fetched { ring, .. } = &mut self.incoming
             && let Some(taken) = ring.owes()
         {
             // Without room the next call tells it. If the peer is gone, the endpoint reports that.
@@ -270,52 +408,21 @@ impl<E: Endpoint> PeerPort<E> {
         }
     }
 
-    /// The peer says how many packets it has taken in all.
+    /// The peer says how many packets it has taken in all. The first time, it has opened the ring.
     pub fn taken(&mut self, taken: u64) -> Result<(), MessageError> {
-        match &mut self.send_ring {
-            Some(ring) => ring.taken(taken),
-            None => Err(MessageError::Taken { taken, written: 0 }),
+        match &mut self.outgoing {
+            Outgoing::Ring(ring, Stage::Open) => ring.taken(taken),
+            Outgoing::Ring(_, stage @ Stage::Told) if taken == 0 => {
+                *stage = Stage::Open;
+                Ok(())
+            }
+            _ => Err(MessageError::Taken { taken, written: 0 }),
         }
     }
 
     /// The key of the ring's memory, to be revoked when the peer is gone.
     pub fn key(&self) -> Option<RemoteKey> {
-        self.send_ring.as_ref().map(|ring| RemoteKey(ring.described().key.get()))
+        let Outgoing::Ring(ring, _) = &self.outgoing else { return None };
+        Some(RemoteKey(ring.described().key.get()))
     }
-}
-
-/// Limits of a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Packets up to this length, with their 12 bytes of offload header, go in messages, longer
-    /// ones through the ring (003 section 5.4.6.2: 120 to 480).
-    pub eager_bytes: usize,
-    /// The same for packets to several nodes at once.
-    pub eager_group_bytes: usize,
-    /// Slots of the ring for one peer (004 section 2.1).
-    pub slots: u32,
-    /// Packets that may wait for one peer before the device is no longer read.
-    pub backlog: usize,
-    /// The same for a peer that has taken none for [`STALLS_AFTER`].
-    pub backlog_stalled: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            eager_bytes: 480,
-            eager_group_bytes: 2_048,
-            slots: 32,
-            backlog: 32,
-            backlog_stalled: 1_024,
-        }
-    }
-}
-
-fn make_ring<E: Endpoint>(endpoint: &mut E, slots: u32) -> Option<SendRing<E::Region>> {
-    let region = endpoint.register(u64::from(slots) * u64::from(SLOT_BYTES)).ok()?;
-    let key = endpoint
-        .grant_within(LocalRange::whole(&region), Audience::Partition, Access::READ, PATIENCE)
-        .ok()?;
-    Some(SendRing::new(region, key, slots))
 }

@@ -1,4 +1,4 @@
-//! A packet whose slot in a ring is gone. The other tests of ports are in `tests/port.rs`.
+//! A packet whose slot in a ring is gone. The other tests of ports are in `tests/port`.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use weft_transport_shm::broker::{Limits as BrokerLimits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::*;
+use crate::packet::HEAD_BYTES;
 use crate::switch::Switch;
 
 #[test]
