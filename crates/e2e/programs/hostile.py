@@ -80,8 +80,10 @@ def connection():
     return one, listener.accept()[0], listener
 
 
-def open_body(ticket=1, flags=0, partition=0):
-    return struct.pack("<IIQQH", ticket, flags, partition, random.getrandbits(63), 0xFFFF)
+def open_body(ticket=1, flags=0, partition=0, name=b"", invitation=b""):
+    birth, any_vpid, any_peers, slots = random.getrandbits(63), 0xFFFF, 0, 256
+    head = struct.pack("<IIQQHHI", ticket, flags, partition, birth, any_vpid, any_peers, slots)
+    return head + struct.pack("<48s16s", name, invitation)
 
 
 def opened(line, **how):
@@ -335,6 +337,11 @@ def spy(where):
         if user != os.getuid():
             # The lowest 32 bits of a partition are its user.
             seen.add(("partition", opened(line, flags=2, partition=user)[0]))
+            seen.add(("offer", opened(line, flags=10, partition=1 << 32 | user, name=b"x")[0]))
+    # Names and tickets that nobody gave.
+    for guess in range(20):
+        seen.add(("service", opened(line, flags=16, name=b"service-%d" % guess)[0]))
+        seen.add(("invitation", opened(line, flags=32, invitation=random.randbytes(16))[0]))
     members = message(ASK_MEMBERS, struct.pack("<IHB", 1, own, 63))
     line.send(members)
     packet = line.recv(4096)

@@ -358,8 +358,11 @@ fn a_spy_finds_nothing() -> Outcome {
     command.arg(&shared.python).arg(shared.file("hostile.py")).arg("spy").arg(&socket);
     let attacked = Attacked::started(shared, command);
     assert_eq!(
-        attacked.result, "connect:4 join:3 members:1 partition:3 publish:5 resolve:4",
-        "not found, refused, only its own endpoint, forbidden, invalid, not found"
+        attacked.result,
+        "connect:4 invitation:12 join:3 members:1 offer:3 partition:3 publish:5 resolve:4 \
+         service:10",
+        "not found, not invited, refused, only its own endpoint, forbidden, forbidden, invalid, \
+         not found, not offered"
     );
     // The file system must give no access either.
     let home = attacked.shared.home(OTHER);
