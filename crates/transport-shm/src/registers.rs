@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0      register file: Register::COUNT words of 64 bits
-//! 128    1 while this endpoint may be writing to memory of a peer
+//! 128    puts begun, atomics begun: one more than ended while there may be one under way
 //! 4096   stamp of each key slot: KEYS_MAX words of 64 bits
 //! ```
 //!
@@ -11,9 +11,9 @@
 //! - A key is valid while the stamp of its slot holds the generation of the key.
 //! - A peer's mapping for a key is valid while the stamp equals the one that the peer read before
 //!   it resolved the key.
-//! - Whoever writes to memory of a peer announces it ([`Registers::enter`]), looks at the stamp of
-//!   the key, writes, looks at the stamp again, and withdraws the announcement
-//!   ([`Registers::leave`]).
+//! - Whoever writes to memory of a peer announces it ([`Registers::begin`]), looks at the stamp of
+//!   the key, writes, looks at the stamp again, and counts the operation ([`Registers::end`]) or
+//!   gives it up ([`Registers::give_up`]).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -35,12 +35,15 @@ pub struct Registers {
     words: View<Words>,
 }
 
+/// The counters of operations that write to memory of peers.
+const WRITING: [Register; 2] = [Register::Puts, Register::Atomics];
+
 /// The shared words.
 #[repr(C)]
 struct Words {
     registers: [AtomicU64; Register::COUNT],
-    inside: AtomicU64,
-    reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - 1],
+    begun: [AtomicU64; WRITING.len()],
+    reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - WRITING.len()],
     stamps: [StampWord; KEYS_MAX as usize],
 }
 
@@ -91,33 +94,51 @@ impl Registers {
     #[inline]
     pub fn count(&self, register: Register, by: u64) {
         let word = self.word(register);
-        // Whoever sees that an operation was counted sees what it wrote: `Inside` relies on it.
-        word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// Announces that this endpoint may write to memory of a peer from here on. The caller looks at
-    /// the stamp only afterwards; a fence in between is the owner's, or that of
+    /// Announces that this endpoint may write to memory of a peer from here on. `PLACE` is the
+    /// place of its kind in the list of those that write. The caller looks at the stamp only
+    /// afterwards; a fence in between is the owner's, or that of
     /// [`Mapped::serves`](crate::memory::Mapped::serves).
     #[inline(always)]
-    pub fn enter(&self) {
-        self.words.inside.store(1, Ordering::Relaxed);
+    fn begin<const PLACE: usize>(&self) -> Begun<PLACE> {
+        let number = self.word(WRITING[PLACE]).load(Ordering::Relaxed).wrapping_add(1);
+        self.words.begun[PLACE].store(number, Ordering::Relaxed);
         fence::light(false);
+        Begun(number)
     }
 
-    /// Withdraws the announcement: everything was written.
+    /// As `begin`, for a put.
     #[inline(always)]
-    pub fn leave(&self) {
-        self.words.inside.store(0, Ordering::Release);
+    pub fn begin_put(&self) -> BegunPut {
+        self.begin()
     }
 
-    /// How many operations this endpoint has ended, if one may be writing now.
-    fn inside(&self) -> Option<u64> {
-        if self.words.inside.load(Ordering::Acquire) == 0 {
-            return None;
+    /// As `begin`, for an atomic.
+    #[inline(always)]
+    pub fn begin_atomic(&self) -> BegunAtomic {
+        self.begin()
+    }
+
+    /// Counts an operation that was begun: everything is written.
+    #[inline(always)]
+    pub fn end<const PLACE: usize>(&self, Begun(number): Begun<PLACE>) {
+        self.word(WRITING[PLACE]).store(number, Ordering::Release);
+    }
+
+    /// Whatever was begun is over, and was not done.
+    pub fn give_up(&self) {
+        for (begun, register) in self.words.begun.iter().zip(WRITING) {
+            begun.store(self.word(register).load(Ordering::Relaxed), Ordering::Release);
         }
-        let ended = [Register::Puts, Register::Atomics, Register::Errors, Register::Refused];
-        let ended = ended.map(|register| self.word(register).load(Ordering::Acquire));
-        Some(ended.into_iter().fold(0, u64::wrapping_add))
+    }
+
+    /// The number of the operation of a kind that may be writing now.
+    fn inside(&self, place: usize) -> Option<u64> {
+        let begun = self.words.begun[place].load(Ordering::Acquire);
+        let ended = self.word(WRITING[place]).load(Ordering::Acquire);
+        (begun == ended.wrapping_add(1)).then_some(begun)
     }
 
     /// The stamp of a key slot.
@@ -149,22 +170,37 @@ impl Registers {
     }
 }
 
+/// An operation that was announced, by its number.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Begun<const PLACE: usize>(u64);
+
+/// A put that was announced.
+pub type BegunPut = Begun<0>;
+/// An atomic that was announced.
+pub type BegunAtomic = Begun<1>;
+
 /// A peer that announced a write, and may not have ended it yet.
 #[derive(Debug)]
 pub struct Inside {
     registers: Arc<Registers>,
-    ended: u64,
+    numbers: [Option<u64>; WRITING.len()],
 }
 
 impl Inside {
     /// The peer with these registers, if it may be writing now.
     pub fn of(registers: &Arc<Registers>) -> Option<Self> {
-        registers.inside().map(|ended| Self { registers: Arc::clone(registers), ended })
+        let numbers = std::array::from_fn(|place| registers.inside(place));
+        let registers = Arc::clone(registers);
+        numbers.iter().any(Option::is_some).then_some(Self { registers, numbers })
     }
 
     /// Whether the write of then may still be under way. Later ones are none of it.
     pub fn lasts(&self) -> bool {
-        self.registers.inside() == Some(self.ended)
+        let same = |(place, number): (usize, &Option<u64>)| {
+            number.is_some() && self.registers.inside(place) == *number
+        };
+        self.numbers.iter().enumerate().any(same)
     }
 }
 
@@ -260,18 +296,24 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_is_inside_until_it_leaves_or_ends_an_operation() {
+    fn a_writer_is_inside_until_its_operation_is_counted_or_given_up() {
         let (own, file) = Registers::create().expect("memory");
         let seen = Arc::new(Registers::open(file.as_fd()).expect("memory"));
         assert!(Inside::of(&seen).is_none());
-        own.enter();
-        let inside = Inside::of(&seen).expect("it announced a write");
+        let begun = own.begin_put();
+        let inside = Inside::of(&seen).expect("it announced a put");
         assert!(inside.lasts());
-        own.leave();
+        own.end(begun);
+        assert!(!inside.lasts() && seen.value(Register::Puts) == 1);
+        let _ = own.begin_put();
+        assert!(!inside.lasts() && Inside::of(&seen).is_some(), "another one");
+        own.give_up();
+        assert!(Inside::of(&seen).is_none() && seen.value(Register::Puts) == 1);
+        let begun = own.begin_atomic();
+        let inside = Inside::of(&seen).expect("it announced an atomic");
+        own.end(begun);
         assert!(!inside.lasts());
-        own.enter();
-        let inside = Inside::of(&seen).expect("it announced a write");
         own.count(Register::Atomics, 1);
-        assert!(!inside.lasts(), "another operation is another write");
+        assert!(Inside::of(&seen).is_none(), "a lock is an atomic that writes to no region");
     }
 }
