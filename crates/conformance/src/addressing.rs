@@ -2,7 +2,8 @@
 
 use weft_fabric::{
     ConnectError, Endpoint, EndpointAddress, EndpointOptions, Group, MessageHeader, OpenError,
-    Operation, OperationError, PartitionId, Peer, RemoteKey, SendError, Source, Target, Vpid,
+    Operation, OperationError, Partition, PartitionId, Peer, RemoteKey, SendError, Source, Target,
+    Vpid,
 };
 
 use crate::{Bench, Rig, Seen};
@@ -31,7 +32,7 @@ pub fn a_wildcard_open_takes_free_vpids<B: Bench>() {
 /// The requested VPID is the VPID of the endpoint.
 pub fn an_exact_open_gets_the_requested_vpid<B: Bench>() {
     let mut bench = B::new();
-    let options = EndpointOptions { vpid: Vpid(77), partition: None };
+    let options = EndpointOptions { vpid: Vpid(77), ..EndpointOptions::default() };
     let endpoint = bench.open(&options).expect("free");
     assert_eq!(endpoint.address().vpid, Vpid(77));
 }
@@ -39,7 +40,7 @@ pub fn an_exact_open_gets_the_requested_vpid<B: Bench>() {
 /// Two endpoints of a node never share a VPID. The VPID of a closed endpoint is free again.
 pub fn a_vpid_in_use_is_refused_until_its_owner_closes<B: Bench>() {
     let mut rig = Rig::<B>::new(0);
-    let options = EndpointOptions { vpid: Vpid(5), partition: None };
+    let options = EndpointOptions { vpid: Vpid(5), ..EndpointOptions::default() };
     let first = rig.bench.open(&options).expect("free");
     let address = first.address();
     let refused = rig.bench.open(&options);
@@ -121,8 +122,8 @@ pub fn an_unknown_handle_is_refused_everywhere<B: Bench>() {
 /// Endpoints of another partition of the same user cannot be found.
 pub fn another_partition_is_not_found<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
-    let partition = Some(PartitionId::of_user_named(rig.bench.user(), 9));
-    let apart = EndpointOptions { vpid: Vpid::ANY, partition };
+    let partition = Partition::Numbered(PartitionId::of_user_named(rig.bench.user(), 9));
+    let apart = EndpointOptions { partition, ..EndpointOptions::default() };
     let hidden = rig.bench.open(&apart).expect("the user's own partition");
     let hidden = rig.add(hidden);
     let (open, concealed) = (rig.address(0), rig.address(hidden));
@@ -142,10 +143,10 @@ pub fn another_partition_is_not_found<B: Bench>() {
 /// A partition of another user cannot be opened.
 pub fn a_partition_of_another_user_is_forbidden<B: Bench>() {
     let mut bench = B::new();
-    let partition = PartitionId::of_user(bench.user().wrapping_add(1));
-    let options = EndpointOptions { vpid: Vpid::ANY, partition: Some(partition) };
-    let refused = bench.open(&options);
-    assert_eq!(refused.err(), Some(OpenError::Forbidden { partition: partition.0 }));
+    let foreign = PartitionId::of_user(bench.user().wrapping_add(1));
+    let partition = Partition::Numbered(foreign);
+    let refused = bench.open(&EndpointOptions { partition, ..EndpointOptions::default() });
+    assert_eq!(refused.err(), Some(OpenError::Forbidden { partition: foreign.0 }));
 }
 
 /// Endpoints of two users do not find each other, and do not share groups.

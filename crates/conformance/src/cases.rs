@@ -107,6 +107,20 @@ macro_rules! conformance_tests {
             a_key_of_one_peer_does_not_serve_its_successor,
             a_key_can_be_resolved_before_its_use,
         );
+        $crate::case_group!($bench, partition:
+            a_service_lets_the_named_users_in,
+            a_service_refuses_everybody_else,
+            a_service_ends_with_its_endpoint,
+            a_name_is_offered_once,
+            a_name_of_another_user_cannot_be_offered,
+            a_partition_is_offered_by_its_user_alone,
+            a_ticket_opens_one_endpoint,
+            a_wrong_ticket_is_refused,
+            a_ticket_is_good_for_its_time,
+            a_ticket_of_an_ended_endpoint_is_void,
+            tickets_are_bounded,
+            a_guest_gets_no_more_than_a_member,
+        );
         $crate::case_group!($bench, notification:
             every_combination_of_table_3_1_tells_the_right_sides,
             a_responder_for_a_put_is_refused,
@@ -148,6 +162,15 @@ macro_rules! conformance_tests {
             no_limit_is_below_extolls,
             an_endpoint_can_be_in_every_group,
             more_than_a_descriptor_goes_in_one_call,
+            a_mailbox_is_as_deep_as_was_asked_for,
+            as_many_operations_wait_as_were_asked_for,
+            an_endpoint_has_as_many_peers_as_it_asked_for,
+            a_group_minds_the_limits_of_peers,
+            an_endpoint_has_as_many_keys_as_it_asked_for,
+            an_endpoint_has_as_many_regions_as_it_asked_for,
+            limits_end_where_the_transport_does,
+            a_class_is_told_as_it_is_treated,
+            an_unknown_rail_is_refused,
         );
         $crate::case_group!($bench, failure:
             a_dead_peer_is_reported_once,
@@ -240,6 +263,7 @@ mod tests {
         ("vector", include_str!("vector.rs")),
         ("ordering", include_str!("ordering.rs")),
         ("membership", include_str!("membership.rs")),
+        ("partition", include_str!("partition.rs")),
         ("notification", include_str!("notification.rs")),
         ("atomic", include_str!("atomic.rs")),
         ("window", include_str!("window.rs")),

@@ -28,7 +28,7 @@ pub fn an_address_that_is_used_again_is_another_peer<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
     let mut handles = Vec::new();
     for round in 0..3 {
-        let options = EndpointOptions { vpid: weft_fabric::Vpid(99), partition: None };
+        let options = EndpointOptions { vpid: weft_fabric::Vpid(99), ..EndpointOptions::default() };
         let mut opened = None;
         rig.until("the VPID of a dead endpoint", |rig| {
             opened = rig.bench.open(&options).ok();
@@ -179,7 +179,7 @@ pub fn a_sender_without_room_gets_the_report_of_the_death<B: Bench>() {
 /// A new endpoint at the address of a dead one is another peer.
 pub fn a_successor_at_the_same_address_is_another_peer<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
-    let options = EndpointOptions { vpid: weft_fabric::Vpid(99), partition: None };
+    let options = EndpointOptions { vpid: weft_fabric::Vpid(99), ..EndpointOptions::default() };
     let first = rig.bench.open(&options).expect("free");
     let first = rig.add(first);
     let old = rig.connect(0, first);

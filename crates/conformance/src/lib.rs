@@ -22,6 +22,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 use weft_fabric::{Endpoint, EndpointOptions, HostMemory, Lane, OpenError};
 
 pub mod addressing;
@@ -37,6 +39,7 @@ pub mod membership;
 pub mod memory;
 pub mod notification;
 pub mod ordering;
+pub mod partition;
 pub mod register;
 mod rig;
 pub mod rma;
@@ -51,8 +54,14 @@ pub trait Bench: Sized {
     /// The endpoints under test.
     type Endpoint: Endpoint;
 
-    /// A new fabric without endpoints.
-    fn new() -> Self;
+    /// A new fabric without endpoints, under these rules for services, as the option
+    /// `daemon.services` has them.
+    fn with_services(rules: &str) -> Self;
+
+    /// A new fabric without endpoints and rules.
+    fn new() -> Self {
+        Self::with_services("")
+    }
 
     /// The user for whom [`Bench::open`] opens endpoints.
     fn user(&self) -> u32;
@@ -80,6 +89,9 @@ pub trait Bench: Sized {
         let _ = (user, options);
         None
     }
+
+    /// Lets time pass for the broker: tickets become too late.
+    fn let_pass(&mut self, time: Duration);
 
     /// Gives virtual time or other threads the chance to make progress. Called whenever no endpoint
     /// had an event. True if something may have moved; on false, virtual time stands still.

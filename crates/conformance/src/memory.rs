@@ -2,8 +2,8 @@
 
 use weft_fabric::{
     Access, Atomic, Command, Endpoint, EndpointOptions, GrantError, Issued, LocalRange, Operation,
-    OperationError, PartitionId, Peer, Region, RegionError, RegisterError, RemoteKey, Revoked,
-    Source, Target, Vpid,
+    OperationError, Partition, PartitionId, Peer, Region, RegionError, RegisterError, RemoteKey,
+    Revoked, Source, Target,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -267,8 +267,8 @@ pub fn a_key_that_was_never_granted_is_refused<B: Bench>() {
 pub fn a_key_of_another_partition_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);
-    let partition = Some(PartitionId::of_user_named(rig.bench.user(), 9));
-    let options = EndpointOptions { vpid: Vpid::ANY, partition };
+    let partition = Partition::Numbered(PartitionId::of_user_named(rig.bench.user(), 9));
+    let options = EndpointOptions { partition, ..EndpointOptions::default() };
     let hidden = rig.bench.open(&options).expect("the user's own partition");
     let hidden = rig.add(hidden);
     let (region, key) = rig.share(hidden, 64, Access::all());

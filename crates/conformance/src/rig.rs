@@ -5,11 +5,13 @@
 //! missing condition.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use weft_fabric::{
     Access, Audience, Completion, ConnectError, DownReason, Endpoint, EndpointAddress,
-    EndpointOptions, Event, GrantError, Group, GroupError, Issued, LocalRange, MessageHeader,
-    Notification, OperationError, Peer, Region, RemoteKey, Revoked, SendError,
+    EndpointOptions, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
+    MessageHeader, Notification, OperationError, Peer, Region, RemoteKey, Revoked, SendError,
+    Ticket,
 };
 
 use crate::Bench;
@@ -105,7 +107,7 @@ impl<B: Bench> Rig<B> {
     /// When the transport refuses to open an endpoint.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        let mut rig = Self { bench: B::new(), stations: Vec::new(), context: 0x1000 };
+        let mut rig = Self::with_services("");
         let options = EndpointOptions::default();
         for number in 0..count {
             let opened =
@@ -113,6 +115,12 @@ impl<B: Bench> Rig<B> {
             rig.add(opened.expect("a fresh fabric has room for endpoints"));
         }
         rig
+    }
+
+    /// A new fabric under these rules for services, without endpoints.
+    #[must_use]
+    pub fn with_services(rules: &str) -> Self {
+        Self { bench: B::with_services(rules), stations: Vec::new(), context: 0x1000 }
     }
 
     /// Adds an endpoint and returns its number.
@@ -203,6 +211,20 @@ impl<B: Bench> Rig<B> {
         let context = self.context();
         let issued = self.endpoint(number).revoke(key, context)?;
         right_of(self.finish(number, context, Ok(issued))).map(Revoked::of_value)
+    }
+
+    /// Makes a ticket.
+    ///
+    /// # Errors
+    /// [`InviteError`] of the call or of the completion.
+    pub fn invite(&mut self, number: usize, within: Duration) -> Result<Ticket, InviteError> {
+        let context = self.context();
+        let (ticket, issued) = self.endpoint(number).invite(within, context)?;
+        match self.finish(number, context, Ok(issued)) {
+            Ok(_) => Ok(ticket),
+            Err(OperationError::Invite(error)) => Err(error),
+            Err(other) => panic!("an invitation ended with {other:?}"),
+        }
     }
 
     /// Joins a group.

@@ -138,7 +138,8 @@ impl PartitionId {
         Self(uid as u64)
     }
 
-    /// A numbered partition of a user: only programs of this user can open it.
+    /// A numbered partition of a user. Programs of this user can open it, and others by a service
+    /// or a ticket. Number 0 is that of [`PartitionId::of_user`].
     #[must_use]
     pub const fn of_user_named(uid: u32, number: u32) -> Self {
         Self(((number as u64) << 32) | uid as u64)
@@ -148,6 +149,12 @@ impl PartitionId {
     #[must_use]
     pub const fn user(self) -> u32 {
         (self.0 & 0xffff_ffff) as u32
+    }
+
+    /// True for the partition that all programs of its user share by default.
+    #[must_use]
+    pub const fn is_default(self) -> bool {
+        self.0 >> 32 == 0
     }
 }
 

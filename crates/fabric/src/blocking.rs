@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::address::{EndpointAddress, Group};
 use crate::endpoint::{Audience, Endpoint, LocalRange, Peer, Revoked};
-use crate::error::{ConnectError, GrantError, GroupError, OperationError};
+use crate::error::{ConnectError, GrantError, GroupError, InviteError, OperationError};
 use crate::operation::{Access, Issued, RemoteKey};
+use crate::service::Ticket;
 
 /// A timeout for programs that have no better one.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -109,6 +110,24 @@ pub trait Blocking: Endpoint {
         let issued = self.resolve(of, key, Self::CONTEXT)?;
         let late = || OperationError::Broker { reason: late(timeout) };
         ended(self, issued, timeout).ok_or_else(late)?.map(drop)
+    }
+
+    /// As [`Endpoint::invite`].
+    ///
+    /// # Errors
+    /// [`InviteError`]; [`InviteError::Broker`] when the timeout has passed.
+    fn invite_within(
+        &mut self,
+        within: Duration,
+        timeout: Duration,
+    ) -> Result<Ticket, InviteError> {
+        let (ticket, issued) = self.invite(within, Self::CONTEXT)?;
+        let late = || InviteError::Broker { reason: late(timeout) };
+        match ended(self, issued, timeout).ok_or_else(late)? {
+            Ok(_) => Ok(ticket),
+            Err(OperationError::Invite(error)) => Err(error),
+            Err(other) => Err(InviteError::Broker { reason: other.to_string() }),
+        }
     }
 }
 

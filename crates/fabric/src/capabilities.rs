@@ -3,6 +3,8 @@
 //! The defaults are the limits of the Extoll NIC (003 sections 3.2.1 to 3.2.4). A transport may
 //! offer more, never less, so that a program written for the defaults runs on every transport.
 
+use crate::opening::{EndpointLimits, TrafficClass};
+
 /// Which thread makes progress on a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
@@ -12,7 +14,7 @@ pub enum Progress {
     Manual,
 }
 
-/// The limits and properties of one transport.
+/// The limits and properties of one transport, or of one of its endpoints.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
     /// The transport's name: `shm`, `sim`, `ofi`.
@@ -31,14 +33,28 @@ pub struct Capabilities {
     /// Intervals of a global address map.
     pub intervals: u8,
     /// Messages from one sender that may wait in a mailbox. A further send returns
-    /// [`SendError::WouldBlock`](crate::SendError::WouldBlock).
+    /// [`SendError::WouldBlock`](crate::SendError::WouldBlock). Between two endpoints with
+    /// different depths the smaller one counts.
     pub mailbox_depth: usize,
-    /// Operations of one endpoint that may be pending.
+    /// Operations of one endpoint that may be pending, or whose own notifications wait to be
+    /// polled. A further one returns
+    /// [`OperationError::WouldBlock`](crate::OperationError::WouldBlock).
     pub operations_max: usize,
+    /// Living peers of each endpoint. A further connect, by either end, fails with
+    /// [`ConnectError::Exhausted`](crate::ConnectError::Exhausted).
+    pub peers_max: usize,
+    /// Keys that each endpoint may have granted. A further grant fails with
+    /// [`GrantError::Exhausted`](crate::GrantError::Exhausted).
+    pub keys_max: usize,
     /// Fetch-compare-and-add locks of each endpoint.
     pub locks: u32,
-    /// Registered regions of each endpoint.
+    /// Registered regions of each endpoint. A further one fails with
+    /// [`RegisterError::Exhausted`](crate::RegisterError::Exhausted).
     pub regions_max: usize,
+    /// Classes of traffic that the transport tells apart. With one, bulk is treated as latency.
+    pub classes: u8,
+    /// The class of what an endpoint sends.
+    pub class: TrafficClass,
     /// Which thread makes progress on one-sided operations.
     pub progress: Progress,
     /// Operations, messages and notifications to one peer take effect in the order of their calls,
@@ -54,6 +70,22 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// These capabilities with the limits that an endpoint asks for, none above `most`.
+    #[must_use]
+    pub fn limited(&self, asked: &EndpointLimits, most: &Self) -> Self {
+        let limit = |asked: Option<usize>, default: usize, most: usize| {
+            asked.map_or(default, |asked| asked.clamp(1, most))
+        };
+        Self {
+            mailbox_depth: limit(asked.mailbox_depth, self.mailbox_depth, most.mailbox_depth),
+            operations_max: limit(asked.operations, self.operations_max, most.operations_max),
+            peers_max: limit(asked.peers, self.peers_max, most.peers_max),
+            keys_max: limit(asked.keys, self.keys_max, most.keys_max),
+            regions_max: limit(asked.regions, self.regions_max, most.regions_max),
+            ..self.clone()
+        }
+    }
+
     /// The limits of Extoll's Tourmalet NIC.
     #[must_use]
     pub const fn extoll(transport: &'static str) -> Self {
@@ -67,8 +99,12 @@ impl Capabilities {
             intervals: 64,
             mailbox_depth: 256,
             operations_max: 1024,
+            peers_max: 256,
+            keys_max: 1024,
             locks: 4096,
             regions_max: 1024,
+            classes: 1,
+            class: TrafficClass::Latency,
             progress: Progress::Auto,
             ordered: false,
             completes_inline: false,

@@ -8,16 +8,18 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use crate::address::{EndpointAddress, Group, PartitionId, Vpid};
+use crate::address::{EndpointAddress, Group, PartitionId};
 use crate::atomic::{Atomic, LockRequest};
 use crate::capabilities::Capabilities;
 use crate::error::{
-    ConnectError, GrantError, GroupError, OpenError, OperationError, RegionError, RegisterError,
-    SendError, WindowError,
+    ConnectError, GrantError, GroupError, InviteError, OpenError, OperationError, RegionError,
+    RegisterError, SendError, WindowError,
 };
 use crate::event::Event;
+use crate::opening::EndpointOptions;
 use crate::operation::{Access, Issued, MessageHeader, Operation, RemoteKey, Signal, Target};
 use crate::register::Register;
+use crate::service::Ticket;
 
 /// A transport between endpoints: shm, sim, ofi.
 ///
@@ -46,24 +48,9 @@ pub trait Transport {
     /// Opens an endpoint.
     ///
     /// # Errors
-    /// [`OpenError`] when the address is taken, the partition is not the caller's or resources
-    /// are missing.
+    /// [`OpenError`] when the address is taken, the partition is not open to the caller or
+    /// resources are missing.
     fn open(&self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError>;
-}
-
-/// The options of [`Transport::open`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndpointOptions {
-    /// The VPID wanted; [`Vpid::ANY`] stands for the next free one.
-    pub vpid: Vpid,
-    /// The partition; `None` stands for that of the user.
-    pub partition: Option<PartitionId>,
-}
-
-impl Default for EndpointOptions {
-    fn default() -> Self {
-        Self { vpid: Vpid::ANY, partition: None }
-    }
 }
 
 /// An endpoint's handle for a peer that it connected to. Valid for that endpoint only.
@@ -396,8 +383,24 @@ pub trait Endpoint: Send {
     /// The endpoint's address.
     fn address(&self) -> EndpointAddress;
 
-    /// The limits and properties of the endpoint's transport.
+    /// The limits and properties of this endpoint.
     fn capabilities(&self) -> &Capabilities;
+
+    /// The endpoint's partition; [`PartitionId::user`] says whose it is.
+    fn partition(&self) -> PartitionId;
+
+    /// The endpoint that offered the service or gave the ticket by which this one was opened;
+    /// `None` for an endpoint that was opened in another way.
+    fn host(&self) -> Option<EndpointAddress>;
+
+    /// Makes a ticket by which one endpoint of any user can be opened in this partition
+    /// ([`crate::Partition::Ticket`]). It is good for one opening, from the end of the call on, for
+    /// the time `within`, as long as this endpoint lives. The user of the partition must be the
+    /// caller's, and the partition must not be [`crate::Partition::OfUser`].
+    ///
+    /// # Errors
+    /// [`InviteError`], from the call or as [`OperationError::Invite`] from the completion.
+    fn invite(&mut self, within: Duration, context: u64) -> Result<(Ticket, Issued), InviteError>;
 
     /// Finds the endpoint at `to` and prepares to talk to it. The value is the peer's handle
     /// ([`Peer::of_value`]): the same for the same address as long as the peer lives.
@@ -429,10 +432,12 @@ pub trait Endpoint: Send {
     ) -> Result<(), SendError>;
 
     /// Sends a message to every other member of a group and returns the number of receivers. On
-    /// error no member receives it.
+    /// error no member receives it. Members become peers; one that has its maximum of peers, and is
+    /// no peer of this endpoint, is left out.
     ///
     /// # Errors
-    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full.
+    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full,
+    /// [`SendError::Exhausted`] when this endpoint may not have so many peers.
     fn send_multicast(
         &mut self,
         group: Group,
@@ -654,10 +659,10 @@ pub trait Endpoint: Send {
     /// progress.
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize;
 
-    /// Waits at most `timeout` for the end of the connect, join, leave, grant, revoke or resolve
-    /// that was started with `context`, and takes its completion, which [`Endpoint::poll`] then
-    /// does not hand out. Events of other calls stay where they are. `None` after the timeout: the
-    /// call is given up, and a key that it would have granted is not in force.
+    /// Waits at most `timeout` for the end of the connect, join, leave, grant, revoke, resolve or
+    /// invite that was started with `context`, and takes its completion, which [`Endpoint::poll`]
+    /// then does not hand out. Events of other calls stay where they are. `None` after the timeout:
+    /// the call is given up, and a key that it would have granted is not in force.
     fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>>;
 
     /// Waits at most `timeout` until [`Endpoint::poll`] has events. It spins, then yields, then

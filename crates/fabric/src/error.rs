@@ -8,15 +8,18 @@ use thiserror::Error;
 
 use crate::address::EndpointAddress;
 use crate::operation::Command;
+use crate::service::{ServiceName, Ticket};
 
 /// Numbers of `errno.h` on Linux, which all platforms of weft share.
 pub mod errno {
     #![allow(missing_docs, reason = "named as in errno.h")]
+    pub const ENOENT: i32 = 2;
     pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
     pub const EBUSY: i32 = 16;
+    pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
     pub const EMFILE: i32 = 24;
     pub const EMSGSIZE: i32 = 90;
@@ -46,6 +49,46 @@ pub enum OpenError {
     Forbidden {
         /// The requested partition.
         partition: u64,
+    },
+    /// The partition would be offered to others, but it is the default one of its user, which other
+    /// programs of the user are in.
+    #[error("the default partition of a user is not for others; use a numbered one")]
+    DefaultPartition,
+    /// Another endpoint offers a service of this name.
+    #[error("a service {name} is there already; choose another name, or end the other one")]
+    NameTaken {
+        /// The name.
+        name: ServiceName,
+    },
+    /// The policy gives the name to other users.
+    #[error("this user may not offer a service {name}; the option daemon.services says who may")]
+    OfferForbidden {
+        /// The name.
+        name: ServiceName,
+    },
+    /// No endpoint offers a service of this name.
+    #[error("nobody offers a service {name} here")]
+    NotOffered {
+        /// The name.
+        name: ServiceName,
+    },
+    /// The policy does not let this user into the service.
+    #[error("this user may not use the service {name}; the option daemon.services says who may")]
+    ServiceForbidden {
+        /// The name.
+        name: ServiceName,
+    },
+    /// The ticket is not good: it was never given, was used, is too late, or the endpoint that gave
+    /// it has ended. Which of these it is, is not told.
+    #[error("the ticket is not good (wrong, used, too late, or its giver has ended); get another")]
+    InvalidTicket,
+    /// The transport has no such rail.
+    #[error("transport {transport} has no rail {rail:?}; leave the rail out")]
+    UnknownRail {
+        /// The transport's name.
+        transport: &'static str,
+        /// The rail.
+        rail: String,
     },
     /// No broker answers for this node.
     #[error("no node daemon answers: {reason}; start one with `weft daemon`")]
@@ -95,6 +138,41 @@ pub enum ConnectError {
     },
 }
 
+/// Why a ticket could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum InviteError {
+    /// The partition is of another user, who alone may invite.
+    #[error("the partition belongs to another user; its owner alone invites")]
+    Forbidden,
+    /// The partition is the default one of its user, which other programs of the user are in.
+    #[error("the default partition of a user is not for others; use a numbered one")]
+    DefaultPartition,
+    /// A ticket is good for more than no time and for [`Ticket::WITHIN_MAX`] at most.
+    #[error("a ticket is good for more than no time and at most {:?}", Ticket::WITHIN_MAX)]
+    InvalidTime,
+    /// The user has the maximum of tickets that have not been used.
+    #[error("this user already has {maximum} tickets that wait, the maximum")]
+    Exhausted {
+        /// The maximum.
+        maximum: usize,
+    },
+    /// The broker did not answer, or it refused.
+    #[error("the node daemon could not make the ticket: {reason}")]
+    Broker {
+        /// The broker's reason.
+        reason: String,
+    },
+    /// The system refused a resource.
+    #[error("{call} failed with errno {errno}")]
+    Os {
+        /// The system call.
+        call: &'static str,
+        /// Its error number.
+        errno: i32,
+    },
+}
+
 /// Why a message was not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
@@ -115,6 +193,12 @@ pub enum SendError {
     InvalidKind {
         /// The type.
         kind: u8,
+    },
+    /// The group has more members than the endpoint may have peers.
+    #[error("the group has more members than this endpoint may have peers, {maximum}")]
+    Exhausted {
+        /// The maximum.
+        maximum: usize,
     },
     /// The peer is down.
     #[error("the peer is down")]
@@ -313,6 +397,9 @@ pub enum OperationError {
     /// A change of a group failed.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// An invitation failed.
+    #[error(transparent)]
+    Invite(#[from] InviteError),
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not resolve the key: {reason}")]
     Broker {
@@ -343,6 +430,7 @@ impl OperationError {
             Self::Connect(error) => error.errno(),
             Self::Grant(error) => error.errno(),
             Self::Group(error) => error.errno(),
+            Self::Invite(error) => error.errno(),
             Self::Broker { .. } => errno::ENETDOWN,
         }
     }
@@ -356,6 +444,7 @@ impl SendError {
             Self::WouldBlock => errno::EAGAIN,
             Self::TooLong { .. } => errno::EMSGSIZE,
             Self::InvalidKind { .. } | Self::UnknownPeer => errno::EINVAL,
+            Self::Exhausted { .. } => errno::EMFILE,
             Self::PeerDown => errno::ECONNRESET,
         }
     }
@@ -400,6 +489,20 @@ impl GroupError {
     }
 }
 
+impl InviteError {
+    /// The POSIX number of this error.
+    #[must_use]
+    pub const fn errno(&self) -> i32 {
+        match self {
+            Self::Forbidden => errno::EACCES,
+            Self::DefaultPartition | Self::InvalidTime => errno::EINVAL,
+            Self::Exhausted { .. } => errno::EMFILE,
+            Self::Broker { .. } => errno::ENETDOWN,
+            Self::Os { errno, .. } => *errno,
+        }
+    }
+}
+
 impl OpenError {
     /// The POSIX number of this error.
     #[must_use]
@@ -407,7 +510,14 @@ impl OpenError {
         match self {
             Self::AddressInUse(_) => errno::EADDRINUSE,
             Self::Exhausted { .. } => errno::EMFILE,
-            Self::Forbidden { .. } => errno::EACCES,
+            Self::Forbidden { .. }
+            | Self::OfferForbidden { .. }
+            | Self::ServiceForbidden { .. }
+            | Self::InvalidTicket => errno::EACCES,
+            Self::DefaultPartition => errno::EINVAL,
+            Self::NameTaken { .. } => errno::EADDRINUSE,
+            Self::NotOffered { .. } => errno::ENOENT,
+            Self::UnknownRail { .. } => errno::ENODEV,
             Self::NoBroker { .. } => errno::ENETDOWN,
             Self::Os { errno, .. } => *errno,
         }

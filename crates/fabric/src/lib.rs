@@ -36,8 +36,10 @@ mod global_address;
 mod host_memory;
 mod lane;
 mod notify;
+mod opening;
 mod operation;
 mod register;
+mod service;
 pub mod terms;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
@@ -45,20 +47,21 @@ pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
 pub use blocking::{Blocking, PATIENCE};
 pub use capabilities::{Capabilities, Progress};
 pub use endpoint::{
-    Armed, Audience, Endpoint, EndpointOptions, LocalRange, Peer, Region, Revoked, Source,
-    Transport, Waited, Window,
+    Armed, Audience, Endpoint, LocalRange, Peer, Region, Revoked, Source, Transport, Waited, Window,
 };
 pub use error::{
-    ConnectError, GrantError, GroupError, OpenError, OperationError, RegionError, RegisterError,
-    SendError, WindowError, errno,
+    ConnectError, GrantError, GroupError, InviteError, OpenError, OperationError, RegionError,
+    RegisterError, SendError, WindowError, errno,
 };
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
 pub use host_memory::HostMemory;
 pub use lane::{Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor};
 pub use notify::Notify;
+pub use opening::{EndpointLimits, EndpointOptions, Partition, TrafficClass};
 pub use operation::{
     Access, Command, Issued, MessageHeader, Operation, RemoteKey, Report, Signal, SignalChange,
     Target,
 };
 pub use register::Register;
+pub use service::{InvalidName, ServiceName, Ticket};

@@ -30,14 +30,18 @@
 //! | [`GlobalAddressMap`] | SMFU intervals (Eq. 3.1 to 3.4) | none |
 //! | [`Register`] | register file | none |
 //! | [`Capabilities`] | build parameters | `fi_info` |
+//! | [`EndpointLimits`] | build parameters | `fi_tx_attr`, `fi_domain_attr` |
+//! | [`TrafficClass`] | traffic class | `FI_TC_LOW_LATENCY`, `FI_TC_BULK_DATA` |
+//! | [`Partition::Service`] | none | authorization key |
 //! | [`Endpoint::poll`] | notification and receive queues | `fi_cq_read` |
 //! | [`Endpoint::descriptor`] | interrupt | `FI_WAIT_FD` |
 //! | [`HostMemory`] | pinned user pages | `fi_mr_regattr` |
 
 #[cfg(doc)]
 use crate::{
-    Access, Capabilities, Completion, Endpoint, EndpointAddress, GlobalAddressMap, HostMemory,
-    MessageHeader, Notification, Operation, PartitionId, Region, Register, RemoteKey, Side, Window,
+    Access, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits, GlobalAddressMap,
+    HostMemory, MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register,
+    RemoteKey, Side, TrafficClass, Window,
 };
 
 /// One term.

@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::entry::{Entry, Kind, OTHER_VARIABLES};
 use crate::name::{Found, Spelling, find, suggest};
 use crate::options::{Options, Origin, Setting};
+use crate::services::ServicePolicy;
 use crate::table::TABLE;
 
 /// Longest path of a Unix socket, bytes.
@@ -242,6 +243,10 @@ fn parse(kind: &Kind, value: &str) -> Option<(u64, String)> {
             let fits = value.is_empty()
                 || (value.starts_with('/') && value.len() <= SOCKET_PATH_BYTES_MAX);
             return fits.then(|| (0, value.to_owned()));
+        }
+        Kind::Services => {
+            let is_valid = ServicePolicy::parse(value).is_some();
+            return is_valid.then(|| (0, value.to_owned()));
         }
     };
     Some((number, String::new()))

@@ -78,6 +78,8 @@ pub enum Kind {
     },
     /// A path; empty by default.
     Path,
+    /// Rules for services; none by default.
+    Services,
 }
 
 pub(crate) const fn integer(default: u64, minimum: u64, maximum: u64) -> Kind {
@@ -104,7 +106,7 @@ impl Kind {
             Self::Integer { default, .. } => default.to_string(),
             Self::Boolean { default } => default.to_string(),
             Self::Choice { choices } => choices.first().copied().unwrap_or_default().to_owned(),
-            Self::Path => String::new(),
+            Self::Path | Self::Services => String::new(),
         }
     }
 }
@@ -122,6 +124,7 @@ impl fmt::Display for Kind {
             Self::Boolean { .. } => f.write_str("true or false"),
             Self::Choice { choices } => write!(f, "one of {}", choices.join(", ")),
             Self::Path => f.write_str("an absolute path of at most 107 bytes, or nothing"),
+            Self::Services => f.write_str("rules OWNER:NAME:USERS with blanks between, or nothing"),
         }
     }
 }

@@ -31,6 +31,7 @@ mod name;
 mod nearest;
 mod options;
 pub mod runtime_path;
+mod services;
 pub mod share;
 mod table;
 mod value;
@@ -42,6 +43,7 @@ pub use entry::{
 pub use name::{Found, Spelling, find, find_any, suggest};
 pub use nearest::nearest;
 pub use options::{Options, Origin};
+pub use services::ServicePolicy;
 pub use table::{Id, TABLE};
 pub use value::{CopyMethod, QueueChoice};
 

@@ -9,6 +9,7 @@ use crate::entry::Category::{Daemon as ForDaemon, Ethernet, SharedMemory, Socket
 use crate::entry::Effect::{Daemon, Programs, ProgramsAndDaemon};
 use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
+use crate::services::ServicePolicy;
 use crate::value::{CopyMethod, QueueChoice, Value};
 
 /// Makes [`Id`], [`TABLE`] and the accessors of [`Options`] from entries of this form:
@@ -335,6 +336,17 @@ options! {
         text: "How much of the programs, connections, listeners, endpoints, keys and descriptors \
                that the others leave one user may have, so that nobody can take all; root and the \
                daemon's own user may. No memory.",
+    }
+    "daemon.services" => DaemonServices, daemon_services -> ServicePolicy {
+        kind: Kind::Services,
+        unit: "",
+        category: ForDaemon,
+        effect: Daemon,
+        text: "Who may offer a partition as a service to whom: rules `OWNER:NAME:USERS` with \
+               blanks between. OWNER is the number of a user or `any`; a NAME that ends with `*` \
+               stands for all that begin so; USERS are numbers with commas between, or `any`. A \
+               name with a rule is offered by its owners and root alone. Without a rule a service \
+               reaches its owner and root. Memory: that of the text.",
     }
     "daemon.socket" => DaemonSocket, daemon_socket -> Option<&str> {
         kind: Kind::Path,

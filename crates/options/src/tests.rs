@@ -286,3 +286,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rules_for_services_are_checked_when_they_are_set() {
+    let mut builder = Builder::new();
+    builder.file("a.toml", "[daemon]\nservices = \"\"\"\n1:kv:any\n2:job-*:3,4\n\"\"\"\n");
+    let (options, problems) = builder.clone().finish();
+    assert!(problems.is_empty(), "{problems:?}");
+    assert!(options.daemon_services().may_use(4, 2, "job-1"));
+    let (same, problems) = Options::from_environment(options.to_environment());
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(same.daemon_services(), options.daemon_services());
+    let (options, problems) = builder.flag("daemon.services", "1:kv").clone().finish();
+    assert!(options.daemon_services().may_use(9, 1, "kv"), "the former value stays");
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(problem.to_string().contains("rules OWNER:NAME:USERS"), "{problem}");
+}

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::entry::{Entry, Kind};
 use crate::options::Setting;
+use crate::services::ServicePolicy;
 
 /// Which queue of a device a packet goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +87,12 @@ impl Value<'_> for QueueChoice {
 impl<'a> Value<'a> for Option<&'a str> {
     fn read(setting: &'a Setting, _: &Entry) -> Self {
         (!setting.text.is_empty()).then_some(setting.text.as_str())
+    }
+}
+
+impl Value<'_> for ServicePolicy {
+    fn read(setting: &Setting, _: &Entry) -> Self {
+        Self::parse(&setting.text).expect("the text was checked when it was set")
     }
 }
 

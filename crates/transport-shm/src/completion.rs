@@ -14,7 +14,6 @@ use weft_fabric::{
     Command, EndpointAddress, Group, MessageHeader, Notification, Peer, RemoteKey, Side,
 };
 
-use crate::attr::LOCAL_EVENTS_MAX;
 use crate::ring::{SlotMemory, Status};
 
 const KIND_MASK: u16 = 0b11;
@@ -119,22 +118,30 @@ pub fn encode(
     [operation, key.0, offset, length, immediate]
 }
 
-/// Notifications of an endpoint's own operations, at most [`LOCAL_EVENTS_MAX`].
+/// Notifications of an endpoint's own operations.
 #[derive(Debug)]
 pub struct LocalQueue {
     queue: VecDeque<Notification>,
+    places: usize,
 }
 
 impl LocalQueue {
-    /// An empty queue with all the memory that it will need.
-    pub fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(LOCAL_EVENTS_MAX) }
+    /// An empty queue for `operations`, with all the memory that it will need.
+    pub fn new(operations: usize) -> Self {
+        // An operation is refused unless two places are free, though most need one.
+        let places = operations + 1;
+        Self { queue: VecDeque::with_capacity(places), places }
     }
 
     /// How many more notifications the queue can hold.
     #[inline]
     pub fn free(&self) -> usize {
-        LOCAL_EVENTS_MAX - self.queue.len()
+        self.places - self.queue.len()
+    }
+
+    /// Whether the queue is at most half full.
+    pub fn has_room(&self) -> bool {
+        self.queue.len() <= (self.places - 1) / 2
     }
 
     /// Whether the queue is empty.
@@ -149,7 +156,7 @@ impl LocalQueue {
     /// When the queue is full: callers check `free` before they start the operation.
     #[inline]
     pub fn push(&mut self, notification: Notification) {
-        assert!(self.queue.len() < LOCAL_EVENTS_MAX, "the caller checks for room");
+        assert!(self.queue.len() < self.places, "the caller checks for room");
         self.queue.push_back(notification);
     }
 

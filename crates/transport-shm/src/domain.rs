@@ -6,12 +6,14 @@ use std::sync::atomic::AtomicUsize;
 
 use rustix::io::Errno;
 use weft_fabric::{
-    Capabilities, EndpointAddress, EndpointOptions, Group, NodeId, OpenError, Register, Transport,
-    Vpid,
+    Capabilities, EndpointAddress, EndpointOptions, Group, NodeId, OpenError, Partition,
+    PartitionId, Register, Ticket, Transport, Vpid,
 };
 use weft_memory::SegmentError;
 use weft_sync::{AdaptiveWait, fence};
-use weft_wire::endpoint_control::{Close, EndpointControl, Open, flags, status};
+use weft_wire::endpoint_control::{
+    Close, EndpointControl, Invitation, NO_VPID, Open, Reply, flags, status,
+};
 
 use crate::address_vector::AddressVector;
 use crate::attr::Parameters;
@@ -58,6 +60,11 @@ impl Transport for ShmTransport {
     }
 
     fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        if let Some(rail) = &options.rail {
+            let (transport, rail) = (self.capabilities.transport, rail.clone());
+            return Err(OpenError::UnknownRail { transport, rail });
+        }
+        let capabilities = self.parameters.limited(&options.limits);
         let mut client = self.broker.client().map_err(no_broker)?;
         let (wakeup, woken) = sys::wakeup_socket()
             .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;
@@ -65,16 +72,12 @@ impl Transport for ShmTransport {
         let (registers, registers_file) = Registers::create().map_err(no_memory)?;
         let full_fences = !fence::register();
         let birth = sys::random();
-        let mut open = Open { ticket: 1, birth, vpid: options.vpid.0, ..Open::default() };
-        if full_fences {
-            open.flags |= flags::FULL_FENCES;
-        }
-        if let Some(partition) = options.partition {
-            open.flags |= flags::PARTITION;
-            open.partition = partition.0;
-        }
+        let mut open = way_into(options.partition);
+        (open.ticket, open.birth, open.vpid) = (1, birth, options.vpid.0);
+        describe(&mut open, full_fences, &capabilities);
         let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.wakeup()];
-        let (address, partition) = ask_open(client.as_mut(), open, &files)?;
+        let Opened { address, partition, host } =
+            ask_open(client.as_mut(), open, options.partition, &files)?;
         let (mut wakeup_and_line, mut timer) = (None, None);
         if let Some(line) = client.line() {
             let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
@@ -83,14 +86,22 @@ impl Transport for ShmTransport {
             wakeup_and_line = Some(both.map_err(os("epoll_create"))?);
             timer = Some(own);
         }
-        let parameters = self.parameters;
+        let ring_slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
+        let parameters = Parameters { ring_slots, ..self.parameters };
+        let offers = match options.partition {
+            Partition::Offered(_, name) => Some(name),
+            _ => None,
+        };
         let spins = parameters.spin_us.saturating_mul(SPINS_PER_US);
         let [a, b, c, d, ..] = sys::random().to_le_bytes();
         Ok(ShmEndpoint {
             address,
-            capabilities: self.capabilities.clone(),
+            local: LocalQueue::new(capabilities.operations_max),
+            capabilities,
             parameters,
             partition,
+            host,
+            offers,
             birth,
             full_fences,
             doorbell,
@@ -110,7 +121,6 @@ impl Transport for ShmTransport {
             batches: Vec::new(),
             waits_for_room: Vec::new(),
             leaving: Vec::new(),
-            local: LocalQueue::new(),
             grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
             regions: Arc::new(AtomicUsize::new(0)),
             joined: 0,
@@ -140,33 +150,88 @@ fn no_memory(error: SegmentError) -> OpenError {
     }
 }
 
+/// A request to open an endpoint in this partition.
+pub(crate) fn way_into(partition: Partition) -> Open {
+    let mut open = Open::default();
+    match partition {
+        Partition::OfUser => {}
+        Partition::Numbered(PartitionId(number)) => {
+            (open.flags, open.partition) = (flags::PARTITION, number);
+        }
+        Partition::Offered(PartitionId(number), name) => {
+            (open.flags, open.partition) = (flags::PARTITION | flags::OFFER, number);
+            open.name = name.padded();
+        }
+        Partition::Service(name) => (open.flags, open.name) = (flags::SERVICE, name.padded()),
+        Partition::Ticket(Ticket(secret)) => {
+            (open.flags, open.invitation) = (flags::INVITATION, Invitation(secret));
+        }
+    }
+    open
+}
+
+/// Adds what the broker tells peers of the endpoint, or bounds for it.
+pub(crate) fn describe(open: &mut Open, full_fences: bool, capabilities: &Capabilities) {
+    if full_fences {
+        open.flags |= flags::FULL_FENCES;
+    }
+    open.slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
+    open.peers_max = u16::try_from(capabilities.peers_max).unwrap_or(u16::MAX);
+}
+
+/// What the broker made of a request to open.
+struct Opened {
+    address: EndpointAddress,
+    partition: PartitionId,
+    host: Option<EndpointAddress>,
+}
+
 fn ask_open(
     client: &mut dyn Client,
     open: Open,
+    partition: Partition,
     files: &[std::os::fd::BorrowedFd<'_>],
-) -> Result<(EndpointAddress, u64), OpenError> {
+) -> Result<Opened, OpenError> {
     let received = client.call(open.into(), open.ticket, files).map_err(no_broker)?;
     let EndpointControl::Reply(reply) = received.message else {
         return Err(no_broker(BrokerError::InvalidAnswer));
     };
-    match reply.status {
-        status::DONE => {
-            let address = address_in(reply.first);
-            if address.vpid.0 >= crate::wakeup::VPIDS_MAX {
-                return Err(no_broker(BrokerError::InvalidAnswer));
-            }
-            Ok((address, reply.second))
-        }
-        status::IN_USE => {
+    if reply.status != status::DONE {
+        return Err(refusal(reply, open, partition));
+    }
+    let address = address_in(reply.first);
+    if address.vpid.0 >= crate::wakeup::VPIDS_MAX {
+        return Err(no_broker(BrokerError::InvalidAnswer));
+    }
+    let [.., h0, h1] = reply.first.to_le_bytes();
+    let host = u16::from_le_bytes([h0, h1]);
+    let host = (host != NO_VPID).then(|| EndpointAddress::new(address.node, Vpid(host)));
+    Ok(Opened { address, partition: PartitionId(reply.second), host })
+}
+
+/// Why the broker did not open an endpoint.
+fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
+    match (reply.status, partition) {
+        (status::IN_USE, _) => {
             // The broker alone knows the number of its node. The VPID is the one asked for.
             let node = address_in(reply.first).node;
-            Err(OpenError::AddressInUse(EndpointAddress::new(node, Vpid(open.vpid))))
+            OpenError::AddressInUse(EndpointAddress::new(node, Vpid(open.vpid)))
         }
-        status::EXHAUSTED => Err(OpenError::Exhausted {
+        (status::EXHAUSTED, _) => OpenError::Exhausted {
             maximum: u16::try_from(reply.first).unwrap_or(crate::wakeup::VPIDS_MAX),
-        }),
-        status::FORBIDDEN => Err(OpenError::Forbidden { partition: open.partition }),
-        _ => Err(no_broker(BrokerError::InvalidAnswer)),
+        },
+        (status::FORBIDDEN, _) => OpenError::Forbidden { partition: open.partition },
+        (status::DEFAULT_PARTITION, _) => OpenError::DefaultPartition,
+        (status::NAME_TAKEN, Partition::Offered(_, name)) => OpenError::NameTaken { name },
+        (status::OFFER_FORBIDDEN, Partition::Offered(_, name)) => {
+            OpenError::OfferForbidden { name }
+        }
+        (status::NOT_OFFERED, Partition::Service(name)) => OpenError::NotOffered { name },
+        (status::SERVICE_FORBIDDEN, Partition::Service(name)) => {
+            OpenError::ServiceForbidden { name }
+        }
+        (status::NOT_INVITED, _) => OpenError::InvalidTicket,
+        _ => no_broker(BrokerError::InvalidAnswer),
     }
 }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `domain` | opening and closing |
 //! | `membership`, `requests` | the conversation with the broker: peers, groups, restarts |
+//! | `invitation` | invitations into the endpoint's partition |
 //! | `rights` | grants, revocations, keys of peers |
 //! | `moves` | the move of memory out of reach of a revoked key |
 //! | `msg` | messages |
@@ -23,16 +24,17 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
-    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, Issued, LocalRange,
-    LockRequest, MessageHeader, Operation, OperationError, Peer, Register, RegisterError,
-    RemoteKey, SendError, Signal, Source, Target, Waited, WindowError,
+    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
+    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
+    RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
+    WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
 use crate::atomic::Recent;
-use crate::attr::{Parameters, REGIONS_MAX};
+use crate::attr::Parameters;
 use crate::broker::Client;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
@@ -57,7 +59,11 @@ pub struct ShmEndpoint {
     pub(crate) address: EndpointAddress,
     pub(crate) capabilities: Capabilities,
     pub(crate) parameters: Parameters,
-    pub(crate) partition: u64,
+    pub(crate) partition: PartitionId,
+    /// The endpoint that offered the service or gave the ticket by which this one was opened.
+    pub(crate) host: Option<EndpointAddress>,
+    /// The name by which this endpoint offers its partition.
+    pub(crate) offers: Option<ServiceName>,
     pub(crate) birth: u64,
     /// This process lacks the asymmetric fence.
     pub(crate) full_fences: bool,
@@ -193,10 +199,9 @@ impl ShmEndpoint {
     }
 
     fn check_regions(&self) -> Result<(), RegisterError> {
-        if self.regions.load(Ordering::Relaxed) >= REGIONS_MAX {
-            return Err(RegisterError::Exhausted { maximum: REGIONS_MAX });
-        }
-        Ok(())
+        let maximum = self.capabilities.regions_max;
+        let is_full = self.regions.load(Ordering::Relaxed) >= maximum;
+        if is_full { Err(RegisterError::Exhausted { maximum }) } else { Ok(()) }
     }
 }
 
@@ -223,6 +228,18 @@ impl Endpoint for ShmEndpoint {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    fn host(&self) -> Option<EndpointAddress> {
+        self.host
+    }
+
+    fn invite(&mut self, within: Duration, context: u64) -> Result<(Ticket, Issued), InviteError> {
+        self.do_invite(within, context)
     }
 
     fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError> {

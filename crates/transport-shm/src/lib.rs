@@ -54,6 +54,8 @@ mod endpoint;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
 #[cfg(not(loom))]
+mod invitation;
+#[cfg(not(loom))]
 pub mod lane;
 #[cfg(not(loom))]
 mod membership;

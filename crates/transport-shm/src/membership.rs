@@ -7,21 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weft_fabric::{
-    ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, Issued, NodeId,
-    OperationError, Peer, ReceiveCursor, Revoked, SendCursor, Vpid,
+    ConnectError, DownReason, EndpointAddress, GrantError, Group, GroupError, InviteError, Issued,
+    NodeId, OperationError, Partition, Peer, ReceiveCursor, Revoked, SendCursor, SendError,
+    ServiceName, Vpid,
 };
 use weft_wire::endpoint_control::{
-    AskMembers, Connect, Disconnect, EndpointControl, Join, Leave, Open, Paired, PeerGone,
-    Remember, Reply, flags, gone, status,
+    AskMembers, Connect, Disconnect, EndpointControl, Join, Leave, Paired, PeerGone, Remember,
+    Reply, flags, gone, status,
 };
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::broker::{BrokerError, Received};
+use crate::domain::{describe, way_into};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
+use crate::invitation::invited;
 use crate::moves::Call;
-use crate::pair::Pair;
+use crate::pair::{Pair, PairMemory};
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
 use crate::rights::mapped;
@@ -36,7 +39,7 @@ const FINISH_SLICE: Duration = Duration::from_millis(100);
 /// The broker's report about a peer.
 struct Introduction {
     address: EndpointAddress,
-    flags: u64,
+    flags: u32,
     birth: u64,
     /// The peer's doorbell segment, register segment and wakeup socket.
     files: Vec<OwnedFd>,
@@ -82,6 +85,12 @@ impl From<BrokerError> for ConnectError {
 }
 
 impl From<BrokerError> for GroupError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker { reason: error.to_string() }
+    }
+}
+
+impl From<BrokerError> for InviteError {
     fn from(error: BrokerError) -> Self {
         Self::Broker { reason: error.to_string() }
     }
@@ -267,6 +276,10 @@ impl ShmEndpoint {
                 let result = mapped(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
             }
+            Asked::Invite => {
+                let result = invited(reply);
+                self.requests.end(ticket, context, result.map_err(OperationError::Invite));
+            }
             // A peer that is there by now is one of the pair that was ended: it was made in between.
             Asked::Disconnect { vpid } if reply.status == status::DONE => {
                 self.peer_gone(vpid, DownReason::Disconnected);
@@ -322,6 +335,10 @@ impl ShmEndpoint {
             Asked::Resolve { peer, key, for_whom, .. } | Asked::Settle { peer, key, for_whom } => {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
+            }
+            Asked::Invite => {
+                let error = InviteError::Broker { reason };
+                self.requests.end(ticket, context, Err(OperationError::Invite(error)));
             }
             Asked::Disconnect { .. } => {}
         }
@@ -407,7 +424,8 @@ impl ShmEndpoint {
         if self.peers.next_handle(vpid).is_none() {
             return Err(ConnectError::NotFound(to));
         }
-        let (pair, file) = Pair::create(self.parameters.ring_slots).map_err(no_memory)?;
+        self.check_peers()?;
+        let (pair, file) = PairMemory::create(self.parameters.ring_slots).map_err(no_memory)?;
         let ticket = self.next_ticket();
         let connect = Connect { ticket, vpid: self.address.vpid.0, node: to.node.0, peer: vpid };
         let asked = Asked::Connect { to, pair };
@@ -419,20 +437,30 @@ impl ShmEndpoint {
         Ok((issued, ticket))
     }
 
+    /// Checks that there is room for one more peer.
+    fn check_peers(&self) -> Result<(), ConnectError> {
+        let maximum = self.capabilities.peers_max;
+        let is_full = self.peers.iter().count() >= maximum;
+        if is_full { Err(ConnectError::Exhausted { maximum }) } else { Ok(()) }
+    }
+
     /// The broker answered a connect.
     fn connected(
         &mut self,
         to: EndpointAddress,
-        pair: Pair,
+        pair: PairMemory,
         reply: Reply,
         files: Vec<OwnedFd>,
     ) -> Result<Peer, ConnectError> {
         let vpid = to.vpid.0;
         match reply.status {
             status::DONE => {
-                let introduction =
-                    Introduction { address: to, flags: reply.first, birth: reply.second, files };
-                let added = self.add_peer(introduction, pair);
+                let [flags, slots] = [reply.first, reply.first >> 32]
+                    .map(|half| u32::try_from(half & u64::from(u32::MAX)).unwrap_or(0));
+                let (address, birth) = (to, reply.second);
+                let introduction = Introduction { address, flags, birth, files };
+                let pair = pair.end(slots);
+                let added = pair.and_then(|pair| self.add_peer(introduction, pair));
                 if added.is_none() {
                     self.end_pair(vpid);
                 }
@@ -449,26 +477,31 @@ impl ShmEndpoint {
                 }
             },
             status::NOT_FOUND => Err(ConnectError::NotFound(to)),
+            status::EXHAUSTED => Err(ConnectError::Exhausted {
+                maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
+            }),
             _ => Err(BrokerError::InvalidAnswer.into()),
         }
     }
 
-    /// Connects and waits for the end. False if that failed.
-    fn connect_at_once(&mut self, to: EndpointAddress) -> bool {
-        let ticket = match self.ask_to_connect(to, None) {
-            Ok((Issued::Done(_), _)) => return true,
-            Ok((Issued::Pending, ticket)) => ticket,
-            Err(_) => return false,
+    /// Connects and waits for the end.
+    fn connect_at_once(&mut self, to: EndpointAddress) -> Result<(), ConnectError> {
+        let ticket = match self.ask_to_connect(to, None)? {
+            (Issued::Done(_), _) => return Ok(()),
+            (Issued::Pending, ticket) => ticket,
         };
         let until = sys::now().saturating_add(ANSWER_WITHIN);
         while self.requests.holds(ticket) && self.await_broker(until) {
             self.handle_broker_messages();
         }
-        self.peers.by_vpid(to.vpid.0).is_some()
+        self.peers.by_vpid(to.vpid.0).map(drop).ok_or(ConnectError::NotFound(to))
     }
 
     fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
-        let pair = Pair::with_itself(self.parameters.ring_slots).map_err(no_memory)?;
+        self.check_peers()?;
+        let slots = self.parameters.ring_slots;
+        let pair = PairMemory::with_itself(slots).map_err(no_memory)?.end(slots);
+        let pair = pair.ok_or(BrokerError::InvalidAnswer)?;
         let os = |call: &'static str| {
             move |error: std::io::Error| ConnectError::Os {
                 call,
@@ -510,14 +543,21 @@ impl ShmEndpoint {
             return;
         }
         let whole = files.len() == 4;
-        let Some(pair) = whole.then(|| Pair::open(files.remove(0).as_fd())).flatten() else {
+        let memory = whole.then(|| PairMemory::open(files.remove(0).as_fd())).flatten();
+        let pair = memory.and_then(|memory| memory.end(self.parameters.ring_slots));
+        let Some(pair) = pair else {
             // No descriptors were left, or the memory is not a pair: the peer learns it.
             return self.end_pair(paired.peer);
         };
         // An earlier peer with this VPID has been reported gone, or its report was withheld.
         self.peer_gone(paired.peer, DownReason::Ended);
+        if self.check_peers().is_err() {
+            // The broker does not count this endpoint as a peer of its own.
+            self.end_pair(paired.peer);
+            return;
+        }
         let address = EndpointAddress::new(NodeId(paired.node), Vpid(paired.peer));
-        let (flags, birth) = (u64::from(paired.flags), paired.birth);
+        let Paired { flags, birth, .. } = paired;
         if self.add_peer(Introduction { address, flags, birth, files }, pair).is_none() {
             self.end_pair(paired.peer);
         }
@@ -530,7 +570,7 @@ impl ShmEndpoint {
         let [doorbell, registers, wakeup] = <[OwnedFd; 3]>::try_from(files).ok()?;
         let doorbell = Doorbell::open(doorbell.as_fd(), wakeup).ok()?;
         let registers = Registers::open(registers.as_fd()).ok()?;
-        let full_fences = self.full_fences || flags & u64::from(flags::FULL_FENCES) != 0;
+        let full_fences = self.full_fences || flags & flags::FULL_FENCES != 0;
         // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
@@ -617,8 +657,9 @@ impl ShmEndpoint {
         Ok(0)
     }
 
-    /// The other members of a group. Asks the broker, and waits, when they are not known.
-    pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, BrokerError> {
+    /// The other members of a group. Asks the broker, and waits, when they are not known. None when
+    /// the broker does not answer.
+    pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, SendError> {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
         }
@@ -629,40 +670,62 @@ impl ShmEndpoint {
         let (ticket, vpid) = (self.next_ticket(), self.address.vpid.0);
         let ask = AskMembers { ticket, vpid, group: group.number() };
         self.handle_broker_messages();
-        let EndpointControl::Members(found) = self.client.call(ask.into(), ticket, &[])?.message
-        else {
-            return Err(BrokerError::InvalidAnswer);
+        let answer = self.client.call(ask.into(), ticket, &[]);
+        let Ok(Received { message: EndpointControl::Members(found), .. }) = answer else {
+            return Ok(Vec::new());
         };
-        let mut members = Vec::new();
+        let (mut members, mut are_all_here) = (Vec::new(), true);
         for other in (0..crate::wakeup::VPIDS_MAX).filter(|other| *other != vpid) {
             let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
+            if bit == 0 {
+                continue;
+            }
             let address = EndpointAddress::new(self.address.node, Vpid(other));
-            // A member that has gone since the answer is left out.
-            if bit != 0 && self.connect_at_once(address) {
-                members.push(other);
+            match self.connect_at_once(address) {
+                Ok(()) => members.push(other),
+                Err(ConnectError::Exhausted { maximum }) => {
+                    return Err(SendError::Exhausted { maximum });
+                }
+                // A member that has gone is left out, and one that may have no more peers now.
+                Err(_) => are_all_here = false,
             }
         }
-        self.members[place] = Some(members.clone());
+        self.members[place] = are_all_here.then(|| members.clone());
         Ok(members)
+    }
+
+    /// Opens the endpoint again at a restarted broker, offering its partition by this name. `None`
+    /// when the broker did not answer.
+    fn announce_as(&mut self, offers: Option<ServiceName>) -> Option<Reply> {
+        let ticket = self.next_ticket();
+        let partition = match offers {
+            Some(name) => Partition::Offered(self.partition, name),
+            None => Partition::Numbered(self.partition),
+        };
+        let mut open = way_into(partition);
+        open.flags |= flags::AGAIN;
+        (open.ticket, open.vpid, open.birth) = (ticket, self.address.vpid.0, self.birth);
+        describe(&mut open, self.full_fences, &self.capabilities);
+        let files =
+            [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.wakeup()];
+        match self.client.call(open.into(), ticket, &files).ok()?.message {
+            EndpointControl::Reply(reply) => Some(reply),
+            _ => None,
+        }
     }
 
     /// Announces the endpoint to a restarted broker. False when the broker did not answer.
     fn announce(&mut self) -> bool {
-        let ticket = self.next_ticket();
         let vpid = self.address.vpid.0;
-        let mut open_flags = flags::AGAIN | flags::PARTITION;
-        if self.full_fences {
-            open_flags |= flags::FULL_FENCES;
+        let Some(mut reply) = self.announce_as(self.offers) else { return false };
+        if reply.status == status::NAME_TAKEN {
+            // Another endpoint was faster: this one stays, without the name.
+            self.offers = None;
+            match self.announce_as(None) {
+                Some(again) => reply = again,
+                None => return false,
+            }
         }
-        let (partition, birth) = (self.partition, self.birth);
-        let open = Open { ticket, flags: open_flags, partition, birth, vpid };
-        let files =
-            [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.wakeup()];
-        let Ok(Received { message: EndpointControl::Reply(reply), .. }) =
-            self.client.call(open.into(), ticket, &files)
-        else {
-            return false;
-        };
         self.unannounced = false;
         if reply.status != status::DONE {
             // Too late: another endpoint has the VPID, and the peers were told that this endpoint

@@ -319,6 +319,11 @@ impl Grants {
         Self { slots: Vec::new(), free: Vec::new(), first }
     }
 
+    /// How many keys are in force or asked for.
+    pub fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// Takes a free slot for a key that grants `granted`. Returns the slot and the generation.
     pub fn ask(&mut self, granted: Granted) -> Option<(u16, u32)> {
         let slot = match self.free.pop() {

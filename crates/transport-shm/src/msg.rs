@@ -130,7 +130,7 @@ impl ShmEndpoint {
     ) -> Result<usize, SendError> {
         let length = check(header, parts)?;
         // Without the broker no member can join; the known members get the message.
-        let members = self.group_members(group).unwrap_or_default();
+        let members = self.group_members(group)?;
         let mut full = None;
         for vpid in &members {
             if let Some(peer) = self.peers.by_vpid(*vpid)

@@ -11,6 +11,9 @@
 //! end gets the memory from the broker. Messages may be in the ring before the other end maps it.
 //! An endpoint that connects to itself sends and receives in direction 0.
 //!
+//! The memory has as many slots as the rings of the end that made it. The ends use as many of them
+//! as the shorter rings of the two have: each knows how many the other has.
+//!
 //! # Invariants
 //! - The layout is checked against the size of the segment when the pair is opened and never read
 //!   again.
@@ -67,7 +70,17 @@ pub struct Pair {
     receives: Direction<Words>,
 }
 
-impl Pair {
+/// The memory of a pair, for one of its ends.
+#[derive(Debug)]
+pub struct PairMemory {
+    segment: Arc<Segment>,
+    /// Slots of each ring.
+    slots: u32,
+    /// The directions in which the end sends and receives.
+    sides: [usize; 2],
+}
+
+impl PairMemory {
     /// Makes a pair and returns its side 0 and the descriptor for side 1.
     ///
     /// # Errors
@@ -77,7 +90,7 @@ impl Pair {
     /// When `slots` is not a power of two inside [`SLOTS`].
     pub fn create(slots: u32) -> Result<(Self, OwnedFd), SegmentError> {
         let (segment, file) = Self::create_segment(slots)?;
-        Ok((Self::with_segment(segment, slots, [0, 1]), file))
+        Ok((Self { segment: Arc::new(segment), slots, sides: [0, 1] }, file))
     }
 
     fn create_segment(slots: u32) -> Result<(Segment, OwnedFd), SegmentError> {
@@ -89,23 +102,13 @@ impl Pair {
         Ok((segment, file))
     }
 
-    /// The end that sends and receives in these directions.
-    fn with_segment(segment: Segment, slots: u32, [sends, receives]: [usize; 2]) -> Self {
-        let segment = Arc::new(segment);
-        let direction = |number| {
-            let first = HEADER_BYTES + number * slots as usize * SLOT_BYTES;
-            Direction::new(&segment, WORDS_START + number * WORDS_BYTES, first, slots)
-        };
-        Self { sends: direction(sends), receives: direction(receives) }
-    }
-
     /// The pair of an endpoint with itself.
     ///
     /// # Errors
     /// [`SegmentError`].
     pub fn with_itself(slots: u32) -> Result<Self, SegmentError> {
         let (segment, _file) = Self::create_segment(slots)?;
-        Ok(Self::with_segment(segment, slots, [0, 0]))
+        Ok(Self { segment: Arc::new(segment), slots, sides: [0, 0] })
     }
 
     /// Opens side 1 of a pair that the peer made; `None` when the memory is not a valid pair.
@@ -123,9 +126,26 @@ impl Pair {
         if !ours || !slots_are_valid(slots) || bytes(slots) != length {
             return None;
         }
-        Some(Self::with_segment(segment, slots, [1, 0]))
+        Some(Self { segment: Arc::new(segment), slots, sides: [1, 0] })
     }
 
+    /// This end, when the rings of the other one have `slots`; `None` when that is not valid.
+    #[must_use]
+    pub fn end(&self, slots: u32) -> Option<Pair> {
+        if !slots_are_valid(slots) {
+            return None;
+        }
+        let depth = slots.min(self.slots);
+        let direction = |number| {
+            let first = HEADER_BYTES + number * self.slots as usize * SLOT_BYTES;
+            Direction::new(&self.segment, WORDS_START + number * WORDS_BYTES, first, depth)
+        };
+        let [sends, receives] = self.sides;
+        Some(Pair { sends: direction(sends), receives: direction(receives) })
+    }
+}
+
+impl Pair {
     /// The ring in which this end sends.
     #[inline]
     #[must_use]
@@ -190,10 +210,15 @@ mod tests {
     use std::os::fd::AsFd;
     use weft_fabric::{ReceiveCursor, SendCursor};
 
+    fn ends(made: u32, other: u32) -> [Pair; 2] {
+        let (one, file) = PairMemory::create(made).expect("memory");
+        let two = PairMemory::open(file.as_fd()).expect("a pair");
+        [one, two].map(|memory| memory.end(other).expect("a valid number"))
+    }
+
     #[test]
     fn each_direction_carries_its_own_messages() {
-        let (one, file) = Pair::create(16).expect("memory");
-        let two = Pair::open(file.as_fd()).expect("a pair");
+        let [one, two] = ends(16, 16);
         for (from, to) in [(&one, &two), (&two, &one)] {
             let (mut send, receive) = (SendCursor::default(), ReceiveCursor::default());
             assert_eq!(to.incoming().peek(&receive), Ok(None));
@@ -204,14 +229,39 @@ mod tests {
     }
 
     #[test]
+    fn the_shorter_rings_of_the_two_count() {
+        for (made, other, depth) in [(64, 16, 16), (16, 64, 16), (32, 32, 32)] {
+            let [one, two] = ends(made, other);
+            for (from, to) in [(&one, &two), (&two, &one)] {
+                let (mut send, mut receive) = (SendCursor::default(), ReceiveCursor::default());
+                for _ in 0..3 {
+                    for number in 0..depth {
+                        assert_eq!(from.outgoing().send(&mut send, number, 0, &[]), Ok(()));
+                    }
+                    assert!(from.outgoing().send(&mut send, 0, 0, &[]).is_err(), "{made} {other}");
+                    for number in 0..depth {
+                        let status = to.incoming().peek(&receive).expect("sane").expect("sent");
+                        assert_eq!(status.tag, number);
+                        to.incoming().advance(&mut receive, false);
+                    }
+                }
+            }
+        }
+        let (one, _file) = PairMemory::create(16).expect("memory");
+        for slots in [0, 8, 17, 1 << 17, u32::MAX] {
+            assert!(one.end(slots).is_none(), "{slots}");
+        }
+    }
+
+    #[test]
     fn forged_layouts_are_refused() {
-        let (one, file) = Pair::create(16).expect("memory");
+        let (one, file) = PairMemory::create(16).expect("memory");
         for (offset, value) in [(0, 1), (8, 2), (12, 32), (12, 15), (12, 0)] {
-            let word = one.sends.words.segment().word32(offset);
+            let word = one.segment.word32(offset);
             let former = word.swap(value, Ordering::Relaxed);
-            assert!(Pair::open(file.as_fd()).is_none(), "{offset} {value}");
+            assert!(PairMemory::open(file.as_fd()).is_none(), "{offset} {value}");
             word.store(former, Ordering::Relaxed);
         }
-        assert!(Pair::open(file.as_fd()).is_some());
+        assert!(PairMemory::open(file.as_fd()).is_some());
     }
 }

@@ -185,7 +185,7 @@ impl ShmEndpoint {
     fn poll_room(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         // A send may have failed because the local queue was full. A retry is worthwhile when the
         // queue is half empty.
-        let local = self.local.free() >= crate::attr::LOCAL_EVENTS_MAX / 2;
+        let local = self.local.has_room();
         let mut events = 0;
         let mut place = 0;
         while events < budget && place < self.waits_for_room.len() {

@@ -12,7 +12,7 @@ use weft_fabric::{Completion, EndpointAddress, Event, Group, OperationError, Pee
 
 use crate::memory::Granted;
 use crate::moves::Call;
-use crate::pair::Pair;
+use crate::pair::PairMemory;
 use crate::registers::Stamp;
 
 /// How long a request may wait for its answer.
@@ -24,7 +24,7 @@ pub const REQUESTS_MAX: usize = 8192;
 #[derive(Debug)]
 pub enum Asked {
     /// A pair with the endpoint at an address.
-    Connect { to: EndpointAddress, pair: Pair },
+    Connect { to: EndpointAddress, pair: PairMemory },
     /// A change of a group.
     Group { group: Group, join: bool },
     /// To publish a key,
@@ -37,6 +37,8 @@ pub enum Asked {
     Again { slot: u16, generation: u32, moves: u32, call: Option<Call> },
     /// The memory of a peer's key. `stamp` was read before the request.
     Resolve { peer: Peer, key: RemoteKey, stamp: Stamp, for_whom: Resolver },
+    /// To make an invitation.
+    Invite,
     /// To end a pair.
     Disconnect { vpid: u16 },
     /// Nothing yet: the owner of a peer's key moves the memory. The broker is asked when it has.

@@ -48,8 +48,11 @@ impl ShmEndpoint {
         };
         let LocalRange { region, offset: start, length } = range;
         let granted = Granted { region: region.clone(), start, length, access, audience };
-        let maximum = usize::from(KEYS_MAX);
+        let maximum = self.capabilities.keys_max;
         let exhausted = GrantError::Exhausted { maximum };
+        if self.grants.count() >= maximum {
+            return Err(exhausted);
+        }
         let (slot, generation) = self.grants.ask(granted.clone()).ok_or(exhausted)?;
         let key = KeyParts { vpid: self.address.vpid.0, slot, generation }.key();
         let started = self.publication(slot, generation, &granted).and_then(|(publish, file)| {

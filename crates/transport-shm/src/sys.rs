@@ -81,6 +81,19 @@ pub fn random() -> u64 {
     }
 }
 
+/// 16 random bytes that nobody can guess. Waits early in boot, until the kernel has some.
+///
+/// # Errors
+/// As getrandom(2).
+pub fn secret() -> Result<[u8; 16], Errno> {
+    let mut bytes = [0; 16];
+    // The kernel fills up to 256 bytes in one call.
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())? {
+        16 => Ok(bytes),
+        _ => Err(Errno::INTR),
+    }
+}
+
 /// Waits until `file` is readable, at most `longest`. A signal may end the wait early.
 pub fn await_readable(file: BorrowedFd<'_>, longest: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

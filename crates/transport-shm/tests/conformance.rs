@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 use weft_conformance::{
@@ -12,6 +13,7 @@ use weft_conformance::{
 };
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
+use weft_options::ServicePolicy;
 use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -31,8 +33,14 @@ const USER: u32 = 1000;
 impl Bench for Shm {
     type Endpoint = ShmEndpoint;
 
-    fn new() -> Self {
-        Self { broker: LocalBroker::new(NodeId::LOCAL, Limits::default()).as_user(USER) }
+    fn with_services(rules: &str) -> Self {
+        let policy = ServicePolicy::parse(rules).expect("rules");
+        let broker = LocalBroker::with_policy(NodeId::LOCAL, Limits::default(), policy);
+        Self { broker: broker.as_user(USER) }
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.broker.let_pass(time);
     }
 
     fn user(&self) -> u32 {

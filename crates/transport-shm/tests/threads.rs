@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange,
-    LockRequest, MessageHeader, NodeId, Notify, Operation, PATIENCE, Region, SendError, Source,
-    Target, Transport, Waited,
+    LockRequest, MessageHeader, NodeId, Notify, OpenError, Operation, PATIENCE, Partition,
+    PartitionId, Region, SendError, Source, Target, Transport, Waited,
 };
 use weft_transport_shm::broker::{Limits, local::LocalBroker};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
@@ -208,4 +208,33 @@ fn put_data_is_visible_when_its_notification_arrives() {
         writing.join().expect("no panic");
         assert!(counts.load(8).expect("a word") == 2_000);
     });
+}
+
+/// Two threads ask with the same ticket at the same time, again and again.
+#[test]
+fn one_of_two_that_race_gets_in_by_a_ticket() {
+    let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+    let shared = Partition::Numbered(PartitionId::of_user_named(1000, 7));
+    let open = |user, partition| {
+        let transport = ShmTransport::new(Arc::new(broker.as_user(user)), Parameters::default());
+        transport.open(&EndpointOptions { partition, ..EndpointOptions::default() })
+    };
+    let mut host = open(1000, shared).expect("the user's own partition");
+    for round in 0..200 {
+        let ticket = host.invite_within(Duration::from_secs(100), PATIENCE).expect("a ticket");
+        let barrier = std::sync::Barrier::new(2);
+        let opened = std::thread::scope(|scope| {
+            let racers = [1001, 1002].map(|user| {
+                let (open, barrier) = (&open, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    open(user, Partition::Ticket(ticket)).map(drop)
+                })
+            });
+            racers.map(|racer| racer.join().expect("it ends"))
+        });
+        let winners = opened.iter().filter(|opened| opened.is_ok()).count();
+        assert_eq!(winners, 1, "round {round}: {opened:?}");
+        assert!(opened.contains(&Err(OpenError::InvalidTicket)), "round {round}: {opened:?}");
+    }
 }

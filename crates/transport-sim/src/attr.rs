@@ -3,7 +3,11 @@
 //! The defaults are near those of the Tourmalet NIC (003 chapter 3): 100 Gbit/s, about a
 //! microsecond from end to end. All times are virtual nanoseconds.
 
-use weft_fabric::{Capabilities, Progress};
+use weft_fabric::{Capabilities, EndpointLimits, Progress, TrafficClass};
+use weft_options::ServicePolicy;
+
+/// The largest limit that an endpoint can ask for, unless the settings have a larger one.
+const ASKED_MAX: usize = 1 << 20;
 
 /// One direction of a link between two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +53,10 @@ pub struct Settings {
     pub keys_max: usize,
     /// Living peers of an endpoint at most.
     pub peers_max: usize,
+    /// Invitations of one user that may wait.
+    pub invitations_max: usize,
+    /// The rules for services.
+    pub services: ServicePolicy,
     /// Largest put or get in one piece in bytes.
     pub descriptor_bytes_max: u64,
     /// Operations to one peer take effect in the order of their calls. If false, only messages and
@@ -75,6 +83,8 @@ impl Default for Settings {
             regions_max: limits.regions_max,
             keys_max: 4096,
             peers_max: 65_536,
+            invitations_max: 1024,
+            services: ServicePolicy::default(),
             descriptor_bytes_max: limits.descriptor_bytes_max,
             ordered: true,
             control_ns: 0,
@@ -97,6 +107,9 @@ impl Settings {
             vpids: self.endpoints_max,
             mailbox_depth: self.mailbox_depth,
             operations_max: self.operations_max,
+            peers_max: self.peers_max,
+            keys_max: self.keys_max,
+            classes: 2,
             regions_max: self.regions_max,
             descriptor_bytes_max: self.descriptor_bytes_max,
             progress: Progress::Auto,
@@ -106,6 +119,21 @@ impl Settings {
             descriptor: false,
             ..Capabilities::extoll("sim")
         }
+    }
+
+    /// The capabilities of an endpoint of this class that asks for these limits.
+    #[must_use]
+    pub(crate) fn limited(&self, limits: &EndpointLimits, class: TrafficClass) -> Capabilities {
+        let default = self.capabilities();
+        let most = Capabilities {
+            mailbox_depth: default.mailbox_depth.max(ASKED_MAX),
+            operations_max: default.operations_max.max(ASKED_MAX),
+            peers_max: default.peers_max.max(ASKED_MAX),
+            keys_max: default.keys_max.max(ASKED_MAX),
+            regions_max: default.regions_max.max(ASKED_MAX),
+            ..default.clone()
+        };
+        Capabilities { class, ..default.limited(limits, &most) }
     }
 
     /// Checks that no limit is zero.

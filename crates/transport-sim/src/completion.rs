@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Weak;
 
 use weft_fabric::{
-    Completion, DownReason, EndpointAddress, Event, Group, Message, MessageHeader, Notification,
-    OperationError, PartitionId, Peer, Register,
+    Capabilities, Completion, DownReason, EndpointAddress, Event, Group, Message, MessageHeader,
+    Notification, OperationError, PartitionId, Peer, Register,
 };
 
 use crate::control::Control;
@@ -24,6 +24,9 @@ use crate::world::{Id, State};
 pub(crate) struct EndpointState {
     pub address: EndpointAddress,
     pub partition: PartitionId,
+    pub user: u32,
+    /// What the endpoint got.
+    pub capabilities: Capabilities,
     pub alive: bool,
     /// The peers, by handle.
     pub peers: Vec<PeerState>,
@@ -124,10 +127,17 @@ impl Queued {
 }
 
 impl EndpointState {
-    pub fn new(address: EndpointAddress, partition: PartitionId) -> Self {
+    pub fn new(
+        address: EndpointAddress,
+        partition: PartitionId,
+        user: u32,
+        capabilities: Capabilities,
+    ) -> Self {
         Self {
             address,
             partition,
+            user,
+            capabilities,
             alive: true,
             peers: Vec::new(),
             handles: BTreeMap::new(),

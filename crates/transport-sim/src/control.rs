@@ -1,12 +1,14 @@
-//! Connects, changes of groups, grants and revocations: calls that take the time
+//! Connects, changes of groups, grants, revocations and invitations: calls that take the time
 //! [`crate::Settings::control_ns`].
 //!
 //! Invariants: what a call changes, it changes when it ends, with one exception: a key that is
 //! revoked is void at once. A call that its caller gave up changes nothing.
 
+use std::time::Duration;
+
 use weft_fabric::{
-    Completion, ConnectError, EndpointAddress, GrantError, Group, GroupError, Issued,
-    OperationError, RemoteKey, Revoked,
+    Completion, ConnectError, EndpointAddress, GrantError, Group, GroupError, InviteError, Issued,
+    OperationError, RemoteKey, Revoked, Ticket,
 };
 
 use crate::completion::Queued;
@@ -32,6 +34,8 @@ pub(crate) enum WantedControl {
     Grant(Key),
     /// The key is void already.
     Revoke,
+    /// A ticket that is good for so many nanoseconds.
+    Invite(Ticket, u64),
 }
 
 impl State {
@@ -70,6 +74,10 @@ impl State {
                 0
             }
             WantedControl::Grant(key) => self.grant(key)?.0,
+            WantedControl::Invite(ticket, within) => {
+                self.invite(id, ticket, within)?;
+                0
+            }
             WantedControl::Revoke => Revoked::Published.value(),
         })
     }
@@ -127,6 +135,26 @@ impl State {
     ) -> Result<Issued, GrantError> {
         self.revoke(id, key)?;
         self.control(id, WantedControl::Revoke, context).map_err(right_error)
+    }
+
+    /// Starts an invitation.
+    pub(crate) fn start_invite(
+        &mut self,
+        id: Id,
+        within: Duration,
+        context: u64,
+    ) -> Result<(Ticket, Issued), InviteError> {
+        if within.is_zero() || within > Ticket::WITHIN_MAX {
+            return Err(InviteError::InvalidTime);
+        }
+        let ticket = self.new_ticket();
+        let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        let started = self.control(id, WantedControl::Invite(ticket, within), context);
+        match started {
+            Ok(issued) => Ok((ticket, issued)),
+            Err(OperationError::Invite(error)) => Err(error),
+            Err(other) => Err(InviteError::Broker { reason: other.to_string() }),
+        }
     }
 
     /// Takes the end of the call with this context from the queue of events.

@@ -1,17 +1,16 @@
-//! The fabric as seen by the programs of one user on one node: opening, connecting, joining.
+//! The fabric as seen by the programs of one user on one node: connecting, joining.
 //!
 //! Invariants: an address names at most one live endpoint. Endpoints of another partition are not
-//! found. An endpoint gets the same handle for a peer as long as the peer lives.
+//! found; `opening` says who comes into one. An endpoint gets the same handle for a peer as long as the peer lives.
 
 use weft_fabric::{
     Capabilities, ConnectError, DownReason, EndpointAddress, EndpointOptions, Group, GroupError,
-    NodeId, OpenError, OperationError, PartitionId, Peer, Transport, Vpid,
+    NodeId, OpenError, OperationError, Peer, Transport,
 };
 
 use crate::completion::EndpointState;
 use crate::endpoint::SimEndpoint;
 use crate::progress::{Body, Flight};
-use crate::trace::Kind;
 use crate::world::{Id, SimWorld, State};
 
 /// The simulated fabric for one user on one node.
@@ -42,40 +41,19 @@ impl Transport for SimTransport {
     }
 
     fn open(&self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
-        let partition = options.partition.unwrap_or(PartitionId::of_user(self.user));
-        if partition.user() != self.user {
-            return Err(OpenError::Forbidden { partition: partition.0 });
+        if let Some(rail) = &options.rail {
+            let (transport, rail) = (self.capabilities.transport, rail.clone());
+            return Err(OpenError::UnknownRail { transport, rail });
         }
         let mut state = self.world.lock();
-        let address = state.free_address(self.node, options.vpid)?;
-        let id = state.endpoints.len();
-        state.endpoints.push(EndpointState::new(address, partition));
-        state.addresses.insert(address, id);
-        state.record(Kind::Open, address, address, partition.0, &[]);
+        let capabilities = state.settings.limited(&options.limits, options.class);
+        let opened = state.open((self.node, self.user), options, capabilities.clone())?;
         drop(state);
-        Ok(SimEndpoint::new(self.world.clone(), id, address, self.capabilities.clone()))
+        Ok(SimEndpoint::new(self.world.clone(), opened, capabilities))
     }
 }
 
 impl State {
-    //= EXTOLL-THESIS#3.2.3
-    //# There are 256 VPIDs; a process asks for one before it communicates.
-    /// The address to open, if it is free. An unspecified VPID becomes the lowest free one.
-    fn free_address(&self, node: NodeId, vpid: Vpid) -> Result<EndpointAddress, OpenError> {
-        let maximum = self.capabilities.vpids;
-        let free =
-            |vpid: &u16| !self.addresses.contains_key(&EndpointAddress::new(node, Vpid(*vpid)));
-        if vpid.is_any() {
-            let vpid = (0..maximum).find(free).ok_or(OpenError::Exhausted { maximum })?;
-            return Ok(EndpointAddress::new(node, Vpid(vpid)));
-        }
-        if vpid.0 >= maximum {
-            return Err(OpenError::Exhausted { maximum });
-        }
-        let address = EndpointAddress::new(node, vpid);
-        if free(&vpid.0) { Ok(address) } else { Err(OpenError::AddressInUse(address)) }
-    }
-
     /// The handle of `id` for the endpoint at `to`.
     pub(crate) fn connect(&mut self, id: Id, to: EndpointAddress) -> Result<u32, ConnectError> {
         let partition = self.endpoints[id].partition;
@@ -98,9 +76,7 @@ impl State {
         if self.endpoints[other].handles.contains_key(&id) {
             self.report_down(other, id, DownReason::Disconnected);
         }
-        let maximum = self.settings.peers_max;
-        let full = |id: Id| self.endpoints[id].handles.len() >= maximum;
-        if full(id) || full(other) {
+        if let Some(maximum) = self.full(id).or(self.full(other)) {
             return Err(ConnectError::Exhausted { maximum });
         }
         let next = |id: Id| u32::try_from(self.endpoints[id].peers.len()).unwrap_or(u32::MAX);
@@ -110,6 +86,12 @@ impl State {
         }
         self.endpoints[other].add_peer(id, own);
         Ok(self.endpoints[id].add_peer(other, theirs))
+    }
+
+    /// The maximum of peers, if an endpoint has it.
+    pub(crate) fn full(&self, id: Id) -> Option<usize> {
+        let EndpointState { handles, capabilities, .. } = &self.endpoints[id];
+        (handles.len() >= capabilities.peers_max).then_some(capabilities.peers_max)
     }
 
     /// Ends the pair of `id` with a peer.

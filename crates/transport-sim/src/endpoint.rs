@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
-    EndpointAddress, Event, GrantError, Group, GroupError, Issued, LocalRange, LockRequest,
-    MessageHeader, Operation, OperationError, Peer, Register, RegisterError, RemoteKey, SendError,
-    Signal, Source, Target, Waited, WindowError,
+    EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
+    LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
+    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, WindowError,
 };
 
 use crate::memory::SimRegion;
+use crate::opening::Opened;
 use crate::rma::{Call, PutSource, Reply, Wanted, WantedGet, WantedPut};
 use crate::window::SimWindow;
 use crate::world::{Id, SimWorld, State};
@@ -24,17 +25,15 @@ pub struct SimEndpoint {
     world: SimWorld,
     id: Id,
     address: EndpointAddress,
+    partition: PartitionId,
+    host: Option<EndpointAddress>,
     capabilities: Capabilities,
 }
 
 impl SimEndpoint {
-    pub(crate) fn new(
-        world: SimWorld,
-        id: Id,
-        address: EndpointAddress,
-        capabilities: Capabilities,
-    ) -> Self {
-        Self { world, id, address, capabilities }
+    pub(crate) fn new(world: SimWorld, opened: Opened, capabilities: Capabilities) -> Self {
+        let Opened { id, address, partition, host } = opened;
+        Self { world, id, address, partition, host, capabilities }
     }
 
     fn issue(
@@ -72,6 +71,18 @@ impl Endpoint for SimEndpoint {
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    fn host(&self) -> Option<EndpointAddress> {
+        self.host
+    }
+
+    fn invite(&mut self, within: Duration, context: u64) -> Result<(Ticket, Issued), InviteError> {
+        self.world.lock().start_invite(self.id, within, context)
     }
 
     fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError> {

@@ -112,6 +112,7 @@ impl State {
         endpoint.window_results.clear();
         endpoint.locks.clear();
         self.addresses.remove(&address);
+        self.close_doors(id);
         for members in self.groups.values_mut() {
             members.remove(&id);
         }

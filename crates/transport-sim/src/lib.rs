@@ -2,8 +2,8 @@
 //!
 //! A [`SimWorld`] has nodes, links and endpoints. A [`SimTransport`] is the fabric as seen by the
 //! programs of one user on one node. [`SimEndpoint`] implements all of `weft_fabric::Endpoint`, and
-//! [`SimLane`] a lane. The crate may depend on `weft-fabric` and on a seeded random generator. It
-//! uses no clock, thread, socket or file.
+//! [`SimLane`] a lane. The crate may depend on `weft-fabric`, on `weft-options` for the rules of
+//! services, and on a seeded random generator. It uses no clock, thread, socket or file.
 //!
 //! Source: 003 chapter 3, as far as `weft-fabric` promises it; links after section 3.1.
 //!
@@ -48,6 +48,7 @@ mod fault;
 mod lane;
 mod memory;
 mod msg;
+mod opening;
 mod progress;
 mod rma;
 mod trace;

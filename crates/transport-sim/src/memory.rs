@@ -137,7 +137,7 @@ impl State {
         if length > REGION_BYTES_MAX {
             return Err(too_long);
         }
-        let maximum = self.settings.regions_max;
+        let maximum = self.endpoints[owner].capabilities.regions_max;
         let world = self.identity;
         let regions = &mut self.endpoints[owner].regions;
         regions.retain(|region: &Weak<RegionInner>| region.strong_count() > 0);
@@ -179,8 +179,8 @@ impl State {
 
     /// Puts a key in force.
     pub(crate) fn grant(&mut self, key: Key) -> Result<RemoteKey, GrantError> {
-        let maximum = self.settings.keys_max;
         let owner = &mut self.endpoints[key.owner];
+        let maximum = owner.capabilities.keys_max;
         if owner.keys >= maximum {
             return Err(GrantError::Exhausted { maximum });
         }

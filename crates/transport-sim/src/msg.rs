@@ -1,8 +1,8 @@
 //! Messages, to one peer or to all members of a group.
 //!
 //! Invariant: a message takes a credit of its receiver's mailbox, which returns when the receiving
-//! program takes the message. So at most [`crate::Settings::mailbox_depth`] messages of one sender
-//! are on their way or wait.
+//! program takes the message. So at most as many messages of one sender are on their way or
+//! wait as the mailboxes of both ends are deep.
 
 use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
 
@@ -50,9 +50,11 @@ impl State {
         let payload = self.gather(header, parts)?;
         let mut peers = Vec::new();
         for member in self.members(id, group) {
-            match self.handle(id, member) {
-                Ok(peer) => peers.push(peer),
-                Err(_) => return Err(SendError::WouldBlock),
+            match (self.handle(id, member), self.full(id)) {
+                (Ok(peer), _) => peers.push(peer),
+                (Err(_), Some(maximum)) => return Err(SendError::Exhausted { maximum }),
+                // The member has as many peers as it may have.
+                (Err(_), None) => {}
             }
         }
         // Every full mailbox is marked, so that each reports when it has room.
@@ -103,7 +105,9 @@ impl State {
     /// True when the mailbox of a peer has room. If not, the peer's next credit causes
     /// [`weft_fabric::Event::Room`].
     fn has_room(&mut self, id: Id, peer: u32) -> bool {
-        let maximum = self.settings.mailbox_depth;
+        let depth = |of: Id| self.endpoints[of].capabilities.mailbox_depth;
+        let target = self.endpoints[id].peer(Peer(peer)).map(|peer| peer.target);
+        let maximum = depth(id).min(target.map_or(0, depth));
         let state = self.endpoints[id].peer_mut(peer);
         let room = state.messages_out < maximum;
         state.refused |= !room;

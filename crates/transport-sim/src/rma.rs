@@ -239,7 +239,7 @@ impl State {
         }
         call.what.check_local()?;
         let endpoint = &mut self.endpoints[id];
-        if reply == Reply::Event && endpoint.slots >= self.settings.operations_max {
+        if reply == Reply::Event && endpoint.slots >= endpoint.capabilities.operations_max {
             endpoint.starved.insert(peer.0);
             return Err(OperationError::WouldBlock);
         }
@@ -282,9 +282,10 @@ impl State {
             _ if notifies_peer(call) => Sequence::Mailbox,
             _ => Sequence::Operation,
         };
+        let class = self.endpoints[from].capabilities.class;
         let mut latest = 0;
         for (index, piece) in (0..).zip(pieces) {
-            let (departure, arrival) = self.transmit(from, to, piece.length, sequence);
+            let (departure, arrival) = self.transmit((from, to), class, piece.length, sequence);
             // The target answers the last piece, when all others are there.
             latest = arrival.max(latest);
             let arrival = self.reserve(latest);
@@ -316,7 +317,7 @@ impl State {
         if peers.is_empty() {
             return Ok(Issued::Done(0));
         }
-        if endpoint.slots >= self.settings.operations_max {
+        if endpoint.slots >= endpoint.capabilities.operations_max {
             endpoint.starved.extend(peers);
             return Err(self.count_refusal(id, OperationError::WouldBlock));
         }

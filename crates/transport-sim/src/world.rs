@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weft_fabric::{Capabilities, EndpointAddress, NodeId, PartitionId};
+use weft_fabric::{Capabilities, EndpointAddress, NodeId, PartitionId, ServiceName, TrafficClass};
 
 use crate::attr::{Link, Settings};
 use crate::completion::EndpointState;
 use crate::domain::SimTransport;
 use crate::fault::Cut;
 use crate::memory::Key;
+use crate::opening::Invitation;
 use crate::progress::{Body, Flight, Occasion};
 use crate::trace::{Entry, Kind, Trace};
 
@@ -40,6 +41,9 @@ pub(crate) struct State {
     pub endpoints: Vec<EndpointState>,
     pub addresses: BTreeMap<EndpointAddress, Id>,
     pub groups: BTreeMap<(PartitionId, u8), BTreeSet<Id>>,
+    /// The endpoints that offer a service.
+    pub services: BTreeMap<ServiceName, Id>,
+    pub invitations: Vec<Invitation>,
     pub keys: BTreeMap<u64, Key>,
     pub next_key: u64,
     pub next_operation: u64,
@@ -50,7 +54,7 @@ pub(crate) struct State {
     pub trace: Trace,
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
-    random: ChaCha8Rng,
+    pub random: ChaCha8Rng,
     links: BTreeMap<(NodeId, NodeId), LinkState>,
     arrivals: BTreeMap<(Id, Id), Arrivals>,
 }
@@ -91,7 +95,51 @@ pub(crate) fn pair(a: NodeId, b: NodeId) -> NodePair {
 
 struct LinkState {
     link: Link,
+    /// When the last packet of class latency has left.
     free_at: u64,
+    /// When the last packet of any class has left.
+    bulk_free_at: u64,
+}
+
+impl LinkState {
+    const fn new(link: Link) -> Self {
+        Self { link, free_at: 0, bulk_free_at: 0 }
+    }
+
+    /// How long the link is busy with a packet.
+    fn busy(&self, bytes: u64) -> u64 {
+        let bits = (u128::from(bytes) + u128::from(HEADER_BYTES)) * 8;
+        let busy = bits * 1_000_000_000 / u128::from(self.link.bits_per_second);
+        u64::try_from(busy).unwrap_or(u64::MAX)
+    }
+
+    /// Takes the link for a packet at `now` or later, and returns when it leaves and when the link
+    /// is free again.
+    ///
+    /// A packet of class latency goes before all bulk but the piece of `mtu_bytes` that is on the
+    /// link. Bulk that comes later waits as much longer; bulk that has its time already keeps it.
+    fn take(&mut self, class: TrafficClass, bytes: u64, mtu_bytes: u64, now: u64) -> (u64, u64) {
+        let busy = self.busy(bytes);
+        match class {
+            TrafficClass::Latency => {
+                // Behind another packet of its class no bulk is on the link.
+                let departure = if self.free_at > now {
+                    self.free_at
+                } else {
+                    let of_bulk = self.bulk_free_at.saturating_sub(now);
+                    now.saturating_add(of_bulk.min(self.busy(mtu_bytes)))
+                };
+                self.free_at = departure.saturating_add(busy);
+                self.bulk_free_at = self.bulk_free_at.max(departure).saturating_add(busy);
+                (departure, self.free_at)
+            }
+            TrafficClass::Bulk => {
+                let departure = self.bulk_free_at.max(now);
+                self.bulk_free_at = departure.saturating_add(busy);
+                (departure, self.bulk_free_at)
+            }
+        }
+    }
 }
 
 /// A time, and the place among what happens at that time.
@@ -190,6 +238,8 @@ impl State {
             endpoints: Vec::new(),
             addresses: BTreeMap::new(),
             groups: BTreeMap::new(),
+            services: BTreeMap::new(),
+            invitations: Vec::new(),
             keys: BTreeMap::new(),
             next_key: 0,
             next_operation: 0,
@@ -253,17 +303,19 @@ impl State {
 
     /// Occupies the link with `bytes` of payload. Returns when the first byte leaves and when the
     /// last arrives, in the order that `sequence` asks for.
-    pub fn transmit(&mut self, from: Id, to: Id, bytes: u64, sequence: Sequence) -> (u64, u64) {
+    pub fn transmit(
+        &mut self,
+        (from, to): (Id, Id),
+        class: TrafficClass,
+        bytes: u64,
+        sequence: Sequence,
+    ) -> (u64, u64) {
         let nodes = (self.endpoints[from].address.node, self.endpoints[to].address.node);
-        let now = self.now;
+        let (now, mtu_bytes) = (self.now, crate::memory::bytes_of(self.capabilities.mtu_bytes));
         let state = self.link(nodes.0, nodes.1);
         let link = state.link;
-        let bits = (u128::from(bytes) + u128::from(HEADER_BYTES)) * 8;
-        let busy = bits * 1_000_000_000 / u128::from(link.bits_per_second);
-        let busy = u64::try_from(busy).unwrap_or(u64::MAX);
-        let departure = state.free_at.max(now);
-        state.free_at = departure.saturating_add(busy);
-        let sent = state.free_at.saturating_add(link.latency_ns);
+        let (departure, free) = state.take(class, bytes, mtu_bytes, now);
+        let sent = free.saturating_add(link.latency_ns);
         let arrival = sent.saturating_add(self.jitter(link.jitter_ns));
         (departure, self.in_order((from, to), arrival, sequence))
     }
@@ -275,7 +327,14 @@ impl State {
             Body::Down { .. } => Sequence::Last,
             _ => Sequence::Mailbox,
         };
-        let (_, arrival) = self.transmit(flight.from, flight.to, bytes, sequence);
+        let Flight { from, to, .. } = flight;
+        // Answers are of the class of what they answer.
+        let asker = match &flight.body {
+            Body::Response(_) | Body::Credit { .. } => to,
+            _ => from,
+        };
+        let class = self.endpoints[asker].capabilities.class;
+        let (_, arrival) = self.transmit((from, to), class, bytes, sequence);
         self.schedule(arrival, Occasion::Arrive(flight));
     }
 
@@ -333,7 +392,7 @@ impl State {
 
     fn link(&mut self, from: NodeId, to: NodeId) -> &mut LinkState {
         let link = self.settings.link;
-        self.links.entry((from, to)).or_insert(LinkState { link, free_at: 0 })
+        self.links.entry((from, to)).or_insert(LinkState::new(link))
     }
 }
 

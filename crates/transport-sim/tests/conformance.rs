@@ -1,7 +1,10 @@
 //! The simulator passes the suite for all transports.
 
+use std::time::Duration;
+
 use weft_conformance::Bench;
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, OpenError, Transport};
+use weft_options::ServicePolicy;
 use weft_transport_sim::{Link, Settings, SimEndpoint, SimWorld};
 
 /// A world with three nodes.
@@ -15,8 +18,14 @@ const USER: u32 = 1000;
 impl Bench for Sim {
     type Endpoint = SimEndpoint;
 
-    fn new() -> Self {
-        Self { world: SimWorld::new(Settings::seeded(42)), next_node: 0 }
+    fn with_services(rules: &str) -> Self {
+        let services = ServicePolicy::parse(rules).expect("rules");
+        let settings = Settings { services, ..Settings::seeded(42) };
+        Self { world: SimWorld::new(settings), next_node: 0 }
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.world.advance(u64::try_from(time.as_nanos()).expect("less than centuries"));
     }
 
     fn user(&self) -> u32 {
@@ -60,10 +69,16 @@ struct Unordered(Sim);
 impl Bench for Unordered {
     type Endpoint = SimEndpoint;
 
-    fn new() -> Self {
+    fn with_services(rules: &str) -> Self {
+        let services = ServicePolicy::parse(rules).expect("rules");
         let link = Link { jitter_ns: 50_000, ..Link::default() };
-        let settings = Settings { ordered: false, control_ns: 3_000, link, ..Settings::seeded(43) };
+        let settings =
+            Settings { ordered: false, control_ns: 3_000, link, services, ..Settings::seeded(43) };
         Self(Sim { world: SimWorld::new(settings), next_node: 0 })
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.0.let_pass(time);
     }
 
     fn user(&self) -> u32 {

@@ -23,7 +23,18 @@ pub mod flags {
     pub const PARTITION: u32 = 2;
     /// The endpoint exists and announces itself to a restarted daemon.
     pub const AGAIN: u32 = 4;
+    /// With `PARTITION`: the partition is offered as the service [`super::Open::name`].
+    pub const OFFER: u32 = 8;
+    /// The partition is that of the service [`super::Open::name`]. Not with `PARTITION`.
+    pub const SERVICE: u32 = 16;
+    /// The partition is that of [`super::Open::invitation`]. Not with `PARTITION` or `SERVICE`.
+    pub const INVITATION: u32 = 32;
 }
+
+/// Stands for no VPID, or for any.
+pub const NO_VPID: u16 = 0xffff;
+/// Bytes of the name of a service, with the zeros behind it.
+pub const NAME_BYTES: usize = 48;
 
 /// Values of [`Reply::status`].
 pub mod status {
@@ -41,6 +52,18 @@ pub mod status {
     pub const INVALID: u16 = 5;
     /// The peer made the pair first; [`super::Paired`] was sent before this answer.
     pub const PAIRED: u16 = 6;
+    /// The partition would be offered to others, but is the default one of its user.
+    pub const DEFAULT_PARTITION: u16 = 7;
+    /// Another endpoint offers a service of this name.
+    pub const NAME_TAKEN: u16 = 8;
+    /// The user may not offer a service of this name.
+    pub const OFFER_FORBIDDEN: u16 = 9;
+    /// Nobody offers a service of this name.
+    pub const NOT_OFFERED: u16 = 10;
+    /// The user may not use the service of this name.
+    pub const SERVICE_FORBIDDEN: u16 = 11;
+    /// The invitation is not good.
+    pub const NOT_INVITED: u16 = 12;
 }
 
 /// Values of [`PeerGone::reason`].
@@ -79,6 +102,44 @@ macro_rules! integer_field {
 }
 
 integer_field!(u8, u16, u32, u64);
+
+impl<const COUNT: usize> Field for [u8; COUNT] {
+    const BYTES: usize = COUNT;
+    const ZERO: Self = [0; COUNT];
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        *bytes = rest;
+        Some(*head)
+    }
+
+    fn put(&self, body: &mut Vec<u8>) {
+        body.extend_from_slice(self);
+    }
+}
+
+/// The 16 bytes of a ticket. `Debug` does not show them.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Invitation(pub [u8; 16]);
+
+impl std::fmt::Debug for Invitation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Invitation(..)")
+    }
+}
+
+impl Field for Invitation {
+    const BYTES: usize = 16;
+    const ZERO: Self = Self([0; 16]);
+
+    fn take(bytes: &mut &[u8]) -> Option<Self> {
+        Field::take(bytes).map(Self)
+    }
+
+    fn put(&self, body: &mut Vec<u8>) {
+        self.0.put(body);
+    }
+}
 
 /// Words of a set of VPIDs: one bit for each of the 4096 that a node can have.
 pub const VPID_WORDS: usize = 64;
@@ -193,7 +254,9 @@ macro_rules! messages {
 messages! {
     /// Opens an endpoint. Descriptors: its doorbell segment, its register segment, its wakeup.
     /// Answer: `first` is the address (node in bits 16 to 47, VPID in bits 0 to 15), `second` the
-    /// partition. With status `IN_USE`, `first` is the address that another endpoint has.
+    /// partition. Bits 48 to 63 of `first` are the VPID of the endpoint that offered the service or
+    /// sent the invitation, or `0xffff`. With status `IN_USE`, `first` is the address that another
+    /// endpoint has.
     Open = 32 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -206,6 +269,14 @@ messages! {
         birth: u64,
         /// The requested VPID, or `0xffff` for any.
         vpid: u16,
+        /// Peers that the endpoint may have; 0 for as many as there are.
+        peers_max: u16,
+        /// Slots of the endpoint's rings, a power of two.
+        slots: u32,
+        /// The name of a service, if `flags` has `OFFER` or `SERVICE`, and zeros behind it.
+        name: [u8; NAME_BYTES],
+        /// The ticket, if `flags` has `INVITATION`.
+        invitation: Invitation,
     }
 
     /// Closes an endpoint.
@@ -217,9 +288,10 @@ messages! {
     }
 
     /// Makes a pair. Descriptor: the memory of the pair. Answer: `first` is the flags of the peer,
-    /// `second` its birth; descriptors: the peer's doorbell segment, register segment and wakeup.
-    /// Status `PAIRED` when the peer made the pair first: its [`Paired`] was sent before the
-    /// answer.
+    /// with the slots of its rings in the high 32 bits, and `second` its birth; descriptors: the
+    /// peer's doorbell segment, register segment and wakeup. Status `PAIRED` when the peer made the
+    /// pair first: its [`Paired`] was sent before the answer. Status `EXHAUSTED` when one of the
+    /// two has its maximum of peers, which is `first`.
     Connect = 34 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -331,6 +403,19 @@ messages! {
         vpid: u16,
         /// The VPID of the peer.
         peer: u16,
+    }
+
+    /// Makes an invitation into the endpoint's partition. Status `FORBIDDEN` when the partition is
+    /// of another user, `DEFAULT_PARTITION`, or `EXHAUSTED`.
+    Invite = 43 {
+        /// Identifies the request in its answer.
+        ticket: u32,
+        /// The VPID of the endpoint that invites.
+        vpid: u16,
+        /// How long the invitation is good, milliseconds.
+        within_ms: u32,
+        /// 16 random bytes.
+        invitation: Invitation,
     }
 
     /// The answer to a request.

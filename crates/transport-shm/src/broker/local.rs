@@ -6,9 +6,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use weft_fabric::NodeId;
+use weft_options::ServicePolicy;
 use weft_wire::endpoint_control::EndpointControl;
 
 use super::{
@@ -25,6 +27,8 @@ pub struct LocalBroker {
 
 struct Inner {
     state: State,
+    /// How far the broker's clock is ahead of the system's.
+    ahead: Duration,
     queues: BTreeMap<ProcessId, VecDeque<Received>>,
     next: u64,
 }
@@ -36,7 +40,14 @@ impl LocalBroker {
     /// A broker with node number `node`. Its clients have the uid of the calling process.
     #[must_use]
     pub fn new(node: NodeId, limits: Limits) -> Self {
-        let inner = Inner { state: State::new(node, limits), queues: BTreeMap::new(), next: 1 };
+        Self::with_policy(node, limits, ServicePolicy::default())
+    }
+
+    /// The same with rules for services.
+    #[must_use]
+    pub fn with_policy(node: NodeId, limits: Limits, policy: ServicePolicy) -> Self {
+        let state = State::new(node, limits).with_policy(policy);
+        let inner = Inner { state, ahead: Duration::ZERO, queues: BTreeMap::new(), next: 1 };
         let uid = rustix::process::getuid().as_raw();
         Self { inner: Arc::new(Mutex::new(inner)), uid }
     }
@@ -46,6 +57,12 @@ impl LocalBroker {
     #[must_use]
     pub fn as_user(&self, uid: u32) -> Self {
         Self { inner: Arc::clone(&self.inner), uid }
+    }
+
+    /// Sets the broker's clock ahead.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn let_pass(&self, time: Duration) {
+        self.inner.lock().ahead += time;
     }
 }
 
@@ -99,9 +116,10 @@ impl LocalClient {
         })?;
         let mut out = Vec::new();
         let (kind, body) = (request.kind(), request.emit());
+        let now = crate::sys::now() + inner.ahead;
         inner
             .state
-            .handle(self.process, self.credentials, kind, &body, copies, &mut out)
+            .handle(self.process, self.credentials, kind, &body, copies, now, &mut out)
             .map_err(|_| BrokerError::InvalidAnswer)?;
         inner.deliver(out);
         Ok(())

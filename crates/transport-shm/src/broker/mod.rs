@@ -11,7 +11,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use weft_wire::endpoint_control::EndpointControl;
 
+mod invitations;
 pub mod local;
+mod opening;
 pub mod remote;
 mod state;
 mod tables;

@@ -6,20 +6,23 @@
 //!
 //! # Invariants
 //! - A request acts only on endpoints of the process that sent it.
-//! - A process cannot see endpoints of other partitions.
+//! - A process cannot see endpoints of other partitions. `opening` says who comes into one.
 //! - Pairs are symmetric: both ends know each other, or after a restart one end is awaited.
 //! - Notifications that a request causes are sent before its answer.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_fabric::{Access, Group, NodeId, PartitionId};
+use weft_options::ServicePolicy;
 use weft_wire::control::InvalidMessage;
 use weft_wire::endpoint_control::{
     AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, Join, Leave, Members,
-    Open, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, flags, gone, status,
+    Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, gone, status,
 };
 
+use super::invitations::Invitations;
 use super::tables::{Entry, Files, Key, Limits, VpidSet};
 use super::{Credentials, ProcessId};
 use crate::doorbell::Doorbell;
@@ -42,14 +45,18 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub struct State {
     node: NodeId,
-    limits: Limits,
-    entries: Vec<Option<Entry>>,
-    next_vpid: u16,
+    pub(super) limits: Limits,
+    pub(super) policy: ServicePolicy,
+    pub(super) entries: Vec<Option<Entry>>,
+    pub(super) next_vpid: u16,
     keys: usize,
+    pub(super) invitations: Invitations,
+    /// Endpoints from before a restart have had their time to come back.
+    pub(super) is_settled: bool,
 }
 
 /// The parts of a reply that depend on the request.
-struct Answer {
+pub(super) struct Answer {
     status: u16,
     first: u64,
     second: u64,
@@ -57,16 +64,21 @@ struct Answer {
 }
 
 impl Answer {
-    const fn done(first: u64, second: u64) -> Self {
+    pub(super) const fn done(first: u64, second: u64) -> Self {
         Self { status: status::DONE, first, second, files: Vec::new() }
     }
 
-    const fn refused(status: u16) -> Self {
+    pub(super) const fn refused(status: u16) -> Self {
         Self { status, first: 0, second: 0, files: Vec::new() }
     }
 
-    fn full(maximum: usize) -> Self {
+    pub(super) fn full(maximum: usize) -> Self {
         Self { first: maximum as u64, ..Self::refused(status::EXHAUSTED) }
+    }
+
+    /// The VPID is taken, by the endpoint at `address`.
+    pub(super) fn taken(address: u64) -> Self {
+        Self { first: address, ..Self::refused(status::IN_USE) }
     }
 }
 
@@ -79,9 +91,9 @@ const START_MAX: u64 = u64::MAX >> 8;
 
 /// The client that sent a request, and its user.
 #[derive(Clone, Copy)]
-struct Asker {
-    process: ProcessId,
-    uid: u32,
+pub(super) struct Asker {
+    pub(super) process: ProcessId,
+    pub(super) uid: u32,
 }
 
 impl State {
@@ -89,7 +101,22 @@ impl State {
     #[must_use]
     pub fn new(node: NodeId, limits: Limits) -> Self {
         let entries = (0..limits.endpoints_max.min(VPIDS_MAX)).map(|_| None).collect();
-        Self { node, limits, entries, next_vpid: 0, keys: 0 }
+        Self {
+            node,
+            limits,
+            policy: ServicePolicy::default(),
+            entries,
+            next_vpid: 0,
+            keys: 0,
+            invitations: Invitations::default(),
+            is_settled: false,
+        }
+    }
+
+    /// The same with rules for services.
+    #[must_use]
+    pub fn with_policy(self, policy: ServicePolicy) -> Self {
+        Self { policy, ..self }
     }
 
     /// Hands out VPIDs from `first` on. After a restart earlier endpoints come back with their
@@ -108,7 +135,7 @@ impl State {
     }
 
     /// Number of endpoints of `user`, and of all users.
-    fn endpoints_by(&self, user: u32) -> (usize, usize) {
+    pub(super) fn endpoints_by(&self, user: u32) -> (usize, usize) {
         let own = self.entries.iter().flatten().filter(|entry| entry.uid == user).count();
         (own, self.endpoints())
     }
@@ -124,6 +151,18 @@ impl State {
         self.endpoints_by(user).0 * ENDPOINT_DESCRIPTORS + self.keys_by(user)
     }
 
+    /// Invitations that were not used when they were last looked at.
+    #[must_use]
+    pub fn invitations(&self) -> usize {
+        self.invitations.count()
+    }
+
+    /// How often a ticket was not good.
+    #[must_use]
+    pub const fn tickets_refused(&self) -> u64 {
+        self.invitations.refused()
+    }
+
     /// The VPIDs of the endpoints of a process, each with its number of paired peers.
     pub fn endpoints_of(&self, process: ProcessId) -> impl Iterator<Item = (u16, usize)> {
         (0..).zip(&self.entries).filter_map(move |(vpid, entry)| {
@@ -132,10 +171,11 @@ impl State {
         })
     }
 
-    /// Handles a message of kinds 32 to 63.
+    /// Handles a message of kinds 32 to 63 at `now`, by any clock that does not go back.
     ///
     /// # Errors
     /// [`InvalidMessage`] when the message is malformed or is not a request: close the connection.
+    #[allow(clippy::too_many_arguments, reason = "each is a part of what happened")]
     pub fn handle(
         &mut self,
         process: ProcessId,
@@ -143,12 +183,13 @@ impl State {
         kind: u16,
         body: &[u8],
         files: Vec<OwnedFd>,
+        now: Duration,
         out: &mut Vec<Outgoing>,
     ) -> Result<(), InvalidMessage> {
         let asker = Asker { process, uid: credentials.uid };
         let message = EndpointControl::parse(kind, body)?;
         let (ticket, answer) = match message {
-            EndpointControl::Open(open) => (open.ticket, self.open(asker, open, files, out)),
+            EndpointControl::Open(open) => (open.ticket, self.open(asker, open, files, now, out)),
             EndpointControl::Close(Close { ticket, vpid }) => {
                 (ticket, self.close(asker, vpid, out))
             }
@@ -160,6 +201,7 @@ impl State {
             EndpointControl::Leave(Leave { ticket, vpid, group }) => {
                 (ticket, self.change_group(asker, vpid, group, false, out))
             }
+            EndpointControl::Invite(ask) => (ask.ticket, self.invite(asker, ask, now)),
             EndpointControl::Publish(ask) => (ask.ticket, self.publish(asker, ask, files)),
             EndpointControl::Retract(ask) => (ask.ticket, self.retract(asker, ask)),
             EndpointControl::Resolve(ask) => (ask.ticket, self.resolve(asker, ask)),
@@ -191,6 +233,12 @@ impl State {
     /// Called about a second after the start. Peers that were announced by others and have not
     /// announced themselves are dead.
     pub fn settle(&mut self, out: &mut Vec<Outgoing>) {
+        self.is_settled = true;
+        for vpid in self.vpids() {
+            if self.entry(vpid).is_some_and(|entry| !entry.is_member) {
+                self.remove(vpid, out);
+            }
+        }
         for vpid in self.vpids() {
             let awaited = match self.entry_mut(vpid) {
                 Some(entry) => std::mem::take(&mut entry.awaited),
@@ -206,7 +254,7 @@ impl State {
         0..u16::try_from(self.entries.len()).unwrap_or(VPIDS_MAX)
     }
 
-    fn entry(&self, vpid: u16) -> Option<&Entry> {
+    pub(super) fn entry(&self, vpid: u16) -> Option<&Entry> {
         self.entries.get(usize::from(vpid))?.as_ref()
     }
 
@@ -215,99 +263,13 @@ impl State {
     }
 
     /// The endpoint `vpid`, if it belongs to the client that sent the request.
-    fn own(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
+    pub(super) fn own(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
         self.entry_mut(vpid).filter(|entry| entry.process == asker.process)
     }
 
-    fn open(
-        &mut self,
-        asker: Asker,
-        open: Open,
-        files: Vec<OwnedFd>,
-        out: &mut Vec<Outgoing>,
-    ) -> Answer {
-        let partition = if open.flags & flags::PARTITION == 0 {
-            PartitionId::of_user(asker.uid)
-        } else {
-            PartitionId(open.partition)
-        };
-        if asker.uid != 0 && partition.user() != asker.uid {
-            return Answer::refused(status::FORBIDDEN);
-        }
-        let vpid = match self.choose_vpid(open.vpid) {
-            Ok(vpid) => vpid,
-            Err(answer) => return answer,
-        };
-        let (own, all) = self.endpoints_by(asker.uid);
-        let maximum = self.limits.allowance(asker.uid, self.entries.len(), own, all);
-        if own >= maximum {
-            return Answer::full(maximum);
-        }
-        let Ok([doorbell, registers, wakeup]) = <[OwnedFd; 3]>::try_from(files) else {
-            return Answer::refused(status::INVALID);
-        };
-        let mapped = wakeup.try_clone().ok().and_then(|wakeup| {
-            is_socket(&wakeup).then(|| Doorbell::open(doorbell.as_fd(), wakeup).ok())?
-        });
-        let Some(mapped) = mapped else {
-            return Answer::refused(status::INVALID);
-        };
-        let files = Files {
-            doorbell: Arc::new(doorbell),
-            registers: Arc::new(registers),
-            wakeup: Arc::new(wakeup),
-        };
-        self.entries[usize::from(vpid)] = Some(Entry {
-            process: asker.process,
-            uid: asker.uid,
-            partition,
-            flags: open.flags & flags::FULL_FENCES,
-            birth: open.birth,
-            files,
-            doorbell: Arc::new(mapped),
-            pairs: VpidSet::default(),
-            awaited: Vec::new(),
-            groups: 0,
-            asked: 0,
-            keys: Vec::new(),
-            keys_count: 0,
-        });
-        self.tell_groups(partition, vpid, 1 << Group::BROADCAST.number(), out);
-        if open.flags & flags::AGAIN != 0 {
-            self.welcome_back(vpid, open.birth, out);
-        }
-        Answer::done(self.address(vpid), partition.0)
-    }
-
     /// The address of a VPID as answers have it: node in bits 16 to 47, VPID in bits 0 to 15.
-    fn address(&self, vpid: u16) -> u64 {
+    pub(super) fn address(&self, vpid: u16) -> u64 {
         u64::from(self.node.0) << 16 | u64::from(vpid)
-    }
-
-    fn choose_vpid(&mut self, wanted: u16) -> Result<u16, Answer> {
-        let count = u16::try_from(self.entries.len()).unwrap_or(VPIDS_MAX);
-        if wanted != 0xffff {
-            return match self.entries.get(usize::from(wanted)) {
-                Some(None) => Ok(wanted),
-                Some(Some(_)) => {
-                    let first = self.address(wanted);
-                    Err(Answer { first, ..Answer::refused(status::IN_USE) })
-                }
-                None => Err(Answer::full(usize::from(count))),
-            };
-        }
-        for step in 0..count {
-            let vpid = (self.next_vpid + step) % count;
-            let mut others = self.entries.iter().flatten();
-            let awaited = others.any(|other| other.awaited.iter().any(|(peer, _)| *peer == vpid));
-            if self.entry(vpid).is_none() && !awaited {
-                // The VPID of an endpoint that just died is not reused at once: late messages about
-                // that endpoint would seem to concern the new one.
-                self.next_vpid = (vpid + 1) % count;
-                return Ok(vpid);
-            }
-        }
-        Err(Answer::full(usize::from(count)))
     }
 
     fn close(&mut self, asker: Asker, vpid: u16, out: &mut Vec<Outgoing>) -> Answer {
@@ -323,6 +285,7 @@ impl State {
             return;
         };
         self.keys -= entry.keys_count;
+        self.invitations.void(vpid);
         for peer in entry.pairs.iter().filter(|peer| *peer != vpid) {
             if let Some(other) = self.entry_mut(peer) {
                 other.pairs.remove(vpid);
@@ -347,24 +310,29 @@ impl State {
         let Some(own) = self.own(asker, ask.vpid) else {
             return Answer::refused(status::INVALID);
         };
-        let (partition, own_flags, birth) = (own.partition, own.flags, own.birth);
-        let own_files = own.files.clone();
+        let Entry { flags, birth, .. } = *own;
+        let (partition, own_files, own_full) = (own.inside(), own.files.clone(), own.full());
         if own.pairs.contains(ask.peer) {
             return Answer::refused(status::PAIRED);
         }
-        let found = self.entry_mut(ask.peer).filter(|peer| peer.partition == partition);
+        let found = self.entry_mut(ask.peer);
+        let found = found.filter(|peer| partition.is_some() && peer.inside() == partition);
         let Some(peer) = found.filter(|_| ask.node == node && ask.peer != ask.vpid) else {
             return Answer::refused(status::NOT_FOUND);
         };
+        if let Some(maximum) = own_full.or(peer.full()) {
+            return Answer::full(maximum);
+        }
         peer.pairs.insert(ask.vpid);
-        let (vpid, told, flags) = (ask.peer, ask.vpid, own_flags);
+        let (vpid, told) = (ask.peer, ask.vpid);
         let message = Paired { vpid, node, peer: told, flags, birth }.into();
         let wakeup = Some(Arc::clone(&peer.doorbell));
         let Files { doorbell, registers, wakeup: wakes } = own_files;
         let files = vec![Arc::new(memory), doorbell, registers, wakes];
         out.push(Outgoing { to: peer.process, message, files, wakeup });
         let Files { doorbell, registers, wakeup } = peer.files.clone();
-        let mut answer = Answer::done(u64::from(peer.flags), peer.birth);
+        let about = u64::from(peer.slots) << 32 | u64::from(peer.flags);
+        let mut answer = Answer::done(about, peer.birth);
         answer.files = vec![doorbell, registers, wakeup];
         if let Some(own) = self.own(asker, ask.vpid) {
             own.pairs.insert(ask.peer);
@@ -407,8 +375,8 @@ impl State {
         let bit = 1 << group;
         let former = entry.groups;
         entry.groups = if join { former | bit } else { former & !bit };
-        let partition = entry.partition;
-        if entry.groups != former {
+        let (partition, changed) = (entry.inside(), entry.groups != former);
+        if let Some(partition) = partition.filter(|_| changed) {
             self.tell_groups(partition, vpid, bit, out);
         }
         Answer::done(0, 0)
@@ -418,14 +386,13 @@ impl State {
         let AskMembers { ticket, vpid, group } = ask;
         let mut members = VpidSet::default();
         let own = self.own(asker, vpid).filter(|_| group < Group::COUNT);
-        let partition = own.map(|entry| {
+        let partition = own.and_then(|entry| {
             entry.asked |= 1 << group;
-            entry.partition
+            entry.inside()
         });
-        if let Some(partition) = partition {
+        if partition.is_some() {
             for (other, entry) in (0..).zip(&self.entries) {
-                let Some(entry) = entry.as_ref().filter(|entry| entry.partition == partition)
-                else {
+                let Some(entry) = entry.as_ref().filter(|entry| entry.inside() == partition) else {
                     continue;
                 };
                 let joined = group < 63 && entry.groups & (1 << group) != 0;
@@ -487,13 +454,13 @@ impl State {
     fn resolve(&mut self, asker: Asker, ask: Resolve) -> Answer {
         let Resolve { vpid, owner, slot, generation, .. } = ask;
         let Some((partition, birth)) =
-            self.own(asker, vpid).map(|entry| (entry.partition, entry.birth))
+            self.own(asker, vpid).map(|entry| (entry.inside(), entry.birth))
         else {
             return Answer::refused(status::INVALID);
         };
         let key = self
             .entry_mut(owner)
-            .filter(|entry| entry.partition == partition)
+            .filter(|entry| partition.is_some() && entry.inside() == partition)
             .and_then(|entry| entry.key_mut(slot, generation))
             .filter(|key| key.audience.is_none_or(|audience| audience == (vpid, birth)));
         let Some(key) = key else {
@@ -524,12 +491,29 @@ impl State {
                     if let Some(own) = self.entry_mut(vpid) {
                         own.pairs.insert(peer);
                     }
+                    self.vouch(vpid, peer, out);
                     return;
                 }
                 self.await_peer(vpid, peer, birth);
             }
             Some(_) => self.tell_gone(vpid, peer, gone::ENDED, out),
             None => self.await_peer(vpid, peer, birth),
+        }
+    }
+
+    /// Two endpoints from before a restart know each other's births, so they were a pair. If one is
+    /// of the user of the partition, the other comes in again.
+    fn vouch(&mut self, one: u16, two: u16, out: &mut Vec<Outgoing>) {
+        for (guest, voucher) in [(one, two), (two, one)] {
+            let owns = |entry: &Entry| entry.is_member && entry.uid == entry.partition.user();
+            let vouched = self.entry(voucher).is_some_and(owns);
+            let Some(entry) = self.entry_mut(guest).filter(|entry| vouched && !entry.is_member)
+            else {
+                continue;
+            };
+            entry.is_member = true;
+            let (partition, groups) = (entry.partition, entry.groups);
+            self.tell_groups(partition, guest, groups | 1 << Group::BROADCAST.number(), out);
         }
     }
 
@@ -542,7 +526,7 @@ impl State {
     }
 
     /// Ends all waits for an earlier endpoint with the VPID of one that announced itself.
-    fn welcome_back(&mut self, vpid: u16, birth: u64, out: &mut Vec<Outgoing>) {
+    pub(super) fn welcome_back(&mut self, vpid: u16, birth: u64, out: &mut Vec<Outgoing>) {
         for other in self.vpids() {
             let Some(entry) = self.entry_mut(other) else { continue };
             let before = entry.awaited.len();
@@ -562,7 +546,7 @@ impl State {
         }
     }
 
-    fn tell_groups(
+    pub(super) fn tell_groups(
         &mut self,
         partition: PartitionId,
         but: u16,
@@ -570,7 +554,8 @@ impl State {
         out: &mut Vec<Outgoing>,
     ) {
         for (vpid, entry) in (0..).zip(&mut self.entries) {
-            let Some(entry) = entry.as_mut().filter(|entry| entry.partition == partition) else {
+            let Some(entry) = entry.as_mut().filter(|entry| entry.inside() == Some(partition))
+            else {
                 continue;
             };
             let groups = groups & entry.asked;
@@ -584,21 +569,16 @@ impl State {
     }
 }
 
-/// A wakeup must be a socket: only a write to a socket is guaranteed not to block.
-fn is_socket(file: &OwnedFd) -> bool {
-    // Not by fstat, which asks the server of a file system in user space.
-    rustix::net::sockopt::socket_domain(file) == Ok(rustix::net::AddressFamily::UNIX)
-}
-
 /// Entry for fuzzing: a few clients send messages of any kind with any body.
 ///
 /// # Panics
 /// When the broker panics or a count of its tables is wrong.
 #[cfg(any(test, feature = "test-doors"))]
 pub fn fuzz_state(script: &[u8]) {
-    let limits = Limits { endpoints_max: 8, keys_max: 16, ..Limits::default() };
-    let mut state = State::new(NodeId::LOCAL, limits);
-    let mut rest = script;
+    let limits = Limits { endpoints_max: 8, keys_max: 16, invitations_max: 4, ..Limits::default() };
+    let policy = ServicePolicy::parse("any:*:any").expect("a rule");
+    let mut state = State::new(NodeId::LOCAL, limits).with_policy(policy);
+    let (mut rest, mut now) = (script, Duration::ZERO);
     while let Some(([process, kind, length], tail)) = rest.split_first_chunk() {
         let (body, tail) = tail.split_at(usize::from(*length).min(tail.len()));
         rest = tail;
@@ -611,8 +591,11 @@ pub fn fuzz_state(script: &[u8]) {
         } else {
             let files = fuzz_files(*kind);
             let kind = 32 + u16::from(kind % 32);
-            let _ = state.handle(ProcessId(process), credentials, kind, body, files, &mut out);
+            let id = ProcessId(process);
+            let _ = state.handle(id, credentials, kind, body, files, now, &mut out);
         }
+        now += Duration::from_secs(1);
+        assert!(state.invitations() <= limits.invitations_max, "there are too many invitations");
         let keys: usize = state.entries.iter().flatten().map(|entry| entry.keys_count).sum();
         assert!(keys == state.keys && keys <= limits.keys_max, "{keys} keys are counted wrong");
         for told in &out {
@@ -622,7 +605,8 @@ pub fn fuzz_state(script: &[u8]) {
     for process in 0..4 {
         state.process_gone(ProcessId(process), &mut Vec::new());
     }
-    assert_eq!((state.endpoints(), state.keys), (0, 0), "endpoints or keys remain");
+    let left = (state.endpoints(), state.keys, state.invitations());
+    assert_eq!(left, (0, 0, 0), "endpoints, keys or invitations remain");
 }
 
 /// Descriptors that a request of this kind has, or must not have.

@@ -1,13 +1,19 @@
 //! The rules of the broker, tested through requests of clients.
 
 use super::*;
+use weft_fabric::ServiceName;
+use weft_wire::endpoint_control::{Invitation, Invite, Open, flags};
+
+use crate::doorbell::Doorbell;
 use crate::registers::Registers;
 use crate::sys;
 
 const NOBODY: u16 = 0xffff;
+const NOW: Duration = Duration::ZERO;
 
 struct World {
     state: State,
+    now: Duration,
 }
 
 fn files() -> Vec<OwnedFd> {
@@ -23,8 +29,14 @@ fn memory() -> OwnedFd {
 
 impl World {
     fn new(endpoints_max: u16) -> Self {
-        let limits = Limits { endpoints_max, keys_max: 4, user_share: 50, user_unbounded: 9 };
-        Self { state: State::new(NodeId(7), limits) }
+        let limits = Limits {
+            endpoints_max,
+            keys_max: 4,
+            invitations_max: 4,
+            user_share: 50,
+            user_unbounded: 9,
+        };
+        Self { state: State::new(NodeId(7), limits), now: NOW }
     }
 
     fn ask(
@@ -38,7 +50,7 @@ impl World {
         let credentials = Credentials { pid: 1, uid };
         let id = ProcessId(process);
         self.state
-            .handle(id, credentials, message.kind(), &message.emit(), files, &mut out)
+            .handle(id, credentials, message.kind(), &message.emit(), files, self.now, &mut out)
             .expect("a message that parses");
         out
     }
@@ -64,7 +76,7 @@ impl World {
         let out = self.ask(process, uid, open, files());
         match out.last().expect("an answer").message {
             EndpointControl::Reply(Reply { status: status::DONE, first, .. }) => {
-                assert_eq!(first >> 16, 7, "the node");
+                assert_eq!((first >> 16) & 0xffff_ffff, 7, "the node");
                 Some(u16::try_from(first & 0xffff).expect("masked"))
             }
             _ => None,
@@ -230,6 +242,185 @@ fn an_endpoint_that_does_not_come_back_after_a_restart_is_gone() {
     assert_eq!(world.connect(1, 3, 4).0, status::PAIRED);
 }
 
+/// An endpoint that starts several connects at once has not counted its peers yet.
+#[test]
+fn the_limit_of_peers_holds_for_both_ends_of_a_pair() {
+    let mut world = World::new(8);
+    let limited = Open { vpid: 0, peers_max: 1, ..Open::default() };
+    assert_eq!(world.status(1, limited, files()).0, status::DONE);
+    let others = [2, 3].map(|process| world.open(process, 1000).expect("room"));
+    assert_eq!(world.connect(1, 0, others[0]).0, status::DONE);
+    let connect = Connect { ticket: 1, vpid: 0, node: 7, peer: others[1] };
+    for (process, ask) in [(1, connect), (3, Connect { vpid: others[1], peer: 0, ..connect })] {
+        let out = world.ask(process, 1000, ask, vec![memory()]);
+        let [Outgoing { message: EndpointControl::Reply(reply), .. }] = out[..] else {
+            panic!("nobody else is told: {out:?}");
+        };
+        assert_eq!((reply.status, reply.first), (status::EXHAUSTED, 1));
+    }
+}
+
+/// The partition that users share in these tests, of user 1000.
+const SHARED: u64 = 7 << 32 | 1000;
+
+fn numbered(vpid: u16) -> Open {
+    Open { vpid, partition: SHARED, flags: flags::PARTITION, ..Open::default() }
+}
+
+fn invite(vpid: u16, secret: u8) -> Invite {
+    let invitation = Invitation([secret; 16]);
+    Invite { ticket: 1, vpid, within_ms: 1000, invitation }
+}
+
+fn by_ticket(secret: u8) -> Open {
+    let invitation = Invitation([secret; 16]);
+    Open { vpid: NOBODY, flags: flags::INVITATION, invitation, ..Open::default() }
+}
+
+impl World {
+    /// The status of the answer to a request of a user, whose process has the same number.
+    fn status_of(&mut self, user: u32, message: impl Into<EndpointControl>) -> u16 {
+        let message = message.into();
+        let files = if matches!(message, EndpointControl::Open(_)) { files() } else { vec![] };
+        let mut out = self.ask(user.into(), user, message, files);
+        match out.pop().expect("an answer").message {
+            EndpointControl::Reply(reply) => reply.status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tickets_are_divided_among_users_and_counted_when_they_are_not_good() {
+    let mut world = World::new(16);
+    assert_eq!(world.status_of(1000, numbered(3)), status::DONE);
+    let other = Open { vpid: 4, partition: 7 << 32 | 1001, ..numbered(4) };
+    assert_eq!(world.status_of(1001, other), status::DONE);
+    // Of four, user 1000 has half, and the other one half of what is left.
+    for (user, vpid, expected) in [(1000, 3, [0, 0, 2]), (1001, 4, [0, 2, 2])] {
+        let got = [1, 2, 3].map(|secret| world.status_of(user, invite(vpid, secret)));
+        assert_eq!(got, expected, "user {user}");
+    }
+    assert_eq!(world.status_of(1002, invite(3, 9)), status::INVALID, "not its endpoint");
+    assert_eq!(world.status_of(1002, by_ticket(9)), status::NOT_INVITED);
+    assert_eq!((world.state.tickets_refused(), world.state.invitations()), (1, 3));
+    for within_ms in [0, u32::MAX] {
+        let ask = Invite { within_ms, ..invite(3, 4) };
+        assert_eq!(world.status_of(1000, ask), status::INVALID);
+    }
+    world.now = Duration::from_millis(999);
+    assert_eq!(world.status_of(1002, by_ticket(2)), status::DONE);
+    world.now = Duration::from_millis(1000);
+    assert_eq!(world.status_of(1002, by_ticket(1)), status::NOT_INVITED);
+    assert_eq!((world.state.tickets_refused(), world.state.invitations()), (2, 0));
+}
+
+#[test]
+fn an_opening_that_fails_does_not_use_the_ticket() {
+    let mut world = World::new(16);
+    assert_eq!(world.status_of(1000, numbered(3)), status::DONE);
+    assert_eq!(world.status_of(1000, invite(3, 1)), status::DONE);
+    let without_files = world.ask(1002, 1002, by_ticket(1), vec![]);
+    let EndpointControl::Reply(reply) = without_files[0].message else { panic!("an answer") };
+    assert_eq!(reply.status, status::INVALID);
+    let taken = Open { vpid: 3, ..by_ticket(1) };
+    assert_eq!(world.status_of(1002, taken), status::IN_USE);
+    assert_eq!(world.status_of(1002, by_ticket(1)), status::DONE);
+    assert_eq!(world.status_of(1002, by_ticket(1)), status::NOT_INVITED);
+}
+
+#[test]
+fn ways_into_a_partition_that_contradict_each_other_are_refused() {
+    let mut world = World::new(16);
+    let name = ServiceName::new("kv").expect("a name").padded();
+    let open = Open { name, partition: SHARED, vpid: NOBODY, ..Open::default() };
+    let ways = [flags::PARTITION, flags::OFFER, flags::SERVICE, flags::INVITATION];
+    for combination in 0..16_u32 {
+        let chosen = ways.iter().enumerate().filter(|(place, _)| combination & 1 << place != 0);
+        let flags = chosen.fold(0, |all, (_, way)| all | way);
+        let allowed = [0b0000, 0b0001, 0b0011, 0b0100, 0b1000].contains(&combination);
+        let got = world.status_of(1000, Open { flags, ..open });
+        assert_eq!(got == status::INVALID, !allowed, "{combination:#b} gives {got}");
+        world.state.process_gone(ProcessId(1000), &mut Vec::new());
+    }
+    for name in [[0; 48], [b'*'; 48]] {
+        let offer = Open { name, flags: flags::PARTITION | flags::OFFER, ..open };
+        assert_eq!(world.status_of(1000, offer), status::INVALID);
+        let service = Open { name, flags: flags::SERVICE, ..open };
+        assert_eq!(world.status_of(1000, service), status::INVALID);
+    }
+}
+
+/// The option and the fabric have the same idea of a name.
+#[test]
+fn a_rule_can_be_for_each_name_and_for_nothing_else() {
+    let rule = |name: &str| ServicePolicy::parse(&format!("any:{name}:any")).is_some();
+    let is_name = |name: &str| ServiceName::new(name).is_ok();
+    for byte in (0..=127_u8).filter(|byte| *byte != b'*') {
+        let name = char::from(byte).to_string();
+        assert_eq!(rule(&name), is_name(&name), "{name:?}");
+    }
+    for length in [0, 1, 47, 48, 49, 100] {
+        let name = "x".repeat(length);
+        assert_eq!(rule(&name), is_name(&name), "{length}");
+    }
+}
+
+/// A guest that comes back after a restart is outside until an endpoint of the partition's user
+/// remembers it.
+#[test]
+fn a_guest_comes_back_when_the_owner_vouches_for_it() {
+    let mut world = World::new(16);
+    let again = |vpid, birth| {
+        let open = numbered(vpid);
+        Open { birth, flags: open.flags | flags::AGAIN, ..open }
+    };
+    let remember = |vpid, peer, birth| Remember { vpid, peer, birth };
+    let connects = |world: &mut World, user: u32, vpid, peer| {
+        let connect = Connect { ticket: 1, vpid, node: 7, peer };
+        let mut out = world.ask(user.into(), user, connect, vec![memory()]);
+        match out.pop().expect("an answer").message {
+            EndpointControl::Reply(reply) => reply.status,
+            other => panic!("{other:?}"),
+        }
+    };
+    let members = |world: &mut World| {
+        let ask = AskMembers { ticket: 1, vpid: 3, group: 63 };
+        match world.ask(1000, 1000, ask, vec![])[0].message {
+            EndpointControl::Members(members) => members.vpids[0],
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(world.status_of(1000, again(3, 30)), status::DONE);
+    // Users 1001 to 1003 say that they were guests. The owner remembers the first one alone.
+    for (user, vpid, birth) in [(1001, 4, 40), (1002, 5, 50), (1003, 6, 60)] {
+        assert_eq!(world.status_of(user, again(vpid, birth)), status::DONE);
+        world.ask(user.into(), user, remember(vpid, 3, 30), vec![]);
+        assert_eq!(connects(&mut world, user, vpid, 3), status::NOT_FOUND);
+        assert_eq!(connects(&mut world, 1000, 3, vpid), status::NOT_FOUND);
+    }
+    // Two that are outside do not vouch for each other.
+    world.ask(1001, 1001, remember(4, 5, 50), vec![]);
+    world.ask(1002, 1002, remember(5, 4, 40), vec![]);
+    assert_eq!(members(&mut world), 1 << 3);
+    world.ask(1000, 1000, remember(3, 4, 40), vec![]);
+    assert_eq!(members(&mut world), 1 << 3 | 1 << 4);
+    assert_eq!(connects(&mut world, 1001, 4, 3), status::PAIRED);
+    // Nor does a guest that is inside.
+    world.ask(1003, 1003, remember(6, 4, 40), vec![]);
+    world.ask(1001, 1001, remember(4, 6, 60), vec![]);
+    assert_eq!(connects(&mut world, 1001, 4, 6), status::PAIRED);
+    assert_eq!(members(&mut world), 1 << 3 | 1 << 4);
+    let mut out = Vec::new();
+    world.state.settle(&mut out);
+    assert_eq!(world.state.endpoints(), 2);
+    for peer in [5, 6] {
+        let gone = PeerGone { vpid: 4, node: 7, peer, reason: gone::ENDED };
+        assert!(out.iter().any(|told| told.message == gone.into()), "{peer}: {out:?}");
+    }
+    assert_eq!(world.status_of(1002, again(5, 50)), status::FORBIDDEN, "too late");
+}
+
 #[test]
 fn an_invalid_message_ends_the_connection() {
     let mut world = World::new(8);
@@ -237,9 +428,9 @@ fn an_invalid_message_ends_the_connection() {
     let reply = EndpointControl::from(Reply::default());
     let mut out = Vec::new();
     let id = ProcessId(1);
-    let answered = world.state.handle(id, credentials, 48, &reply.emit(), vec![], &mut out);
+    let answered = world.state.handle(id, credentials, 48, &reply.emit(), vec![], NOW, &mut out);
     assert!(answered.is_err() && out.is_empty());
-    assert!(world.state.handle(id, credentials, 32, &[0; 3], vec![], &mut out).is_err());
+    assert!(world.state.handle(id, credentials, 32, &[0; 3], vec![], NOW, &mut out).is_err());
     // Descriptors of the wrong number and kind.
     let open = Open { vpid: NOBODY, ..Open::default() };
     assert_eq!(world.status(1, open, vec![]).0, status::INVALID);

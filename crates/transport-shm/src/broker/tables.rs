@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use weft_fabric::{Access, PartitionId};
+use weft_fabric::{Access, PartitionId, ServiceName};
 use weft_options::share;
 
 use super::ProcessId;
@@ -20,7 +20,10 @@ pub struct Limits {
     pub endpoints_max: u16,
     /// Keys of all endpoints together. Each key holds a descriptor.
     pub keys_max: usize,
-    /// Percentage that one user may have of the endpoints and keys that other users leave.
+    /// Invitations of all endpoints together.
+    pub invitations_max: usize,
+    /// Percentage that one user may have of the endpoints, keys and invitations that other
+    /// users leave.
     pub user_share: u8,
     /// A user besides root whom `user_share` does not bound.
     pub user_unbounded: u32,
@@ -28,7 +31,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { endpoints_max: VPIDS, keys_max: 16_384, user_share: share::ALL, user_unbounded: 0 }
+        Self {
+            endpoints_max: VPIDS,
+            keys_max: 16_384,
+            invitations_max: 1024,
+            user_share: share::ALL,
+            user_unbounded: 0,
+        }
     }
 }
 
@@ -64,6 +73,10 @@ impl VpidSet {
 
     pub fn contains(&self, vpid: u16) -> bool {
         vpid < VPIDS_MAX && self.0[usize::from(vpid / 64) % WORDS] & (1 << (vpid % 64)) != 0
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = u16> {
@@ -103,7 +116,14 @@ pub(crate) struct Entry {
     pub process: ProcessId,
     pub uid: u32,
     pub partition: PartitionId,
+    /// False for a guest from before a restart, until somebody vouches for it.
+    pub is_member: bool,
+    /// The name by which the endpoint offers its partition.
+    pub offers: Option<ServiceName>,
     pub flags: u32,
+    /// Slots of its rings, as the endpoint says. Its peers check them.
+    pub slots: u32,
+    pub peers_max: usize,
     pub birth: u64,
     pub files: Files,
     pub doorbell: Arc<Doorbell>,
@@ -121,6 +141,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// The partition that the endpoint is a member of.
+    pub fn inside(&self) -> Option<PartitionId> {
+        self.is_member.then_some(self.partition)
+    }
+
+    /// The maximum of peers, if the endpoint has it.
+    pub fn full(&self) -> Option<usize> {
+        (self.pairs.count() >= self.peers_max).then_some(self.peers_max)
+    }
+
     pub fn key(&self, slot: u16, generation: u32) -> Option<&Key> {
         let key = self.keys.get(usize::from(slot))?.as_ref()?;
         (key.generation == generation).then_some(key)

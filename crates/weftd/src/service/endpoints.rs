@@ -29,6 +29,9 @@ const HOLD_FOR: Duration = Duration::from_millis(250);
 const HELD_MAX: usize = 1024;
 const HELD_SHARE: u8 = 50;
 
+/// The event of a ticket that was not good.
+const TICKET_REFUSED: &str = "tickets_refused";
+
 /// The service.
 pub struct Endpoints {
     state: State,
@@ -42,6 +45,8 @@ pub struct Endpoints {
     holds_until: Option<Instant>,
     held: Vec<Request>,
     requests: u64,
+    /// When the state's clock began.
+    began: Instant,
 }
 
 impl Endpoints {
@@ -55,17 +60,25 @@ impl Endpoints {
         };
         let [first, ..] = std::process::id().to_le_bytes();
         Self {
-            state: State::new(NodeId::LOCAL, limits).starting_at(u16::from(first)),
+            state: State::new(NodeId::LOCAL, limits)
+                .starting_at(u16::from(first))
+                .with_policy(options.daemon_services()),
             peers: HashMap::new(),
             leases: HashMap::new(),
             settles_at: Some(now + ANNOUNCE_WITHIN),
             holds_until: Some(now + HOLD_FOR),
             held: Vec::new(),
             requests: 0,
+            began: now,
         }
     }
 
-    fn handle(&mut self, request: Request, out: &mut Outbox) -> Result<(), InvalidMessage> {
+    fn handle(
+        &mut self,
+        request: Request,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), InvalidMessage> {
         let (kind, body) = split(&request.bytes)?;
         if self.holds_until.is_some()
             && self.may_hold(request.from.uid)
@@ -99,7 +112,12 @@ impl Endpoints {
         let credentials = broker::Credentials { pid: from.pid, uid: from.uid };
         let id = broker::ProcessId(from.process.0);
         let mut messages = Vec::new();
-        self.state.handle(id, credentials, kind, body, files, &mut messages)?;
+        let refused = self.state.tickets_refused();
+        let now = now.saturating_duration_since(self.began);
+        self.state.handle(id, credentials, kind, body, files, now, &mut messages)?;
+        if self.state.tickets_refused() != refused {
+            out.event(TICKET_REFUSED, from, String::new);
+        }
         self.count(from.uid, leases.pop());
         pack(messages, out);
         Ok(())
@@ -140,16 +158,16 @@ impl Service for Endpoints {
             name: "endpoints",
             kinds: &[KINDS],
             placement: Placement::Thread,
-            options: &["daemon.endpoints_max", "daemon.user_share"],
-            events: &[],
+            options: &["daemon.endpoints_max", "daemon.services", "daemon.user_share"],
+            events: &[(TICKET_REFUSED, "A program asked to open an endpoint by a bad ticket.")],
         }
     }
 
-    fn handle_event(&mut self, event: Event, _now: Instant, out: &mut Outbox) {
+    fn handle_event(&mut self, event: Event, now: Instant, out: &mut Outbox) {
         match event {
             Event::Packet(request) => {
                 let from = request.from;
-                if let Err(error) = self.handle(request, out) {
+                if let Err(error) = self.handle(request, now, out) {
                     out.reject(from, error);
                 }
             }
@@ -167,7 +185,7 @@ impl Service for Endpoints {
             self.holds_until = None;
             for request in std::mem::take(&mut self.held) {
                 // The request was parsed before it was held.
-                let _ = self.handle(request, out);
+                let _ = self.handle(request, now, out);
             }
         }
         if self.settles_at.is_some_and(|at| at <= now) {
@@ -198,6 +216,12 @@ impl Service for Endpoints {
         let help = "Requests of programs about endpoints.";
         vec![
             Counter { name: "requests", unit: "packets", help, value: self.requests },
+            Counter {
+                name: "invitations",
+                unit: "tickets",
+                help: "Tickets that wait for their use.",
+                value: self.state.invitations() as u64,
+            },
             Counter { name: "open", unit: "endpoints", help: "Endpoints now.", value: open },
         ]
     }
