@@ -108,7 +108,7 @@ impl ShmEndpoint {
             let old = apply_64(word, &atomic);
             door::behind();
             // Counted first: the next atomic waits for this store, which would wait for the check.
-            self.registers.end(begun);
+            self.registers.end_atomic(begun);
             if let Err(error) = recent.mapped.confirm(stamp) {
                 return Err(self.note(error));
             }
@@ -166,7 +166,7 @@ impl ShmEndpoint {
         };
         door::behind();
         mapped.confirm(mapped.word)?;
-        self.registers.end(begun);
+        self.registers.end_atomic(begun);
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))
     }

@@ -373,8 +373,7 @@ impl ShmEndpoint {
         if operation.notify.requester() {
             self.tell_own(to, account);
         }
-        self.registers.end(begun);
-        self.registers.count(Register::PutBytes, length);
+        self.registers.end_put(begun, length);
         Ok(Issued::Done(0))
     }
 
@@ -412,8 +411,7 @@ impl ShmEndpoint {
         to: Peer,
         account: Account,
     ) -> Result<Issued, OperationError> {
-        self.registers.end(begun);
-        self.registers.count(Register::PutBytes, account.length);
+        self.registers.end_put(begun, account.length);
         self.tell(to, account);
         Ok(Issued::Done(0))
     }
