@@ -81,7 +81,9 @@ def connection():
 
 
 def open_body(ticket=1, flags=0, partition=0):
-    return struct.pack("<IIQQH", ticket, flags, partition, random.getrandbits(63), 0xFFFF)
+    birth, slots = random.getrandbits(63), 256
+    numbers = struct.pack("<IIQQHHI", ticket, flags, partition, birth, 0xFFFF, 0, slots)
+    return numbers + bytes(48 + 16)
 
 
 def opened(line, **how):

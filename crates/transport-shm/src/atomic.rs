@@ -104,9 +104,11 @@ impl ShmEndpoint {
             && let Some(stamp) = recent.serves(to, target.key)
             && let Some(word) = recent.word(atomic.operation, target.offset)
         {
-            let old = door::applying(|| apply_64(word, &atomic));
+            door::before();
+            let old = apply_64(word, &atomic);
+            door::behind();
             // Counted first: the next atomic waits for this store, which would wait for the check.
-            self.registers.end(begun);
+            self.registers.end_atomic(begun);
             if let Err(error) = recent.mapped.confirm(stamp) {
                 return Err(self.note(error));
             }
@@ -157,12 +159,14 @@ impl ShmEndpoint {
         let begun = self.registers.begin_atomic();
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check_word((command, atomic.operation.access()), offset, length)?;
-        let old = door::applying(|| match atomic.width {
+        door::before();
+        let old = match atomic.width {
             Width::Bits32 => apply_32(mapped.segment.word32(start), &atomic),
             Width::Bits64 => apply_64(mapped.segment.word64(start), &atomic),
-        });
+        };
+        door::behind();
         mapped.confirm(mapped.word)?;
-        self.registers.end(begun);
+        self.registers.end_atomic(begun);
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))
     }

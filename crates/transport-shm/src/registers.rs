@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0      register file: Register::COUNT words of 64 bits
-//! 128    puts begun, atomics begun: one more than ended while there may be one under way
+//! 128    atomics begun: one more than ended while there may be one under way
 //! 4096   stamp of each key slot: KEYS_MAX words of 64 bits
 //! ```
 //!
@@ -11,9 +11,12 @@
 //! - A key is valid while the stamp of its slot holds the generation of the key.
 //! - A peer's mapping for a key is valid while the stamp equals the one that the peer read before
 //!   it resolved the key.
-//! - Whoever writes to memory of a peer announces it ([`Registers::begin`]), looks at the stamp of
-//!   the key, writes, looks at the stamp again, and counts the operation ([`Registers::end`]) or
-//!   gives it up ([`Registers::give_up`]).
+//! - Whoever writes to memory of a peer announces it ([`Registers::begin_put`],
+//!   [`Registers::begin_atomic`]), looks at the stamp of the key, writes, looks at the stamp again,
+//!   and ends the operation or gives it up ([`Registers::give_up`]).
+//! - The word of [`Register::PutBytes`] holds the bytes from bit 1 on. Bit 0 is that of the number of
+//!   puts that have ended, while [`Register::Puts`] counts those that were begun. So an announcement
+//!   costs no store of its own: a put of 8 bytes is a handful of stores.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -35,15 +38,12 @@ pub struct Registers {
     words: View<Words>,
 }
 
-/// The counters of operations that write to memory of peers.
-const WRITING: [Register; 2] = [Register::Puts, Register::Atomics];
-
 /// The shared words.
 #[repr(C)]
 struct Words {
     registers: [AtomicU64; Register::COUNT],
-    begun: [AtomicU64; WRITING.len()],
-    reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - WRITING.len()],
+    atomics_begun: AtomicU64,
+    reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - 1],
     stamps: [StampWord; KEYS_MAX as usize],
 }
 
@@ -81,7 +81,8 @@ impl Registers {
     #[inline]
     #[must_use]
     pub fn value(&self, register: Register) -> u64 {
-        self.word(register).load(Ordering::Relaxed)
+        let word = self.word(register).load(Ordering::Relaxed);
+        if register == Register::PutBytes { word >> 1 } else { word }
     }
 
     /// Sets a register of this endpoint.
@@ -97,48 +98,58 @@ impl Registers {
         word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// Announces that this endpoint may write to memory of a peer from here on. `PLACE` is the
-    /// place of its kind in the list of those that write. The caller looks at the stamp only
-    /// afterwards; a fence in between is the owner's, or that of
+    /// Announces that this endpoint may write to memory of a peer from here on: counts a put. The
+    /// caller looks at the stamp only afterwards; a fence in between is the owner's, or that of
     /// [`Mapped::serves`](crate::memory::Mapped::serves).
     #[inline(always)]
-    fn begin<const PLACE: usize>(&self) -> Begun<PLACE> {
-        let number = self.word(WRITING[PLACE]).load(Ordering::Relaxed).wrapping_add(1);
-        self.words.begun[PLACE].store(number, Ordering::Relaxed);
-        fence::light(false);
-        Begun(number)
-    }
-
-    /// As `begin`, for a put.
-    #[inline(always)]
     pub fn begin_put(&self) -> BegunPut {
-        self.begin()
+        self.count(Register::Puts, 1);
+        fence::light(false);
+        BegunPut(())
     }
 
-    /// As `begin`, for an atomic.
+    /// A put of `length` bytes has ended: everything is written.
+    #[inline(always)]
+    pub fn end_put(&self, BegunPut(()): BegunPut, length: u64) {
+        let word = self.word(Register::PutBytes);
+        let ended = word.load(Ordering::Relaxed).wrapping_add(length << 1) ^ 1;
+        word.store(ended, Ordering::Release);
+    }
+
+    /// As [`Registers::begin_put`], for an atomic.
     #[inline(always)]
     pub fn begin_atomic(&self) -> BegunAtomic {
-        self.begin()
+        let number = self.word(Register::Atomics).load(Ordering::Relaxed).wrapping_add(1);
+        self.words.atomics_begun.store(number, Ordering::Relaxed);
+        fence::light(false);
+        BegunAtomic(number)
     }
 
-    /// Counts an operation that was begun: everything is written.
+    /// An atomic has ended: counts it.
     #[inline(always)]
-    pub fn end<const PLACE: usize>(&self, Begun(number): Begun<PLACE>) {
-        self.word(WRITING[PLACE]).store(number, Ordering::Release);
+    pub fn end_atomic(&self, BegunAtomic(number): BegunAtomic) {
+        self.word(Register::Atomics).store(number, Ordering::Release);
     }
 
     /// Whatever was begun is over, and was not done.
     pub fn give_up(&self) {
-        for (begun, register) in self.words.begun.iter().zip(WRITING) {
-            begun.store(self.word(register).load(Ordering::Relaxed), Ordering::Release);
+        if let [Some(put), _] = self.inside() {
+            self.word(Register::Puts).store(put.wrapping_sub(1), Ordering::Release);
         }
+        let ended = self.word(Register::Atomics).load(Ordering::Relaxed);
+        self.words.atomics_begun.store(ended, Ordering::Release);
     }
 
-    /// The number of the operation of a kind that may be writing now.
-    fn inside(&self, place: usize) -> Option<u64> {
-        let begun = self.words.begun[place].load(Ordering::Acquire);
-        let ended = self.word(WRITING[place]).load(Ordering::Acquire);
-        (begun == ended.wrapping_add(1)).then_some(begun)
+    /// The numbers of the put and of the atomic that may be writing now.
+    fn inside(&self) -> [Option<u64>; 2] {
+        let put = self.word(Register::Puts).load(Ordering::Acquire);
+        let puts_ended = self.word(Register::PutBytes).load(Ordering::Acquire);
+        let atomic = self.words.atomics_begun.load(Ordering::Acquire);
+        let atomics_ended = self.word(Register::Atomics).load(Ordering::Acquire);
+        [
+            ((put ^ puts_ended) & 1 != 0).then_some(put),
+            (atomic == atomics_ended.wrapping_add(1)).then_some(atomic),
+        ]
     }
 
     /// The stamp of a key slot.
@@ -170,37 +181,35 @@ impl Registers {
     }
 }
 
-/// An operation that was announced, by its number.
+/// A put that was announced.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct Begun<const PLACE: usize>(u64);
+pub struct BegunPut(());
 
-/// A put that was announced.
-pub type BegunPut = Begun<0>;
-/// An atomic that was announced.
-pub type BegunAtomic = Begun<1>;
+/// An atomic that was announced, by its number.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct BegunAtomic(u64);
 
 /// A peer that announced a write, and may not have ended it yet.
 #[derive(Debug)]
 pub struct Inside {
     registers: Arc<Registers>,
-    numbers: [Option<u64>; WRITING.len()],
+    numbers: [Option<u64>; 2],
 }
 
 impl Inside {
     /// The peer with these registers, if it may be writing now.
     pub fn of(registers: &Arc<Registers>) -> Option<Self> {
-        let numbers = std::array::from_fn(|place| registers.inside(place));
+        let numbers = registers.inside();
         let registers = Arc::clone(registers);
         numbers.iter().any(Option::is_some).then_some(Self { registers, numbers })
     }
 
     /// Whether the write of then may still be under way. Later ones are none of it.
     pub fn lasts(&self) -> bool {
-        let same = |(place, number): (usize, &Option<u64>)| {
-            number.is_some() && self.registers.inside(place) == *number
-        };
-        self.numbers.iter().enumerate().any(same)
+        let now = self.registers.inside();
+        now.iter().zip(&self.numbers).any(|(now, then)| then.is_some() && now == then)
     }
 }
 
@@ -303,7 +312,8 @@ mod tests {
         let begun = own.begin_put();
         let inside = Inside::of(&seen).expect("it announced a put");
         assert!(inside.lasts());
-        own.end(begun);
+        own.end_put(begun, 8);
+        assert_eq!(seen.value(Register::PutBytes), 8);
         assert!(!inside.lasts() && seen.value(Register::Puts) == 1);
         let _ = own.begin_put();
         assert!(!inside.lasts() && Inside::of(&seen).is_some(), "another one");
@@ -311,7 +321,7 @@ mod tests {
         assert!(Inside::of(&seen).is_none() && seen.value(Register::Puts) == 1);
         let begun = own.begin_atomic();
         let inside = Inside::of(&seen).expect("it announced an atomic");
-        own.end(begun);
+        own.end_atomic(begun);
         assert!(!inside.lasts());
         own.count(Register::Atomics, 1);
         assert!(Inside::of(&seen).is_none(), "a lock is an atomic that writes to no region");

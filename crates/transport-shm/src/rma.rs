@@ -366,7 +366,9 @@ impl ShmEndpoint {
         let begun = self.registers.begin_put();
         let (mapped, mut outlet) = mapped_for!(self, to, command, operation.notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
-        door::applying(|| copy_in(&mapped, start, source, from, parameters));
+        door::before();
+        copy_in(&mapped, start, source, from, parameters);
+        door::behind();
         let (key, offset) = (target.key, target.offset);
         mapped.confirm(mapped.word)?;
         let account = Account { command, operation, key, offset, length };
@@ -377,8 +379,7 @@ impl ShmEndpoint {
         if operation.more {
             self.note_batch(to);
         }
-        self.registers.end(begun);
-        self.registers.count(Register::PutBytes, length);
+        self.registers.end_put(begun, length);
         Ok(Issued::Done(0))
     }
 
@@ -401,7 +402,9 @@ impl ShmEndpoint {
         let begun = self.registers.begin_put();
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
-        door::applying(|| mapped.segment.write(start, bytes, CopyMode::Plain));
+        door::before();
+        mapped.segment.write(start, bytes, CopyMode::Plain);
+        door::behind();
         mapped.confirm(mapped.word)?;
         let (key, offset) = (target.key, target.offset);
         self.wrote(begun, to, Account { command, operation, key, offset, length })
@@ -414,8 +417,7 @@ impl ShmEndpoint {
         to: Peer,
         account: Account,
     ) -> Result<Issued, OperationError> {
-        self.registers.end(begun);
-        self.registers.count(Register::PutBytes, account.length);
+        self.registers.end_put(begun, account.length);
         self.tell(to, account);
         Ok(Issued::Done(0))
     }
@@ -445,7 +447,9 @@ impl ShmEndpoint {
             let from = source_start(source)?;
             let mapped = self.peers.live(to)?.known(target.key)?;
             let start = mapped.check(command, target.offset, source.length())?;
-            door::applying(|| copy_in(&mapped, start, source, from, parameters));
+            door::before();
+            copy_in(&mapped, start, source, from, parameters);
+            door::behind();
         }
         // A key that was revoked meanwhile ends the whole operation.
         for (_, target) in ranges {
@@ -474,18 +478,22 @@ impl ShmEndpoint {
         mapped.check_word(needed, word.offset, 8)?;
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check(command, offset, length)?;
-        door::applying(|| copy_in(&mapped, start, source, from, parameters));
+        door::before();
+        copy_in(&mapped, start, source, from, parameters);
+        door::behind();
         mapped.confirm(mapped.word)?;
         let mapped = self.peers.live(to)?.known(word.key)?;
         let place = mapped.check_word(needed, word.offset, 8)?;
         // A move that has begun meanwhile waits for the signal, too.
         mapped.confirm(mapped.word)?;
-        door::applying(|| match signal.change {
+        door::before();
+        match signal.change {
             SignalChange::Set(value) => mapped.segment.word64(place).store(value, Release),
             SignalChange::Add(value) => {
                 mapped.segment.word64(place).fetch_add(value, AcqRel);
             }
-        });
+        }
+        door::behind();
         mapped.confirm(mapped.word)?;
         self.wrote(begun, to, Account { command, operation, key, offset, length })
     }
@@ -516,7 +524,9 @@ impl ShmEndpoint {
         let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
         let start = mapped.check(Command::Get, source.offset, length)?;
         let watch = region.memory().watch();
-        door::applying(|| copy_out(&mapped, start, region, place, length, self.parameters));
+        door::before();
+        copy_out(&mapped, start, region, place, length, self.parameters);
+        door::behind();
         let looked = mapped.confirm(mapped.word);
         if looked.is_err() || !kept(watch, place, length) {
             return Err(self.read_in_vain(from, looked));
@@ -577,9 +587,9 @@ impl ShmEndpoint {
             let mapped = self.peers.live(from)?.known(source.key)?;
             let start = mapped.check(Command::Get, source.offset, into.length)?;
             let watch = into.region.memory().watch();
-            door::applying(|| {
-                copy_out(&mapped, start, into.region, place, into.length, self.parameters);
-            });
+            door::before();
+            copy_out(&mapped, start, into.region, place, into.length, self.parameters);
+            door::behind();
             let looked = mapped.confirm(mapped.word);
             if looked.is_err() || !kept(watch, place, into.length) {
                 return Err(self.read_in_vain(from, looked));
