@@ -1,7 +1,8 @@
 //! The fabric as seen by the programs of one user on one node: connecting, joining.
 //!
 //! Invariants: an address names at most one live endpoint. Endpoints of another partition are not
-//! found; `opening` says who comes into one. An endpoint gets the same handle for a peer as long as the peer lives.
+//! found; `opening` says who comes into one. An endpoint gets the same handle for a peer as long as
+//! the peer lives.
 
 use weft_fabric::{
     Capabilities, ConnectError, DownReason, EndpointAddress, EndpointOptions, Group, GroupError,
