@@ -239,6 +239,9 @@ pub trait Region: Send + Sync + Clone {
 /// windows are not ordered: windows are not coherent in the sense of 003. [`Endpoint::fence`]
 /// orders them.
 ///
+/// A window ends with [`OperationError::InvalidKey`] when its key is revoked, and when its owner
+/// moves the memory because another key was. In the second case a further window shows where it is.
+///
 /// ```
 /// # use weft_fabric::{
 /// #     Access, Audience, Blocking, Endpoint, EndpointOptions, LocalRange, NodeId, PATIENCE,

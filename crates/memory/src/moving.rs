@@ -11,7 +11,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use weft_sync::fence;
 
@@ -28,9 +28,36 @@ pub(crate) struct Place {
     pub next: Option<Next>,
 }
 
-/// What [`Memory::watch`] saw.
+/// Memory, as it was before a write that cannot hold the lock.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch(u32);
+pub struct Watch<'a> {
+    memory: &'a Memory,
+    word: &'a AtomicU32,
+    seen: u32,
+}
+
+impl Watch<'_> {
+    /// Whether `length` bytes that were written at `offset` meanwhile are in the memory, and will
+    /// be. False if the memory was moved: the caller does not know then.
+    #[inline]
+    #[must_use]
+    pub fn keep(self, offset: usize, length: usize) -> bool {
+        fence::light(false);
+        let still = self.seen & MOVING == 0 && self.word.load(Ordering::Acquire) == self.seen;
+        still || self.keep_slowly(offset, length)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep_slowly(self, offset: usize, length: usize) -> bool {
+        let place = self.memory.place().write();
+        if let Some(next) = &place.next {
+            let segment = self.memory.segment();
+            segment.copy(offset, &next.segment, offset, length, CopyMode::Plain);
+        }
+        self.seen >> 1 == place.moves & MOVES_MASK
+    }
+}
 
 /// Low to high: whether a move is under way, and how often the memory was moved.
 const MOVING: u32 = 1;
@@ -100,31 +127,12 @@ impl Memory {
         self.place().read().moves
     }
 
-    /// For writes that cannot hold the lock: taken before, given to [`Memory::keep`] behind.
+    /// For writes that cannot hold the lock: taken before them.
     #[inline]
     #[must_use]
-    pub fn watch(&self) -> Watch {
-        Watch(self.moving().load(Ordering::Acquire))
-    }
-
-    /// Whether `length` bytes that were written at `offset` since `watch` are in the memory, and
-    /// will be. False if the memory was moved meanwhile: the caller does not know then.
-    #[inline]
-    #[must_use]
-    pub fn keep(&self, watch: Watch, offset: usize, length: usize) -> bool {
-        fence::light(false);
-        let still = watch.0 & MOVING == 0 && self.moving().load(Ordering::Acquire) == watch.0;
-        still || self.keep_slowly(watch, offset, length)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn keep_slowly(&self, watch: Watch, offset: usize, length: usize) -> bool {
-        let place = self.place().write();
-        if let Some(next) = &place.next {
-            self.segment().copy(offset, &next.segment, offset, length, CopyMode::Plain);
-        }
-        watch.0 >> 1 == place.moves & MOVES_MASK
+    pub fn watch(&self) -> Watch<'_> {
+        let word = self.moving();
+        Watch { memory: self, word, seen: word.load(Ordering::Acquire) }
     }
 
     /// Begins a move. From here on writes of this process go to both memories.
@@ -224,20 +232,20 @@ mod tests {
         let write = |bytes: &[u8]| memory.segment().write(16, bytes, CopyMode::Plain);
         let before = memory.watch();
         write(b"one!");
-        assert!(memory.keep(before, 16, 4));
+        assert!(before.keep(16, 4));
         let moving = memory.begin_move().expect("memory");
         let moving = moving.on(PAGE).expect("memory").expect("it is under way");
         write(b"two!");
-        assert!(memory.keep(before, 16, 4), "the move is under way");
+        assert!(before.keep(16, 4), "the move is under way");
         let during = memory.watch();
         write(b"tri!");
-        assert!(memory.keep(during, 16, 4));
+        assert!(during.keep(16, 4));
         assert!(moving.on(PAGE).expect("memory").is_none());
         let mut seen = [0; 4];
         memory.segment().read(16, &mut seen);
         assert_eq!(&seen, b"tri!");
-        assert!(!memory.keep(before, 16, 4) && !memory.keep(during, 16, 4), "it was moved");
-        assert!(memory.keep(memory.watch(), 16, 4));
+        assert!(!before.keep(16, 4) && !during.keep(16, 4), "it was moved");
+        assert!(memory.watch().keep(16, 4));
     }
 
     #[test]

@@ -97,31 +97,25 @@ impl ShmEndpoint {
         atomic: Atomic,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.registers.enter();
+        let begun = self.registers.begin_atomic();
         if operation.notify.is_none()
             && atomic.width == Width::Bits64
             && let Some(recent) = &self.recent
             && let Some(stamp) = recent.serves(to, target.key)
             && let Some(word) = recent.word(atomic.operation, target.offset)
         {
-            let old = door::applying(|| apply_64(word, &atomic));
+            door::before();
+            let old = apply_64(word, &atomic);
+            door::behind();
             // Counted first: the next atomic waits for this store, which would wait for the check.
-            self.registers.count(Register::Atomics, 1);
+            self.registers.end_atomic(begun);
             if let Err(error) = recent.mapped.confirm(stamp) {
-                return self.did_not_count(error);
+                return Err(self.note(error));
             }
-            self.registers.leave();
             return Ok(Issued::Done(atomic.result(old)));
         }
         let Operation { context, notify, report, more } = operation;
         self.any_atomic(to, target, atomic, (context, notify), (report, more))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn did_not_count(&mut self, error: OperationError) -> Result<Issued, OperationError> {
-        self.registers.leave();
-        Err(self.note(error))
     }
 
     /// Keeps the translation of a key for the next atomic.
@@ -133,7 +127,7 @@ impl ShmEndpoint {
         self.recent = Some(Recent { to, key, slot, registers, mapped });
     }
 
-    /// The rest of an operation that was announced. Takes it in parts: an argument in memory would cost the fast path its stores.
+    /// Takes the operation in parts: an argument in memory would cost the fast path its stores.
     #[inline(never)]
     fn any_atomic(
         &mut self,
@@ -145,7 +139,6 @@ impl ShmEndpoint {
     ) -> Result<Issued, OperationError> {
         let operation = Operation { context, notify, report, more };
         let done = self.try_atomic(to, target, atomic, operation);
-        self.registers.leave();
         let recent = self.recent.as_ref();
         if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
             self.remember(to, target.key);
@@ -163,14 +156,17 @@ impl ShmEndpoint {
         let command = Command::Atomic;
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
+        let begun = self.registers.begin_atomic();
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check_word((command, atomic.operation.access()), offset, length)?;
-        let old = door::applying(|| match atomic.width {
+        door::before();
+        let old = match atomic.width {
             Width::Bits32 => apply_32(mapped.segment.word32(start), &atomic),
             Width::Bits64 => apply_64(mapped.segment.word64(start), &atomic),
-        });
+        };
+        door::behind();
         mapped.confirm(mapped.word)?;
-        self.registers.count(Register::Atomics, 1);
+        self.registers.end_atomic(begun);
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))
     }

@@ -5,15 +5,18 @@
 #[cfg(any(test, feature = "test-doors"))]
 pub use open::{Door, on_passing};
 
-/// Calls `apply`, which reads or writes memory of a peer, between two doors.
+/// The door between the look at a key and the access to the memory.
 #[inline(always)]
-pub(crate) fn applying<T>(apply: impl FnOnce() -> T) -> T {
+pub(crate) fn before() {
     #[cfg(any(test, feature = "test-doors"))]
     open::pass(Door::Before);
-    let result = apply();
+}
+
+/// The door between the access to the memory and the second look at the key.
+#[inline(always)]
+pub(crate) fn behind() {
     #[cfg(any(test, feature = "test-doors"))]
     open::pass(Door::Behind);
-    result
 }
 
 #[cfg(any(test, feature = "test-doors"))]

@@ -150,9 +150,10 @@ impl ShmEndpoint {
         error
     }
 
-    /// Counts an operation that failed.
+    /// Counts an operation that failed. If it was announced, it is over.
     #[cold]
     pub(crate) fn note(&self, error: OperationError) -> OperationError {
+        self.registers.give_up();
         let refused = error == OperationError::WouldBlock;
         self.registers.count(if refused { Register::Refused } else { Register::Errors }, 1);
         error

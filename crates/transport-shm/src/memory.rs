@@ -111,7 +111,7 @@ impl Region for ShmRegion {
         // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
         let watch = self.memory().watch();
         let filled = self.segment().fill(head, start, length, source)?;
-        if !self.memory().keep(watch, start, length) {
+        if !watch.keep(start, length) {
             let moved = "the memory was moved while it was filled: bytes may be missing";
             return Err(io::Error::other(moved));
         }
@@ -174,10 +174,10 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Whether an operation that [`Registers::enter`] announced may use the memory: the key is in
+    /// Whether an operation that [`Registers::begin_put`] announced may use the memory: the key is in
     /// force, and the memory is where it was when it was mapped.
     ///
-    /// [`Registers::enter`]: crate::registers::Registers::enter
+    /// [`Registers::begin_put`]: crate::registers::Registers::begin_put
     #[inline]
     #[must_use]
     pub fn serves(&self, word: &StampWord) -> bool {

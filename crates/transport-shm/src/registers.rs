@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0      register file: Register::COUNT words of 64 bits
-//! 128    1 while this endpoint may be writing to memory of a peer
+//! 128    atomics begun: one more than ended while there may be one under way
 //! 4096   stamp of each key slot: KEYS_MAX words of 64 bits
 //! ```
 //!
@@ -11,9 +11,12 @@
 //! - A key is valid while the stamp of its slot holds the generation of the key.
 //! - A peer's mapping for a key is valid while the stamp equals the one that the peer read before
 //!   it resolved the key.
-//! - Whoever writes to memory of a peer announces it ([`Registers::enter`]), looks at the stamp of
-//!   the key, writes, looks at the stamp again, and withdraws the announcement
-//!   ([`Registers::leave`]).
+//! - Whoever writes to memory of a peer announces it ([`Registers::begin_put`],
+//!   [`Registers::begin_atomic`]), looks at the stamp of the key, writes, looks at the stamp again,
+//!   and ends the operation or gives it up ([`Registers::give_up`]).
+//! - The word of [`Register::PutBytes`] holds the bytes from bit 1 on. Bit 0 is that of the number of
+//!   puts that have ended, while [`Register::Puts`] counts those that were begun. So an announcement
+//!   costs no store of its own: a put of 8 bytes is a handful of stores.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -39,7 +42,7 @@ pub struct Registers {
 #[repr(C)]
 struct Words {
     registers: [AtomicU64; Register::COUNT],
-    inside: AtomicU64,
+    atomics_begun: AtomicU64,
     reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - 1],
     stamps: [StampWord; KEYS_MAX as usize],
 }
@@ -78,7 +81,8 @@ impl Registers {
     #[inline]
     #[must_use]
     pub fn value(&self, register: Register) -> u64 {
-        self.word(register).load(Ordering::Relaxed)
+        let word = self.word(register).load(Ordering::Relaxed);
+        if register == Register::PutBytes { word >> 1 } else { word }
     }
 
     /// Sets a register of this endpoint.
@@ -91,33 +95,61 @@ impl Registers {
     #[inline]
     pub fn count(&self, register: Register, by: u64) {
         let word = self.word(register);
-        // Whoever sees that an operation was counted sees what it wrote: `Inside` relies on it.
-        word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
+        word.store(word.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// Announces that this endpoint may write to memory of a peer from here on. The caller looks at
-    /// the stamp only afterwards; a fence in between is the owner's, or that of
+    /// Announces that this endpoint may write to memory of a peer from here on: counts a put. The
+    /// caller looks at the stamp only afterwards; a fence in between is the owner's, or that of
     /// [`Mapped::serves`](crate::memory::Mapped::serves).
     #[inline(always)]
-    pub fn enter(&self) {
-        self.words.inside.store(1, Ordering::Relaxed);
+    pub fn begin_put(&self) -> BegunPut {
+        self.count(Register::Puts, 1);
         fence::light(false);
+        BegunPut(())
     }
 
-    /// Withdraws the announcement: everything was written.
+    /// A put of `length` bytes has ended: everything is written.
     #[inline(always)]
-    pub fn leave(&self) {
-        self.words.inside.store(0, Ordering::Release);
+    pub fn end_put(&self, BegunPut(()): BegunPut, length: u64) {
+        let word = self.word(Register::PutBytes);
+        let ended = word.load(Ordering::Relaxed).wrapping_add(length << 1) ^ 1;
+        word.store(ended, Ordering::Release);
     }
 
-    /// How many operations this endpoint has ended, if one may be writing now.
-    fn inside(&self) -> Option<u64> {
-        if self.words.inside.load(Ordering::Acquire) == 0 {
-            return None;
+    /// As [`Registers::begin_put`], for an atomic.
+    #[inline(always)]
+    pub fn begin_atomic(&self) -> BegunAtomic {
+        let number = self.word(Register::Atomics).load(Ordering::Relaxed).wrapping_add(1);
+        self.words.atomics_begun.store(number, Ordering::Relaxed);
+        fence::light(false);
+        BegunAtomic(number)
+    }
+
+    /// An atomic has ended: counts it.
+    #[inline(always)]
+    pub fn end_atomic(&self, BegunAtomic(number): BegunAtomic) {
+        self.word(Register::Atomics).store(number, Ordering::Release);
+    }
+
+    /// Whatever was begun is over, and was not done.
+    pub fn give_up(&self) {
+        if let [Some(put), _] = self.inside() {
+            self.word(Register::Puts).store(put.wrapping_sub(1), Ordering::Release);
         }
-        let ended = [Register::Puts, Register::Atomics, Register::Errors, Register::Refused];
-        let ended = ended.map(|register| self.word(register).load(Ordering::Acquire));
-        Some(ended.into_iter().fold(0, u64::wrapping_add))
+        let ended = self.word(Register::Atomics).load(Ordering::Relaxed);
+        self.words.atomics_begun.store(ended, Ordering::Release);
+    }
+
+    /// The numbers of the put and of the atomic that may be writing now.
+    fn inside(&self) -> [Option<u64>; 2] {
+        let put = self.word(Register::Puts).load(Ordering::Acquire);
+        let puts_ended = self.word(Register::PutBytes).load(Ordering::Acquire);
+        let atomic = self.words.atomics_begun.load(Ordering::Acquire);
+        let atomics_ended = self.word(Register::Atomics).load(Ordering::Acquire);
+        [
+            ((put ^ puts_ended) & 1 != 0).then_some(put),
+            (atomic == atomics_ended.wrapping_add(1)).then_some(atomic),
+        ]
     }
 
     /// The stamp of a key slot.
@@ -149,22 +181,35 @@ impl Registers {
     }
 }
 
+/// A put that was announced.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct BegunPut(());
+
+/// An atomic that was announced, by its number.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct BegunAtomic(u64);
+
 /// A peer that announced a write, and may not have ended it yet.
 #[derive(Debug)]
 pub struct Inside {
     registers: Arc<Registers>,
-    ended: u64,
+    numbers: [Option<u64>; 2],
 }
 
 impl Inside {
     /// The peer with these registers, if it may be writing now.
     pub fn of(registers: &Arc<Registers>) -> Option<Self> {
-        registers.inside().map(|ended| Self { registers: Arc::clone(registers), ended })
+        let numbers = registers.inside();
+        let registers = Arc::clone(registers);
+        numbers.iter().any(Option::is_some).then_some(Self { registers, numbers })
     }
 
     /// Whether the write of then may still be under way. Later ones are none of it.
     pub fn lasts(&self) -> bool {
-        self.registers.inside() == Some(self.ended)
+        let now = self.registers.inside();
+        now.iter().zip(&self.numbers).any(|(now, then)| then.is_some() && now == then)
     }
 }
 
@@ -260,18 +305,25 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_is_inside_until_it_leaves_or_ends_an_operation() {
+    fn a_writer_is_inside_until_its_operation_is_counted_or_given_up() {
         let (own, file) = Registers::create().expect("memory");
         let seen = Arc::new(Registers::open(file.as_fd()).expect("memory"));
         assert!(Inside::of(&seen).is_none());
-        own.enter();
-        let inside = Inside::of(&seen).expect("it announced a write");
+        let begun = own.begin_put();
+        let inside = Inside::of(&seen).expect("it announced a put");
         assert!(inside.lasts());
-        own.leave();
+        own.end_put(begun, 8);
+        assert_eq!(seen.value(Register::PutBytes), 8);
+        assert!(!inside.lasts() && seen.value(Register::Puts) == 1);
+        let _ = own.begin_put();
+        assert!(!inside.lasts() && Inside::of(&seen).is_some(), "another one");
+        own.give_up();
+        assert!(Inside::of(&seen).is_none() && seen.value(Register::Puts) == 1);
+        let begun = own.begin_atomic();
+        let inside = Inside::of(&seen).expect("it announced an atomic");
+        own.end_atomic(begun);
         assert!(!inside.lasts());
-        own.enter();
-        let inside = Inside::of(&seen).expect("it announced a write");
         own.count(Register::Atomics, 1);
-        assert!(!inside.lasts(), "another operation is another write");
+        assert!(Inside::of(&seen).is_none(), "a lock is an atomic that writes to no region");
     }
 }

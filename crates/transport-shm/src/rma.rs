@@ -19,7 +19,7 @@ use crate::door;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{KeyParts, Mapped, ShmRegion};
 use crate::msg::Outlet;
-use crate::registers::{Registers, StampWord};
+use crate::registers::{BegunPut, Registers, StampWord};
 use crate::window::ShmWindow;
 
 /// The operation that a notification reports.
@@ -179,10 +179,10 @@ fn copy_out(
     mapped.segment.copy(start, region.segment(), place, length, mode);
 }
 
-/// Whether `length` bytes that a get wrote to `place` since `watch` are in the region.
+/// Whether `length` bytes that a get wrote to `place` of the watched region are there.
 #[inline(always)]
-fn kept(region: &ShmRegion, watch: Watch, place: usize, length: u64) -> bool {
-    region.memory().keep(watch, place, usize::try_from(length).unwrap_or(0))
+fn kept(watch: Watch<'_>, place: usize, length: u64) -> bool {
+    watch.keep(place, usize::try_from(length).unwrap_or(0))
 }
 
 /// Why an operation cannot be done yet.
@@ -359,36 +359,16 @@ impl ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.announced(
-            #[inline(always)]
-            |this| this.try_put(to, source, target, operation),
-        )
-    }
-
-    /// Calls `write`, which may write to memory of a peer. A move of that memory waits for it.
-    #[inline(always)]
-    fn announced<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
-        self.registers.enter();
-        let result = write(self);
-        self.registers.leave();
-        result
-    }
-
-    #[inline(always)]
-    fn try_put(
-        &mut self,
-        to: Peer,
-        source: &Source<'_, ShmRegion>,
-        target: Target,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
         let parameters = self.parameters;
         let command = Command::Put;
         let length = source.length();
         let from = source_start(source)?;
+        let begun = self.registers.begin_put();
         let (mapped, mut outlet) = mapped_for!(self, to, command, operation.notify, target.key);
         let start = mapped.check(command, target.offset, length)?;
-        door::applying(|| copy_in(&mapped, start, source, from, parameters));
+        door::before();
+        copy_in(&mapped, start, source, from, parameters);
+        door::behind();
         let (key, offset) = (target.key, target.offset);
         mapped.confirm(mapped.word)?;
         let account = Account { command, operation, key, offset, length };
@@ -399,8 +379,7 @@ impl ShmEndpoint {
         if operation.more {
             self.note_batch(to);
         }
-        self.registers.count(Register::Puts, 1);
-        self.registers.count(Register::PutBytes, length);
+        self.registers.end_put(begun, length);
         Ok(Issued::Done(0))
     }
 
@@ -420,34 +399,30 @@ impl ShmEndpoint {
         }
         let bytes = value.to_le_bytes();
         let bytes = &bytes[..usize::try_from(length).unwrap_or(8)];
-        self.announced(|this| {
-            let (mapped, _) = mapped_for!(this, to, command, operation.notify, target.key);
-            let start = mapped.check(command, target.offset, length)?;
-            door::applying(|| mapped.segment.write(start, bytes, CopyMode::Plain));
-            mapped.confirm(mapped.word)?;
-            let (key, offset) = (target.key, target.offset);
-            this.wrote(to, Account { command, operation, key, offset, length })
-        })
+        let begun = self.registers.begin_put();
+        let (mapped, _) = mapped_for!(self, to, command, operation.notify, target.key);
+        let start = mapped.check(command, target.offset, length)?;
+        door::before();
+        mapped.segment.write(start, bytes, CopyMode::Plain);
+        door::behind();
+        mapped.confirm(mapped.word)?;
+        let (key, offset) = (target.key, target.offset);
+        self.wrote(begun, to, Account { command, operation, key, offset, length })
     }
 
     /// Counts a put that is done, and sends its notifications.
-    fn wrote(&mut self, to: Peer, account: Account) -> Result<Issued, OperationError> {
-        self.registers.count(Register::Puts, 1);
-        self.registers.count(Register::PutBytes, account.length);
+    fn wrote(
+        &mut self,
+        begun: BegunPut,
+        to: Peer,
+        account: Account,
+    ) -> Result<Issued, OperationError> {
+        self.registers.end_put(begun, account.length);
         self.tell(to, account);
         Ok(Issued::Done(0))
     }
 
     pub(crate) fn do_put_vectored(
-        &mut self,
-        to: Peer,
-        ranges: &[(Source<'_, ShmRegion>, Target)],
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.announced(|this| this.try_put_vectored(to, ranges, operation))
-    }
-
-    fn try_put_vectored(
         &mut self,
         to: Peer,
         ranges: &[(Source<'_, ShmRegion>, Target)],
@@ -460,6 +435,7 @@ impl ShmEndpoint {
             return Err(OperationError::Empty);
         };
         let mut length: u64 = 0;
+        let begun = self.registers.begin_put();
         // Everything is checked before anything is written.
         for (source, target) in ranges {
             source_start(source)?;
@@ -471,28 +447,19 @@ impl ShmEndpoint {
             let from = source_start(source)?;
             let mapped = self.peers.live(to)?.known(target.key)?;
             let start = mapped.check(command, target.offset, source.length())?;
-            door::applying(|| copy_in(&mapped, start, source, from, parameters));
+            door::before();
+            copy_in(&mapped, start, source, from, parameters);
+            door::behind();
         }
         // A key that was revoked meanwhile ends the whole operation.
         for (_, target) in ranges {
             let mapped = self.peers.live(to)?.known(target.key)?;
             mapped.confirm(mapped.word)?;
         }
-        self.wrote(to, Account { command, operation, key, offset, length })
+        self.wrote(begun, to, Account { command, operation, key, offset, length })
     }
 
     pub(crate) fn do_put_signal(
-        &mut self,
-        to: Peer,
-        source: &Source<'_, ShmRegion>,
-        target: Target,
-        signal: Signal,
-        operation: Operation,
-    ) -> Result<Issued, OperationError> {
-        self.announced(|this| this.try_put_signal(to, source, target, signal, operation))
-    }
-
-    fn try_put_signal(
         &mut self,
         to: Peer,
         source: &Source<'_, ShmRegion>,
@@ -506,24 +473,29 @@ impl ShmEndpoint {
         let (length, from) = (source.length(), source_start(source)?);
         let word = signal.target;
         let needed = (command, signal.change.access());
+        let begun = self.registers.begin_put();
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, word.key);
         mapped.check_word(needed, word.offset, 8)?;
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check(command, offset, length)?;
-        door::applying(|| copy_in(&mapped, start, source, from, parameters));
+        door::before();
+        copy_in(&mapped, start, source, from, parameters);
+        door::behind();
         mapped.confirm(mapped.word)?;
         let mapped = self.peers.live(to)?.known(word.key)?;
         let place = mapped.check_word(needed, word.offset, 8)?;
         // A move that has begun meanwhile waits for the signal, too.
         mapped.confirm(mapped.word)?;
-        door::applying(|| match signal.change {
+        door::before();
+        match signal.change {
             SignalChange::Set(value) => mapped.segment.word64(place).store(value, Release),
             SignalChange::Add(value) => {
                 mapped.segment.word64(place).fetch_add(value, AcqRel);
             }
-        });
+        }
+        door::behind();
         mapped.confirm(mapped.word)?;
-        self.wrote(to, Account { command, operation, key, offset, length })
+        self.wrote(begun, to, Account { command, operation, key, offset, length })
     }
 
     pub(crate) fn do_put_notification(
@@ -552,9 +524,11 @@ impl ShmEndpoint {
         let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
         let start = mapped.check(Command::Get, source.offset, length)?;
         let watch = region.memory().watch();
-        door::applying(|| copy_out(&mapped, start, region, place, length, self.parameters));
+        door::before();
+        copy_out(&mapped, start, region, place, length, self.parameters);
+        door::behind();
         let looked = mapped.confirm(mapped.word);
-        if looked.is_err() || !kept(region, watch, place, length) {
+        if looked.is_err() || !kept(watch, place, length) {
             return Err(self.read_in_vain(from, looked));
         }
         self.fetched(from, source, length, operation)
@@ -613,11 +587,11 @@ impl ShmEndpoint {
             let mapped = self.peers.live(from)?.known(source.key)?;
             let start = mapped.check(Command::Get, source.offset, into.length)?;
             let watch = into.region.memory().watch();
-            door::applying(|| {
-                copy_out(&mapped, start, into.region, place, into.length, self.parameters);
-            });
+            door::before();
+            copy_out(&mapped, start, into.region, place, into.length, self.parameters);
+            door::behind();
             let looked = mapped.confirm(mapped.word);
-            if looked.is_err() || !kept(into.region, watch, place, into.length) {
+            if looked.is_err() || !kept(watch, place, into.length) {
                 return Err(self.read_in_vain(from, looked));
             }
             length = length.saturating_add(into.length);

@@ -358,7 +358,8 @@ fn stopped(
     let mut scene = Scene { owner, region, lost, _victim: victim };
     let ((tell, reached), (go, wait)) = (channel(), channel());
     let stop = Stop { reached, go };
-    std::thread::scope(|scope| {
+    // Moved, so that a panic lets the thread go on, too.
+    std::thread::scope(move |scope| {
         let writing = scope.spawn(move || {
             stop_at(door, tell, wait);
             write(&mut writer, to, key)
