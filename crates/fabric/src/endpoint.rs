@@ -220,8 +220,8 @@ pub trait Region: Send + Sync + Clone {
 /// windows are not ordered: windows are not coherent in the sense of 003. [`Endpoint::fence`]
 /// orders them.
 ///
-/// A window ends with [`OperationError::InvalidKey`] when its key is revoked, and when its owner moves
-/// the memory because another key was. In the second case a further window shows where it is.
+/// A window ends with [`OperationError::InvalidKey`] when its key is revoked, and when its owner
+/// moves the memory because another key was. In the second case a further window shows where it is.
 pub trait Window: Send {
     /// Bytes of the window.
     fn length(&self) -> u64;
