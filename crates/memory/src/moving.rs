@@ -63,8 +63,8 @@ impl Watch<'_> {
 const MOVING: u32 = 1;
 const MOVES_MASK: u32 = u32::MAX >> 1;
 
-/// The word that [`Memory::watch`] reads. Without the asymmetric fence it always says that a move is
-/// under way, so that the lock decides.
+/// The word that [`Memory::watch`] reads. Without the asymmetric fence it always says that a move
+/// is under way, so that the lock decides.
 pub(crate) fn moving_word(moves: u32, is_moving: bool) -> u32 {
     moves << 1 | if is_moving || !fence::register() { MOVING } else { 0 }
 }

@@ -165,12 +165,12 @@ impl Segment {
         rustix::fs::open(path, flags, Mode::empty()).map_err(|e| os("open", 0, e))
     }
 
-    /// Maps the whole of `file` in place of the memory, at the same address. Other mappings keep the
-    /// old memory and no longer share this segment.
+    /// Maps the whole of `file` in place of the memory, at the same address. Other mappings keep
+    /// the old memory and no longer share this segment.
     ///
     /// # Errors
-    /// [`SegmentError`], when the file is not sealed memory of the same length, or cannot be mapped;
-    /// the segment is unchanged then.
+    /// [`SegmentError`], when the file is not sealed memory of the same length, or cannot be
+    /// mapped; the segment is unchanged then.
     ///
     /// # Panics
     /// When the mapping is read-only.

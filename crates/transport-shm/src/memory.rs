@@ -174,8 +174,8 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Whether an operation that [`Registers::begin_put`] announced may use the memory: the key is in
-    /// force, and the memory is where it was when it was mapped.
+    /// Whether an operation that [`Registers::begin_put`] announced may use the memory: the key is
+    /// in force, and the memory is where it was when it was mapped.
     ///
     /// [`Registers::begin_put`]: crate::registers::Registers::begin_put
     #[inline]

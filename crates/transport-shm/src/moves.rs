@@ -147,8 +147,8 @@ impl ShmEndpoint {
         self.moves.quiet_within = quiet_within;
     }
 
-    /// A key to what `lost` says is void: takes its memory out of reach of the peers that mapped it,
-    /// and ends the call then. `handed_out` is how often the broker passed the memory.
+    /// A key to what `lost` says is void: takes its memory out of reach of the peers that mapped
+    /// it, and ends the call then. `handed_out` is how often the broker passed the memory.
     pub(crate) fn withdrawn(&mut self, lost: &Granted, handed_out: u64, call: Call) {
         let memory = lost.region.memory();
         if handed_out == 0 {

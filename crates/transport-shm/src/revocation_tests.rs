@@ -460,3 +460,60 @@ fn no_peer_uses_the_memory_that_was_left_while_the_broker_does_not_know_the_new_
     region.read(16, &mut seen).expect("inside");
     assert_eq!(&seen, b"here");
 }
+
+#[test]
+fn a_key_that_allowed_writing_is_gone_though_its_holders_may_write_by_another() {
+    let [mut owner, mut thief] = endpoints(local());
+    let region = owner.register(8192).expect("memory");
+    let [lost, _stays] = [(); 2].map(|()| {
+        let whole = LocalRange::whole(&region);
+        let key = owner.grant_within(whole, Audience::Partition, Access::all(), PATIENCE);
+        key.expect("a grant")
+    });
+    let to = thief.connect_within(owner.address(), PATIENCE).expect("there");
+    let _ = put(&mut thief, to, lost, b"good").expect("allowed");
+    let kept = mapping(&mut thief, to, lost);
+    owner.revoke_within(lost, PATIENCE).expect("granted");
+    kept.write(16, b"evil", CopyMode::Plain);
+    let mut seen = [0; 4];
+    region.read(16, &mut seen).expect("inside");
+    assert_eq!(&seen, b"good", "a late write reaches the region");
+}
+
+#[test]
+fn a_put_that_stood_still_fails_also_before_the_broker_knows_the_new_memory() {
+    let deaf = Arc::new(AtomicBool::new(false));
+    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(Deaf(local(), Arc::clone(&deaf))));
+    owner.wait_for_writers(Duration::ZERO);
+    let region = owner.register(8192).expect("memory");
+    let (to, lost) = grant(&mut owner, &region, &mut thief);
+    let (at, valid) = grant(&mut owner, &region, &mut writer);
+    let _ = put(&mut thief, to, lost, b"used").expect("allowed");
+    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    let shared = Rc::new(RefCell::new(owner));
+    let owner = Rc::clone(&shared);
+    once_at(Door::Before, move || {
+        deaf.store(true, Ordering::Relaxed);
+        owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
+    });
+    assert_eq!(put(&mut writer, at, valid, b"lost"), Err(OperationError::Interrupted));
+    drop(shared);
+}
+
+#[test]
+fn no_operation_begins_while_a_move_waits_for_another() {
+    let [mut owner, mut thief, mut writer, mut other] = endpoints(local());
+    owner.wait_for_writers(PATIENCE);
+    let region = owner.register(8192).expect("memory");
+    let (to, lost) = grant(&mut owner, &region, &mut thief);
+    let (at, valid) = grant(&mut owner, &region, &mut writer);
+    let (by, also) = grant(&mut owner, &region, &mut other);
+    let _ = put(&mut thief, to, lost, b"used").expect("allowed");
+    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    let _ = put(&mut other, by, also, b"used").expect("allowed");
+    once_at(Door::Before, move || {
+        assert_eq!(owner.revoke(lost, 5), Ok(Issued::Pending));
+        assert_eq!(put(&mut other, by, also, b"more"), Err(OperationError::WouldBlock));
+    });
+    let _ = put(&mut writer, at, valid, b"mine").expect("the move waits for it");
+}
