@@ -37,6 +37,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         3,
         &[
             "weft-ether",
+            "weft-lane",
             "weft-socket",
             "weft-lnet",
             "weft-pgas",

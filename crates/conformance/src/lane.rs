@@ -1,6 +1,6 @@
 //! Cases: lanes.
 
-use weft_fabric::{Attention, Lane, LaneFull, ReceiveCursor, SendCursor, WaitFor};
+use weft_fabric::{Attention, Carry, LaneFull, Medium, ReceiveCursor, SendCursor, WaitFor, Wake};
 
 use crate::{Hostile, LaneBench, pattern};
 
@@ -228,7 +228,7 @@ pub fn a_sink_fills_to_its_last_byte<B: LaneBench>() {
 /// sent before.
 pub fn a_control_word_comes_after_what_was_sent_before<B: LaneBench>() {
     let mut direction = Direction::<B>::new(0);
-    let words = <B::Lane as Lane>::WORDS;
+    let words = <B::Lane as Carry>::WORDS;
     for word in 0..words {
         assert_eq!((direction.sender().posted(word), direction.receiver().posted(word)), (0, 0));
     }
@@ -256,18 +256,93 @@ pub fn a_control_word_comes_after_what_was_sent_before<B: LaneBench>() {
     }
 }
 
-/// A watching end is not rung. An armed end is rung once, and disarming reports it.
+/// At each moment, a message that is visible has all its bytes, and so have the bytes of the sink
+/// that it tells of. A control word that is visible has all before it.
+pub fn nothing_is_visible_before_what_it_tells_of<B: LaneBench>() {
+    let mut direction = Direction::<B>::new(0);
+    for round in 1..200u64 {
+        let size = 1 + usize::from(pattern(round, 1)[0]) * 11;
+        let bytes = pattern(round, size);
+        direction.put(&bytes);
+        direction.send(2, &[&bytes[..size.min(120)]]).expect("room");
+        direction.sender().post(4, round);
+        direction.sender().post(5, round);
+        direction.put(&bytes[..1]);
+        direction.sender().post(6, round);
+        loop {
+            let words = [4, 5].map(|word| direction.receiver().posted(word));
+            if direction.receiver().posted(6) == round {
+                assert_eq!(direction.view(size as u64, 1), bytes[..1], "a word before a byte");
+            }
+            let slot = direction.receiver().peek(&direction.taken).expect("no end is hostile");
+            assert!(words[1] <= words[0], "a word before an earlier one");
+            assert!(words[0] < round || slot.is_some(), "a word before a message");
+            if slot.is_some() {
+                let mut payload = vec![0; size.min(120)];
+                direction.receiver().read(&direction.taken, 0, &mut payload);
+                assert!(payload == bytes[..payload.len()], "a message before its bytes");
+                assert!(direction.view(0, size) == bytes, "a message before the sink's bytes");
+            }
+            if !direction.bench.step() {
+                break;
+            }
+        }
+        direction.bench.settle();
+        assert_eq!(direction.receiver().posted(5), round);
+        direction.take(true).expect("the message was sent");
+        direction.release(size as u64 + 1);
+        direction.bench.settle();
+        assert_eq!(direction.sink_free(SINK), direction.sender().sink_bytes());
+    }
+}
+
+/// Has `awake` do something that `sleeper` can wait for, and rings as the medium wants it. True if
+/// the peer claimed the word.
+fn stir<B: LaneBench>(direction: &mut Direction<B>, what: WaitFor) -> bool {
+    match what {
+        // The sender sends.
+        WaitFor::Data => direction.send(1, &[b"x"]).expect("room"),
+        // The receiver takes what fills the mailbox.
+        WaitFor::Room => {
+            direction.take(true).expect("the mailbox is full");
+        }
+    }
+    let awake = match what {
+        WaitFor::Data => direction.sender(),
+        WaitFor::Room => direction.receiver(),
+    };
+    let claimed = awake.must_ring(what);
+    assert!(!awake.must_ring(what), "a word is claimed once");
+    direction.bench.settle();
+    claimed
+}
+
+/// A direction in which `what` can be stirred a few times, and the end that waits for it.
+fn direction_for<B: LaneBench>(what: WaitFor) -> (Direction<B>, usize) {
+    let mut direction = Direction::<B>::new(0);
+    if what == WaitFor::Data {
+        return (direction, 1);
+    }
+    while direction.send(1, &[]) == Ok(()) {}
+    direction.bench.settle();
+    (direction, 0)
+}
+
+/// A watching end is not rung. An armed end is rung once, and disarming reports it. In memory the
+/// peer claims the word, and across a network the arrival rings it.
 pub fn attention_is_claimed_once<B: LaneBench>() {
     for what in [WaitFor::Data, WaitFor::Room] {
-        let direction = Direction::<B>::new(0);
-        let (awake, sleeper) = (direction.sender(), direction.receiver());
+        let (mut direction, end) = direction_for::<B>(what);
+        let by_peer = direction.bench.end(end).medium() == Medium::Memory;
+        assert_eq!(direction.bench.end(end).attention(what), Attention::Watching);
+        assert!(!stir(&mut direction, what), "the other end watches");
+        let sleeper = direction.bench.end(end);
         assert_eq!(sleeper.attention(what), Attention::Watching);
-        assert!(!awake.must_ring(what), "the other end watches");
         sleeper.arm(what);
         sleeper.settle();
         assert_eq!(sleeper.attention(what), Attention::Armed);
-        assert!(awake.must_ring(what), "the first call claims the word");
-        assert!(!awake.must_ring(what), "the doorbell is on its way");
+        assert_eq!(stir(&mut direction, what), by_peer, "the peer claims the word");
+        let sleeper = direction.bench.end(end);
         assert_eq!(sleeper.attention(what), Attention::Rung);
         sleeper.arm(what);
         assert_eq!(sleeper.attention(what), Attention::Rung, "a rung word stays rung");
@@ -275,39 +350,46 @@ pub fn attention_is_claimed_once<B: LaneBench>() {
         assert_eq!(sleeper.attention(what), Attention::Watching);
         sleeper.arm(what);
         assert!(!sleeper.disarm(what), "it was not rung");
-        assert!(!awake.must_ring(what), "the other end watches again");
+        assert!(!stir(&mut direction, what), "the other end watches again");
     }
 }
 
 /// Rearming changes rung to armed in one step, and leaves other states unchanged.
 pub fn a_rung_word_can_be_armed_again<B: LaneBench>() {
     for what in [WaitFor::Data, WaitFor::Room] {
-        let direction = Direction::<B>::new(1);
-        let (awake, sleeper) = (direction.sender(), direction.receiver());
+        let (mut direction, end) = direction_for::<B>(what);
+        let sleeper = direction.bench.end(end);
+        let by_peer = sleeper.medium() == Medium::Memory;
         assert!(!sleeper.rearm(what));
         assert_eq!(sleeper.attention(what), Attention::Watching);
         sleeper.arm(what);
         sleeper.settle();
         assert!(!sleeper.rearm(what));
         assert_eq!(sleeper.attention(what), Attention::Armed);
-        assert!(awake.must_ring(what));
+        assert_eq!(stir(&mut direction, what), by_peer);
+        let sleeper = direction.bench.end(end);
         assert!(sleeper.rearm(what), "it was rung");
         sleeper.settle();
         assert_eq!(sleeper.attention(what), Attention::Armed);
-        assert!(awake.must_ring(what), "the word is rung again");
+        assert_eq!(stir(&mut direction, what), by_peer);
+        assert_eq!(direction.bench.end(end).attention(what), Attention::Rung, "again");
     }
 }
 
 /// Waiting for data and for room at both ends uses four independent words.
 pub fn the_four_attention_words_are_independent<B: LaneBench>() {
-    let direction = Direction::<B>::new(0);
-    let (left, right) = (direction.sender(), direction.receiver());
-    left.arm(WaitFor::Data);
-    right.arm(WaitFor::Room);
-    assert_eq!(left.attention(WaitFor::Room), Attention::Watching);
-    assert_eq!(right.attention(WaitFor::Data), Attention::Watching);
-    assert!(!left.must_ring(WaitFor::Data) && !right.must_ring(WaitFor::Room));
-    assert!(right.must_ring(WaitFor::Data) && left.must_ring(WaitFor::Room));
+    for what in [WaitFor::Data, WaitFor::Room] {
+        let (mut direction, end) = direction_for::<B>(what);
+        let other = if what == WaitFor::Data { WaitFor::Room } else { WaitFor::Data };
+        direction.bench.end(end).arm(what);
+        direction.bench.end(1 - end).arm(other);
+        direction.bench.end(end).settle();
+        assert_eq!(direction.bench.end(end).attention(other), Attention::Watching);
+        assert_eq!(direction.bench.end(1 - end).attention(what), Attention::Watching);
+        stir(&mut direction, what);
+        assert_eq!(direction.bench.end(end).attention(what), Attention::Rung);
+        assert_eq!(direction.bench.end(1 - end).attention(other), Attention::Armed);
+    }
 }
 
 /// An end that checks once more after arming sees what was published before, or is rung: data.
@@ -335,28 +417,185 @@ pub fn a_sleeper_never_misses_data<B: LaneBench>() {
     }
 }
 
-/// The same for room: returned slots are seen, or the end is rung.
+/// The same for room: returned slots, and returned bytes, are seen, or the end is rung.
 pub fn a_sleeper_never_misses_room<B: LaneBench>() {
-    for taken_first in [true, false] {
+    for (taken_first, in_sink) in [(true, false), (false, false), (true, true), (false, true)] {
         let mut direction = Direction::<B>::new(0);
-        while direction.send(1, &[]) == Ok(()) {}
+        let sink = direction.sender().sink_bytes();
+        if in_sink {
+            assert_eq!(direction.sink_free(sink), sink);
+            direction.put(&vec![1; usize::try_from(sink).expect("the sink is in memory")]);
+            direction.send(1, &[]).expect("room");
+        } else {
+            while direction.send(1, &[]) == Ok(()) {}
+        }
         direction.bench.settle();
+        if in_sink {
+            // The slot comes back first, so that it does not ring for the bytes.
+            direction.take(true).expect("a message is there");
+            direction.bench.settle();
+        }
         let mut rung = false;
         if !taken_first {
             direction.sender().arm(WaitFor::Room);
             direction.sender().settle();
         }
-        direction.take(true).expect("the mailbox is full");
+        if in_sink {
+            direction.release(sink);
+        } else {
+            direction.take(true).expect("a message is there");
+        }
         rung |= direction.receiver().must_ring(WaitFor::Room);
         if taken_first {
             direction.sender().arm(WaitFor::Room);
             direction.sender().settle();
         }
-        let seen_at_once = direction.slots_free(1) > 0;
+        let has_room = |direction: &mut Direction<B>| match in_sink {
+            true => direction.sink_free(sink) == sink,
+            false => direction.slots_free(1) > 0,
+        };
+        let seen_at_once = has_room(&mut direction);
         direction.bench.settle();
         let rung_later = rung || direction.sender().attention(WaitFor::Room) == Attention::Rung;
         assert!(seen_at_once || rung_later, "the sleeper sleeps on");
-        assert!(direction.slots_free(1) > 0);
+        assert!(has_room(&mut direction));
+    }
+}
+
+/// A sender that found its peer's mailbox full is rung, although the peer takes the messages one by
+/// one as they arrive, and finds nothing behind each of them.
+pub fn a_sleeper_never_misses_room_that_comes_in_pieces<B: LaneBench>() {
+    let mut direction = Direction::<B>::new(0);
+    while direction.send(1, &[]) == Ok(()) {}
+    direction.sender().arm(WaitFor::Room);
+    direction.sender().settle();
+    assert_eq!(direction.slots_free(1), 0, "nothing was taken");
+    let mut rung = false;
+    loop {
+        while direction.take(false).is_some() {
+            rung |= direction.receiver().must_ring(WaitFor::Room);
+        }
+        if !direction.bench.step() {
+            break;
+        }
+    }
+    direction.bench.settle();
+    rung |= direction.sender().attention(WaitFor::Room) == Attention::Rung;
+    assert!(rung, "the sleeper sleeps on");
+    assert!(direction.slots_free(4) >= 4);
+}
+
+/// A control word rings an end that waits for anything: it may be the end of the lane's use.
+pub fn a_sleeper_never_misses_a_control_word<B: LaneBench>() {
+    for what in [WaitFor::Data, WaitFor::Room] {
+        let mut direction = Direction::<B>::new(0);
+        direction.receiver().arm(what);
+        direction.receiver().settle();
+        direction.sender().post(3, 7);
+        let rung = direction.sender().must_ring(what);
+        let seen_at_once = direction.receiver().posted(3) == 7;
+        direction.bench.settle();
+        let rung_later = rung || direction.receiver().attention(what) == Attention::Rung;
+        assert!(seen_at_once || rung_later, "the sleeper sleeps on");
+        assert_eq!(direction.receiver().posted(3), 7);
+    }
+}
+
+/// What was sent lands without a look of the receiver, and the sender learns of it. It is visible
+/// then.
+pub fn what_has_landed_is_visible<B: LaneBench>() {
+    let mut direction = Direction::<B>::new(0);
+    assert!(direction.sender().has_landed(), "nothing was sent");
+    for round in 0..20u64 {
+        direction.put(&round.to_le_bytes());
+        direction.send(1, &[b"x"]).expect("room");
+        direction.sender().post(5, round + 1);
+        direction.sender().arm(WaitFor::Room);
+        let has_landed = direction.sender().has_landed();
+        if has_landed {
+            assert_eq!(direction.receiver().posted(5), round + 1, "before it was visible");
+        }
+        direction.bench.settle();
+        let rung = direction.sender().attention(WaitFor::Room) == Attention::Rung;
+        assert!(has_landed || rung, "who waits for it is rung");
+        assert!(direction.sender().has_landed(), "all of it has arrived");
+        direction.sender().disarm(WaitFor::Room);
+        assert_eq!(direction.take(true), Some((1, b"x".to_vec())));
+        assert_eq!(direction.view(0, 8), round.to_le_bytes());
+        direction.release(8);
+        direction.bench.settle();
+    }
+}
+
+/// A sender looks back at what the peer has not taken, whether or not it has arrived, and when the
+/// peer is dead.
+pub fn a_sender_looks_back_at_what_was_not_taken<B: LaneBench>() {
+    for dies in [false, true] {
+        let mut direction = Direction::<B>::new(0);
+        let depth = direction.sender().mailbox_depth();
+        let bytes = pattern(5, 3000);
+        direction.put(&bytes);
+        for number in 0..depth {
+            direction.send(2, &[&number.to_le_bytes()]).expect("room");
+        }
+        if dies && !direction.bench.kill(1) {
+            return;
+        }
+        for settled in [false, true] {
+            for number in 0..depth {
+                let mut payload = [0; 120];
+                let slot = direction.sender().look_back(number, &mut payload);
+                let slot = slot.expect("the peer took nothing");
+                assert_eq!((slot.tag, slot.length), (2, 8), "settled: {settled}");
+                assert_eq!(payload[..8], number.to_le_bytes());
+            }
+            let mut back = vec![0; bytes.len()];
+            assert!(direction.sender().view_back(0, &mut back));
+            assert!(back == bytes);
+            direction.bench.settle();
+        }
+        let mut payload = [0; 120];
+        assert_eq!(direction.sender().look_back(depth, &mut payload), None, "never sent");
+    }
+}
+
+/// The death of an end ends the lane at the other. All that had arrived is still readable, and
+/// sleepers are woken.
+pub fn the_death_of_an_end_ends_the_lane<B: LaneBench>() {
+    let mut direction = Direction::<B>::new(0);
+    for number in 0..8u64 {
+        direction.put(&number.to_le_bytes());
+        direction.send(4, &[&number.to_le_bytes()]).expect("room");
+        direction.sender().post(1, number + 1);
+    }
+    direction.bench.settle();
+    direction.receiver().arm(WaitFor::Data);
+    direction.receiver().arm(WaitFor::Room);
+    assert!(!direction.receiver().is_over(), "the peer lives");
+    if !direction.bench.kill(0) {
+        return;
+    }
+    direction.bench.settle();
+    if direction.receiver().medium() == Medium::Network {
+        assert!(direction.receiver().is_over(), "the peer is dead");
+        for what in [WaitFor::Data, WaitFor::Room] {
+            assert_eq!(direction.receiver().attention(what), Attention::Rung, "{what:?}");
+        }
+    }
+    for number in 0..8u64 {
+        assert_eq!(direction.take(true), Some((4, number.to_le_bytes().to_vec())));
+        assert_eq!(direction.view(0, 8), number.to_le_bytes());
+        direction.release(8);
+    }
+    assert_eq!(direction.take(true), None);
+    assert_eq!(direction.receiver().posted(1), 8);
+    // Nothing waits, and nothing panics.
+    let lane = direction.receiver();
+    lane.post(0, 1);
+    let mut cursor = SendCursor::default();
+    if lane.medium() == Medium::Network {
+        assert_eq!(lane.send(&mut cursor, 1, &[b"to nobody"]), Err(LaneFull));
+        assert!(!lane.has_landed());
     }
 }
 
@@ -373,7 +612,7 @@ pub fn a_hostile_length_closes_the_lane<B: LaneBench>() {
     }
 }
 
-/// Invalid counts never give more room than there is.
+/// Counts beyond what was sent are ignored: they give no room, and take none.
 pub fn hostile_counts_never_give_more_room_than_there_is<B: LaneBench>() {
     for count in [1 << 20, 1 << 63, u64::MAX - 1, u64::MAX] {
         let mut direction = Direction::<B>::new(0);
@@ -386,7 +625,7 @@ pub fn hostile_counts_never_give_more_room_than_there_is<B: LaneBench>() {
         if !offered {
             return;
         }
-        assert!(direction.slots_free(u64::MAX) <= depth, "messages taken: {count:#x}");
-        assert!(direction.sink_free(u64::MAX) <= sink, "bytes taken: {count:#x}");
+        assert_eq!(direction.slots_free(u64::MAX), depth - 1, "messages taken: {count:#x}");
+        assert_eq!(direction.sink_free(u64::MAX), sink - 100, "bytes taken: {count:#x}");
     }
 }

@@ -146,6 +146,18 @@ pub trait LaneBench: Sized {
     /// Returns when everything sent, put, posted and taken is visible to the other end.
     fn settle(&mut self);
 
+    /// Lets a little of what is on its way become visible. False if nothing is on its way.
+    fn step(&mut self) -> bool {
+        false
+    }
+
+    /// Kills the end `which` as if its process had died: it does nothing more. False if the bench
+    /// cannot do that.
+    fn kill(&mut self, which: usize) -> bool {
+        let _ = which;
+        false
+    }
+
     /// Writes the data of a hostile peer where the end `which` reads it. False if the bench cannot
     /// do that.
     fn corrupt(&mut self, which: usize, what: Hostile) -> bool {

@@ -9,6 +9,17 @@
 //! access, under a lock for each direction. Any bytes are a cursor, as far as memory is concerned:
 //! another process may have written them. No call blocks.
 //!
+//! Carrying and waking are two halves ([`Carry`], [`Wake`]), and what needs one of them asks for no
+//! more. A lane of shared memory and a lane over endpoints have the same halves; [`Medium`] says
+//! what the layer above may rely on.
+//!
+//! # What is exact and what may lag
+//! Everything that an end sends, puts and posts becomes visible at the other in that order, never
+//! in part, and never before the bytes that it tells of. What the peer *took* may be known late:
+//! [`Carry::slots_free`], [`Carry::sink_free`] and [`Carry::messages_read`] never say more than is
+//! true, and catch up without a call of either end. [`Carry::look_back`] and [`Carry::view_back`]
+//! are exact, and no peer has to be alive for them.
+//!
 //! # Waiting
 //! An end that is going to sleep until data or room comes arms an attention word. The peer reads
 //! the word after it has sent data or returned room. The sleeper checks once more between arming
@@ -20,8 +31,39 @@
 //!
 //! If the peer finds the word armed, it claims the word and then rings the sleeper's doorbell by
 //! its own means. While the other end is awake, a sender pays one load only.
+//!
+//! Across a network the peer cannot read the word in time. There the arrival rings it at the
+//! sleeper's own side ([`Medium::Network`]): arming, one more look and the sleep are the same, and
+//! the peer has nothing to do.
 
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Whether more may arrive on a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Things may arrive. A lane of shared memory always says so: the layer above has other ways to
+    /// learn of the end of its peer.
+    Open,
+    /// The peer closed the lane, and all that it ever sent is visible.
+    Closed,
+    /// The peer is dead or out of reach, or the lane failed. Some of what it sent may be missing,
+    /// but only from the end: all that is visible came in order.
+    Lost,
+}
+
+/// What lies between the two ends of a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Medium {
+    /// Memory that both ends share. What the peer wrote is visible at once, and before anything
+    /// that it does later on another way: a byte that it sends over TCP comes after the words that
+    /// it posted before. The peer claims an armed word and rings ([`Wake::must_ring`]).
+    Memory,
+    /// A network. Things arrive later than they were sent, and in no order with other ways: a byte
+    /// over TCP may come before the words that were posted earlier ([`Carry::has_landed`]). Two
+    /// ends that post at the same time both miss the other's word. The arrival of a message, a
+    /// word or of returned room rings an armed word by itself, and the peer never does.
+    Network,
+}
 
 /// The peer's mailbox has no free slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,12 +125,12 @@ pub struct ReceiveCursor {
 pub struct Slot {
     /// The user's tag.
     pub tag: u8,
-    /// Bytes of payload, at most [`Lane::MESSAGE_BYTES`].
+    /// Bytes of payload, at most [`Carry::MESSAGE_BYTES`].
     pub length: u8,
 }
 
-/// One end of a lane. The module describes the rules.
-pub trait Lane {
+/// The half of a lane that carries. The module describes the rules.
+pub trait Carry {
     /// Payload of a message in bytes, as of a VELO slot.
     const MESSAGE_BYTES: usize = 120;
     /// Number of control words of an end.
@@ -113,14 +155,15 @@ pub trait Lane {
     /// [`LaneFull`].
     ///
     /// # Panics
-    /// When the parts are longer than [`Lane::MESSAGE_BYTES`] together.
+    /// When the parts are longer than [`Carry::MESSAGE_BYTES`] together.
     fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull>;
 
     /// Appends bytes to the peer's sink. The caller then sends a message that tells the peer about
     /// them. A peer that has seen the message also sees the bytes.
     ///
     /// # Panics
-    /// When there are fewer free bytes than `bytes` has. The caller asks [`Lane::sink_free`] first.
+    /// When there are fewer free bytes than `bytes` has. The caller asks [`Carry::sink_free`]
+    /// first.
     fn put(&self, cursor: &mut SendCursor, bytes: &[u8]);
 
     /// The message at the head of the own mailbox, if there is one.
@@ -139,8 +182,9 @@ pub trait Lane {
     fn advance(&self, cursor: &mut ReceiveCursor, flush: bool);
 
     /// Number of messages that the peer has taken, without the batching that makes
-    /// [`Lane::slots_free`] lag. `None` if the transport cannot tell. The peer writes the number,
-    /// so it is untrusted.
+    /// [`Carry::slots_free`] lag. Across a network it lags by one way, and comes to rest at the
+    /// true number when the peer has taken all. `None` if the transport cannot tell. The peer
+    /// writes the number, so it is untrusted.
     fn messages_read(&self) -> Option<u64> {
         None
     }
@@ -164,40 +208,69 @@ pub trait Lane {
     }
 
     /// Writes one of the peer's control words. A peer that has seen the value also sees everything
-    /// sent before.
+    /// sent, put and posted before.
     fn post(&self, word: usize, value: u64);
 
     /// Reads one of the own control words, which the peer writes.
     fn posted(&self, word: usize) -> u64;
 
+    /// What lies between the two ends.
+    fn medium(&self) -> Medium;
+
+    /// True if everything that this end sent, put and posted so far is visible at the peer, whether
+    /// or not the peer looks. Until then, what the caller does on another way may arrive first.
+    /// After a call that returned false, the words of this end are rung when it has landed.
+    fn has_landed(&self) -> bool {
+        true
+    }
+
+    /// Whether more may arrive.
+    fn standing(&self) -> Standing {
+        Standing::Open
+    }
+
+    /// True if nothing more will arrive, and all that did is visible.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.standing() != Standing::Open
+    }
+
+    /// Publishes the total number of bytes of the caller's stream that were sent, for observers of
+    /// the lane.
+    fn account(&self, _bytes_total: u64) {}
+}
+
+/// The half of a lane that wakes. The module describes the rules.
+pub trait Wake {
     /// Changes the attention word from watching to armed; armed and rung stay. The peer is sure to
-    /// see it only after [`Lane::settle`].
+    /// see it only after [`Wake::settle`].
     fn arm(&self, what: WaitFor);
 
     /// The heavy half of the fence. One call serves any number of lanes armed before.
     fn settle(&self) {}
 
-    /// Publishes the total number of bytes of the caller's stream that were sent, for observers of
-    /// the lane.
-    fn account(&self, _bytes_total: u64) {}
-
     /// The state of the own attention word.
     fn attention(&self, what: WaitFor) -> Attention;
 
-    /// Changes the attention word to watching. True if it was rung: a doorbell is on its way or has
-    /// come.
+    /// Changes the attention word to watching. True if it was rung. With [`Medium::Memory`] the
+    /// peer did it, and its doorbell is on its way or has come.
     fn disarm(&self, what: WaitFor) -> bool;
 
     /// Changes the attention word from rung to armed in one step, for a word that other threads
     /// still wait on. True if it was rung. Watching and armed stay.
     fn rearm(&self, what: WaitFor) -> bool;
 
-    /// True when the peer waits for `what`, so that [`Lane::must_ring`] would claim its word.
-    /// Includes the light fence.
+    /// True when the peer waits for `what`, so that [`Wake::must_ring`] would claim its word.
+    /// Includes the light fence. Always false across a network.
     fn is_awaited(&self, what: WaitFor) -> bool;
 
     /// Call it after sending (`Data`) or returning room (`Room`). Includes the light half of the
     /// fence. True when the peer waits for `what` and the caller has claimed its word: the caller
-    /// has to ring.
+    /// has to ring. Always false across a network, where arrivals ring.
     fn must_ring(&self, what: WaitFor) -> bool;
 }
+
+/// One end of a lane: it carries and wakes.
+pub trait Lane: Carry + Wake {}
+
+impl<L: Carry + Wake> Lane for L {}

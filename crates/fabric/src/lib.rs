@@ -56,7 +56,10 @@ pub use error::{
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
 pub use host_memory::HostMemory;
-pub use lane::{Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor};
+pub use lane::{
+    Attention, Carry, Lane, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,
+    Standing, WaitFor, Wake,
+};
 pub use notify::Notify;
 pub use opening::{EndpointLimits, EndpointOptions, Partition, TrafficClass};
 pub use operation::{

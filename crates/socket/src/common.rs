@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_fabric::{Attention, Lane, WaitFor};
+use weft_fabric::{Attention, Carry, Lane, Medium, WaitFor};
 
 use crate::state::State;
 
@@ -171,10 +171,20 @@ impl Common {
     /// The most wakeups that may lie in the kernel's socket: all stale ones, and one for each word
     /// of the lane that the peer rang.
     pub(crate) fn wakeups_due<L: Lane>(&self, lane: &L) -> usize {
+        if !peer_rings(lane) {
+            return 0;
+        }
         let words = [WaitFor::Data, WaitFor::Room];
         let rung = words.iter().filter(|what| lane.attention(**what) == Attention::Rung).count();
         self.left_of(self.stale()) + rung
     }
+}
+
+/// True if the peer rings the words of this end, and a wakeup comes for each that it rang. Across a
+/// network arrivals ring, and no wakeup goes over TCP.
+#[inline]
+pub(crate) fn peer_rings<L: Carry>(lane: &L) -> bool {
+    lane.medium() == Medium::Memory
 }
 
 #[cfg(test)]

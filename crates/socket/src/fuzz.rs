@@ -1,14 +1,15 @@
 //! The fuzz target of direct sockets: both sides of a stream over a lane whose answers are the
 //! input.
 //!
-//! The lane keeps the promises that [`Lane`] makes to its caller: a slot has at most 120 bytes, and
-//! room that it reported stays. All else is hostile. What has arrived, what the peer posted and the
-//! attention words change from one call to the next.
+//! The lane keeps the promises that [`Carry`] makes to its caller: a slot has at most 120 bytes,
+//! and room that it reported stays. All else is hostile. What has arrived, what the peer posted and
+//! the attention words change from one call to the next.
 
 use std::cell::Cell;
 
 use weft_fabric::{
-    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+    Attention, Carry, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot, Standing,
+    WaitFor, Wake,
 };
 
 use crate::{Leave, Limits, Origin, ReceiveSide, SendSide, Side};
@@ -22,11 +23,13 @@ const OPERATIONS_MAX: u64 = 1 << 14;
 struct Script<'a> {
     rest: Cell<&'a [u8]>,
     operations: Cell<u64>,
+    medium: Cell<Medium>,
 }
 
 impl<'a> Script<'a> {
     fn new(input: &'a [u8]) -> Self {
-        Self { rest: Cell::new(input), operations: Cell::new(0) }
+        let medium = Cell::new(Medium::Memory);
+        Self { rest: Cell::new(input), operations: Cell::new(0), medium }
     }
 
     fn is_over(&self) -> bool {
@@ -61,7 +64,7 @@ impl<'a> Script<'a> {
     }
 }
 
-impl Lane for Script<'_> {
+impl Carry for Script<'_> {
     fn mailbox_depth(&self) -> u64 {
         DEPTH
     }
@@ -141,6 +144,27 @@ impl Lane for Script<'_> {
         self.number()
     }
 
+    fn medium(&self) -> Medium {
+        self.medium.get()
+    }
+
+    fn has_landed(&self) -> bool {
+        self.medium.get() == Medium::Memory || self.byte() & 1 == 1
+    }
+
+    fn standing(&self) -> Standing {
+        match self.medium.get() {
+            Medium::Memory => Standing::Open,
+            Medium::Network => match self.byte() & 15 {
+                14 => Standing::Closed,
+                15 => Standing::Lost,
+                _ => Standing::Open,
+            },
+        }
+    }
+}
+
+impl Wake for Script<'_> {
     fn arm(&self, _what: WaitFor) {}
 
     fn attention(&self, _what: WaitFor) -> Attention {
@@ -171,7 +195,11 @@ impl Lane for Script<'_> {
 /// When a call breaks a promise of the stream.
 pub fn fuzz_stream(input: &[u8]) {
     let script = Script::new(input);
-    let side = if script.byte() & 1 == 0 { Side::Accepted } else { Side::Connected };
+    let kind = script.byte();
+    let side = if kind & 1 == 0 { Side::Accepted } else { Side::Connected };
+    if kind & 2 != 0 {
+        script.medium.set(Medium::Network);
+    }
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     while !script.is_over() {
         script.operations.set(0);

@@ -4,9 +4,10 @@
 //! relies on what another call left there. A call that finds a state to which no order of calls
 //! leads breaks the direction off: reads then give a reset.
 
-use weft_fabric::{Lane, ReceiveCursor, WaitFor};
+use weft_fabric::{Carry, Lane, ReceiveCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::common::peer_rings;
 use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
 use crate::state::{ReceiveState, Stored};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
@@ -41,7 +42,7 @@ impl ReceiveSide {
     /// The place from which the next bytes come. Each call may cross to the lane, and after each
     /// read from TCP the place may be another.
     #[inline]
-    pub fn origin<L: Lane>(&mut self, lane: &L) -> Origin {
+    pub fn origin<L: Carry>(&mut self, lane: &L) -> Origin {
         if !self.route.on_lane() {
             return if self.is_broken() { Origin::Lane } else { self.route.on_tcp(lane) };
         }
@@ -52,7 +53,7 @@ impl ReceiveSide {
     /// Call it before this end leaves for good. Until the peer has answered, there are no bytes to
     /// read. A peer that left before it saw the recall does not answer, and this end reads on from
     /// the lane.
-    pub fn recall<L: Lane>(&mut self, lane: &L) {
+    pub fn recall<L: Carry>(&mut self, lane: &L) {
         let has_left = self.route.on_lane() && self.route.has_boundary(lane);
         if self.state.get() != ReceiveState::Open || has_left {
             return;
@@ -64,7 +65,7 @@ impl ReceiveSide {
     }
 
     /// Ends a recall that the peer did not answer before it died. This end reads on from the lane.
-    pub fn recall_is_void<L: Lane>(&mut self, lane: &L) {
+    pub fn recall_is_void<L: Carry>(&mut self, lane: &L) {
         if self.has_recalled() && !self.route.has_boundary(lane) {
             self.state.set(ReceiveState::Open);
         }
@@ -74,7 +75,7 @@ impl ReceiveSide {
     /// lane. `Some(true)` if all that the peer sent, and will send, lies on TCP without a wakeup in
     /// between, because the peer sent again what it had on the lane. `None` until the peer is back
     /// on TCP for good.
-    pub fn is_all_on_tcp<L: Lane>(&self, lane: &L) -> Option<bool> {
+    pub fn is_all_on_tcp<L: Carry>(&self, lane: &L) -> Option<bool> {
         // This look comes first: a peer that is back for good has posted its boundaries before.
         let peer = PeerRoute::of(lane);
         (peer.leaves_for_good() && peer.is_on_tcp()).then(|| {
@@ -91,12 +92,12 @@ impl ReceiveSide {
 
     /// True while the bytes on the lane must not be read.
     #[inline]
-    fn is_recalling<L: Lane>(&self, lane: &L) -> bool {
+    fn is_recalling<L: Carry>(&self, lane: &L) -> bool {
         self.has_recalled() && self.route.on_lane() && self.is_answered_or_may_be(lane)
     }
 
     #[cold]
-    fn is_answered_or_may_be<L: Lane>(&self, lane: &L) -> bool {
+    fn is_answered_or_may_be<L: Carry>(&self, lane: &L) -> bool {
         if self.route.has_boundary(lane) {
             return lane.posted(word::RECALLED) != 0;
         }
@@ -119,7 +120,7 @@ impl ReceiveSide {
     }
 
     /// True if everything before a boundary to TCP was read.
-    fn is_at_return<L: Lane>(&self, lane: &L) -> bool {
+    fn is_at_return<L: Carry>(&self, lane: &L) -> bool {
         if self.is_recalling(lane) {
             return self.route.has_boundary(lane);
         }
@@ -138,8 +139,10 @@ impl ReceiveSide {
         }
         // From here on the wakeups of rung words are counted by their position on TCP. The words
         // change before the peer learns that it may come to the lane again, and ring again.
-        lane.rearm(WaitFor::Data);
-        lane.rearm(WaitFor::Room);
+        if peer_rings(lane) {
+            lane.rearm(WaitFor::Data);
+            lane.rearm(WaitFor::Room);
+        }
         if self.is_recalling(lane) {
             self.position.slot_offset = 0;
             self.position.chunk_left = 0;
@@ -152,7 +155,7 @@ impl ReceiveSide {
     }
 
     /// True if the peer's direction needs the lane no more, and all that it sent there was read.
-    pub fn is_given_back<L: Lane>(&mut self, lane: &L) -> bool {
+    pub fn is_given_back<L: Carry>(&mut self, lane: &L) -> bool {
         // This look comes first: a peer that leaves for good and is on TCP stays there.
         let peer = PeerRoute::of(lane);
         peer.leaves_for_good()
@@ -186,7 +189,7 @@ impl ReceiveSide {
 
     /// How many of `bytes` unread bytes on TCP are data. The others are wakeups behind a boundary.
     /// Call it while [`ReceiveSide::origin`] returns [`Origin::Tcp`].
-    pub fn data_of<L: Lane>(&self, lane: &L, bytes: usize) -> usize {
+    pub fn data_of<L: Carry>(&self, lane: &L, bytes: usize) -> usize {
         self.route.data_of(lane, bytes)
     }
 
@@ -212,7 +215,7 @@ impl ReceiveSide {
     }
 
     /// How many of `seen` unread bytes on TCP are wakeups. Look at TCP first, then call it.
-    pub fn wakeups_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+    pub fn wakeups_of<L: Carry>(&self, lane: &L, seen: usize) -> usize {
         self.route.wakeups_of(lane, seen)
     }
 
@@ -266,7 +269,7 @@ impl ReceiveSide {
 
     /// Copies bytes of the chunk or message at the head. 0 if there is none.
     #[inline]
-    fn step<L: Lane>(
+    fn step<L: Carry>(
         &mut self,
         lane: &L,
         walk: &mut Walk,
@@ -314,7 +317,7 @@ impl ReceiveSide {
         }
     }
 
-    fn step_chunk<L: Lane>(
+    fn step_chunk<L: Carry>(
         &mut self,
         lane: &L,
         walk: &mut Walk,
@@ -340,7 +343,7 @@ impl ReceiveSide {
     }
 
     /// Goes past the message at the head.
-    fn pass<L: Lane>(&mut self, lane: &L, walk: &mut Walk, peek: bool) {
+    fn pass<L: Carry>(&mut self, lane: &L, walk: &mut Walk, peek: bool) {
         if peek {
             walk.position.cursor.messages = walk.position.cursor.messages.wrapping_add(1);
             return;
@@ -363,12 +366,12 @@ impl ReceiveSide {
         lane.is_awaited(WaitFor::Room)
     }
 
-    fn is_drained<L: Lane>(&self, lane: &L) -> bool {
+    fn is_drained<L: Carry>(&self, lane: &L) -> bool {
         self.is_recalling(lane)
             || self.position.chunk_left == 0 && matches!(lane.peek(&self.position.cursor), Ok(None))
     }
 
-    fn why_empty<L: Lane>(&self, lane: &L) -> ReadError {
+    fn why_empty<L: Carry>(&self, lane: &L) -> ReadError {
         match self.ended(lane) {
             None if self.is_at_return(lane) => ReadError::Back,
             None => ReadError::Empty,
@@ -379,7 +382,7 @@ impl ReceiveSide {
 
     /// The way in which the peer ended its direction, once all bytes before the end were read.
     #[inline]
-    pub fn ended<L: Lane>(&self, lane: &L) -> Option<u64> {
+    pub fn ended<L: Carry>(&self, lane: &L) -> Option<u64> {
         let value = lane.posted(word::CLOSED);
         // A message sent before the end is visible with it. If the end counts more messages than
         // were read, the caller looks again.
@@ -395,30 +398,38 @@ impl ReceiveSide {
     }
 
     /// The way in which the peer closed, whether or not all bytes were read.
-    pub fn peer_closed<L: Lane>(lane: &L) -> Option<u64> {
+    pub fn peer_closed<L: Carry>(lane: &L) -> Option<u64> {
         match lane.posted(word::CLOSED) {
             0 => None,
             value => Some(value & closed::MASK),
         }
     }
 
+    /// True if all that the peer did to the lane before its kernel ended the connection is visible.
+    /// Call it when the kernel has told of that end. Across a network the kernel's word may come
+    /// first. Then the peer's own word follows, or the lane ends.
+    #[inline]
+    pub fn knows_end<L: Carry>(lane: &L) -> bool {
+        peer_rings(lane) || lane.is_over() || Self::peer_closed(lane).is_some()
+    }
+
     /// True if the peer ended its direction on TCP. The kernel's socket then tells that end, and
     /// nothing more about the peer.
-    pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
+    pub fn ended_on_tcp<L: Carry>(lane: &L) -> bool {
         PeerRoute::ended_on_tcp(lane)
     }
 
     /// Tells the peer that this process ends, and how many bytes of TCP it has taken. Its threads
     /// may still use both directions. The kernel is about to close the socket, and resets the
     /// connection if a wakeup lies there unread ([`crate::SendSide::rings_alone`]).
-    pub fn end_with_process<L: Lane>(&self, lane: &L, side: Side) {
+    pub fn end_with_process<L: Carry>(&self, lane: &L, side: Side) {
         let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
         lane.post(word::PRESENCE, attached | presence::ending(self.route.taken()));
     }
 
     /// True if a read would not return [`ReadError::Empty`].
     #[inline]
-    pub fn readable<L: Lane>(&self, lane: &L) -> bool {
+    pub fn readable<L: Carry>(&self, lane: &L) -> bool {
         self.is_broken()
             || !self.is_drained(lane)
             || self.ended(lane).is_some()
@@ -426,13 +437,13 @@ impl ReceiveSide {
     }
 
     /// True while unread bytes lie on the lane and may be read there.
-    pub fn has_data<L: Lane>(&self, lane: &L) -> bool {
+    pub fn has_data<L: Carry>(&self, lane: &L) -> bool {
         !self.is_drained(lane)
     }
 
     /// Number of messages that arrived so far, plus 1 after the peer's end. A higher number than
     /// before is an edge for epoll. `from` is the result of a former call.
-    pub fn arrived<L: Lane>(&self, lane: &L, from: u64) -> u64 {
+    pub fn arrived<L: Carry>(&self, lane: &L, from: u64) -> u64 {
         let taken = self.position.cursor.messages;
         // A mailbox holds no more. Without this bound a hostile peer could fill slots as fast as
         // the loop counts them.
@@ -449,7 +460,7 @@ impl ReceiveSide {
     }
 
     /// Number of bytes that can be read at once (FIONREAD), if the peer's messages make sense.
-    pub fn available<L: Lane>(&self, lane: &L) -> u64 {
+    pub fn available<L: Carry>(&self, lane: &L) -> u64 {
         if self.is_recalling(lane) {
             return 0;
         }

@@ -1,8 +1,8 @@
 //! The receiving direction of an end that has a lane: crossings, wakeups and waiting.
 
-use weft_fabric::{Attention, Lane, WaitFor};
+use weft_fabric::{Attention, Lane, Standing, WaitFor};
 
-use crate::common::{Common, Peer, StaleWakeups};
+use crate::common::{Common, Peer, StaleWakeups, peer_rings};
 use crate::route::Origin;
 use crate::shadow::Shadow;
 use crate::stream::Side;
@@ -51,13 +51,20 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// The place of the next bytes. Makes every crossing first that is due.
     #[inline]
     pub fn origin(&mut self) -> Origin {
-        if self.common.peer() != Peer::Alive {
+        if self.is_told_of_end() {
             self.state.recall_is_void(self.lane);
         }
         match self.state.origin(self.lane) {
             Origin::Back | Origin::Wakeups(_) => self.cross(),
             origin => origin,
         }
+    }
+
+    /// True if the kernel told of the end of the peer, and all that the peer did to the lane before
+    /// is visible.
+    #[inline]
+    fn is_told_of_end(&self) -> bool {
+        self.common.peer() != Peer::Alive && ReceiveSide::knows_end(self.lane)
     }
 
     #[cold]
@@ -89,8 +96,11 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// How many wakeups lie unread in the kernel's socket. If strays lie there, the call breaks the
     /// direction off and returns 0. A process without weft that holds the peer's socket wrote them,
     /// and their place in the stream is unknown.
+    ///
+    /// Across a network there are no wakeups, and no strays can be told from data: the word that
+    /// says that the peer went back to TCP may come later than what it sent there.
     fn unread_wakeups(&mut self) -> usize {
-        if self.state.is_broken() {
+        if self.state.is_broken() || !peer_rings(self.lane) {
             return 0;
         }
         // This look comes before the look at the boundary. So the boundary before data that it
@@ -164,7 +174,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             Origin::Tcp { .. } | Origin::Back => return true,
         }
         for what in [WaitFor::Data, WaitFor::Room] {
-            self.common.note_stale_if(|| self.lane.disarm(what));
+            self.common.note_stale_if(|| self.lane.disarm(what) && peer_rings(self.lane));
         }
         loop {
             let taken = self.take_wakeups(usize::MAX);
@@ -180,7 +190,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// and [`Receiving::drain`] if the look found nothing. The word is never set to watching in
     /// between, since other threads may rely on it. Returns the wakeups that are stale by now.
     pub fn arm(&mut self, what: WaitFor) -> StaleWakeups {
-        self.common.note_stale_if(|| self.lane.rearm(what));
+        self.common.note_stale_if(|| self.lane.rearm(what) && peer_rings(self.lane));
         self.lane.arm(what);
         self.common.stale()
     }
@@ -195,8 +205,10 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// waits for it (`watched`).
     pub fn stop_waiting(&mut self, what: WaitFor, watched: bool) {
         let others = watched || self.common.has_sleeper(what);
-        self.common
-            .note_stale_if(|| if others { self.lane.rearm(what) } else { self.lane.disarm(what) });
+        self.common.note_stale_if(|| {
+            let was_rung = if others { self.lane.rearm(what) } else { self.lane.disarm(what) };
+            was_rung && peer_rings(self.lane)
+        });
     }
 
     /// Disarms a new lane if no thread sleeps. It was armed for threads that may sleep without
@@ -209,6 +221,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// The next step of a reader that found no data on the lane, and no end of file.
     pub fn found_empty(&mut self) -> Empty {
+        if !peer_rings(self.lane) {
+            return self.found_empty_far();
+        }
         if self.common.peer() == Peer::Alive {
             return Empty::Wait;
         }
@@ -224,6 +239,44 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         }
     }
 
+    /// The same across a network, where the lane alone tells. Without a goodbye of the peer it is
+    /// not known that all of its bytes arrived, so this is no end but a reset.
+    #[cold]
+    fn found_empty_far(&mut self) -> Empty {
+        let is_over = self.lane.is_over();
+        if is_over {
+            self.state.recall_is_void(self.lane);
+        }
+        // By now all that the peer sent before the lane ended is visible.
+        if self.state.readable(self.lane) {
+            Empty::LookAgain
+        } else if is_over {
+            self.common.hear(Peer::Reset);
+            Empty::Broken
+        } else {
+            Empty::Wait
+        }
+    }
+
+    /// The next step of a reader that found no data on TCP but the end of the connection, which the
+    /// kernel told. [`Empty::PeerDied`] means that the kernel's word stands.
+    pub fn met_end(&mut self) -> Empty {
+        // These looks come first: what the peer did before its goodbye is then visible.
+        let knows_end = ReceiveSide::knows_end(self.lane);
+        let has_all = ReceiveSide::peer_closed(self.lane).is_some()
+            || self.lane.standing() == Standing::Closed;
+        if self.origin() == Origin::Lane {
+            Empty::LookAgain
+        } else if !knows_end {
+            Empty::Wait
+        } else if peer_rings(self.lane) || has_all {
+            Empty::PeerDied
+        } else {
+            self.common.hear(Peer::Reset);
+            Empty::Broken
+        }
+    }
+
     /// True if the next bytes lie on the lane.
     pub fn has_lane_data(&mut self) -> bool {
         self.origin() == Origin::Lane && self.state.has_data(self.lane)
@@ -233,7 +286,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// shut this direction, so that a read finds the end at once.
     pub fn readable(&mut self, shut: bool) -> Option<bool> {
         loop {
-            let ends = shut || self.common.peer() != Peer::Alive;
+            let ends = shut || self.is_told_of_end() || self.lane.is_over();
             match self.origin() {
                 Origin::Lane => {}
                 // Wakeups lie before the data on TCP, so the kernel would report one of them.

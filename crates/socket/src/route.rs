@@ -11,7 +11,7 @@
 //! the direction crosses no more. Those processes can also write the memory of counts and
 //! crossings. So any values are valid: wrong ones give wrong boundaries, but no panic.
 
-use weft_fabric::Lane;
+use weft_fabric::Carry;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::state::{Count, State, Stored};
@@ -61,7 +61,7 @@ impl Recall {
     const WANTED: u64 = 1 << 63;
     const OFFSET_BITS: u32 = 8;
 
-    pub fn post<L: Lane>(self, lane: &L) {
+    pub fn post<L: Carry>(self, lane: &L) {
         lane.post(word::RECALL_MESSAGES, self.messages);
         lane.post(word::RECALL_BYTES, self.bytes);
         let rest = self.chunk_left << Self::OFFSET_BITS | self.offset as u64;
@@ -69,12 +69,12 @@ impl Recall {
     }
 
     /// Tells the peer that this end recalls nothing.
-    pub fn withdraw<L: Lane>(lane: &L) {
+    pub fn withdraw<L: Carry>(lane: &L) {
         lane.post(word::RECALL, 0);
     }
 
     /// The recall that the peer has posted, if any.
-    pub fn of<L: Lane>(lane: &L) -> Option<Self> {
+    pub fn of<L: Carry>(lane: &L) -> Option<Self> {
         let rest = lane.posted(word::RECALL);
         (rest & Self::WANTED != 0).then(|| Self {
             messages: lane.posted(word::RECALL_MESSAGES),
@@ -100,7 +100,7 @@ pub(crate) mod presence {
 
     /// The number of bytes that the peer's process had taken from TCP when it said that it was
     /// ending. `None` if it did not say so.
-    pub fn taken_at_end<L: weft_fabric::Lane>(lane: &L) -> Option<u64> {
+    pub fn taken_at_end<L: weft_fabric::Carry>(lane: &L) -> Option<u64> {
         let said = lane.posted(super::word::PRESENCE);
         (said & ENDING != 0).then_some(said >> BITS)
     }
@@ -157,7 +157,7 @@ pub enum Origin {
 pub(crate) struct PeerRoute(u64);
 
 impl PeerRoute {
-    pub fn of<L: Lane>(lane: &L) -> Self {
+    pub fn of<L: Carry>(lane: &L) -> Self {
         Self(lane.posted(word::ROUTE))
     }
 
@@ -175,7 +175,7 @@ impl PeerRoute {
     }
 
     /// True if the peer ended its sending direction on TCP. It can then send no wakeups.
-    pub fn ended_on_tcp<L: Lane>(lane: &L) -> bool {
+    pub fn ended_on_tcp<L: Carry>(lane: &L) -> bool {
         lane.posted(word::CLOSED) != 0 && Self::of(lane).is_on_tcp()
     }
 
@@ -251,7 +251,7 @@ impl Outward {
     }
 
     /// True if a boundary to the lane may be posted.
-    pub fn may_cross<L: Lane>(&self, lane: &L) -> bool {
+    pub fn may_cross<L: Carry>(&self, lane: &L) -> bool {
         // The reader has read the words of all former boundaries when it has crossed the last one.
         let free = self.crossings == 0 || lane.posted(word::PASSED) == self.crossings;
         !self.on_lane() && !self.is_for_good() && self.is_certain() && free
@@ -259,7 +259,7 @@ impl Outward {
 
     /// True if writer and reader are on the lane. The reader has then taken all bytes of TCP before
     /// the boundary.
-    pub fn is_followed<L: Lane>(&self, lane: &L) -> bool {
+    pub fn is_followed<L: Carry>(&self, lane: &L) -> bool {
         self.on_lane() && lane.posted(word::PASSED) == self.crossings
     }
 
@@ -268,7 +268,7 @@ impl Outward {
         if self.on_lane() { self.left_tcp_at } else { self.position }
     }
 
-    pub fn go_to_lane<L: Lane>(&mut self, lane: &L) {
+    pub fn go_to_lane<L: Carry>(&mut self, lane: &L) {
         assert!(!self.on_lane(), "it is there");
         self.leaving.set(None);
         lane.post(word::TO_LANE, self.position);
@@ -279,7 +279,7 @@ impl Outward {
 
     /// Announces that the direction will leave the lane. False if it cannot, since a count is
     /// uncertain.
-    pub fn begin_leaving<L: Lane>(&mut self, lane: &L, how: Leave) -> bool {
+    pub fn begin_leaving<L: Carry>(&mut self, lane: &L, how: Leave) -> bool {
         if !self.is_certain() {
             return false;
         }
@@ -289,7 +289,7 @@ impl Outward {
     }
 
     /// Crosses to TCP behind `messages` messages.
-    pub fn go_to_tcp<L: Lane>(&mut self, lane: &L, messages: u64) {
+    pub fn go_to_tcp<L: Carry>(&mut self, lane: &L, messages: u64) {
         assert!(self.on_lane(), "it is there");
         lane.post(word::TO_TCP_MESSAGES, messages);
         lane.post(word::TO_TCP_POSITION, self.position);
@@ -297,7 +297,7 @@ impl Outward {
         self.post(lane);
     }
 
-    fn post<L: Lane>(&self, lane: &L) {
+    fn post<L: Carry>(&self, lane: &L) {
         lane.post(word::ROUTE, self.crossings << 2 | self.leaving.get().number());
     }
 }
@@ -348,18 +348,18 @@ impl Inward {
     }
 
     /// True if the writer has posted a boundary that the reader has not crossed.
-    pub fn has_boundary<L: Lane>(&self, lane: &L) -> bool {
+    pub fn has_boundary<L: Carry>(&self, lane: &L) -> bool {
         PeerRoute::of(lane).crossings() > self.crossings
     }
 
     /// True if the `messages` messages read so far are all that lie before a boundary to TCP.
-    pub fn is_at_return<L: Lane>(&self, lane: &L, messages: u64) -> bool {
+    pub fn is_at_return<L: Carry>(&self, lane: &L, messages: u64) -> bool {
         self.on_lane() && self.has_boundary(lane) && lane.posted(word::TO_TCP_MESSAGES) <= messages
     }
 
     /// True if the writer went to the lane and came back without a wakeup on TCP in between, and
     /// the reader has crossed neither boundary.
-    pub fn is_round_trip<L: Lane>(&self, lane: &L, peer: PeerRoute) -> bool {
+    pub fn is_round_trip<L: Carry>(&self, lane: &L, peer: PeerRoute) -> bool {
         !self.on_lane()
             && peer.crossings() == self.crossings.wrapping_add(2)
             && self.skip_to <= self.taken
@@ -367,7 +367,7 @@ impl Inward {
     }
 
     /// Crosses to TCP. From then on the writer may come to the lane again.
-    pub fn cross_to_tcp<L: Lane>(&mut self, lane: &L) {
+    pub fn cross_to_tcp<L: Carry>(&mut self, lane: &L) {
         assert!(self.on_lane(), "it is there");
         self.skip_to = lane.posted(word::TO_TCP_POSITION);
         self.crossings = self.crossings.wrapping_add(1);
@@ -376,7 +376,7 @@ impl Inward {
 
     /// The place of the next bytes while the reader is on TCP. Crosses to the lane if the reader
     /// has taken all bytes before the boundary.
-    pub fn on_tcp<L: Lane>(&mut self, lane: &L) -> Origin {
+    pub fn on_tcp<L: Carry>(&mut self, lane: &L) -> Origin {
         if self.taken < self.skip_to {
             return Origin::Wakeups(self.skip_to - self.taken);
         }
@@ -394,7 +394,7 @@ impl Inward {
     }
 
     /// How many of `seen` unread bytes on TCP are data, while the reader is on TCP.
-    pub fn data_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+    pub fn data_of<L: Carry>(&self, lane: &L, seen: usize) -> usize {
         if !self.has_boundary(lane) {
             return seen;
         }
@@ -403,7 +403,7 @@ impl Inward {
     }
 
     /// How many of `seen` unread bytes on TCP are wakeups.
-    pub fn wakeups_of<L: Lane>(&self, lane: &L, seen: usize) -> usize {
+    pub fn wakeups_of<L: Carry>(&self, lane: &L, seen: usize) -> usize {
         let end = match self.on_lane() {
             true if !self.has_boundary(lane) => return seen,
             true => lane.posted(word::TO_TCP_POSITION),

@@ -4,9 +4,10 @@
 //! relies on what another call left there. A call that finds a state to which no order of calls
 //! leads breaks the direction off: writes then give a reset.
 
-use weft_fabric::{Lane, SendCursor, WaitFor};
+use weft_fabric::{Carry, Lane, SendCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::common::peer_rings;
 use crate::route::{Leave, Outward, PeerRoute, Recall, presence, word};
 use crate::state::{SendState, Stored, UnreadByPeer};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
@@ -40,7 +41,7 @@ impl SendSide {
 
     /// True if the peer has the lane, so that it will read data sent there.
     #[inline]
-    pub fn peer_attached<L: Lane>(lane: &L, side: Side) -> bool {
+    pub fn peer_attached<L: Carry>(lane: &L, side: Side) -> bool {
         side == Side::Connected || lane.posted(word::PRESENCE) & presence::ATTACHED != 0
     }
 
@@ -48,7 +49,7 @@ impl SendSide {
     /// gone. A reset by the peer's kernel then means nothing. This is so if the peer followed to
     /// the lane and this direction is still there, or if the peer said that its process ends
     /// ([`crate::ReceiveSide::end_with_process`]) and had taken all data that went over TCP.
-    pub fn rings_alone<L: Lane>(&self, lane: &L) -> bool {
+    pub fn rings_alone<L: Carry>(&self, lane: &L) -> bool {
         let took_all = |taken| taken >= self.route.data_end();
         self.route.is_followed(lane) || presence::taken_at_end(lane).is_some_and(took_all)
     }
@@ -57,16 +58,17 @@ impl SendSide {
     /// direction is there. Also true if the direction is broken, since [`SendSide::write`] reports
     /// that.
     #[inline]
-    pub fn switch<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
+    pub fn switch<L: Carry>(&mut self, lane: &L, side: Side) -> bool {
         self.route.on_lane() || self.cross(lane, side) || self.state.get() == SendState::Broken
     }
 
-    fn cross<L: Lane>(&mut self, lane: &L, side: Side) -> bool {
+    fn cross<L: Carry>(&mut self, lane: &L, side: Side) -> bool {
         // A peer that ended on TCP sends no wakeups. A peer that left for good reads no lane.
         let may = self.state.get() == SendState::Open
             && Self::peer_attached(lane, side)
             && !PeerRoute::ended_on_tcp(lane)
             && !PeerRoute::of(lane).leaves_for_good()
+            && !lane.is_over()
             && self.route.may_cross(lane);
         if may {
             self.route.go_to_lane(lane);
@@ -142,21 +144,22 @@ impl SendSide {
         self.route.count(wakeups);
     }
 
-    /// True if the peer can send wakeups, so that a wait for room on the lane ends.
-    pub fn is_answered<L: Lane>(lane: &L) -> bool {
-        PeerRoute::of(lane).can_ring() && !PeerRoute::ended_on_tcp(lane)
+    /// True if the peer can send wakeups, so that a wait for room on the lane ends. Across a
+    /// network it ends by the arrival of the room.
+    pub fn is_answered<L: Carry>(lane: &L) -> bool {
+        !peer_rings(lane) || PeerRoute::of(lane).can_ring() && !PeerRoute::ended_on_tcp(lane)
     }
 
     /// True if the peer left the lane for good and wants this end to do the same.
     #[inline]
-    pub fn is_called<L: Lane>(lane: &L) -> bool {
+    pub fn is_called<L: Carry>(lane: &L) -> bool {
         PeerRoute::of(lane).leaves_for_good()
     }
 
     /// The way in which the peer left the lane, if this end has not followed yet. The peer waits
     /// for this end to follow, even if this direction was never on the lane.
     #[inline]
-    pub fn called_back<L: Lane>(&self, lane: &L) -> Option<Leave> {
+    pub fn called_back<L: Carry>(&self, lane: &L) -> Option<Leave> {
         let peer = PeerRoute::of(lane);
         (peer.leaves_for_good() && !self.route.is_for_good()).then(|| match peer.is_giving_back() {
             true => Leave::GivingBack,
@@ -166,16 +169,24 @@ impl SendSide {
 
     /// True if the program set buffer sizes that hold less than the sink. A write must then stop
     /// where it would stop on TCP.
-    pub fn is_limited<L: Lane>(&self, lane: &L) -> bool {
+    pub fn is_limited<L: Carry>(&self, lane: &L) -> bool {
         self.capacity(lane) < lane.sink_bytes()
     }
 
     /// Announces that this end will leave the lane. From then on the peer does not begin to wait
     /// for its wakeups. `None` if the end cannot leave. `Some(true)` if the peer waits already: the
     /// caller must ring it before [`SendSide::go_back`].
+    ///
+    /// Across a network an end cannot leave before the boundary to the lane is visible at the peer.
+    /// Data that it sent over TCP behind that boundary could come before the boundary, and the peer
+    /// would take them for those before it. The words of this end are rung when it may try again.
     pub fn leave<L: Lane>(&mut self, lane: &L, side: Side, how: Leave) -> Option<bool> {
-        // This end can ring only while its direction is on the lane.
-        self.switch(lane, side);
+        if peer_rings(lane) {
+            // This end can ring only while its direction is on the lane.
+            self.switch(lane, side);
+        } else if !self.may_leave(lane) {
+            return None;
+        }
         if self.state.get() == SendState::Broken || !self.route.begin_leaving(lane, how) {
             return None;
         }
@@ -185,10 +196,17 @@ impl SendSide {
         Some(self.on_lane() && (lane.must_ring(WaitFor::Room) || lane.must_ring(WaitFor::Data)))
     }
 
+    /// True if this end can leave the lane now, as far as the boundary to the lane is concerned:
+    /// see [`SendSide::leave`]. An end that recalls asks before, since its peer answers only an end
+    /// that leaves.
+    pub fn may_leave<L: Carry>(&self, lane: &L) -> bool {
+        peer_rings(lane) || !self.on_lane() || lane.has_landed()
+    }
+
     /// Goes on over TCP, after [`SendSide::leave`]. Returns the bytes that the peer recalled
     /// ([`crate::ReceiveSide::recall`]). The caller must send them over TCP before anything else.
     #[must_use]
-    pub fn go_back<L: Lane>(&mut self, lane: &L) -> Vec<u8> {
+    pub fn go_back<L: Carry>(&mut self, lane: &L) -> Vec<u8> {
         if !self.on_lane() {
             return Vec::new();
         }
@@ -206,7 +224,7 @@ impl SendSide {
 
     /// The bytes sent behind the place of the recall. `None` if that place makes no sense, or the
     /// lane cannot read the bytes back.
-    fn behind<L: Lane>(&self, lane: &L, recall: Recall) -> Option<Vec<u8>> {
+    fn behind<L: Carry>(&self, lane: &L, recall: Recall) -> Option<Vec<u8>> {
         let messages = self.cursor.messages.checked_sub(recall.messages)?;
         let mut bytes_left = self.cursor.bytes.checked_sub(recall.bytes)?;
         if messages > lane.mailbox_depth() || bytes_left > lane.sink_bytes() {
@@ -252,14 +270,14 @@ impl SendSide {
     ///
     /// As on TCP, the bytes on their way are then at most what the sender's and the receiver's
     /// buffer hold together. A buffer without a set size can grow beyond the sink.
-    pub fn fix_buffers<L: Lane>(&mut self, lane: &L, send: u64, receive: u64) {
+    pub fn fix_buffers<L: Carry>(&mut self, lane: &L, send: u64, receive: u64) {
         self.send_buffer = send;
         lane.post(word::RECEIVE_BUFFER, receive);
     }
 
     /// Number of bytes of the peer's sink that may be used.
     #[inline]
-    fn capacity<L: Lane>(&self, lane: &L) -> u64 {
+    fn capacity<L: Carry>(&self, lane: &L) -> u64 {
         let sink = lane.sink_bytes();
         if self.send_buffer == 0 {
             return sink;
@@ -272,7 +290,7 @@ impl SendSide {
 
     /// Number of free bytes of the capacity, at least `wanted` if that many are free.
     #[inline]
-    fn sink_free<L: Lane>(&mut self, lane: &L, wanted: u64) -> u64 {
+    fn sink_free<L: Carry>(&mut self, lane: &L, wanted: u64) -> u64 {
         let beyond = lane.sink_bytes() - self.capacity(lane);
         lane.sink_free(&mut self.cursor, wanted + beyond).saturating_sub(beyond)
     }
@@ -301,6 +319,9 @@ impl SendSide {
                 _ => return Err(WriteError::Closed),
             },
         }
+        if lane.is_over() {
+            return Err(WriteError::Reset);
+        }
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let bytes = match parts {
             _ if total == 0 => return Ok(Written { bytes: 0, ring: false }),
@@ -317,7 +338,7 @@ impl SendSide {
     }
 
     #[inline]
-    fn send_one<L: Lane>(&mut self, lane: &L, parts: &[&[u8]], total: usize) -> usize {
+    fn send_one<L: Carry>(&mut self, lane: &L, parts: &[&[u8]], total: usize) -> usize {
         match lane.send(&mut self.cursor, tag::VELO_LAST, parts) {
             Ok(()) => total,
             Err(_) => 0,
@@ -325,7 +346,7 @@ impl SendSide {
     }
 
     /// Sends an eager write as several messages and marks the last one.
-    fn send_many<L: Lane>(&mut self, lane: &L, parts: &[&[u8]], total: usize) -> usize {
+    fn send_many<L: Carry>(&mut self, lane: &L, parts: &[&[u8]], total: usize) -> usize {
         let mut sent = 0;
         for part in parts {
             for piece in part.chunks(L::MESSAGE_BYTES) {
@@ -341,7 +362,7 @@ impl SendSide {
     }
 
     /// Puts pieces into the sink and announces each.
-    fn put_all<L: Lane>(
+    fn put_all<L: Carry>(
         &mut self,
         lane: &L,
         parts: &[&[u8]],
@@ -382,10 +403,11 @@ impl SendSide {
     }
 
     /// True if a write of any size would move at least one byte, or fail at once.
-    pub fn writable<L: Lane>(&mut self, lane: &L) -> bool {
+    pub fn writable<L: Carry>(&mut self, lane: &L) -> bool {
         let sink = self.capacity(lane) / 4;
         let slots = lane.mailbox_depth().min(4);
         self.is_shut()
+            || lane.is_over()
             || (lane.slots_free(&mut self.cursor, slots) >= slots
                 && self.sink_free(lane, sink) >= sink)
             || lane.posted(word::CLOSED) & closed::MASK != closed::WRITING
@@ -413,7 +435,7 @@ impl SendSide {
         data | (how != closed::WRITING && lane.must_ring(WaitFor::Room))
     }
 
-    fn post_end<L: Lane>(&self, lane: &L, how: u64) {
+    fn post_end<L: Carry>(&self, lane: &L, how: u64) {
         lane.post(word::CLOSED, self.cursor.messages.wrapping_add(1) << 2 | how);
     }
 
@@ -449,8 +471,8 @@ impl SendSide {
     }
 
     /// True while the peer has not taken everything sent on the lane, as far as the lane can tell.
-    /// Without [`Lane::messages_read`], the last messages, up to one batch, count as taken.
-    pub fn unread_by_peer<L: Lane>(&mut self, lane: &L) -> bool {
+    /// Without [`Carry::messages_read`], the last messages, up to one batch, count as taken.
+    pub fn unread_by_peer<L: Carry>(&mut self, lane: &L) -> bool {
         if self.unread.get() == UnreadByPeer::SentAgain {
             return false;
         }
@@ -471,7 +493,7 @@ impl SendSide {
     }
 
     /// A number that grows whenever the peer is seen to take something from the lane.
-    pub fn taken_by_peer<L: Lane>(&mut self, lane: &L) -> u64 {
+    pub fn taken_by_peer<L: Carry>(&mut self, lane: &L) -> u64 {
         lane.slots_free(&mut self.cursor, u64::MAX);
         lane.sink_free(&mut self.cursor, u64::MAX);
         let messages = lane.messages_read().unwrap_or(self.cursor.messages_taken);

@@ -1,6 +1,6 @@
 //! The sending direction of an end that has a lane: wakeups for the peer, and ways back to TCP.
 
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{Lane, Standing, WaitFor};
 
 use crate::common::{Common, Peer};
 use crate::receiving::Receiving;
@@ -105,6 +105,20 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         self.common.hear(Peer::Reset);
     }
 
+    /// Resets the connection if the lane is lost with something on it that the peer did not take.
+    /// True if it did. A driver calls it when an armed word was rung, since a program that has sent
+    /// all may never write again.
+    pub fn meet_loss(&mut self) -> bool {
+        let is_lost = self.lane.standing() == Standing::Lost
+            && self.state.on_lane()
+            && self.common.peer() != Peer::Reset
+            && self.state.unread_by_peer(self.lane);
+        if is_lost {
+            self.abort();
+        }
+        is_lost
+    }
+
     /// Ends the direction in a way of [`closed`], on the lane if possible. True if it was there.
     pub fn close(&mut self, how: u64) -> bool {
         let on_lane = self.switch();
@@ -129,6 +143,12 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     /// no room.
     #[must_use]
     pub fn is_gone(&self) -> bool {
+        if self.lane.is_over() {
+            return true;
+        }
+        if !ReceiveSide::knows_end(self.lane) {
+            return false;
+        }
         match self.common.peer() {
             Peer::Alive => false,
             Peer::Ended => !ReceiveSide::ended_on_tcp(self.lane),

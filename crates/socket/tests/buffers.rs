@@ -1,17 +1,14 @@
 //! Buffers with sizes that the program set: fewer bytes are on their way, and all of them arrive.
 
 use weft_socket::{Limits, ReceiveSide, SendSide, Side, WriteError};
-use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
+use weft_transport_shm::lane::ShmLane;
+
+mod ends;
 
 const LIMITS: Limits = Limits { eager_bytes: 0, chunk_bytes: 4096 };
 
-fn pair() -> (SimLane, SimLane) {
-    let settings = LaneSettings { latency_ns: 0, jitter_ns: 0, ..LaneSettings::default() };
-    SimWorld::new(Settings::seeded(1)).lane(settings)
-}
-
 /// Writes until the lane is full, and returns the number of bytes written.
-fn fill(side: &mut SendSide, lane: &SimLane) -> usize {
+fn fill(side: &mut SendSide, lane: &ShmLane) -> usize {
     let mut total = 0;
     loop {
         match side.write(lane, &[&[7; 100_000]], LIMITS) {
@@ -24,7 +21,7 @@ fn fill(side: &mut SendSide, lane: &SimLane) -> usize {
 
 #[test]
 fn no_more_is_on_its_way_than_both_fixed_buffers_hold() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     from_server.fix_buffers(&server, 0, 5000);
     from_client.fix_buffers(&client, 3000, 0);
@@ -45,7 +42,7 @@ fn no_more_is_on_its_way_than_both_fixed_buffers_hold() {
 #[test]
 fn a_buffer_that_only_one_side_fixed_limits_nothing() {
     for (send, receive) in [(3000, 0), (0, 3000)] {
-        let (server, client) = pair();
+        let (server, client) = ends::memory();
         let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
         from_server.fix_buffers(&server, 0, receive);
         from_client.fix_buffers(&client, send, 0);

@@ -3,17 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use weft_fabric::{Attention, Lane, WaitFor};
+use weft_fabric::{Attention, WaitFor, Wake};
 use weft_socket::{
     Common, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending, Shadow, Side,
     Unread,
 };
-use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
+use weft_transport_shm::lane::ShmLane;
 
-fn pair() -> (SimLane, SimLane) {
-    let settings = LaneSettings { latency_ns: 0, jitter_ns: 0, ..LaneSettings::default() };
-    SimWorld::new(Settings::seeded(1)).lane(settings)
-}
+mod ends;
 
 /// A kernel's connection by script.
 #[derive(Default)]
@@ -65,7 +62,7 @@ impl Shadow for &Script {
 
 /// A reader recalls 300 bytes, and the writer's kernel does as `script` says.
 fn sends_again(script: &Script) -> Common {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(send.switch(&client, Side::Connected));
     assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
@@ -109,8 +106,8 @@ fn a_connection_whose_recalled_bytes_cannot_be_sent_is_reset() {
 }
 
 /// A direction on the lane, armed for data, with `unread` in the kernel's socket.
-fn on_lane<T>(script: &Script, act: impl FnOnce(Receiving<'_, SimLane, &Script>) -> T) -> T {
-    let (server, client) = pair();
+fn on_lane<T>(script: &Script, act: impl FnOnce(Receiving<'_, ShmLane, &Script>) -> T) -> T {
+    let (server, client) = ends::memory();
     assert!(SendSide::default().switch(&client, Side::Connected));
     let (mut state, common) = (ReceiveSide::default(), Common::default());
     let mut receiving =

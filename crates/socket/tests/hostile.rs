@@ -11,13 +11,15 @@ use std::sync::atomic::Ordering;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_fabric::{
-    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+    Attention, Carry, Lane, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,
+    Standing, WaitFor, Wake,
 };
 use weft_memory::{CopyMode, Segment};
 use weft_socket::{Leave, Limits, Origin, ReceiveSide, SendSide, Side, closed};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
 use zerocopy::IntoBytes;
+
+mod ends;
 
 /// A lane that calls `before` before each operation, and counts the operations.
 struct Watched<'a, L> {
@@ -42,7 +44,7 @@ impl<'a, L: Lane> Watched<'a, L> {
     }
 }
 
-impl<L: Lane> Lane for Watched<'_, L> {
+impl<L: Lane> Carry for Watched<'_, L> {
     fn mailbox_depth(&self) -> u64 {
         self.lane.mailbox_depth()
     }
@@ -95,6 +97,20 @@ impl<L: Lane> Lane for Watched<'_, L> {
         self.now().posted(word)
     }
 
+    fn medium(&self) -> Medium {
+        self.lane.medium()
+    }
+
+    fn has_landed(&self) -> bool {
+        self.now().has_landed()
+    }
+
+    fn standing(&self) -> Standing {
+        self.lane.standing()
+    }
+}
+
+impl<L: Lane> Wake for Watched<'_, L> {
     fn arm(&self, what: WaitFor) {
         self.now().arm(what);
     }
@@ -339,34 +355,21 @@ fn announced_chunks_are_not_believed_beyond_the_sink() {
     assert_eq!(ReceiveSide::default().available(&one), 4096);
 }
 
-fn attack_sim(seed: u64) {
-    let world = SimWorld::new(Settings::seeded(seed));
-    let settings =
-        LaneSettings { mailbox_depth: 16, sink_bytes: 4096, latency_ns: 0, jitter_ns: 0 };
-    let (left, right) = world.lane(settings);
-    let random = RefCell::new(ChaCha8Rng::seed_from_u64(seed));
-    let forge = |lane: &SimLane| {
-        let mut random = random.borrow_mut();
-        match random.random_range(0..8) {
-            0 => lane.forge_message_length(random.random()),
-            1 => lane.forge_messages_taken(value(&mut random)),
-            2 => lane.forge_bytes_taken(value(&mut random)),
-            _ => {}
-        }
-    };
-    let before = |_: Option<&ReceiveCursor>| forge(&left);
+/// A peer whose messages and words make little sense, on lanes whose forms are right.
+fn confuse(seed: u64) {
+    let (left, file) = ShmLane::create(LAYOUT, CopyMode::Plain).expect("memory");
+    let right = ShmLane::open(file.as_fd(), 1, CopyMode::Plain).expect("a lane");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut victim = Victim::new(Side::Connected);
     let mut cursor = SendCursor::default();
     for _ in 0..200 {
-        let choice = random.borrow_mut().random_range(0..16);
-        let size = sizes(&mut random.borrow_mut());
-        victim.act(&Watched::new(&left, &before), choice, size);
-        // The peer's own calls, with tags and words that make little sense.
-        let mut random = random.borrow_mut();
+        let choice = random.random_range(0..16);
+        let size = sizes(&mut random);
+        victim.act(&left, choice, size);
         let payload: [u8; 8] = value(&mut random).to_le_bytes();
         let length = random.random_range(0..=8);
         let _ = right.send(&mut cursor, random.random_range(0..5), &[&payload[..length]]);
-        let word = random.random_range(0..4);
+        let word = random.random_range(0..ShmLane::WORDS);
         if random.random_range(0..4) == 0 {
             right.post(word, value(&mut random));
         }
@@ -375,24 +378,24 @@ fn attack_sim(seed: u64) {
 
 #[test]
 fn messages_and_words_without_sense_give_bytes_ends_and_errors() {
-    (0..1000).for_each(attack_sim);
+    (0..1000).for_each(confuse);
 }
 
 #[test]
 fn a_lane_that_dies_in_the_middle_of_a_write_panics_nobody() {
     for at in 1..40 {
-        let world = SimWorld::new(Settings::seeded(1));
-        let (left, _right) = world.lane(LaneSettings::default());
+        let pair = ends::Network::new(1);
+        let left = &pair.lanes[0][0];
         let mut send = SendSide::default();
-        assert!(send.switch(&left, Side::Connected));
+        assert!(send.switch(left, Side::Connected));
         let operations = Cell::new(0);
         let before = |_: Option<&ReceiveCursor>| {
             operations.set(operations.get() + 1);
             if operations.get() == at {
-                left.kill();
+                pair.kill(0);
             }
         };
-        let watched = Watched::new(&left, &before);
+        let watched = Watched::new(left, &before);
         for _ in 0..3 {
             let _ = send.write(&watched, &[&[1; 4000]], LIMITS);
         }
@@ -401,10 +404,8 @@ fn a_lane_that_dies_in_the_middle_of_a_write_panics_nobody() {
 
 #[test]
 fn an_end_that_closes_before_its_switch_rings_nobody() {
-    let world = SimWorld::new(Settings::seeded(1));
-    let (left, right) = world.lane(LaneSettings { latency_ns: 0, ..LaneSettings::default() });
+    let (left, right) = ends::memory();
     let mut send = SendSide::default();
     assert!(!send.close(&left, closed::ORDERLY), "no wakeup before the switch");
-    world.run(10);
     assert_eq!(ReceiveSide::peer_closed(&right), Some(closed::ORDERLY));
 }

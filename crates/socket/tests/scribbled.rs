@@ -9,7 +9,7 @@
 use std::os::fd::AsFd;
 
 use proptest::prelude::*;
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{Carry, WaitFor, Wake};
 use weft_memory::CopyMode;
 use weft_socket::{
     Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side, WriteError, closed,

@@ -1,17 +1,14 @@
 //! The switch and the half close: which end may ring its peer, in the cases that a driver meets.
 
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{Carry, WaitFor, Wake};
 use weft_socket::{Leave, Limits, Origin, ReadError, ReceiveSide, SendSide, Side};
-use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
+use weft_transport_shm::lane::ShmLane;
 
-fn pair() -> (SimLane, SimLane) {
-    let settings = LaneSettings { latency_ns: 0, jitter_ns: 0, ..LaneSettings::default() };
-    SimWorld::new(Settings::seeded(1)).lane(settings)
-}
+mod ends;
 
 #[test]
 fn an_end_that_was_shut_on_tcp_keeps_the_other_direction_there() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     assert_eq!(from_server.shut(&server, Side::Accepted), None);
     SendSide::attach(&client);
@@ -22,7 +19,7 @@ fn an_end_that_was_shut_on_tcp_keeps_the_other_direction_there() {
 
 #[test]
 fn an_end_that_is_shut_after_the_other_attached_is_shut_on_the_lane() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     from_server.begin_tcp();
     from_server.wrote_tcp(3);
@@ -41,7 +38,7 @@ fn an_end_that_is_shut_after_the_other_attached_is_shut_on_the_lane() {
 
 #[test]
 fn a_half_close_claims_one_wakeup_for_one_byte() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let mut from_client = SendSide::default();
     assert!(from_client.switch(&client, Side::Connected));
     server.arm(WaitFor::Data);
@@ -53,7 +50,7 @@ fn a_half_close_claims_one_wakeup_for_one_byte() {
 
 #[test]
 fn chunks_of_no_bytes_do_not_stop_a_writer() {
-    let (_server, client) = pair();
+    let (_server, client) = ends::memory();
     let mut from_client = SendSide::default();
     assert!(from_client.switch(&client, Side::Connected));
     let limits = Limits { eager_bytes: 0, chunk_bytes: 0 };
@@ -62,14 +59,14 @@ fn chunks_of_no_bytes_do_not_stop_a_writer() {
 }
 
 /// Reads all `wanted` bytes that are there.
-fn read_all(receive: &mut ReceiveSide, lane: &SimLane, wanted: usize) {
+fn read_all(receive: &mut ReceiveSide, lane: &ShmLane, wanted: usize) {
     let mut bytes = vec![0; wanted];
     assert_eq!(receive.read(lane, &mut bytes, false).map(|reading| reading.bytes), Ok(wanted));
 }
 
 #[test]
 fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     let data = |bytes: u64| Origin::Tcp { at_most: Some(bytes) };
     for _ in 0..3 {
@@ -105,7 +102,7 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
 
 #[test]
 fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let mut send = SendSide::default();
     assert!(send.switch(&client, Side::Connected));
     server.arm(WaitFor::Room);
@@ -121,7 +118,7 @@ fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
 
 #[test]
 fn an_end_that_leaves_for_good_calls_the_other_back() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     SendSide::attach(&client);
     assert!(from_server.switch(&server, Side::Accepted));
@@ -137,7 +134,7 @@ fn an_end_that_leaves_for_good_calls_the_other_back() {
 
 #[test]
 fn a_lane_that_both_ends_give_back_is_followed_by_another() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     let mut at_server = ReceiveSide::default();
     from_client.begin_tcp();
@@ -165,7 +162,7 @@ fn a_lane_that_both_ends_give_back_is_followed_by_another() {
     from_client.begin_again();
     from_server.begin_again();
     at_server.begin_again();
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     SendSide::attach(&client);
     from_client.begin_tcp();
     from_client.wrote_tcp(3);
@@ -182,7 +179,7 @@ fn a_lane_that_both_ends_give_back_is_followed_by_another() {
 
 #[test]
 fn who_ended_its_direction_keeps_the_lane() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     SendSide::attach(&client);
     assert!(from_client.switch(&client, Side::Connected));
@@ -196,7 +193,7 @@ fn who_ended_its_direction_keeps_the_lane() {
 
 #[test]
 fn who_died_between_the_kernel_and_its_count_leaves_a_direction_that_crosses_no_more() {
-    let (_server, client) = pair();
+    let (_server, client) = ends::memory();
     let mut on_tcp = SendSide::default();
     on_tcp.begin_tcp();
     on_tcp.begin_tcp();
@@ -211,7 +208,7 @@ fn who_died_between_the_kernel_and_its_count_leaves_a_direction_that_crosses_no_
 /// Sends messages and chunks, reads `read` bytes, and leaves for good. Returns the bytes that are
 /// sent again over TCP, and the bytes that should be.
 fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(send.switch(&client, Side::Connected));
     let data: Vec<u8> = (0..40_000u32).map(|number| (number % 251) as u8).collect();
@@ -258,7 +255,7 @@ fn what_was_not_read_on_the_lane_is_sent_again_over_tcp() {
 
 /// Lets a reader on TCP leave for good while its peer goes to the lane and sends `wakeups` wakeups.
 fn recalled_ahead(wakeups: u64) {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     send.begin_tcp();
     send.wrote_tcp(50);
@@ -300,7 +297,7 @@ fn what_a_reader_never_saw_on_the_lane_is_sent_again_over_tcp() {
 
 #[test]
 fn a_writer_that_left_before_it_was_asked_is_read_on_the_lane() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(send.switch(&client, Side::Connected));
     assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
@@ -318,7 +315,7 @@ fn places_that_make_no_sense_are_not_sent_from() {
     for (messages, bytes, rest) in
         [(9, 0, 0), (0, 1 << 40, 0), (0, 0, 200), (1, 0, 5 << 8), (0, 0, 1 << 40), (u64::MAX, 0, 0)]
     {
-        let (server, client) = pair();
+        let (server, client) = ends::memory();
         let mut send = SendSide::default();
         assert!(send.switch(&client, Side::Connected));
         assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
@@ -332,7 +329,7 @@ fn places_that_make_no_sense_are_not_sent_from() {
 
 #[test]
 fn a_reset_by_wakeups_alone_is_told_from_one_by_data() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     send.begin_tcp();
     send.wrote_tcp(5);
@@ -354,7 +351,7 @@ fn a_reset_by_wakeups_alone_is_told_from_one_by_data() {
 
 #[test]
 fn a_reset_of_a_reader_that_is_on_the_lane_is_by_wakeups_alone() {
-    let (server, client) = pair();
+    let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(!send.rings_alone(&client), "on TCP it never rings");
     assert!(send.switch(&client, Side::Connected));

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use thiserror::Error;
 use weft_fabric::{
-    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+    Attention, Carry, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot, WaitFor, Wake,
 };
 use weft_memory::{CopyMode, Segment, SegmentError};
 use weft_sync::fence;
@@ -90,7 +90,7 @@ const HEADER_BYTES: usize = 4096;
 const BLOCK_START: usize = 512;
 const BLOCK_BYTES: usize = 512;
 /// Number of control words of an end.
-const WORDS: usize = <ShmLane as Lane>::WORDS;
+const WORDS: usize = <ShmLane as Carry>::WORDS;
 
 /// The shared words of one direction. Each group of words has one writer and its own cache line.
 #[derive(Debug)]
@@ -276,7 +276,7 @@ impl ShmLane {
         }
     }
 
-    /// As [`Lane::settle`], and cheaper for an end that sleeps often. The caller has armed `what`
+    /// As [`Wake::settle`], and cheaper for an end that sleeps often. The caller has armed `what`
     /// and is about to look once more and sleep. When the result is some, [`fence::heavy`] and then
     /// [`ShmLane::slept`] must follow; one heavy fence serves any number of lanes.
     #[must_use]
@@ -319,7 +319,7 @@ impl ShmLane {
     }
 }
 
-impl Lane for ShmLane {
+impl Carry for ShmLane {
     fn mailbox_depth(&self) -> u64 {
         u64::from(self.layout.slots)
     }
@@ -425,6 +425,18 @@ impl Lane for ShmLane {
         self.incoming().words[word].load(Ordering::Acquire)
     }
 
+    #[inline]
+    fn medium(&self) -> Medium {
+        Medium::Memory
+    }
+
+    #[inline]
+    fn account(&self, bytes_total: u64) {
+        self.outgoing().stream_bytes.store(bytes_total, Ordering::Relaxed);
+    }
+}
+
+impl Wake for ShmLane {
     fn arm(&self, what: WaitFor) {
         let word = self.own_attention(what);
         let seen = word.load(Ordering::Relaxed);
@@ -437,11 +449,6 @@ impl Lane for ShmLane {
 
     fn settle(&self) {
         fence::heavy();
-    }
-
-    #[inline]
-    fn account(&self, bytes_total: u64) {
-        self.outgoing().stream_bytes.store(bytes_total, Ordering::Relaxed);
     }
 
     #[inline]

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_fabric::{Lane, ReceiveCursor, SendCursor, WaitFor};
+use weft_fabric::{Carry, ReceiveCursor, SendCursor, WaitFor, Wake};
 use weft_memory::CopyMode;
 use weft_sync::fence;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};

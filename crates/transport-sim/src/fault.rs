@@ -224,6 +224,8 @@ impl State {
         self.run_due();
         let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
         self.record_nodes(Kind::Heal, a, b);
+        // They wait at the end of the link. What was sent behind them may arrive at any time from
+        // now on, and must not overtake them.
         for flight in cut.held {
             self.schedule(self.now, Occasion::Arrive(flight));
         }

@@ -1,9 +1,9 @@
 //! Layer 2: the deterministic simulator, a fabric in virtual time inside one process.
 //!
 //! A [`SimWorld`] has nodes, links and endpoints. A [`SimTransport`] is the fabric as seen by the
-//! programs of one user on one node. [`SimEndpoint`] implements all of `weft_fabric::Endpoint`, and
-//! [`SimLane`] a lane. The crate may depend on `weft-fabric`, on `weft-options` for the rules of
-//! services, and on a seeded random generator. It uses no clock, thread, socket or file.
+//! programs of one user on one node. [`SimEndpoint`] implements all of `weft_fabric::Endpoint`. The
+//! crate may depend on `weft-fabric`, on `weft-options` for the rules of services, and on a seeded
+//! random generator. It uses no clock, thread, socket or file.
 //!
 //! Source: 003 chapter 3, as far as `weft-fabric` promises it; links after section 3.1.
 //!
@@ -45,7 +45,6 @@ mod control;
 mod domain;
 mod endpoint;
 mod fault;
-mod lane;
 mod memory;
 mod msg;
 mod opening;
@@ -58,7 +57,6 @@ mod world;
 pub use attr::{Link, Settings};
 pub use domain::SimTransport;
 pub use endpoint::SimEndpoint;
-pub use lane::{LaneSettings, SimLane};
 pub use memory::SimRegion;
 pub use trace::{Entry, Kind};
 pub use window::SimWindow;

@@ -49,8 +49,6 @@ pub(crate) struct State {
     pub next_operation: u64,
     pub cuts: BTreeMap<NodePair, Cut>,
     pub epochs: BTreeMap<NodePair, u64>,
-    /// Times at which something becomes visible on a lane.
-    pub ticks: BTreeSet<u64>,
     pub trace: Trace,
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
@@ -183,6 +181,12 @@ impl SimWorld {
         self.lock().now
     }
 
+    /// The virtual time of the next scheduled event.
+    #[must_use]
+    pub fn next_event(&self) -> Option<u64> {
+        self.lock().next_time()
+    }
+
     /// Lets `duration_ns` pass, and handles everything due until then.
     pub fn advance(&self, duration_ns: u64) {
         let mut state = self.lock();
@@ -245,7 +249,6 @@ impl State {
             next_operation: 0,
             cuts: BTreeMap::new(),
             epochs: BTreeMap::new(),
-            ticks: BTreeSet::new(),
             trace: Trace::new(settings.trace_entries_max),
             queue: BinaryHeap::new(),
             sequence: 0,
@@ -258,9 +261,7 @@ impl State {
 
     /// The time of the next scheduled event.
     pub fn next_time(&self) -> Option<u64> {
-        let queued = self.queue.peek().map(|Reverse(scheduled)| scheduled.time);
-        let tick = self.ticks.first().copied();
-        queued.into_iter().chain(tick).min()
+        self.queue.peek().map(|Reverse(scheduled)| scheduled.time)
     }
 
     /// Handles the next scheduled event if it is not later than `end`. False if there is none.
@@ -268,10 +269,6 @@ impl State {
         let Some(time) = self.next_time().filter(|time| *time <= end) else { return false };
         assert!(time >= self.now, "time went back");
         self.now = time;
-        if self.ticks.first() == Some(&time) {
-            self.ticks.pop_first();
-            return true;
-        }
         let Reverse(scheduled) = self.queue.pop().expect("next_time() saw it");
         self.happen(scheduled.occasion);
         true

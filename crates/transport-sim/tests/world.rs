@@ -369,6 +369,28 @@ fn a_paused_receiver_fills_its_mailbox_and_resuming_makes_room() {
 }
 
 #[test]
+fn a_packet_that_waited_at_a_cut_is_not_overtaken_by_one_still_on_its_way() {
+    let (world, mut left, mut right, peer) = two(even());
+    left.send_short(peer, MessageHeader::tag(1), &[]).unwrap();
+    world.advance(500);
+    world.cut(left.address().node, right.address().node);
+    world.advance(400);
+    left.send_short(peer, MessageHeader::tag(2), &[]).unwrap();
+    // The first has arrived at the cut by now, and the second is before it.
+    world.advance(300);
+    assert!(poll(&mut right).is_empty());
+    world.heal(left.address().node, right.address().node);
+    assert!(world.run(100));
+    let mut tags = Vec::new();
+    right.poll(8, &mut |event| {
+        if let Event::Message(message) = event {
+            tags.push(message.header.tag);
+        }
+    });
+    assert_eq!(tags, [1, 2]);
+}
+
+#[test]
 fn a_slow_receiver_takes_a_message_each_interval() {
     let (world, mut left, mut right, peer) = two(even());
     assert!(world.slow_down(right.address(), 5_000));

@@ -7,7 +7,7 @@ mod tcp;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
-use weft_fabric::Lane;
+use weft_fabric::Carry;
 use weft_sync::{AdaptiveWait, Learned};
 use weft_transport_shm::lane::ShmLane;
 

@@ -4,111 +4,168 @@
 //! threads of the other end, and the other thread of this end, run at random.
 
 use weft_fabric::{
-    Attention, Lane, LaneClosed, LaneFull, ReceiveCursor, SendCursor, Slot, WaitFor,
+    Attention, Carry, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot, Standing,
+    WaitFor, Wake,
 };
-use weft_transport_sim::SimLane;
+use weft_lane::EndpointLane;
+use weft_transport_shm::lane::ShmLane;
+use weft_transport_sim::SimEndpoint;
 
 use crate::world::World;
 
-/// One end of the lane, as a thread of the simulation uses it.
-pub struct Hooked<'a> {
-    pub lane: &'a SimLane,
-    pub world: &'a World,
+/// One end of a lane of either kind.
+#[derive(Clone, Copy)]
+pub enum End<'a> {
+    Memory(&'a ShmLane),
+    Network(&'a EndpointLane<SimEndpoint>),
 }
 
-impl Hooked<'_> {
-    fn now(&self) -> &SimLane {
+/// Calls the end that is there.
+macro_rules! on {
+    ($end:expr, $lane:ident => $call:expr) => {
+        match $end {
+            End::Memory($lane) => $call,
+            End::Network($lane) => $call,
+        }
+    };
+}
+
+/// One end of the lane, as a thread of the simulation uses it.
+pub struct Hooked<'a> {
+    pub end: End<'a>,
+    pub world: &'a World,
+    pub number: usize,
+}
+
+impl<'a> Hooked<'a> {
+    fn now(&self) -> End<'a> {
         self.world.meanwhile();
-        self.lane
+        self.end
+    }
+
+    /// The end, unless its process was killed: then the call is none that it makes. The endpoint of
+    /// a killed process does nothing by itself.
+    fn alive(&self) -> Option<End<'a>> {
+        let end = self.now();
+        (!self.world.is_killed(self.number)).then_some(end)
     }
 }
 
-impl Lane for Hooked<'_> {
+impl Carry for Hooked<'_> {
     fn mailbox_depth(&self) -> u64 {
-        self.lane.mailbox_depth()
+        on!(self.end, lane => lane.mailbox_depth())
     }
 
     fn sink_bytes(&self) -> u64 {
-        self.lane.sink_bytes()
+        on!(self.end, lane => lane.sink_bytes())
     }
 
     fn slots_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
-        self.now().slots_free(cursor, wanted)
+        self.alive().map_or(0, |end| on!(end, lane => lane.slots_free(cursor, wanted)))
     }
 
     fn sink_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
-        self.now().sink_free(cursor, wanted)
+        self.alive().map_or(0, |end| on!(end, lane => lane.sink_free(cursor, wanted)))
     }
 
     fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull> {
-        self.now().send(cursor, tag, parts)
+        let Some(end) = self.alive() else { return Err(LaneFull) };
+        on!(end, lane => lane.send(cursor, tag, parts))
     }
 
     fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
-        self.now().put(cursor, bytes);
+        if let Some(end) = self.alive() {
+            on!(end, lane => lane.put(cursor, bytes));
+        }
     }
 
     fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed> {
-        self.now().peek(cursor)
+        let Some(end) = self.alive() else { return Err(LaneClosed) };
+        on!(end, lane => lane.peek(cursor))
     }
 
     fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
-        self.now().read(cursor, offset, target);
+        on!(self.now(), lane => lane.read(cursor, offset, target));
     }
 
     fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
-        self.now().advance(cursor, flush);
+        if let Some(end) = self.alive() {
+            on!(end, lane => lane.advance(cursor, flush));
+        }
+    }
+
+    fn messages_read(&self) -> Option<u64> {
+        on!(self.now(), lane => lane.messages_read())
     }
 
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
-        self.now().view(cursor, skip, target);
+        on!(self.now(), lane => lane.view(cursor, skip, target));
     }
 
     fn look_back(&self, message: u64, payload: &mut [u8; 120]) -> Option<Slot> {
-        self.now().look_back(message, payload)
+        on!(self.now(), lane => lane.look_back(message, payload))
     }
 
     fn view_back(&self, position: u64, target: &mut [u8]) -> bool {
-        self.now().view_back(position, target)
+        on!(self.now(), lane => lane.view_back(position, target))
     }
 
     fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
-        self.now().release(cursor, length);
+        if let Some(end) = self.alive() {
+            on!(end, lane => lane.release(cursor, length));
+        }
     }
 
     fn post(&self, word: usize, value: u64) {
-        self.now().post(word, value);
+        if let Some(end) = self.alive() {
+            on!(end, lane => lane.post(word, value));
+        }
     }
 
     fn posted(&self, word: usize) -> u64 {
-        self.now().posted(word)
+        on!(self.now(), lane => lane.posted(word))
     }
 
+    fn medium(&self) -> Medium {
+        on!(self.end, lane => lane.medium())
+    }
+
+    fn has_landed(&self) -> bool {
+        let has_landed = on!(self.now(), lane => lane.has_landed());
+        has_landed || self.world.plan.faults.leave_before_landing
+    }
+
+    fn standing(&self) -> Standing {
+        on!(self.now(), lane => lane.standing())
+    }
+}
+
+impl Wake for Hooked<'_> {
     fn arm(&self, what: WaitFor) {
-        self.now().arm(what);
+        on!(self.now(), lane => lane.arm(what));
     }
 
     fn settle(&self) {
-        self.now().settle();
+        on!(self.now(), lane => lane.settle());
     }
 
     fn attention(&self, what: WaitFor) -> Attention {
-        self.now().attention(what)
+        on!(self.now(), lane => lane.attention(what))
     }
 
     fn disarm(&self, what: WaitFor) -> bool {
-        self.now().disarm(what)
+        on!(self.now(), lane => lane.disarm(what))
     }
 
     fn rearm(&self, what: WaitFor) -> bool {
-        self.now().rearm(what)
+        on!(self.now(), lane => lane.rearm(what))
     }
 
     fn is_awaited(&self, what: WaitFor) -> bool {
-        self.now().is_awaited(what)
+        self.alive().is_some_and(|end| on!(end, lane => lane.is_awaited(what)))
     }
 
     fn must_ring(&self, what: WaitFor) -> bool {
-        self.now().must_ring(what)
+        self.alive().is_some_and(|end| on!(end, lane => lane.must_ring(what)))
     }
 }

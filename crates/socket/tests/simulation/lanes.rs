@@ -1,6 +1,6 @@
 //! The ways in which an end gets a lane, leaves it, and gives it back.
 
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{Carry, WaitFor, Wake};
 use weft_socket::{Leave, Phase, SendSide, prepare};
 
 use crate::world::World;
@@ -17,6 +17,11 @@ impl World {
         let other = &self.hosts[0];
         let is_there = other.has_lane() && other.lanes_before.get() == host.lanes_before.get();
         let first = number == 1 && !is_there;
+        // Across a network no end has a lane before the other has accepted it.
+        let other = &self.hosts[1 - number];
+        let not_accepted =
+            self.plan.network.is_some() && other.lanes_before.get() < host.lanes_before.get();
+        let first = first || not_accepted;
         if late || first || host.lanes_before.get() > 0 && !self.chance(4) {
             return;
         }
@@ -26,6 +31,11 @@ impl World {
             return;
         }
         let lane = self.lane(number);
+        if lane.is_over() {
+            // The driver asks for no lane to a peer that is gone.
+            host.phase.decide(Phase::Fresh);
+            return;
+        }
         prepare(&lane, host.side);
         if self.plan.faults.attach_without_arming {
             lane.disarm(WaitFor::Data);
@@ -75,9 +85,34 @@ impl World {
             return;
         }
         sending.begin_again(&mut receiving);
+        self.close_lane(number, host.lanes_before.get());
         host.giving_back.set(false);
         host.lanes_before.set(host.lanes_before.get() + 1);
         host.phase.decide(Phase::Fresh);
+    }
+
+    /// Resets a connection whose lane was lost with bytes on it. True if it did.
+    pub fn meet_loss(&self, number: usize) -> bool {
+        let host = &self.hosts[number];
+        let Ok(mut send) = host.send.try_borrow_mut() else { return false };
+        let may_be = host.has_lane() && !host.is_gone();
+        may_be && {
+            let lane = self.lane(number);
+            self.sending(number, &mut send, &lane).meet_loss()
+        }
+    }
+
+    /// True if a thread should try to follow the peer to TCP, and that would work now. A thread
+    /// that falls asleep looks here, since the end of an earlier try may have come before it armed.
+    pub fn may_follow(&self, number: usize) -> bool {
+        let host = &self.hosts[number];
+        let Ok(send) = host.send.try_borrow() else { return false };
+        let lane = self.lane(number);
+        let is_due = self.plan.network.is_some()
+            && !send.is_shut()
+            && self.plan.leaves_at[number].is_some_and(|at| self.steps.get() >= at);
+        let is_wanted = is_due || send.called_back(&lane).is_some();
+        host.has_lane() && send.on_lane() && is_wanted && lane.has_landed()
     }
 
     /// Takes the sending direction back to TCP, if possible.

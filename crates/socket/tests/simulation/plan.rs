@@ -4,12 +4,16 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_socket::Limits;
 
+use crate::network::CUT_DOWN_AFTER_NS;
+
 /// Ways in which a program ends early, without having read and written everything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     Close,
     Abort,
     Kill,
+    /// The whole node dies, with its kernel. Only over a network.
+    NodeDies,
 }
 
 /// Mistakes of a driver. They are planted to test that the simulation finds them.
@@ -23,6 +27,53 @@ pub struct Faults {
     pub close_before_wakeups: bool,
     pub send_nothing_again: bool,
     pub forget_too_early: bool,
+    pub forget_rings: bool,
+    pub leave_before_landing: bool,
+    pub believe_kernel: bool,
+}
+
+/// The network between the two programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Network {
+    pub latency_ns: u64,
+    pub jitter_ns: u64,
+    pub bits_per_second: u64,
+    /// Operations take effect in the order of their calls.
+    pub ordered: bool,
+    /// What an endpoint has room for.
+    pub operations_max: usize,
+    pub notification_depth: usize,
+    pub tcp_latency_ns: u64,
+    /// The step at which the link is cut, and for how long.
+    pub cut: Option<(u64, u64)>,
+}
+
+impl Network {
+    fn new(random: &mut ChaCha8Rng) -> Self {
+        let cut = random.random_bool(0.2).then(|| {
+            let longest = [50_000, 5 * CUT_DOWN_AFTER_NS][random.random_range(0..2)];
+            (random.random_range(0..600), random.random_range(1..longest))
+        });
+        Self {
+            latency_ns: random.random_range(1_000..100_000),
+            jitter_ns: [0, 1_000, 30_000][random.random_range(0..3)],
+            bits_per_second: [1_000_000_000, 100_000_000_000][random.random_range(0..2)],
+            ordered: random.random_bool(0.5),
+            operations_max: [4, 32, 1024][random.random_range(0..3)],
+            notification_depth: [4, 32, 256][random.random_range(0..3)],
+            tcp_latency_ns: random.random_range(1_000..200_000),
+            cut,
+        }
+    }
+}
+
+/// Where the two programs run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Apart {
+    /// On one host, with lanes of shared memory.
+    OneHost,
+    /// On two nodes, with lanes over endpoints.
+    TwoNodes,
 }
 
 /// The plan of one run.
@@ -51,11 +102,13 @@ pub struct Plan {
     /// Step, host and way of an early end.
     pub ending: Option<(u64, usize, Ending)>,
     pub interleave_every: u64,
+    /// The network, if the two programs run on two nodes.
+    pub network: Option<Network>,
     pub faults: Faults,
 }
 
 impl Plan {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, apart: Apart) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let random = &mut random;
         let totals = [0, 1].map(|_| match random.random_range(0..8) {
@@ -98,10 +151,19 @@ impl Plan {
             attach_at: [Some(begin), attach],
             ending,
             interleave_every: [4, 16, 64][random.random_range(0..3)],
+            network: None,
             faults: Faults::default(),
         };
         plan.gives_back_every =
             [0, 1].map(|_| random.random_bool(0.4).then(|| random.random_range(1..24)));
+        if apart == Apart::TwoNodes {
+            plan.network = Some(Network::new(random));
+            if let Some((_, _, ending @ Ending::Kill)) = &mut plan.ending
+                && random.random_bool(0.5)
+            {
+                *ending = Ending::NodeDies;
+            }
+        }
         plan
     }
 }

@@ -1,6 +1,6 @@
 //! The thread that reads, as the driver of the preload library does it.
 
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{WaitFor, Wake};
 use weft_socket::{Empty, Leave, Origin, ReadError, StaleWakeups};
 
 use crate::tcp::Received;
@@ -33,6 +33,8 @@ pub struct Reader {
     target: Vec<u8>,
     peek: bool,
     wakes: u32,
+    /// The next bytes come from TCP, as far as the thread knew when it fell asleep.
+    is_on_tcp: bool,
     /// The wakeups that were stale when the thread armed.
     stale: StaleWakeups,
 }
@@ -49,16 +51,21 @@ const WAKES_MAX: u32 = 3_000;
 impl Reader {
     pub fn new(host: usize) -> Self {
         let stale = StaleWakeups::default();
-        Self { host, state: State::Choose, target: Vec::new(), peek: false, wakes: 0, stale }
+        Self {
+            host,
+            state: State::Choose,
+            target: Vec::new(),
+            peek: false,
+            wakes: 0,
+            is_on_tcp: true,
+            stale,
+        }
     }
 
     pub fn ready(&self, world: &World) -> Ready {
-        let pipe = world.pipes[1 - self.host].borrow();
         match self.state {
             State::Over => Ready::Over,
-            State::Asleep if !pipe.has_bytes(world.now()) && !pipe.is_over(world.now()) => {
-                Ready::No
-            }
+            State::Asleep if !world.is_woken(self.host, WaitFor::Data, self.is_on_tcp) => Ready::No,
             _ => Ready::Now,
         }
     }
@@ -86,7 +93,7 @@ impl Reader {
             State::Arm => self.arm(world),
             State::Look => self.look(world),
             State::Asleep => {
-                world.hear(self.host, false);
+                world.hear(self.host, WaitFor::Data, false);
                 self.wake(world);
             }
             State::Over => {}
@@ -102,10 +109,12 @@ impl Reader {
             && let Ok(mut send) = host.send.try_borrow_mut()
             && !send.is_back_for_good()
             && !send.is_shut()
+            && send.may_leave(&world.lane(self.host))
         {
             if world.chance(2)
                 && let Ok(mut receive) = host.receive.try_borrow_mut()
             {
+                host.has_recalled.set(true);
                 world.receive(self.host, &mut receive, |receiving| {
                     receiving.origin();
                     receiving.state.recall(receiving.lane);
@@ -124,6 +133,7 @@ impl Reader {
         {
             world.leave(self.host, &mut send, how);
         }
+        world.meet_loss(self.host);
         let attempt = self.try_receive(world);
         if host.is_gone() {
             return;
@@ -167,9 +177,18 @@ impl Reader {
                 let limit =
                     at_most.map_or(usize::MAX, |most| usize::try_from(most).expect("64 bits"));
                 let attempt = self.receive_tcp_beside_lane(world, &mut receive, limit);
-                let over = matches!(attempt, Attempt::End | Attempt::Reset);
-                let mut moved = || world.origin(self.host, &mut receive) == Origin::Lane;
-                return Some(if over && moved() { Attempt::Again } else { attempt });
+                let is_end = matches!(attempt, Attempt::End | Attempt::Reset);
+                if !is_end || world.plan.faults.believe_kernel {
+                    return Some(attempt);
+                }
+                world.hear(self.host, WaitFor::Data, false);
+                let met = world.receive(self.host, &mut receive, |receiving| receiving.met_end());
+                return Some(match met {
+                    Empty::PeerDied => attempt,
+                    Empty::LookAgain => Attempt::Again,
+                    Empty::Wait => Attempt::WouldBlock,
+                    Empty::Broken => Attempt::Reset,
+                });
             }
             _ => return Some(self.receive_tcp(world, 0)),
         }
@@ -266,6 +285,7 @@ impl Reader {
         let host = &world.hosts[self.host];
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         host.common.begin_sleep(WaitFor::Data);
+        world.forget_ring(self.host, WaitFor::Data);
         if host.has_lane() {
             self.stale =
                 world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Data));
@@ -283,7 +303,13 @@ impl Reader {
             let sleeps = world.receive(self.host, &mut receive, |receiving| {
                 receiving.readable(false) != Some(true) && receiving.drain(stale, false)
             });
-            if !sleeps {
+            self.is_on_tcp = world.origin(self.host, &mut receive) != Origin::Lane;
+            // The end that the kernel told may have become the end of all since the last look.
+            let ends = self.is_on_tcp
+                && world.has_heard(self.host, WaitFor::Data)
+                && world.receive(self.host, &mut receive, |receiving| receiving.met_end())
+                    != Empty::Wait;
+            if !sleeps || ends || world.may_follow(self.host) || world.meet_loss(self.host) {
                 drop(receive);
                 return self.wake(world);
             }

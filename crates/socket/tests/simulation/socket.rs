@@ -65,7 +65,14 @@ impl Shadow for Socket<'_> {
     }
 
     fn abort(&self) {
-        panic!("the model's kernel takes all, so that nothing is aborted")
+        let world = self.world;
+        assert!(world.plan.network.is_some(), "the model's kernel takes all, so nothing is lost");
+        let arrives = world.arrival();
+        world.pipes[self.number].borrow_mut().abort(arrives);
+        let mut incoming = world.pipes[1 - self.number].borrow_mut();
+        incoming.reset(world.now());
+        // That is news, whatever the threads heard before.
+        world.hosts[self.number].has_heard.iter().for_each(|heard| heard.set(false));
     }
 
     fn crossed(&self) {

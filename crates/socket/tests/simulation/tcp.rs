@@ -14,6 +14,9 @@ pub enum Received {
     Nothing,
 }
 
+/// The time of arrival of what waits at a cut.
+const HELD: u64 = u64::MAX;
+
 /// One direction of the connection.
 #[derive(Debug, Default)]
 pub struct Pipe {
@@ -72,6 +75,36 @@ impl Pipe {
         self.reset.get_or_insert(time);
     }
 
+    /// The link is cut: what is on its way, and what follows, waits.
+    pub fn cut(&mut self, now: u64) {
+        let hold = |time: &mut u64| {
+            if *time > now {
+                *time = HELD;
+            }
+        };
+        self.queue.iter_mut().for_each(|(time, _)| hold(time));
+        self.end.iter_mut().chain(&mut self.reset).for_each(hold);
+        self.last = HELD;
+    }
+
+    /// The link is mended: what waited arrives at `arrives`.
+    pub fn mend(&mut self, arrives: u64) {
+        let release = |time: &mut u64| {
+            if *time == HELD {
+                *time = arrives;
+            }
+        };
+        self.queue.iter_mut().for_each(|(time, _)| release(time));
+        self.end.iter_mut().chain(&mut self.reset).for_each(release);
+        self.last = arrives;
+    }
+
+    /// The receiving end aborts the connection: it reads a reset from now on.
+    pub fn reset(&mut self, now: u64) {
+        self.close();
+        self.reset = Some(now);
+    }
+
     /// Closes the receiving end. True if it left bytes unread, so that the sender must get a reset.
     pub fn close(&mut self) -> bool {
         self.deaf = true;
@@ -127,6 +160,7 @@ impl Pipe {
     /// The time at which the next byte, end or reset arrives.
     pub fn next(&self, now: u64) -> Option<u64> {
         let queued = self.queue.iter().map(|(time, _)| *time).find(|time| *time > now);
-        queued.into_iter().chain(self.end).chain(self.reset).filter(|time| *time > now).min()
+        let all = queued.into_iter().chain(self.end).chain(self.reset);
+        all.filter(|time| *time > now && *time != HELD).min()
     }
 }

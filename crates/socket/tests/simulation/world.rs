@@ -8,12 +8,16 @@ use std::cell::{Cell, RefCell};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{WaitFor, Wake};
+use weft_lane::{Carrier, Layout};
 use weft_socket::{Common, Origin, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side, closed};
-use weft_transport_sim::{LaneSettings, Settings, SimLane, SimWorld};
+use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_transport_sim::{Link, Settings, SimEndpoint, SimWorld};
 
-use crate::lane::Hooked;
+use crate::ends::{self, Network};
+use crate::lane::{End, Hooked};
 use crate::lanes::LANES;
+use crate::network::{self, CUT_DOWN_AFTER_NS};
 use crate::plan::{Ending, Plan};
 use crate::reader::Reader;
 use crate::tcp::Pipe;
@@ -44,6 +48,10 @@ pub struct Host {
     pub send: RefCell<SendSide>,
     pub receive: RefCell<ReceiveSide>,
     pub common: Common,
+    /// The reader recalled the bytes that lay on the lane.
+    pub has_recalled: Cell<bool>,
+    /// The reader, and the writer, saw that the kernel has told of the end of the peer.
+    pub has_heard: [Cell<bool>; 2],
     pub gone: Cell<Gone>,
     /// Number of bytes that writes accepted, that were handed to a write, and that were read.
     pub accepted: Cell<u64>,
@@ -64,6 +72,8 @@ impl Host {
             send: RefCell::default(),
             receive: RefCell::default(),
             common: Common::default(),
+            has_recalled: Cell::new(false),
+            has_heard: Default::default(),
             gone: Cell::new(Gone::No),
             accepted: Cell::new(0),
             offered: Cell::new(0),
@@ -105,13 +115,47 @@ pub struct World {
     /// The bytes that each host sends over TCP.
     pub pipes: [RefCell<Pipe>; 2],
     pub steps: Cell<u64>,
-    sim: SimWorld,
-    /// Both ends of each lane. The connection has the lanes one after another.
-    lanes: Vec<[SimLane; 2]>,
+    pub sim: SimWorld,
+    pub network: network::State,
+    lanes: Lanes,
     threads: [RefCell<Thread>; 4],
     random: RefCell<ChaCha8Rng>,
     depth: Cell<u32>,
     moved_at: Cell<u64>,
+}
+
+/// Both ends of each lane. The connection has the lanes one after another.
+#[derive(Debug)]
+enum Lanes {
+    Memory(Vec<(ShmLane, ShmLane)>),
+    Network(Network),
+}
+
+impl Lanes {
+    fn new(plan: &Plan, sim: &SimWorld) -> Self {
+        let slots = u32::try_from(plan.mailbox_depth).expect("it fits");
+        let sink_bytes = u32::try_from(plan.sink_bytes).expect("it fits");
+        if plan.network.is_some() {
+            return Self::Network(Network::with(sim, Layout { slots, sink_bytes }, LANES as u64));
+        }
+        let layout = LaneLayout { slots, sink_bytes };
+        Self::Memory((0..LANES).map(|_| ends::memory_of(layout)).collect())
+    }
+}
+
+/// The settings of the simulated fabric.
+fn settings(plan: &Plan) -> Settings {
+    let Some(network) = plan.network else { return Settings::seeded(plan.seed) };
+    let (latency_ns, jitter_ns) = (network.latency_ns, network.jitter_ns);
+    Settings {
+        link: Link { latency_ns, jitter_ns, bits_per_second: network.bits_per_second },
+        ordered: network.ordered,
+        operations_max: network.operations_max,
+        notification_depth: network.notification_depth,
+        detection_ns: 100_000,
+        cut_down_after_ns: Some(CUT_DOWN_AFTER_NS),
+        ..Settings::seeded(plan.seed)
+    }
 }
 
 /// So many steps in which no byte moved count as a deadlock.
@@ -119,17 +163,8 @@ const IDLE_STEPS_MAX: u64 = 100_000;
 
 impl World {
     pub fn new(plan: Plan) -> Self {
-        let sim = SimWorld::new(Settings::seeded(plan.seed));
-        let settings = LaneSettings {
-            mailbox_depth: plan.mailbox_depth,
-            sink_bytes: plan.sink_bytes,
-            latency_ns: 0,
-            jitter_ns: 0,
-        };
-        let lane = || {
-            let (left, right) = sim.lane(settings);
-            [left, right]
-        };
+        let sim = SimWorld::new(settings(&plan));
+        let lanes = Lanes::new(&plan, &sim);
         let pipe = || RefCell::new(Pipe::new(plan.tcp_bytes));
         let reader = |host| RefCell::new(Thread::Reader(Reader::new(host)));
         let writer = |host| RefCell::new(Thread::Writer(Writer::new(host, plan.totals[host])));
@@ -137,7 +172,8 @@ impl World {
             hosts: [Host::new(Side::Accepted), Host::new(Side::Connected)],
             pipes: [pipe(), pipe()],
             steps: Cell::new(0),
-            lanes: (0..LANES).map(|_| lane()).collect(),
+            network: network::State::default(),
+            lanes,
             threads: [reader(0), writer(0), reader(1), writer(1)],
             random: RefCell::new(ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed)),
             depth: Cell::new(0),
@@ -151,6 +187,8 @@ impl World {
     pub fn run(&self) {
         loop {
             self.happen();
+            self.happen_in_network();
+            (0..2).for_each(|number| self.drive(number));
             let ready: Vec<Ready> = (0..4).map(|thread| self.ready(thread)).collect();
             if self.hosts.iter().all(Host::is_gone) {
                 break;
@@ -177,7 +215,8 @@ impl World {
 
     fn next_arrival(&self) -> Option<u64> {
         let now = self.sim.now();
-        self.pipes.iter().filter_map(|pipe| pipe.borrow().next(now)).min()
+        let on_tcp = self.pipes.iter().filter_map(|pipe| pipe.borrow().next(now));
+        on_tcp.chain(self.next_of_network()).min()
     }
 
     pub fn describe(&self) -> String {
@@ -189,10 +228,10 @@ impl World {
         if self.depth.get() > 2 || !self.chance(self.plan.interleave_every) {
             return;
         }
-        if let Some((at, host, Ending::Kill)) = self.plan.ending
-            && self.steps.get() >= at
-        {
-            self.kill(host);
+        match self.plan.ending {
+            Some((at, host, Ending::Kill)) if self.steps.get() >= at => self.kill(host),
+            Some((at, host, Ending::NodeDies)) if self.steps.get() >= at => self.node_dies(host),
+            _ => {}
         }
         // A burst of steps stands for a thread that lost the processor.
         let steps = [1, 1, 4, 16][self.pick(4)];
@@ -241,6 +280,7 @@ impl World {
             Ending::Close => self.close(host, false),
             Ending::Abort => self.close(host, true),
             Ending::Kill => self.kill(host),
+            Ending::NodeDies => self.node_dies(host),
         }
     }
 
@@ -283,8 +323,11 @@ impl World {
         if host.gone.get() == Gone::Killed {
             return;
         }
-        if self.close_socket(number, abort) && !on_lane {
-            // Data came meanwhile, so the kernel sent a reset.
+        self.decline(number);
+        let may_have_data = !on_lane || self.plan.network.is_some();
+        if self.close_socket(number, abort) && may_have_data {
+            // Data came meanwhile, so the kernel sent a reset. Across a network they may have come
+            // before the word that says that they go over TCP.
             host.gone.set(Gone::Abruptly);
         }
     }
@@ -293,9 +336,33 @@ impl World {
     fn kill(&self, number: usize) {
         if !self.hosts[number].is_gone() {
             self.hosts[number].gone.set(Gone::Killed);
-            self.lanes.iter().for_each(|ends| ends[number].kill());
+            self.end_process(number);
             self.close_socket(number, false);
         }
+    }
+
+    /// Ends the endpoint of a process, if it has one. Shared memory stays as it is.
+    pub fn end_process(&self, number: usize) {
+        if let Lanes::Network(network) = &self.lanes {
+            network.kill(number);
+        }
+    }
+
+    /// A host closes its end of a lane.
+    pub fn close_lane(&self, number: usize, lane: usize) {
+        if let Lanes::Network(network) = &self.lanes {
+            network.lanes[lane][number].finish();
+        }
+    }
+
+    /// A host closes the lane that it has or was offered, and wants no more.
+    pub fn decline(&self, number: usize) {
+        (self.hosts[number].lanes_before.get()..LANES).for_each(|n| self.close_lane(number, n));
+    }
+
+    /// True if the process of the host was killed.
+    pub fn is_killed(&self, number: usize) -> bool {
+        self.hosts[number].gone.get() == Gone::Killed
     }
 
     /// Closes the host's socket. True if bytes were left unread.
@@ -317,7 +384,7 @@ impl World {
         for (number, host) in self.hosts.iter().enumerate() {
             let other = &self.hosts[1 - number];
             assert!(host.got.get() <= other.offered.get(), "more than was sent");
-            if self.plan.ending.is_none() {
+            if self.plan.ending.is_none() && !self.was_given_up() {
                 assert_eq!(host.got.get(), self.plan.totals[1 - number], "{}", self.describe());
                 assert_eq!(host.gone.get(), Gone::Orderly, "{}", self.describe());
             }
@@ -336,11 +403,16 @@ impl World {
 
     /// Checks that a reset may be reported to the program of host `number`.
     pub fn check_reset(&self, number: usize, reading: bool) {
-        let fits = match self.hosts[1 - number].gone.get() {
+        let other = &self.hosts[1 - number];
+        // An end that recalled has bytes unread, which come to a closed socket. Over a network the
+        // reset can arrive before the word that makes the kernel's end of file final.
+        let has_unread = self.plan.network.is_some() && other.has_recalled.get();
+        let fits = match other.gone.get() {
             Gone::No => false,
-            Gone::Orderly => !reading,
+            Gone::Orderly => !reading || has_unread,
             Gone::Abruptly | Gone::Killed => true,
         };
+        let fits = fits || self.was_given_up();
         assert!(fits, "host {number}: a reset (reading: {reading}): {}", self.describe());
     }
 
@@ -367,11 +439,17 @@ impl World {
     /// True if the peer of a host leaves the lane, so that it will ring no more.
     pub fn is_left(&self, number: usize) -> bool {
         let host = &self.hosts[number];
-        host.has_lane() && !SendSide::is_answered(&self.lanes[host.lanes_before.get()][number])
+        host.has_lane()
+            && match self.end(number) {
+                End::Memory(lane) => !SendSide::is_answered(lane),
+                End::Network(lane) => !SendSide::is_answered(lane),
+            }
     }
 
-    /// Stores the state of the peer that the kernel reports to a thread that looks now.
-    pub fn hear(&self, number: usize, even_before_data: bool) {
+    /// Stores the state of the peer that the kernel reports to the thread that waits for `what`,
+    /// and that looks now.
+    pub fn hear(&self, number: usize, what: WaitFor, even_before_data: bool) {
+        self.note_heard(number, what);
         let pipe = self.pipes[1 - number].borrow();
         let host = &self.hosts[number];
         if pipe.is_over(self.now()) && (even_before_data || !pipe.has_bytes(self.now())) {
@@ -381,8 +459,25 @@ impl World {
     }
 
     pub fn lane(&self, number: usize) -> Hooked<'_> {
+        Hooked { end: self.end(number), world: self, number }
+    }
+
+    /// The end of a host, without the hook.
+    fn end(&self, number: usize) -> End<'_> {
         let lanes_before = self.hosts[number].lanes_before.get();
-        Hooked { lane: &self.lanes[lanes_before][number], world: self }
+        match &self.lanes {
+            Lanes::Memory(lanes) if number == 0 => End::Memory(&lanes[lanes_before].0),
+            Lanes::Memory(lanes) => End::Memory(&lanes[lanes_before].1),
+            Lanes::Network(network) => End::Network(&network.lanes[lanes_before][number]),
+        }
+    }
+
+    /// The carrier of a host, if the lanes go over a network.
+    pub fn carrier(&self, number: usize) -> Option<&Carrier<SimEndpoint>> {
+        match &self.lanes {
+            Lanes::Memory(_) => None,
+            Lanes::Network(network) => Some(&network.carriers[number]),
+        }
     }
 
     pub fn now(&self) -> u64 {
@@ -391,7 +486,8 @@ impl World {
 
     /// The time at which bytes that are sent now arrive.
     pub fn arrival(&self) -> u64 {
-        self.now() + self.below(self.plan.tcp_jitter_ns)
+        let latency = self.plan.network.map_or(0, |network| network.tcp_latency_ns);
+        self.now() + latency + self.below(self.plan.tcp_jitter_ns)
     }
 
     pub fn moved(&self) {

@@ -1,6 +1,6 @@
 //! The thread that writes, as the driver of the preload library does it.
 
-use weft_fabric::{Lane, WaitFor};
+use weft_fabric::{Carry, WaitFor, Wake};
 use weft_socket::{Leave, Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
 
 use crate::world::{Ready, World, pattern};
@@ -44,8 +44,6 @@ impl Writer {
     }
 
     pub fn ready(&self, world: &World) -> Ready {
-        let incoming = world.pipes[1 - self.host].borrow();
-        let wakes = incoming.has_bytes(world.now()) || incoming.is_over(world.now());
         match self.state {
             State::Over => Ready::Over,
             State::Nap => Ready::Soon,
@@ -53,7 +51,7 @@ impl Writer {
             // The driver's writer sleeps in slices. Another thread may have taken the direction
             // back to TCP, or taken the wakeup that said that no more wakeups will come.
             State::Asleep if world.is_back(self.host) || world.is_left(self.host) => Ready::Now,
-            State::Asleep if !wakes => Ready::No,
+            State::Asleep if !world.is_woken(self.host, WaitFor::Room, false) => Ready::No,
             State::AsleepOnTcp if !world.pipes[self.host].borrow().is_writable() => Ready::No,
             _ => Ready::Now,
         }
@@ -74,7 +72,7 @@ impl Writer {
             State::Arm => self.arm(world),
             State::Look => self.look(world),
             State::Asleep | State::Nap => {
-                world.hear(self.host, true);
+                world.hear(self.host, WaitFor::Room, true);
                 self.wake(world);
             }
             State::AsleepOnTcp => self.state = State::Try,
@@ -86,7 +84,9 @@ impl Writer {
     fn must_listen_first(&self, world: &World) -> bool {
         let (host, other) = (&world.hosts[self.host], &world.hosts[1 - self.host]);
         let heard_all = host.got.get() == world.plan.totals[1 - self.host];
-        world.plan.answers == Some(self.host) && !heard_all && !other.is_gone()
+        // A program that was told of a reset does not wait for more.
+        let was_reset = world.plan.network.is_some() && host.common.peer() == Peer::Reset;
+        world.plan.answers == Some(self.host) && !heard_all && !other.is_gone() && !was_reset
     }
 
     fn next(&self) -> State {
@@ -113,6 +113,7 @@ impl Writer {
             }
             Some(Attempt::WouldBlock) => State::Arm,
             Some(Attempt::Broken) => {
+                world.meet_loss(self.host);
                 world.check_reset(self.host, false);
                 State::Over
             }
@@ -128,7 +129,10 @@ impl Writer {
             (0..self.rest as u64).map(|index| pattern(self.host, start + index)).collect();
         let lane = world.lane(self.host);
         if host.has_lane() {
-            self.leave(world, &mut send);
+            let may_write = self.leave(world, &mut send);
+            if !may_write && world.plan.network.is_some() && !send.is_shut() {
+                return Some(Attempt::WouldBlock);
+            }
         }
         if host.is_gone() {
             return None;
@@ -161,31 +165,39 @@ impl Writer {
                 world.leave(self.host, &mut send, Leave::ForNow);
                 Attempt::Again
             }
-            Err(WriteError::Full) if host.common.peer() == Peer::Alive => Attempt::WouldBlock,
+            Err(WriteError::Full) if !world.sending(self.host, &mut send, &lane).is_gone() => {
+                Attempt::WouldBlock
+            }
             Err(_) => Attempt::Broken,
         })
     }
 
-    /// Goes back to TCP if the plan or the peer wants it.
-    fn leave(&self, world: &World, send: &mut SendSide) {
+    /// Goes back to TCP if the plan or the peer wants it. False if it is wanted for good, and the
+    /// direction cannot go yet. A writer that went on would put off the moment.
+    fn leave(&self, world: &World, send: &mut SendSide) -> bool {
         let plan = &world.plan;
         let lane = world.lane(self.host);
         let for_good = plan.leaves_at[self.host].is_some_and(|at| world.steps.get() >= at);
         let for_now = plan.leaves_every[self.host].is_some_and(|every| world.chance(every));
         if for_good && !send.is_back_for_good() {
             world.leave(self.host, send, Leave::ForGood);
+            return !send.on_lane() || lane.is_over();
         } else if let Some(how) = send.called_back(&lane) {
             world.leave(self.host, send, how);
+            return !send.on_lane() || lane.is_over();
         } else if for_now && send.on_lane() {
             world.leave(self.host, send, Leave::ForNow);
         }
+        true
     }
 
     /// Asks the kernel whether the peer was killed.
     fn looks_dead(&self, world: &World) -> bool {
-        world.hear(self.host, true);
-        let said_goodbye = ReceiveSide::peer_closed(&world.lane(self.host)).is_some();
-        world.hosts[self.host].common.peer() != Peer::Alive && !said_goodbye
+        world.hear(self.host, WaitFor::Room, true);
+        let lane = world.lane(self.host);
+        let said_goodbye = ReceiveSide::peer_closed(&lane).is_some();
+        let is_gone = world.hosts[self.host].common.peer() != Peer::Alive;
+        is_gone && ReceiveSide::knows_end(&lane) && !said_goodbye
     }
 
     fn arm(&mut self, world: &World) {
@@ -202,6 +214,7 @@ impl Writer {
             return;
         }
         host.common.begin_sleep(WaitFor::Room);
+        world.forget_ring(self.host, WaitFor::Room);
         self.stale =
             world.receive(self.host, &mut receive, |receiving| receiving.arm(WaitFor::Room));
         self.state = State::Look;
@@ -221,6 +234,9 @@ impl Writer {
             return self.wake(world);
         }
         drop(send);
+        if world.may_follow(self.host) {
+            return self.wake(world);
+        }
         let Ok(mut receive) = host.receive.try_borrow_mut() else { return };
         if !host.has_lane() {
             drop(receive);
@@ -229,7 +245,7 @@ impl Writer {
         let stale = self.stale;
         self.state = world.receive(self.host, &mut receive, |receiving| {
             receiving.origin();
-            if receiving.state.has_data(&lane) {
+            if receiving.state.has_data(&lane) && world.plan.network.is_none() {
                 State::Nap
             } else if receiving.drain(stale, false) {
                 State::Asleep
@@ -263,6 +279,7 @@ impl Writer {
             world.sending(self.host, &mut send, &lane).shut()
         } else {
             host.phase.stay();
+            world.decline(self.host);
             false
         };
         if host.is_gone() {

@@ -194,7 +194,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use proptest::prelude::*;
-    use weft_fabric::{Lane, ReceiveCursor, SendCursor};
+    use weft_fabric::{Carry, ReceiveCursor, SendCursor, Wake};
     use weft_memory::CopyMode;
 
     use super::super::{LaneLayout, ShmLane};

@@ -1,0 +1,192 @@
+//! A carrier: the endpoint of a program with all lanes over it, behind one lock.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use weft_fabric::{Endpoint, Peer, WaitFor};
+
+use crate::cells::Cells;
+use crate::end::EndpointLane;
+use crate::hub::{Held, Hub, News};
+use crate::layout::Layout;
+use crate::message::Refusal;
+use crate::table::{Exhausted, LaneNumber, Offer, Table};
+
+/// The limits of a carrier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The sizes of the lanes that it opens, and the largest that it accepts. Default 256 slots and
+    /// 256 KiB. A lane takes twice its layout: its own memory, and copies of what it sent.
+    pub layout: Layout,
+    /// The most lanes, 1 to 65,536; default 2,048.
+    pub lanes_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { layout: Layout::default(), lanes_max: 2048 }
+    }
+}
+
+/// What a carrier tells its program.
+pub enum Told<E: Endpoint> {
+    /// A peer wants a lane: [`Carrier::accept`] or [`Carrier::refuse`] must follow.
+    Offered(Offer),
+    /// A lane is there that was opened or accepted with this token.
+    Opened {
+        /// What the lane is for.
+        token: u64,
+        /// The own end.
+        lane: EndpointLane<E>,
+    },
+    /// There will be no lane.
+    Refused {
+        /// What it was for.
+        token: u64,
+        /// Why there is none.
+        why: Refusal,
+    },
+    /// An armed word of a lane was rung. Who sleeps for it must be woken.
+    Rung(LaneNumber, WaitFor),
+    /// The connection to a peer was ended, since the peer broke the protocol.
+    Misbehaved {
+        /// The peer.
+        peer: Peer,
+        /// What was wrong.
+        how: String,
+    },
+}
+
+/// Owns an endpoint and carries lanes over it. Clones are the same carrier.
+pub struct Carrier<E: Endpoint>(Arc<Mutex<Hub<E>>>);
+
+impl<E: Endpoint> fmt::Debug for Told<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Offered(offer) => write!(f, "{offer:?}"),
+            Self::Opened { token, lane } => write!(f, "Opened({token}, {lane:?})"),
+            Self::Refused { token, why } => write!(f, "Refused({token}, {why:?})"),
+            Self::Rung(number, what) => write!(f, "Rung({number:?}, {what:?})"),
+            Self::Misbehaved { peer, how } => write!(f, "Misbehaved({peer:?}, {how})"),
+        }
+    }
+}
+
+impl<E: Endpoint> fmt::Debug for Carrier<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hub = self.lock();
+        write!(f, "Carrier({}, {} lanes)", hub.endpoint.address(), hub.table.count())
+    }
+}
+
+impl<E: Endpoint> Clone for Carrier<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E: Endpoint> Carrier<E> {
+    /// A carrier over `endpoint`, which is used for nothing else.
+    ///
+    /// # Panics
+    /// When a setting is outside its bounds.
+    #[must_use]
+    pub fn new(endpoint: E, settings: Settings) -> Self {
+        let Settings { layout, lanes_max } = settings;
+        assert!(layout.is_valid(), "{layout:?} is not a layout");
+        assert!((1..=LaneNumber::PLACES).contains(&lanes_max), "1 to 65,536 lanes");
+        let is_ordered = endpoint.capabilities().ordered;
+        Self(Arc::new(Mutex::new(Hub {
+            endpoint,
+            settings,
+            is_ordered,
+            table: Table::new(lanes_max, layout),
+            held: Vec::new(),
+            cells: Cells::new(layout),
+            unsent: VecDeque::new(),
+            news: VecDeque::new(),
+            rung: BTreeSet::new(),
+        })))
+    }
+
+    /// Calls `act` with the endpoint, for example to connect to a peer.
+    pub fn with_endpoint<T>(&self, act: impl FnOnce(&mut E) -> T) -> T {
+        act(&mut self.lock().endpoint)
+    }
+
+    /// Begins to make a lane to a connected peer. `token` says to the peer's program what it is
+    /// for. [`Told::Opened`] or [`Told::Refused`] follows.
+    ///
+    /// # Errors
+    /// [`Exhausted`].
+    pub fn open(&self, peer: Peer, token: u64) -> Result<LaneNumber, Exhausted> {
+        let mut hub = self.lock();
+        let number = hub.table.open(peer, token)?;
+        hub.act();
+        Ok(number)
+    }
+
+    /// Begins to make the other end of an offered lane. [`Told::Opened`] or [`Told::Refused`]
+    /// follows.
+    ///
+    /// # Errors
+    /// [`Exhausted`]. The peer is told.
+    pub fn accept(&self, offer: Offer) -> Result<LaneNumber, Exhausted> {
+        let mut hub = self.lock();
+        let begun = hub.table.accept(offer);
+        hub.act();
+        begun
+    }
+
+    /// Makes no other end of an offered lane.
+    pub fn refuse(&self, offer: Offer) {
+        let mut hub = self.lock();
+        hub.table.refuse(offer, Refusal::Unwanted);
+        hub.act();
+    }
+
+    /// Makes progress. Never blocks.
+    pub fn poll(&self) {
+        self.lock().poll();
+    }
+
+    /// The next thing that the program should know.
+    #[must_use]
+    pub fn told(&self) -> Option<Told<E>> {
+        let mut hub = self.lock();
+        if let Some((number, is_data)) = hub.rung.pop_first() {
+            let what = if is_data { WaitFor::Data } else { WaitFor::Room };
+            return Some(Told::Rung(number, what));
+        }
+        loop {
+            return Some(match hub.news.pop_front()? {
+                News::Offered(offer) => Told::Offered(offer),
+                News::Refused(token, why) => Told::Refused { token, why },
+                News::Misbehaved(peer, violation) => {
+                    Told::Misbehaved { peer, how: violation.to_string() }
+                }
+                News::Opened(number, token) => {
+                    let Some(end) = hub.end(number) else { continue };
+                    let shared = Arc::clone(&end.shared);
+                    drop(hub);
+                    let lane = EndpointLane::new(self.clone(), shared, number);
+                    Told::Opened { token, lane }
+                }
+            });
+        }
+    }
+
+    /// True while something waits for room in the endpoint. Until it is out, somebody must poll,
+    /// or peers wait in vain.
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        let hub = self.lock();
+        !hub.unsent.is_empty() || hub.held.iter().any(Held::is_keeping)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Hub<E>> {
+        self.0.lock()
+    }
+}

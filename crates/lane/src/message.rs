@@ -1,0 +1,238 @@
+//! The mailbox messages by which two carriers make and close lanes.
+//!
+//! A message is a kind byte and its fields, little-endian. Bytes of a peer are checked here for
+//! their form; [`crate::table`] checks what they say.
+
+use thiserror::Error;
+use weft_fabric::RemoteKey;
+
+use crate::layout::Layout;
+use crate::table::LaneNumber;
+
+/// The tag of all mailbox messages of a carrier.
+pub(crate) const TAG: u8 = b'L';
+
+/// The longest message.
+pub(crate) const BYTES_MAX: usize = 29;
+
+/// Why a lane was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The program at the other end does not want the lane.
+    #[error("the peer does not want the lane")]
+    Unwanted,
+    /// The peer has its maximum of lanes, or no memory for another one.
+    #[error("the peer has no room for another lane")]
+    NoRoom,
+    /// The layout is larger than the peer allows.
+    #[error("the layout is larger than the peer allows")]
+    TooLarge,
+    /// The peer is dead or out of reach.
+    #[error("the peer is down")]
+    PeerDown,
+    /// This end has no memory or no key left for the lane.
+    #[error("no memory or key is left for the lane")]
+    Exhausted,
+}
+
+impl Refusal {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Unwanted => 0,
+            Self::TooLarge => 2,
+            Self::NoRoom | Self::PeerDown | Self::Exhausted => 1,
+        }
+    }
+
+    /// The refusal with this number. An unknown one is a refusal, too.
+    const fn of(number: u8) -> Self {
+        match number {
+            1 => Self::NoRoom,
+            2 => Self::TooLarge,
+            _ => Self::Unwanted,
+        }
+    }
+}
+
+/// A message between two carriers. `to` is the number of the lane at the receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Message {
+    /// The sender wants a lane, and this is its end.
+    Open { number: LaneNumber, key: RemoteKey, token: u64, layout: Layout },
+    /// The sender has made the other end.
+    Accept { to: LaneNumber, number: LaneNumber, key: RemoteKey },
+    /// The sender makes no other end.
+    Refuse { to: LaneNumber, why: Refusal },
+    /// The sender sends no more on the lane. `is_complete` if all that it sent has arrived.
+    Close { to: LaneNumber, is_complete: bool },
+}
+
+/// How a peer broke the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub(crate) enum Violation {
+    #[error("a message has the tag {0} and is not of a carrier")]
+    ForeignTag(u8),
+    #[error("a message of kind {kind} has {length} bytes")]
+    InvalidForm { kind: u8, length: usize },
+    #[error("an offer has a layout of {slots} slots and {sink_bytes} bytes")]
+    InvalidLayout { slots: u32, sink_bytes: u32 },
+    #[error("a lane that was not offered was accepted: number {0:#x}")]
+    NotOffered(u32),
+    #[error("the peer makes offers and takes no answers")]
+    TakesNoAnswers,
+}
+
+mod kind {
+    pub const OPEN: u8 = 1;
+    pub const ACCEPT: u8 = 2;
+    pub const REFUSE: u8 = 3;
+    pub const CLOSE: u8 = 4;
+}
+
+impl Message {
+    /// The bytes of the message.
+    pub fn encode(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(BYTES_MAX);
+        match self {
+            Self::Open { number, key, token, layout } => {
+                bytes.push(kind::OPEN);
+                bytes.extend_from_slice(&number.0.to_le_bytes());
+                bytes.extend_from_slice(&key.0.to_le_bytes());
+                bytes.extend_from_slice(&token.to_le_bytes());
+                bytes.extend_from_slice(&layout.slots.to_le_bytes());
+                bytes.extend_from_slice(&layout.sink_bytes.to_le_bytes());
+            }
+            Self::Accept { to, number, key } => {
+                bytes.push(kind::ACCEPT);
+                bytes.extend_from_slice(&to.0.to_le_bytes());
+                bytes.extend_from_slice(&number.0.to_le_bytes());
+                bytes.extend_from_slice(&key.0.to_le_bytes());
+            }
+            Self::Refuse { to, why } => {
+                bytes.push(kind::REFUSE);
+                bytes.extend_from_slice(&to.0.to_le_bytes());
+                bytes.push(why.number());
+            }
+            Self::Close { to, is_complete } => {
+                bytes.push(kind::CLOSE);
+                bytes.extend_from_slice(&to.0.to_le_bytes());
+                bytes.push(u8::from(is_complete));
+            }
+        }
+        debug_assert!(bytes.len() <= BYTES_MAX, "the longest message is {BYTES_MAX} bytes");
+        bytes
+    }
+
+    /// The message in `bytes`.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, Violation> {
+        let length = bytes.len();
+        let Some((&kind, fields)) = bytes.split_first() else {
+            return Err(Violation::InvalidForm { kind: 0, length });
+        };
+        let invalid = Violation::InvalidForm { kind, length };
+        let mut fields = Fields(fields);
+        let message = match kind {
+            kind::OPEN => {
+                let (number, key) = (fields.number(), fields.key());
+                let token = u64::from_le_bytes(fields.take().ok_or(invalid)?);
+                let slots = u32::from_le_bytes(fields.take().ok_or(invalid)?);
+                let sink_bytes = u32::from_le_bytes(fields.take().ok_or(invalid)?);
+                let layout = Layout { slots, sink_bytes };
+                if !layout.is_valid() {
+                    return Err(Violation::InvalidLayout { slots, sink_bytes });
+                }
+                let (number, key) = (number.ok_or(invalid)?, key.ok_or(invalid)?);
+                Self::Open { number, key, token, layout }
+            }
+            kind::ACCEPT => {
+                let (to, number, key) = (fields.number(), fields.number(), fields.key());
+                let (to, number) = (to.ok_or(invalid)?, number.ok_or(invalid)?);
+                Self::Accept { to, number, key: key.ok_or(invalid)? }
+            }
+            kind::REFUSE => {
+                let to = fields.number().ok_or(invalid)?;
+                let [why] = fields.take().ok_or(invalid)?;
+                Self::Refuse { to, why: Refusal::of(why) }
+            }
+            kind::CLOSE => {
+                let to = fields.number().ok_or(invalid)?;
+                let [is_complete] = fields.take().ok_or(invalid)?;
+                Self::Close { to, is_complete: is_complete == 1 }
+            }
+            _ => return Err(invalid),
+        };
+        if fields.0.is_empty() { Ok(message) } else { Err(invalid) }
+    }
+}
+
+/// Fields that are left to read.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn number(&mut self) -> Option<LaneNumber> {
+        self.take().map(|bytes| LaneNumber(u32::from_le_bytes(bytes)))
+    }
+
+    fn key(&mut self) -> Option<RemoteKey> {
+        self.take().map(|bytes| RemoteKey(u64::from_le_bytes(bytes)))
+    }
+}
+
+/// Any bytes are a message, which gives the same bytes again, or an error.
+///
+/// # Panics
+/// When a message does not keep that.
+pub fn fuzz_message(bytes: &[u8]) {
+    if let Ok(message) = Message::decode(bytes) {
+        let again = message.encode();
+        assert_eq!(Message::decode(&again), Ok(message), "a message is read as it was written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_these_bytes() {
+        let (number, key) = (LaneNumber(0x0102_0304), RemoteKey(0x1122));
+        let layout = Layout { slots: 16, sink_bytes: 4096 };
+        let open = Message::Open { number, key, token: 9, layout };
+        let bytes = [
+            1, 4, 3, 2, 1, 0x22, 0x11, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 0,
+            16, 0, 0,
+        ];
+        assert_eq!(open.encode(), bytes);
+        assert_eq!(Message::decode(&bytes), Ok(open));
+        let refuse = Message::Refuse { to: LaneNumber(5), why: Refusal::TooLarge };
+        assert_eq!(refuse.encode(), [3, 5, 0, 0, 0, 2]);
+        let close = Message::Close { to: LaneNumber(5), is_complete: true };
+        assert_eq!(Message::decode(&[4, 5, 0, 0, 0, 1]), Ok(close));
+        let accept = Message::Accept { to: LaneNumber(1), number, key };
+        assert_eq!(Message::decode(&accept.encode()), Ok(accept));
+    }
+
+    #[test]
+    fn bytes_of_another_form_are_refused() {
+        let form = |kind, length| Err(Violation::InvalidForm { kind, length });
+        assert_eq!(Message::decode(&[]), form(0, 0));
+        assert_eq!(Message::decode(&[4, 5, 0, 0]), form(4, 4));
+        assert_eq!(Message::decode(&[4, 5, 0, 0, 0, 0, 0]), form(4, 7));
+        assert_eq!(Message::decode(&[9, 5, 0, 0, 0]), form(9, 5));
+        let layout = Layout { slots: 15, sink_bytes: 4096 };
+        let (number, key) = (LaneNumber(1), RemoteKey(2));
+        let open = Message::Open { number, key, token: 0, layout }.encode();
+        let invalid = Violation::InvalidLayout { slots: 15, sink_bytes: 4096 };
+        assert_eq!(Message::decode(&open), Err(invalid));
+    }
+}
