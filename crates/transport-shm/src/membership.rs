@@ -280,7 +280,7 @@ impl ShmEndpoint {
                 let result = invited(reply);
                 self.requests.end(ticket, context, result.map_err(OperationError::Invite));
             }
-            // A peer that is there by now is one of the pair that was ended: it was made in between.
+            // A peer that is there by now is one of the pair that was ended, made in between.
             Asked::Disconnect { vpid } if reply.status == status::DONE => {
                 self.peer_gone(vpid, DownReason::Disconnected);
             }

@@ -14,9 +14,9 @@
 //! - Whoever writes to memory of a peer announces it ([`Registers::begin_put`],
 //!   [`Registers::begin_atomic`]), looks at the stamp of the key, writes, looks at the stamp again,
 //!   and ends the operation or gives it up ([`Registers::give_up`]).
-//! - The word of [`Register::PutBytes`] holds the bytes from bit 1 on. Bit 0 is that of the number of
-//!   puts that have ended, while [`Register::Puts`] counts those that were begun. So an announcement
-//!   costs no store of its own: a put of 8 bytes is a handful of stores.
+//! - The word of [`Register::PutBytes`] holds the bytes from bit 1 on. Its bit 0 is the lowest bit
+//!   of the number of puts that have ended, while [`Register::Puts`] counts those that were begun.
+//!   So an announcement costs no store of its own: a put of 8 bytes is a handful of stores.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
