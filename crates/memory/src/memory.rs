@@ -51,15 +51,39 @@ impl MemoryOptions {
     }
 }
 
+impl MemoryOptions {
+    /// Makes the memory; [`MemoryOptions::populate`] is for the first of it alone.
+    fn make(&self) -> Result<(Segment, OwnedFd), SegmentError> {
+        let (segment, file) = Segment::create(NAME, self.length)?;
+        if let Some(node) = self.node {
+            segment.bind_to_node(node)?;
+        }
+        if self.huge_pages {
+            segment.prefer_huge_pages();
+        }
+        Ok((segment, file))
+    }
+}
+
 /// Memory of this process. Clones are the same memory.
 #[derive(Clone, Debug)]
 pub struct Memory {
     inner: Arc<Inner>,
 }
 
+/// Whose the memory is, and so whether it may move.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// Made or adopted by this process. New memory for it is made by the same options.
+    Own(MemoryOptions),
+    /// Somebody else has it, too, and would be left behind.
+    Foreign,
+}
+
 #[derive(Debug)]
 struct Inner {
     segment: Segment,
+    origin: Origin,
     place: RwLock<Place>,
     /// [`moving_word`] of the place.
     moving: AtomicU32,
@@ -68,10 +92,10 @@ struct Inner {
 }
 
 impl Memory {
-    fn new(segment: Segment, file: OwnedFd) -> Self {
+    fn new(segment: Segment, file: OwnedFd, origin: Origin) -> Self {
         let place = RwLock::new(Place { file: Arc::new(file), moves: 0, next: None });
         let (moving, keys) = (AtomicU32::new(moving_word(0, false)), AtomicUsize::new(0));
-        Self { inner: Arc::new(Inner { segment, place, moving, keys }) }
+        Self { inner: Arc::new(Inner { segment, origin, place, moving, keys }) }
     }
 
     /// Fresh memory.
@@ -79,21 +103,19 @@ impl Memory {
     /// # Errors
     /// [`SegmentError::Os`]: the system lacks memory, or has no such NUMA node.
     pub fn fresh(options: MemoryOptions) -> Result<Self, SegmentError> {
-        let (segment, file) = Segment::create(NAME, options.length)?;
-        if let Some(node) = options.node {
-            segment.bind_to_node(node)?;
-        }
-        if options.huge_pages {
-            segment.prefer_huge_pages();
-        }
+        let (segment, file) = options.make()?;
         if options.populate {
             segment.populate()?;
         }
-        Ok(Self::new(segment, file))
+        Ok(Self::new(segment, file, Origin::Own(options)))
     }
 
     /// The memory of a memfd that somebody else made, such as the memory of a virtual machine. It
     /// is sealed against shrinking and growing, if it is not yet.
+    ///
+    /// It stays that memfd: it is not moved when a key to it is revoked, since its maker would be
+    /// left behind. Writes that were begun by the key have ended then, unless their process stood
+    /// still, but a hostile holder keeps the memory that it mapped.
     ///
     /// # Errors
     /// [`SegmentError::NotSealed`] for a file that cannot be sealed: whoever may shrink it could
@@ -114,7 +136,7 @@ impl Memory {
             length: segment.length(),
             errno: error.raw_os_error().unwrap_or(0),
         })?;
-        Ok(Self::new(segment, file))
+        Ok(Self::new(segment, file, Origin::Foreign))
     }
 
     /// Memory that exists already, such as static data, an arena or a buffer of pages: its pages
@@ -131,7 +153,7 @@ impl Memory {
     pub unsafe fn adopt(base: NonNull<u8>, length: usize) -> Result<Self, SegmentError> {
         // SAFETY: the caller's promise.
         let (segment, file) = unsafe { Segment::adopt(NAME, base, length) }?;
-        Ok(Self::new(segment, file))
+        Ok(Self::new(segment, file, Origin::Own(MemoryOptions::bytes(length))))
     }
 
     /// A segment that has no file, such as [`Segment::anonymous`]: its pages are replaced by shared
@@ -141,7 +163,8 @@ impl Memory {
     /// As [`Segment::adopt`].
     pub fn of_segment(segment: Segment) -> Result<Self, SegmentError> {
         let (segment, file) = segment.share(NAME)?;
-        Ok(Self::new(segment, file))
+        let options = MemoryOptions::bytes(segment.length());
+        Ok(Self::new(segment, file, Origin::Own(options)))
     }
 
     /// The mapped memory.
@@ -155,6 +178,24 @@ impl Memory {
     #[must_use]
     pub fn file(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.inner.place.read().file)
+    }
+
+    /// Whether the memory may move; see [`Memory::begin_move`].
+    #[must_use]
+    pub fn may_move(&self) -> bool {
+        matches!(self.inner.origin, Origin::Own(_))
+    }
+
+    /// New memory to move to.
+    pub(crate) fn make_next(&self) -> Result<(Segment, OwnedFd), SegmentError> {
+        match self.inner.origin {
+            Origin::Own(options) => options.make(),
+            Origin::Foreign => Err(SegmentError::Os {
+                call: "move",
+                length: self.segment().length(),
+                errno: rustix::io::Errno::OPNOTSUPP.raw_os_error(),
+            }),
+        }
     }
 
     /// Whether both are the same memory.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use weft_sync::fence;
 
 use crate::copy::CopyMode;
-use crate::memory::{Memory, NAME};
+use crate::memory::Memory;
 use crate::segment::{Segment, SegmentError};
 
 /// Where memory is, and where it goes.
@@ -142,7 +142,7 @@ impl Memory {
     /// changed then.
     pub fn begin_move(&self) -> Result<Moving, SegmentError> {
         let length = self.segment().length();
-        let (segment, file) = Segment::create(NAME, length)?;
+        let (segment, file) = self.make_next()?;
         let mut place = self.place().write();
         if place.next.is_some() {
             let errno = rustix::io::Errno::BUSY.raw_os_error();

@@ -233,6 +233,10 @@ impl ShmEndpoint {
                 if !inside.is_empty() && sys::now() < until {
                     return Ok(Some(Step::Closing { inside, until }));
                 }
+                // Memory that somebody else has, too, stays: those who were writing have ended.
+                if !memory.may_move() {
+                    return Ok(None);
+                }
                 self.set_phase(memory, Phase::Left);
                 memory.begin_move()?
             }

@@ -1,12 +1,13 @@
 //! A revoked key gives access to nothing, whatever its former holder does.
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::fs::MemfdFlags;
 use weft_fabric::{
     Access, Audience, Blocking, Endpoint, EndpointOptions, Event, HostMemory, Issued, LocalRange,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source, Target,
@@ -516,4 +517,31 @@ fn no_operation_begins_while_a_move_waits_for_another() {
         assert_eq!(put(&mut other, by, also, b"more"), Err(OperationError::WouldBlock));
     });
     let _ = put(&mut writer, at, valid, b"mine").expect("the move waits for it");
+}
+
+#[test]
+fn memory_of_somebody_else_stays_where_it_is() {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let theirs = rustix::fs::memfd_create("theirs", flags).expect("memory");
+    rustix::fs::ftruncate(&theirs, 4096).expect("fresh");
+    let memory = Memory::from_descriptor(theirs.as_fd()).expect("it can be sealed");
+    let (mut owner, mut peer) = pair();
+    let region = owner.register_memory(&memory).expect("room");
+    let to = peer.connect_within(owner.address(), PATIENCE).expect("there");
+    for round in 1..=3_u8 {
+        let whole = LocalRange::whole(&region);
+        let key = owner.grant_within(whole, Audience::Partition, Access::all(), PATIENCE);
+        let key = key.expect("a grant");
+        let put = |peer: &mut ShmEndpoint| {
+            let target = Target::new(key, 8);
+            peer.put(to, Source::Bytes(&[round]), target, Operation::new(0))
+        };
+        peer.resolve_within(to, key, PATIENCE).expect("in force");
+        assert!(put(&mut peer).is_ok());
+        owner.revoke_within(key, PATIENCE).expect("in force");
+        assert_eq!(put(&mut peer), Err(OperationError::InvalidKey));
+        let mut byte = [0];
+        assert_eq!(rustix::io::pread(&theirs, &mut byte, 8), Ok(1));
+        assert_eq!(byte, [round], "its maker sees what was written");
+    }
 }
