@@ -109,13 +109,24 @@ impl ShmEndpoint {
             door::behind();
             // Counted first: the next atomic waits for this store, which would wait for the check.
             self.registers.end_atomic(begun);
-            if let Err(error) = recent.mapped.confirm(stamp) {
-                return Err(self.note(error));
+            if !recent.mapped.is_confirmed(stamp) {
+                return self.look_again(atomic.result(old));
             }
             return Ok(Issued::Done(atomic.result(old)));
         }
         let Operation { context, notify, report, more } = operation;
         self.any_atomic(to, target, atomic, (context, notify), (report, more))
+    }
+
+    /// The end of an atomic with this result whose stamp has changed.
+    #[cold]
+    #[inline(never)]
+    fn look_again(&mut self, result: u64) -> Result<Issued, OperationError> {
+        let looked = match &self.recent {
+            Some(recent) => recent.mapped.confirm_slowly(recent.registers.stamp_word(recent.slot)),
+            None => Err(OperationError::InvalidKey),
+        };
+        looked.map(|()| Issued::Done(result)).map_err(|error| self.note(error))
     }
 
     /// Keeps the translation of a key for the next atomic.

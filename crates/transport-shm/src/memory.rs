@@ -206,13 +206,25 @@ impl Mapped {
     /// [`OperationError::InvalidKey`], [`OperationError::Interrupted`].
     #[inline]
     pub fn confirm(&self, word: &StampWord) -> Result<(), OperationError> {
-        fence::light(false);
-        if word.stamp() == self.looked_for { Ok(()) } else { self.confirm_slowly(word) }
+        if self.is_confirmed(word) { Ok(()) } else { self.confirm_slowly(word) }
     }
 
+    /// Whether [`Mapped::confirm`] is sure to succeed, at once. A result of it takes memory, whose
+    /// stores the next atomic of the processor would wait for.
+    #[inline]
+    #[must_use]
+    pub fn is_confirmed(&self, word: &StampWord) -> bool {
+        fence::light(false);
+        word.stamp() == self.looked_for
+    }
+
+    /// As [`Mapped::confirm`], where it did not succeed at once.
+    ///
+    /// # Errors
+    /// As [`Mapped::confirm`].
     #[cold]
     #[inline(never)]
-    fn confirm_slowly(&self, word: &StampWord) -> Result<(), OperationError> {
+    pub fn confirm_slowly(&self, word: &StampWord) -> Result<(), OperationError> {
         fence::light(self.looked_for != self.stamp);
         let now = word.stamp();
         if now == self.stamp || now.is_closing(self.stamp) {

@@ -300,8 +300,13 @@ impl Stage {
         let open = || std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open()).expect("ours");
         let program = folder.path().join("program");
-        std::fs::copy(std::env::current_exe().expect("a test has a program"), &program)
-            .expect("room on the disk");
+        // Not by this process: a process that another thread starts meanwhile would hold the file
+        // open for writing, and then nobody could run it.
+        let copied = Command::new("cp")
+            .arg(std::env::current_exe().expect("a test has a program"))
+            .arg(&program)
+            .status();
+        assert!(copied.is_ok_and(|status| status.success()), "room on the disk");
         std::fs::set_permissions(&program, open()).expect("ours");
         let daemon = Self::spawn(folder.path(), "daemon", 0);
         Some(Self { daemon, folder })
