@@ -527,9 +527,14 @@ impl ShmEndpoint {
         door::before();
         copy_out(&mapped, start, region, place, length, self.parameters);
         door::behind();
-        let looked = mapped.confirm(mapped.word);
-        if looked.is_err() || !kept(watch, place, length) {
-            return Err(self.read_in_vain(from, looked));
+        if !mapped.is_confirmed(mapped.word) {
+            let looked = mapped.confirm_slowly(mapped.word);
+            if looked.is_err() {
+                return Err(self.read_in_vain(from, looked));
+            }
+        }
+        if !kept(watch, place, length) {
+            return Err(self.read_in_vain(from, Ok(())));
         }
         self.fetched(from, source, length, operation)
     }
