@@ -50,7 +50,7 @@ fn serve(socket: PathBuf) {
 
 fn open(socket: &std::path::Path, vpid: Vpid) -> ShmEndpoint {
     let broker = Arc::new(RemoteBroker::new(socket, "many peers"));
-    let parameters = Parameters { ring_slots: 16, ..Parameters::default() };
+    let parameters = Parameters { ring_slots: 16, endpoints: 4096, ..Parameters::default() };
     let options = EndpointOptions { vpid, ..EndpointOptions::default() };
     let start = Instant::now();
     loop {
