@@ -77,14 +77,24 @@ fn be_peers(socket: &std::path::Path, count: usize) {
     }
 }
 
-fn start(role: &str, socket: &std::path::Path, peers: usize) -> Child {
-    Command::new(std::env::current_exe().expect("this program"))
+/// A process that ends with this one, however that ends.
+struct Beside(Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(role: &str, socket: &std::path::Path, peers: usize) -> Beside {
+    let child = Command::new(std::env::current_exe().expect("this program"))
         .arg(peers.to_string())
         .env(ROLE, role)
         .env(SOCKET, socket)
         .stdin(Stdio::null())
-        .spawn()
-        .expect("a process")
+        .spawn();
+    Beside(child.expect("a process"))
 }
 
 /// A moment in real time and in the processor time of this thread.
@@ -116,9 +126,9 @@ fn connect(peers: usize) {
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(&directory).expect("a directory");
     let socket = directory.join("control");
-    let mut daemon = start("daemon", &socket, peers);
+    let daemon = start("daemon", &socket, peers);
     let mut endpoint = open(&socket, Vpid(0));
-    let mut others = start("peers", &socket, peers);
+    let others = start("peers", &socket, peers);
     let mut ready = false;
     while !ready {
         endpoint.wait(Some(Duration::from_millis(100)));
@@ -156,9 +166,6 @@ fn connect(peers: usize) {
         println!("{name}, real time:      {}", spread(real));
         println!("{name}, processor time: {}", spread(processor));
     }
-    for child in [&mut others, &mut daemon] {
-        child.kill().expect("a process of ours");
-        child.wait().expect("a process of ours");
-    }
+    drop((others, daemon));
     std::fs::remove_dir_all(directory).expect("a directory of ours");
 }
