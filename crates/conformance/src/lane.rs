@@ -501,7 +501,7 @@ pub fn a_sleeper_never_misses_a_control_word<B: LaneBench>() {
     }
 }
 
-/// What was sent lands without a look of the receiver, and the sender learns of it. It is visible
+/// Sent messages land without a look of the receiver, and the sender learns of it. It is visible
 /// then.
 pub fn what_has_landed_is_visible<B: LaneBench>() {
     let mut direction = Direction::<B>::new(0);

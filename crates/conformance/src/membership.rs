@@ -40,7 +40,7 @@ pub fn last_words_arrive_before_a_disconnect<B: Bench>() {
     assert_eq!(tags, (0..20).collect::<Vec<u8>>());
 }
 
-/// What is pending on a peer ends with a disconnect, before its report.
+/// Operations that are pending on a peer end with a disconnect, before its report.
 pub fn what_is_pending_ends_with_a_disconnect<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);

@@ -136,7 +136,7 @@ pub fn quiet_operations_give_their_places_back<B: Bench>() {
     assert_eq!(region.load(0), Ok(many));
 }
 
-/// What an operation with a successor does, it does whether the receiver looks or sleeps.
+/// A batch arrives whole with its last operation, whether the receiver looks or sleeps.
 pub fn a_batch_arrives_with_its_last_operation<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let peer = rig.connect(0, 1);

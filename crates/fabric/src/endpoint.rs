@@ -150,7 +150,7 @@ pub enum Revoked {
 }
 
 impl Revoked {
-    /// What the value of a completed [`Endpoint::revoke`] says.
+    /// The meaning of the value of a completed [`Endpoint::revoke`].
     #[must_use]
     pub const fn of_value(value: u64) -> Self {
         if value == 0 { Self::Published } else { Self::Local }

@@ -3,7 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `domain` | opening and closing |
-//! | `membership`, `requests` | the conversation with the broker: peers, groups, restarts |
+//! | `membership`, `requests` | the conversation with the broker: peers, restarts |
+//! | `groups` | multicast groups and their members |
 //! | `invitation` | invitations into the endpoint's partition |
 //! | `rights` | grants, revocations, keys of peers |
 //! | `moves` | the move of memory out of reach of a revoked key |

@@ -51,6 +51,8 @@ mod door;
 mod doorbell;
 #[cfg(not(loom))]
 mod endpoint;
+#[cfg(not(loom))]
+mod groups;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
 #[cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! What comes from other nodes: greetings, packets for the device, rings and their reports.
+//! Arrivals from other nodes: greetings, packets for the device, rings and their reports.
 
 use std::time::Duration;
 

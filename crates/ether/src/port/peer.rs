@@ -74,7 +74,7 @@ enum Outgoing<R> {
     Ring(SendRing<R>, Stage),
 }
 
-/// What the peer knows of the ring for packets to it.
+/// The peer's knowledge of the ring for packets to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// It gets the description next.

@@ -1,4 +1,4 @@
-//! What happens in a run, as its seed decides.
+//! The plan of a run, as its seed decides.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

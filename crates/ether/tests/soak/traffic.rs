@@ -47,7 +47,7 @@ fn pattern(life: u32, number: u64, length: usize) -> &'static [u8] {
     &NOISE[start..start + length]
 }
 
-/// What one life of a receiver has seen: the last number of each life of a sender.
+/// The traffic that one life of a receiver has seen: the last number of each life of a sender.
 #[derive(Default)]
 pub struct Seen(BTreeMap<Life, u64>);
 
