@@ -12,7 +12,7 @@ const WIDE: [&str; 8] =
     ["getwc", "getws", "putwc", "putws", "fwide", "wprintf", "wscanf", "ungetwc"];
 
 /// True when the program's standard streams must stay the C library's own.
-pub fn keep_the_streams() -> bool {
+pub fn must_keep_c_streams() -> bool {
     has_streams_of_cxx() || uses_wide_characters()
 }
 

@@ -84,7 +84,7 @@ fn before_copy_onto(old: c_int, new: c_int) {
             && let Some(connection) = find(old)
         {
             if process::is_itself() {
-                connection.becomes_standard_stream(old);
+                connection.prepare_for_stdio(old);
             } else {
                 // The program that this child of vfork becomes uses it, unseen by the library.
                 connection.stay_unless_moved(TcpReason::RawUse);

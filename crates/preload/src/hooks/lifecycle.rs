@@ -73,7 +73,7 @@ extern "C" fn finish() {
 /// Ends this process's use of its connections. Called before the process exits, possibly by several
 /// threads at once.
 pub(super) fn end() {
-    if process::begins_to_end() {
+    if process::begin_exit() {
         ending::close_all();
     }
 }

@@ -169,7 +169,7 @@ pub(super) unsafe extern "C-unwind" fn __recvfrom_chk(
 /// sending direction back to TCP; if it cannot return, the urgent byte is sent in line, as with
 /// SO_OOBINLINE. MSG_ZEROCOPY gets its completions only where the direction returned before.
 fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
-    let urgent = flags & libc::MSG_OOB != 0 && connection.sends_by_kernel(fd);
+    let urgent = flags & libc::MSG_OOB != 0 && connection.send_over_tcp_for_good(fd);
     let completes = flags & libc::MSG_ZEROCOPY != 0 && connection.is_back_for_good();
     if urgent || completes { None } else { how(flags & !libc::MSG_OOB) }
 }
@@ -267,7 +267,7 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
     }
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
-    if unsafe { passes_stuck_lanes(message) } {
+    if unsafe { passes_stuck_lane(message) } {
         // The receiver of the descriptor could not read the bytes that lie on the lane.
         sys::set_errno(libc::EOPNOTSUPP);
         return -1;
@@ -281,7 +281,7 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
 ///
 /// # Safety
 /// `message` is null or valid for sendmsg(2).
-unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
+unsafe fn passes_stuck_lane(message: *const msghdr) -> bool {
     let is_there = check(message as usize, size_of::<msghdr>()).is_ok();
     if !is_there || !crate::process::ready() {
         return false;
@@ -301,7 +301,7 @@ unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
             for index in 0..count {
                 // SAFETY: inside the data of this header.
                 let fd = unsafe { data.add(index).read_unaligned() };
-                stuck |= find(fd).is_some_and(|connection| !connection.goes_back_for_good(fd));
+                stuck |= find(fd).is_some_and(|connection| !connection.return_to_tcp_for_good(fd));
             }
         }
         // SAFETY: the caller's promise.
