@@ -181,8 +181,9 @@ fn returns_to_tcp(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 22] = [
+    const NAMES: [&str; 23] = [
         "stdin_and_stdout_of_a_program",
+        "standard_streams_are_reopened",
         "stdout_of_a_program_in_the_client",
         "started_by_posix_spawn",
         "replaced_by_exec",

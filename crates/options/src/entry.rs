@@ -239,4 +239,8 @@ pub const OTHER_VARIABLES: &[Variable] = &[
         name: "WEFT_STATS",
         text: "Where the program's counters go, set by `weft run --stats` for its program.",
     },
+    Variable {
+        name: "WEFT_WARNED",
+        text: "Unknown variables of which `weft run` has warned, set by it for its program.",
+    },
 ];

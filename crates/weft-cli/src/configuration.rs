@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use weft_options::runtime_path::{ControlSocket, Surroundings, control_socket};
-use weft_options::{Builder, Options};
+use weft_options::{Builder, Options, Problem};
 
 /// The sum of `weft.toml`, environment and flags.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct Configuration {
     pub options: Options,
     /// The file that was read, if there was one.
     pub file: Option<PathBuf>,
+    /// Variables `WEFT_*` that nobody knows. The user was warned of them.
+    pub unknown_variables: Vec<String>,
 }
 
 /// Options that were given as flags: name and value.
@@ -63,7 +65,12 @@ impl Configuration {
             eprintln!("weft: warning: {warning}");
         }
         let errors = errors.into_iter().map(ToString::to_string).collect();
-        Ok((Self { options, file: file.map(|(path, _)| path) }, errors))
+        let unknown = |problem: &Problem| match problem {
+            Problem::Unknown { name, .. } if name.starts_with("WEFT_") => Some(name.clone()),
+            _ => None,
+        };
+        let unknown_variables = problems.iter().filter_map(unknown).collect();
+        Ok((Self { options, file: file.map(|(path, _)| path), unknown_variables }, errors))
     }
 
     /// The control socket of the node that `flag`, environment or default name.
