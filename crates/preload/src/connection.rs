@@ -180,7 +180,7 @@ pub fn closing(fd: RawFd) {
     }
 }
 
-/// Called after `new` became a copy of `old`. What `new` was before is closed.
+/// Called after `new` became a copy of `old`. The former descriptor `new` is closed.
 pub fn copied(old: RawFd, new: RawFd) {
     if new < 0 || old == new {
         return;

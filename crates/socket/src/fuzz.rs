@@ -2,8 +2,8 @@
 //! input.
 //!
 //! The lane keeps the promises that [`Carry`] makes to its caller: a slot has at most 120 bytes,
-//! and room that it reported stays. All else is hostile. What has arrived, what the peer posted and
-//! the attention words change from one call to the next.
+//! and room that it reported stays. All else is hostile. The arrived messages, the posted
+//! words and the attention words change from one call to the next.
 
 use std::cell::Cell;
 

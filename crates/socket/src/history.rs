@@ -24,8 +24,8 @@ pub struct Done {
 pub enum Outlook {
     /// No forecast: there were too few connections before it, or it has done more than they did.
     Unknown,
-    /// A lane pays, the sooner the better: the reader must first read the bytes that are still on
-    /// TCP, while the writer waits.
+    /// A lane pays, and most at once: when it comes, the reader must first read the bytes that
+    /// are still on TCP, while the writer waits.
     Long,
     /// A lane pays if one is there already; a new one does not.
     Middling,

@@ -342,7 +342,7 @@ impl ReceiveSide {
         size
     }
 
-    /// Goes past the message at the head.
+    /// Moves the position behind the message at the head.
     fn pass<L: Carry>(&mut self, lane: &L, walk: &mut Walk, peek: bool) {
         if peek {
             walk.position.cursor.messages = walk.position.cursor.messages.wrapping_add(1);

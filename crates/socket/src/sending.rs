@@ -20,7 +20,7 @@ pub struct Sending<'a, L, S> {
     pub shadow: S,
     /// State that both directions use.
     pub common: &'a Common,
-    /// The end that this is.
+    /// Whether this end accepted or connected.
     pub side: Side,
 }
 
