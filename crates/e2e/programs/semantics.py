@@ -23,7 +23,7 @@ import time
 CASES = {}
 WAIT = 10
 # The least number of seconds for which a peer that is away stays away.
-AWAY = float(os.environ.get("WEFT_E2E_AWAY", "0"))
+AWAY = float(os.environ.get("E2E_AWAY", "0"))
 
 
 def away(usually):
