@@ -21,6 +21,7 @@ use weft_fabric::Transport;
 
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
+use crate::output::{show, show_line};
 use initiator::{Plan, Sample};
 use report::Report;
 use responder::Progress;
@@ -132,9 +133,9 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         (_, TransportName::Shm) => shared::measure(arguments, size, configuration)?,
     };
     if arguments.json {
-        println!("{}", serde_json::to_string(&report.json())?);
+        show_line!("{}", serde_json::to_string(&report.json())?);
     } else {
-        print!("{}", report.text());
+        show!("{}", report.text());
     }
     Ok(ExitCode::SUCCESS)
 }
