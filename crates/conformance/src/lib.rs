@@ -54,6 +54,9 @@ pub trait Bench: Sized {
     /// The endpoints under test.
     type Endpoint: Endpoint;
 
+    /// Whether a window to a region can be opened. Memory that cannot be mapped has none.
+    const WINDOWS: bool = true;
+
     /// A new fabric without endpoints, under these rules for services, as the option
     /// `daemon.services` has them.
     fn with_services(rules: &str) -> Self;

@@ -26,6 +26,7 @@ use crate::moves::Moves;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sys;
+use crate::ways::{Initiated, Sign};
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -106,6 +107,8 @@ impl Transport for ShmTransport {
             full_fences,
             doorbell,
             doorbell_file,
+            sign: Sign::show(&registers),
+            initiated: Initiated::default(),
             registers: Arc::new(registers),
             registers_file,
             woken,
@@ -133,6 +136,8 @@ impl Transport for ShmTransport {
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,
             polls: 0,
+            #[cfg(any(test, feature = "test-doors"))]
+            registers_in_place: false,
             #[cfg(any(test, feature = "test-doors"))]
             vanished: false,
         })
@@ -248,6 +253,8 @@ impl Drop for ShmEndpoint {
         let closes = !self.vanished;
         #[cfg(not(any(test, feature = "test-doors")))]
         let closes = true;
+        self.sign.take_down();
+        self.part_from_writers();
         if closes {
             self.ticket = self.ticket.wrapping_add(1);
             let close = Close { ticket: self.ticket, vpid: self.address.vpid.0 };

@@ -96,10 +96,12 @@ mod slot;
 mod sys;
 pub mod wakeup;
 #[cfg(not(loom))]
+mod ways;
+#[cfg(not(loom))]
 mod window;
 
 #[cfg(not(loom))]
-pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

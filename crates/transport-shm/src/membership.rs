@@ -2,20 +2,19 @@
 //! broker.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, GroupError, InviteError, Issued, NodeId,
-    OperationError, Partition, Peer, ReceiveCursor, Revoked, SendCursor, ServiceName, Vpid,
+    OperationError, Partition, Peer, Revoked, ServiceName, Vpid,
 };
 use weft_wire::endpoint_control::{
     Connect, Disconnect, EndpointControl, Join, Paired, PeerGone, Remember, Reply, flags, gone,
     status,
 };
 
-use crate::address_vector::PeerState;
+use crate::address_vector::{Acquaintance, PeerState};
 use crate::attention;
 use crate::broker::{BrokerError, Received};
 use crate::domain::{describe, way_into};
@@ -26,7 +25,7 @@ use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
-use crate::rights::mapped;
+use crate::rights::resolved_memory;
 use crate::sys;
 
 /// Messages of the broker that one look handles. Each may add a peer, which maps memory and takes
@@ -272,7 +271,7 @@ impl ShmEndpoint {
                 self.end_revocation(call, context);
             }
             Asked::Resolve { peer, key, stamp, for_whom } => {
-                let result = mapped(key, stamp, reply, files);
+                let result = resolved_memory(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
             }
             Asked::Invite => {
@@ -519,7 +518,7 @@ impl ShmEndpoint {
     }
 
     pub(crate) fn do_disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
-        let vpid = self.peers.live(peer)?.vpid();
+        let vpid = self.peers.find(peer)?.vpid();
         self.peer_gone(vpid, DownReason::Disconnected);
         if vpid != self.address.vpid.0 {
             self.end_pair(vpid);
@@ -573,30 +572,17 @@ impl ShmEndpoint {
         // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
-        self.peers.insert(PeerState {
-            handle,
-            address,
-            birth,
-            pair,
-            send: SendCursor::default(),
-            receive: ReceiveCursor::default(),
-            full_fences,
-            active: false,
-            idle: 0,
-            wants_room: false,
-            doorbell,
-            registers: Arc::new(registers),
-            down: Arc::new(AtomicBool::new(false)),
-            keys: Vec::new(),
-            unresolved: Vec::new(),
-        });
+        let met =
+            Acquaintance { handle, address, birth, pair, full_fences, doorbell, registers };
+        self.peers.insert(PeerState::new(met));
         self.activate_if_filled(address.vpid.0);
         Some(handle)
     }
 
     /// A peer is gone: its last messages are still handed out, and then its end.
     pub(crate) fn peer_gone(&mut self, vpid: u16, reason: DownReason) {
-        let Some(peer) = self.peers.remove(vpid) else { return };
+        let Some(mut peer) = self.peers.remove(vpid) else { return };
+        self.end_jobs(&mut peer.jobs);
         self.forget(vpid);
         self.recent = None;
         peer.down.store(true, Ordering::Relaxed);

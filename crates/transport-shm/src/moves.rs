@@ -11,6 +11,10 @@
 //! 3. The bytes are copied, [`BYTES_MAX`] a step, and the new memory takes the place of the old.
 //! 4. The keys are published again. A stamp says *still* when the broker has the new memory.
 //!
+//! Memory in place stays, and so do its other keys. The owner only waits for the peers that
+//! announced a write, because the kernel carries out what they have asked it for. If one does not
+//! end within [`PARTING_WITHIN`], the revocation fails and names it.
+//!
 //! # Invariants
 //! - A stamp says *still* only while the broker passes the memory that the region is.
 //! - What a peer wrote before it saw *still* or *closing* is in the region: the fences order it
@@ -24,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use weft_fabric::{Access, GrantError, OperationError, Revoked};
+use weft_fabric::{Access, EndpointAddress, GrantError, OperationError, Revoked};
 use weft_memory::{Memory, Moving, SegmentError};
 use weft_sync::{atomic::pause, fence};
 
@@ -32,11 +36,15 @@ use crate::endpoint::ShmEndpoint;
 use crate::memory::Granted;
 use crate::registers::{Inside, Phase, Stamp};
 use crate::requests::Asked;
+use crate::rights::descriptors;
 use crate::sys;
 
 /// How long a move waits for peers that announced a write, before it leaves them behind. A peer
 /// that the system has put off is back sooner; one that is stopped, or lies, costs its time once.
 pub const QUIET_WITHIN: Duration = Duration::from_millis(250);
+/// How long a revocation waits for writes to memory in place that the kernel carries out. They are
+/// made in pieces, which take some milliseconds.
+pub const PARTING_WITHIN: Duration = Duration::from_secs(1);
 /// Bytes that one step copies: some hundred microseconds.
 pub const BYTES_MAX: usize = 1 << 20;
 /// Looks at the peers in one step, some microseconds. A write of a peer that runs takes less.
@@ -46,7 +54,9 @@ const LOOKS: u32 = 64;
 #[derive(Debug)]
 pub struct Moves {
     quiet_within: Duration,
+    parting_within: Duration,
     under_way: Vec<Move>,
+    partings: Vec<Parting>,
     /// Keys, by slot and generation, that could not be published again yet.
     unpublished: Vec<(u16, u32)>,
     /// A key serves again, and the peers do not know.
@@ -58,6 +68,14 @@ struct Move {
     memory: Memory,
     calls: Vec<Call>,
     step: Step,
+}
+
+/// A revocation of a key to memory in place, which does not move. It ends when these peers have.
+#[derive(Debug)]
+struct Parting {
+    call: Call,
+    inside: Vec<Writer>,
+    until: Duration,
 }
 
 /// A revocation that ends with the move.
@@ -87,6 +105,7 @@ impl Step {
 /// A peer that announced a write before the move.
 #[derive(Debug)]
 struct Writer {
+    address: EndpointAddress,
     inside: Inside,
     down: Arc<AtomicBool>,
 }
@@ -102,16 +121,18 @@ impl Moves {
     pub fn new() -> Self {
         Self {
             quiet_within: QUIET_WITHIN,
+            parting_within: PARTING_WITHIN,
             under_way: Vec::new(),
+            partings: Vec::new(),
             unpublished: Vec::new(),
             untold: false,
         }
     }
 
-    /// Whether a move is under way, so that the endpoint must not sleep.
+    /// Whether a move or a parting is under way, so that the endpoint must not sleep.
     #[inline]
     pub fn are_under_way(&self) -> bool {
-        !self.under_way.is_empty()
+        !self.under_way.is_empty() || !self.partings.is_empty()
     }
 
     /// Whether the broker has to be told of moves that are over.
@@ -127,12 +148,15 @@ impl Moves {
 
     /// Whether the call with this context waits for a move.
     pub fn awaits(&self, context: u64) -> bool {
-        self.under_way.iter().flat_map(|of| &of.calls).any(|call| call.context == Some(context))
+        let partings = self.partings.iter().map(|parting| &parting.call);
+        let mut calls = self.under_way.iter().flat_map(|of| &of.calls).chain(partings);
+        calls.any(|call| call.context == Some(context))
     }
 
     /// No call waits any more for a move with this context.
     pub fn forget(&mut self, context: u64) {
-        for call in self.under_way.iter_mut().flat_map(|of| &mut of.calls) {
+        let partings = self.partings.iter_mut().map(|parting| &mut parting.call);
+        for call in self.under_way.iter_mut().flat_map(|of| &mut of.calls).chain(partings) {
             if call.context == Some(context) {
                 call.context = None;
             }
@@ -141,10 +165,12 @@ impl Moves {
 }
 
 impl ShmEndpoint {
-    /// Has moves wait so long for peers that announced a write, in place of [`QUIET_WITHIN`].
+    /// Has moves and revocations wait so long for peers that announced a write, in place of
+    /// [`QUIET_WITHIN`] and [`PARTING_WITHIN`].
     #[cfg(any(test, feature = "test-doors"))]
-    pub fn wait_for_writers(&mut self, quiet_within: Duration) {
-        self.moves.quiet_within = quiet_within;
+    pub fn wait_for_writers(&mut self, within: Duration) {
+        self.moves.quiet_within = within;
+        self.moves.parting_within = within;
     }
 
     /// A key to what `lost` says is void: takes its memory out of reach of the peers that mapped
@@ -154,6 +180,12 @@ impl ShmEndpoint {
         if handed_out == 0 {
             self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
             return;
+        }
+        if memory.is_in_place() {
+            let writes = lost.access.contains(Access::WRITE);
+            let inside = if writes { self.writers() } else { Vec::new() };
+            let until = sys::now().saturating_add(self.moves.parting_within);
+            return self.part(Parting { call, inside, until });
         }
         if let Some(of) = self.moves.under_way.iter_mut().find(|of| of.memory.is(memory)) {
             of.calls.push(call);
@@ -168,15 +200,44 @@ impl ShmEndpoint {
             return;
         }
         self.set_phase(memory, Phase::Closing);
-        let inside = self.peers.iter().filter_map(|peer| {
-            let inside = Inside::of(&peer.registers)?;
-            Some(Writer { inside, down: Arc::clone(&peer.down) })
-        });
-        let inside = inside.collect();
+        let inside = self.writers();
         let until = sys::now().saturating_add(self.moves.quiet_within);
         let step = Step::Closing { inside, until };
         self.moves.under_way.push(Move { memory: memory.clone(), calls: vec![call], step });
         self.drive_moves();
+    }
+
+    /// The peers that announced a write and may not have ended it.
+    fn writers(&self) -> Vec<Writer> {
+        let inside = self.peers.iter().filter_map(|peer| {
+            let inside = Inside::of(&peer.registers)?;
+            let (address, down) = (peer.address, Arc::clone(&peer.down));
+            Some(Writer { address, inside, down })
+        });
+        inside.collect()
+    }
+
+    /// The endpoint ends: all keys to memory in place are void, and peers that are writing to it
+    /// have their time to end.
+    pub(crate) fn part_from_writers(&self) {
+        let is_written = |granted: &Granted| {
+            granted.region.memory().is_in_place() && granted.access.contains(Access::WRITE)
+        };
+        let mut any = false;
+        for (slot, ..) in self.grants.iter().filter(|(.., granted)| is_written(granted)) {
+            self.registers.set_stamp(slot, Stamp::NEVER);
+            any = true;
+        }
+        if !any {
+            return;
+        }
+        fence::heavy();
+        let mut inside = self.writers();
+        let until = sys::now().saturating_add(self.moves.parting_within);
+        while !inside.is_empty() && sys::now() < until {
+            inside.retain(Writer::lasts);
+            pause();
+        }
     }
 
     /// The keys in force to a memory.
@@ -198,8 +259,11 @@ impl ShmEndpoint {
         fence::heavy();
     }
 
-    /// Takes the next step of each move.
+    /// Takes the next step of each move and each parting.
     pub(crate) fn drive_moves(&mut self) {
+        for parting in std::mem::take(&mut self.moves.partings) {
+            self.part(parting);
+        }
         for Move { memory, calls, step } in std::mem::take(&mut self.moves.under_way) {
             match self.step(&memory, step) {
                 Ok(Some(step)) => self.moves.under_way.push(Move { memory, calls, step }),
@@ -217,6 +281,30 @@ impl ShmEndpoint {
                 peer.doorbell.ring(self.address.vpid.0);
             }
         }
+    }
+
+    /// Looks after the writers to memory in place, and ends the revocation when there are none, or
+    /// when their time is over.
+    fn part(&mut self, Parting { call, mut inside, until }: Parting) {
+        for _ in 0..LOOKS {
+            inside.retain(Writer::lasts);
+            if inside.is_empty() {
+                break;
+            }
+            pause();
+        }
+        let result = match inside.first() {
+            None => Ok(call.revoked.value()),
+            Some(_) if sys::now() < until => {
+                self.moves.partings.push(Parting { call, inside, until });
+                return;
+            }
+            Some(writer) => {
+                let error = GrantError::StillWriting { peer: writer.address };
+                Err(OperationError::Grant(error))
+            }
+        };
+        self.requests.end(call.ticket, call.context, result);
     }
 
     /// Takes the next step of a move. Returns the one behind it, if there is one.
@@ -282,7 +370,7 @@ impl ShmEndpoint {
         let sent = self.publication(slot, generation, &granted).and_then(|(publish, file)| {
             let asked = Asked::Again { slot, generation, moves, call };
             let context = call.and_then(|call| call.context);
-            let files = [std::os::fd::AsFd::as_fd(&*file)];
+            let files = descriptors(&file);
             Ok(self.send_request(publish.ticket, publish, &files, asked, context)?)
         });
         if sent.is_err() {

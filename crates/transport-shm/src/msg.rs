@@ -134,7 +134,7 @@ impl ShmEndpoint {
         let mut full = None;
         for vpid in &members {
             if let Some(peer) = self.peers.by_vpid(*vpid)
-                && !peer.has_room()
+                && (peer.is_held() || !peer.has_room())
             {
                 full = Some(peer.handle);
             }
@@ -170,7 +170,7 @@ impl ShmEndpoint {
     pub(crate) fn ring_for_batches(&mut self) {
         let own = self.address.vpid.0;
         for to in std::mem::take(&mut self.batches) {
-            if let Ok(peer) = self.peers.live(to) {
+            if let Ok(peer) = self.peers.find(to) {
                 peer.outlet().ring_if_asked(own);
             }
         }
@@ -182,9 +182,12 @@ impl ShmEndpoint {
         if let Ok(peer) = self.peers.live(to)
             && !peer.wants_room
         {
+            let is_listed = peer.jobs.is_stuck;
             peer.wants_room = true;
             let vpid = peer.vpid();
-            self.waits_for_room.push(vpid);
+            if !is_listed {
+                self.waits_for_room.push(vpid);
+            }
         }
     }
 }

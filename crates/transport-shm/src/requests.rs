@@ -107,6 +107,11 @@ impl Requests {
         !self.ended.is_empty()
     }
 
+    /// How many ends were not handed out.
+    pub fn ended(&self) -> usize {
+        self.ended.len()
+    }
+
     /// Adds a request that was sent at `now`.
     pub fn add(&mut self, ticket: u32, asked: Asked, context: Option<u64>, now: Duration) {
         let until = now.saturating_add(ANSWER_WITHIN);

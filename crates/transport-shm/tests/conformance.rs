@@ -16,7 +16,7 @@ use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_options::ServicePolicy;
 use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
 
 struct Shm {
     broker: LocalBroker,
@@ -71,6 +71,82 @@ impl Bench for Shm {
 }
 
 conformance_tests!(Shm);
+
+/// Endpoints whose regions are all in place, and which reach those of others in one way.
+struct InPlace<const WAY: u8> {
+    shm: Shm,
+}
+
+const BEST: u8 = 0;
+const KERNEL: u8 = 1;
+const TARGET: u8 = 2;
+
+fn open_in_place(
+    broker: LocalBroker,
+    options: &EndpointOptions,
+    way: u8,
+) -> Result<ShmEndpoint, OpenError> {
+    let in_place = match way {
+        BEST => WayInPlace::Best,
+        KERNEL => WayInPlace::Kernel,
+        _ => WayInPlace::Target,
+    };
+    let parameters = Parameters { in_place, ..Parameters::default() };
+    let mut endpoint = ShmTransport::new(Arc::new(broker), parameters).open(options)?;
+    endpoint.keep_memory_in_place();
+    Ok(endpoint)
+}
+
+impl<const WAY: u8> Bench for InPlace<WAY> {
+    type Endpoint = ShmEndpoint;
+
+    const WINDOWS: bool = false;
+
+    fn with_services(rules: &str) -> Self {
+        Self { shm: Shm::with_services(rules) }
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.shm.let_pass(time);
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        open_in_place(self.shm.broker.clone(), options, WAY)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<ShmEndpoint, OpenError>> {
+        Some(open_in_place(self.shm.broker.as_user(user), options, WAY))
+    }
+
+    fn progress(&mut self) -> bool {
+        // A poll of each endpoint is all that there is to advance.
+        false
+    }
+
+    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
+        endpoint.vanish();
+        true
+    }
+}
+
+/// By the kernel, since the endpoints are of one process, but for endpoints of different users.
+mod in_place_by_the_kernel {
+    use super::{BEST, InPlace};
+    weft_conformance::conformance_tests!(InPlace<BEST>);
+}
+
+mod in_place_by_the_target {
+    use super::{InPlace, TARGET};
+    weft_conformance::conformance_tests!(InPlace<TARGET>);
+}
 
 impl HostBench for Shm {
     const KINDS: usize = 3;
