@@ -372,7 +372,8 @@ mod tests {
     fn fresh_memory_is_zeroed_and_present_as_asked() {
         let options = MemoryOptions::bytes(1 << 21).populate().huge_pages();
         let memory = Memory::fresh(options).expect("memory");
-        let resident = rustix::fs::fstat(file_of(&memory).as_ref()).expect("a file").st_blocks * 512;
+        let resident =
+            rustix::fs::fstat(file_of(&memory).as_ref()).expect("a file").st_blocks * 512;
         assert_eq!(resident, 1 << 21, "all of it is there");
         assert_eq!(memory.segment().word64(4096).load(Ordering::Relaxed), 0);
         let nowhere = Memory::fresh(MemoryOptions::bytes(4096).on_node(1000));

@@ -154,7 +154,8 @@ impl ShmEndpoint {
         if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
             self.remember(to, target.key);
         }
-        let done = done.or_else(|error| self.atomic_otherwise(error, to, target, atomic, operation));
+        let done =
+            done.or_else(|error| self.atomic_otherwise(error, to, target, atomic, operation));
         done.map_err(|error| self.note(error))
     }
 

@@ -28,8 +28,8 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach,
-    Register, RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
-    WindowError,
+    Register, RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket,
+    Waited, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;

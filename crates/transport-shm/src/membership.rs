@@ -572,8 +572,7 @@ impl ShmEndpoint {
         // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
-        let met =
-            Acquaintance { handle, address, birth, pair, full_fences, doorbell, registers };
+        let met = Acquaintance { handle, address, birth, pair, full_fences, doorbell, registers };
         self.peers.insert(PeerState::new(met));
         self.activate_if_filled(address.vpid.0);
         Some(handle)

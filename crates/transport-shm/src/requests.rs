@@ -87,6 +87,8 @@ enum Ended {
 pub struct Requests {
     open: BTreeMap<u32, Request>,
     ended: VecDeque<Ended>,
+    /// How many of those are calls.
+    ended_calls: usize,
 }
 
 impl Requests {
@@ -107,9 +109,9 @@ impl Requests {
         !self.ended.is_empty()
     }
 
-    /// How many ends were not handed out.
-    pub fn ended(&self) -> usize {
-        self.ended.len()
+    /// How many ends of calls were not handed out.
+    pub fn ended_calls(&self) -> usize {
+        self.ended_calls
     }
 
     /// Adds a request that was sent at `now`.
@@ -183,6 +185,7 @@ impl Requests {
     pub fn end(&mut self, ticket: u32, context: Option<u64>, result: Result<u64, OperationError>) {
         if let Some(context) = context {
             self.ended.push_back(Ended::Call(ticket, Completion { context, result }));
+            self.ended_calls += 1;
         }
     }
 
@@ -209,7 +212,10 @@ impl Requests {
             |ended| matches!(ended, Ended::Call(ticket, end) if is(*ticket, end.context)),
         )?;
         match self.ended.remove(place) {
-            Some(Ended::Call(_, Completion { result, .. })) => Some(result),
+            Some(Ended::Call(_, Completion { result, .. })) => {
+                self.ended_calls -= 1;
+                Some(result)
+            }
             _ => None,
         }
     }
@@ -230,7 +236,10 @@ impl Requests {
     /// The next event to hand out.
     pub fn pop(&mut self) -> Option<Event<'static>> {
         Some(match self.ended.pop_front()? {
-            Ended::Call(_, completion) => Event::Completion(completion),
+            Ended::Call(_, completion) => {
+                self.ended_calls -= 1;
+                Event::Completion(completion)
+            }
             Ended::Room(peer) => Event::Room { peer },
         })
     }

@@ -542,7 +542,11 @@ impl ShmEndpoint {
     /// A get met a move, of the peer's memory or of its own, or a revocation. Gets have no effect,
     /// so that it is tried once more where the key is still valid.
     #[cold]
-    pub(crate) fn read_in_vain(&mut self, from: Peer, looked: Result<(), OperationError>) -> OperationError {
+    pub(crate) fn read_in_vain(
+        &mut self,
+        from: Peer,
+        looked: Result<(), OperationError>,
+    ) -> OperationError {
         match looked {
             Ok(()) | Err(OperationError::Interrupted) => {
                 self.requests.tell_room(from);

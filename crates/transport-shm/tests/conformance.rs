@@ -11,7 +11,7 @@ use rustix::fs::MemfdFlags;
 use weft_conformance::{
     Bench, HostBench, Hostile, LaneBench, conformance_tests, host_memory_tests, lane_tests,
 };
-use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
+use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_options::ServicePolicy;
 use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
@@ -148,8 +148,23 @@ mod in_place_by_the_target {
     weft_conformance::conformance_tests!(InPlace<TARGET>);
 }
 
+/// Memory that is never freed, as static data of a program, and is not whole pages.
+fn in_place(bytes: &[u8]) -> Memory {
+    let words = vec![0_u64; bytes.len() / 8 + 2].leak();
+    // SAFETY: nobody else has these words, which are never freed, and the only reference to them
+    // ends here.
+    let memory = unsafe { Memory::in_place(NonNull::from(&mut words[1]).cast(), bytes.len()) };
+    let memory = memory.expect("some bytes");
+    memory.segment().write(0, bytes, CopyMode::Plain);
+    memory
+}
+
 impl HostBench for Shm {
-    const KINDS: usize = 3;
+    const KINDS: usize = 4;
+
+    fn way(kind: usize, reach: Reach) -> Way {
+        [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind]
+    }
 
     fn memory(kind: usize, bytes: &[u8]) -> Memory {
         let length = bytes.len();
@@ -162,6 +177,7 @@ impl HostBench for Shm {
                 rustix::io::pwrite(&file, bytes, 0).expect("room");
                 return Memory::from_descriptor(file.as_fd()).expect("it can be sealed");
             }
+            3 => return in_place(bytes),
             _ => {
                 // Memory that is never freed, as static data of a program.
                 let page = rustix::param::page_size();
@@ -188,6 +204,34 @@ impl HostBench for Shm {
 }
 
 host_memory_tests!(Shm);
+
+impl<const WAY: u8> HostBench for InPlace<WAY> {
+    const KINDS: usize = 1;
+
+    fn memory(_kind: usize, bytes: &[u8]) -> Memory {
+        in_place(bytes)
+    }
+
+    fn way(_kind: usize, reach: Reach) -> Way {
+        let expected = if WAY == TARGET { Way::Target } else { Way::Kernel };
+        assert_eq!(reach.in_place, expected);
+        reach.in_place
+    }
+
+    fn bytes(memory: &Memory) -> Vec<u8> {
+        Shm::bytes(memory)
+    }
+}
+
+mod host_memory_by_the_kernel {
+    use super::{InPlace, KERNEL};
+    weft_conformance::host_memory_tests!(InPlace<KERNEL>);
+}
+
+mod host_memory_by_the_target {
+    use super::{InPlace, TARGET};
+    weft_conformance::host_memory_tests!(InPlace<TARGET>);
+}
 
 struct Lanes {
     ends: [ShmLane; 2],

@@ -8,8 +8,8 @@
 //! - Every operation ends: with the peer's answers, with its cancellation, or with the peer.
 
 use weft_fabric::{
-    Atomic, Command, Issued, LocalRange, Operation, OperationError, Peer, Register,
-    RemoteKey, Signal, Source, Target,
+    Atomic, Command, Issued, LocalRange, Operation, OperationError, Peer, Register, RemoteKey,
+    Signal, Source, Target,
 };
 
 use super::jobs::{Ask, Job, Jobs, Local, Range, Work};
@@ -149,8 +149,8 @@ impl ShmEndpoint {
         let account = wanted.account(operation);
         operation.notify.check(account.command)?;
         let fetches = matches!(&wanted, Wanted::Atomic { atomic, .. } if atomic.fetches);
-        let kept = self.peers.find(to)?.jobs.kept;
-        if kept > 0 && kept.saturating_add(wanted.kept()) > KEPT_MAX {
+        let (kept, more) = (self.peers.find(to)?.jobs.kept, wanted.kept());
+        if kept > 0 && more > 0 && kept.saturating_add(more) > KEPT_MAX {
             return Err(self.too_many(to));
         }
         self.enqueue(to, account, fetches, wanted.work()?)
@@ -179,7 +179,7 @@ impl ShmEndpoint {
     }
 
     fn check_operations(&mut self, to: Peer) -> Result<(), OperationError> {
-        let all = self.initiated.open + self.initiated.fences.len() + self.requests.ended();
+        let all = self.initiated.open + self.initiated.fences.len() + self.requests.ended_calls();
         if all >= self.capabilities.operations_max { Err(self.too_many(to)) } else { Ok(()) }
     }
 

@@ -88,10 +88,20 @@ pub struct Job {
 /// A question without its number and place.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
-    Check { access: Access, width: u8, piece: Piece },
+    Check {
+        access: Access,
+        width: u8,
+        piece: Piece,
+    },
     /// A piece of the range with this index.
-    Copy { range: usize, piece: Piece },
-    Word { verb: Verb, piece: Piece },
+    Copy {
+        range: usize,
+        piece: Piece,
+    },
+    Word {
+        verb: Verb,
+        piece: Piece,
+    },
 }
 
 /// What is next of a job.
@@ -373,9 +383,8 @@ impl Jobs {
 
     /// Takes an operation with this context of which nothing was asked for.
     pub fn cancel(&mut self, context: u64) -> Option<Job> {
-        let is = |job: &Job| {
-            !job.begun && !job.is_fence() && job.account.operation.context == context
-        };
+        let is =
+            |job: &Job| !job.begun && !job.is_fence() && job.account.operation.context == context;
         let place = self.jobs.iter().position(is)?;
         let job = self.jobs.remove(place)?;
         self.kept -= job.kept();

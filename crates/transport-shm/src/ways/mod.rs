@@ -25,6 +25,8 @@ mod jobs;
 mod kernel;
 mod packet;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use weft_fabric::{
     Access, Atomic, Command, Issued, LocalRange, Operation, OperationError, Peer, Reach, RemoteKey,

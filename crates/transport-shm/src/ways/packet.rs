@@ -11,7 +11,8 @@
 //! the range goes through a place in the memory of the pair.
 
 use weft_fabric::{
-    Access, Atomic, AtomicOperation, Command, OperationError, RemoteKey, SignalChange, Target, Width,
+    Access, Atomic, AtomicOperation, Command, OperationError, RemoteKey, SignalChange, Target,
+    Width,
 };
 
 use crate::pair::{PLACE_BYTES, Place};
