@@ -202,6 +202,20 @@ impl ShmEndpoint {
         Err(OperationError::NotMapped)
     }
 
+    /// Sends any packet, as a hostile peer could.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn send_packet(&mut self, to: Peer, words: [u64; 8], is_answer: bool) {
+        let own = self.address.vpid.0;
+        let Ok(peer) = self.peers.find(to) else { return };
+        let mut outlet = peer.outlet();
+        if is_answer {
+            let words = [words[0], words[1]];
+            outlet.emit_words(own, 0, packet::ANSWER_FLAGS, &words, false);
+        } else {
+            outlet.emit_words(own, 0, packet::QUESTION_FLAGS, &words, false);
+        }
+    }
+
     #[cold]
     #[inline(never)]
     pub(crate) fn put_otherwise(
