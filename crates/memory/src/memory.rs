@@ -181,6 +181,13 @@ impl Memory {
         Ok(Self::at(segment, None, Origin::InPlace))
     }
 
+    /// A segment that has no file, such as [`Segment::anonymous`], in place. It stays mapped until
+    /// the process ends, since nobody says when the last peer has written to it.
+    #[must_use]
+    pub fn kept_in_place(segment: Segment) -> Self {
+        Self::at(segment.kept(), None, Origin::InPlace)
+    }
+
     /// A segment that has no file, such as [`Segment::anonymous`]: its pages are replaced by shared
     /// ones with the same bytes.
     ///

@@ -232,6 +232,12 @@ impl Segment {
         Ok(Self { base, length, writable: true, end: End::Kept })
     }
 
+    /// The same segment, whose mapping stays at its end.
+    pub(crate) fn kept(mut self) -> Self {
+        self.end = End::Kept;
+        self
+    }
+
     /// Makes a segment without a file shareable, as [`Segment::adopt`] does. Safe, because nobody
     /// else has the segment during the call.
     ///
