@@ -15,6 +15,7 @@ mod moving;
 mod placement;
 mod process;
 mod segment;
+mod span;
 mod view;
 
 pub use blocks::{Block, Blocks};
@@ -23,4 +24,5 @@ pub use memory::{Memory, MemoryOptions};
 pub use moving::{Moving, Watch};
 pub use process::{CopyError, Process};
 pub use segment::{Segment, SegmentError};
+pub use span::{Part, PartMut, Span};
 pub use view::View;

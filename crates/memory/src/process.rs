@@ -59,15 +59,20 @@ const READ: &str = "process_vm_readv";
 const WRITE: &str = "process_vm_writev";
 
 impl Process {
-    /// The process that made the socket pair of which `socket` is one end.
+    /// The process that made the socket pair of which `socket` is one end. It is of the own user:
+    /// root, which may copy to any process, could else be shown a socket of somebody else.
     ///
     /// # Errors
-    /// [`CopyError::Refused`]: the process is not in this process's namespace of process numbers,
-    /// or the kernel has no descriptors of processes. [`CopyError::Ended`].
+    /// [`CopyError::Refused`]: the process is of another user, or not in this process's namespace of
+    /// process numbers, or the kernel has no descriptors of processes. [`CopyError::Ended`].
     pub fn that_made(socket: BorrowedFd<'_>) -> Result<Self, CopyError> {
         let refused = |call: &'static str| move |errno: Errno| CopyError::of(call, errno);
         let credentials = rustix::net::sockopt::socket_peercred(socket);
-        let number = credentials.map_err(refused("getsockopt(SO_PEERCRED)"))?.pid;
+        let rustix::net::UCred { pid: number, uid, .. } =
+            credentials.map_err(refused("getsockopt(SO_PEERCRED)"))?;
+        if uid != rustix::process::geteuid() {
+            return Err(CopyError::of("getsockopt(SO_PEERCRED)", Errno::PERM));
+        }
         let held = match peer_pidfd(socket) {
             Ok(held) => held,
             // An older kernel. The caller makes sure of the process by a word of its memory.

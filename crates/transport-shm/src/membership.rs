@@ -23,6 +23,7 @@ use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::invitation::invited;
 use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
 use crate::rights::resolved_memory;
@@ -583,7 +584,7 @@ impl ShmEndpoint {
         let Some(mut peer) = self.peers.remove(vpid) else { return };
         self.end_jobs(&mut peer.jobs);
         self.forget(vpid);
-        self.recent = None;
+        self.recently = Recently::default();
         peer.down.store(true, Ordering::Relaxed);
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until, reason });

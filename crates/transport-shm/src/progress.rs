@@ -193,10 +193,10 @@ impl ShmEndpoint {
     fn poll_room(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         // A send may have failed because the local queue was full. A retry is worthwhile when the
         // queue is half empty.
-        let local = self.local.has_room();
         let mut events = 0;
         let mut place = 0;
         while events < budget && place < self.waits_for_room.len() {
+            let local = self.local.has_room();
             let vpid = self.waits_for_room[place];
             let Some(peer) = self.peers.by_vpid(vpid) else {
                 self.waits_for_room.swap_remove(place);

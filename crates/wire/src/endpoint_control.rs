@@ -386,7 +386,7 @@ messages! {
     /// Asks for the memory of a key. Answer: `first` is the length of its range in bytes; `second`
     /// has its access bits in the low 7 bits, and above the 8th the start of the range; descriptor:
     /// the memory. With the bit [`IN_PLACE`] there is no descriptor, and the start is an address in
-    /// the owner's process, or 0 for a user whom the kernel does not let use it.
+    /// the owner's process, or 0 for other users than the owner's.
     Resolve = 40 {
         /// Identifies the request in its answer.
         ticket: u32,

@@ -463,9 +463,9 @@ impl State {
         let entry = self
             .entry_mut(owner)
             .filter(|entry| partition.is_some() && entry.inside() == partition);
-        // The kernel lets others copy to no process of the owner's user, so the address of memory
-        // would only tell them where things are.
-        let may_copy = entry.as_ref().is_some_and(|of| [of.uid, 0].contains(&asker.uid));
+        // An address is for the owner's user alone. To others the kernel gives no memory of the
+        // owner's. Root could be led to write to a process that the owner only claims to be.
+        let may_copy = entry.as_ref().is_some_and(|of| of.uid == asker.uid);
         let key = entry
             .and_then(|entry| entry.key_mut(slot, generation))
             .filter(|key| key.audience.is_none_or(|audience| audience == (vpid, birth)));

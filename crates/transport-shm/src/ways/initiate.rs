@@ -18,6 +18,7 @@ use crate::address_vector::PeerState;
 use crate::attr::Parameters;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::ShmRegion;
+use crate::recent::Recently;
 use crate::rma::{Account, check_notify, source_start};
 
 /// Bytes of puts that are kept for one peer, unless one put alone has more.
@@ -172,8 +173,8 @@ impl ShmEndpoint {
         peer.jobs.push(job);
         peer.hold();
         let vpid = peer.vpid();
-        // The translation of the last atomic knows nothing of peers that are held.
-        self.recent = None;
+        // The translation at hand knows nothing of peers that are held.
+        self.recently = Recently::default();
         self.advance(vpid);
         Ok(Issued::Pending)
     }

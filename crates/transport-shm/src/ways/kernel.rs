@@ -114,7 +114,7 @@ impl PeerState {
     }
 
     /// The key, and the address of its byte `offset`, when it allows `command` on the range.
-    fn address(
+    fn locate(
         &self,
         command: Command,
         target: Target,
@@ -202,12 +202,12 @@ impl ShmEndpoint {
         // Everything is checked before anything is written.
         for (source, target) in ranges {
             source_start(source)?;
-            peer.address(command, *target, source.length())?;
+            peer.locate(command, *target, source.length())?;
             length = length.saturating_add(source.length());
         }
         for (source, target) in ranges {
             let from = source_start(source)?;
-            let (found, address) = peer.address(command, *target, source.length())?;
+            let (found, address) = peer.locate(command, *target, source.length())?;
             // The length was checked against local memory, so it fits a usize.
             let bytes = usize::try_from(source.length()).unwrap_or(0);
             peer.in_pieces(&found, bytes, |process, at, piece| {
@@ -236,19 +236,19 @@ impl ShmEndpoint {
         let mut length: u64 = 0;
         for (source, into) in ranges {
             into.region.check(into.offset, into.length)?;
-            peer.address(command, *source, into.length)?;
+            peer.locate(command, *source, into.length)?;
             length = length.saturating_add(into.length);
         }
         for (source, into) in ranges {
             let place = into.region.check(into.offset, into.length)?;
-            let (found, address) = peer.address(command, *source, into.length)?;
+            let (found, address) = peer.locate(command, *source, into.length)?;
             let watch = into.region.memory().watch();
             let bytes = usize::try_from(into.length).unwrap_or(0);
             peer.in_pieces(&found, bytes, |process, at, piece| {
                 let segment = into.region.segment();
                 process.read(address.wrapping_add(at as u64), segment, place + at, piece)
             })?;
-            if !kept(watch, place, into.length) {
+            if !kept(watch, into.offset, into.length) {
                 return Err(self.read_in_vain(from, Ok(())));
             }
         }
