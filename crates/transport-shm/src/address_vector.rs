@@ -193,7 +193,7 @@ impl AddressVector {
     pub fn live(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
         let (place, issued) = split(handle);
         let Some(slot) = self.slots.get_mut(place) else { return Err(Lost::Unknown) };
-        if !slot.live.as_ref().is_some_and(|peer| peer.serving == handle) {
+        if slot.live.as_ref().is_none_or(|peer| peer.serving != handle) {
             return Err(slot.lost(handle, issued));
         }
         slot.live.as_deref_mut().ok_or(Lost::Down)
