@@ -10,9 +10,9 @@ use crate::opening::{EndpointLimits, TrafficClass};
 pub enum Way {
     /// The initiator copies, or its NIC does. Windows and all operations need nothing of the peer.
     Direct,
-    /// The kernel copies between the two processes. Puts and gets need nothing of the peer; atomics,
-    /// immediate puts and signals go the way of [`Way::Target`], because only the owner changes
-    /// words of such memory as words. There are no windows.
+    /// The kernel copies between the two processes. Puts and gets need nothing of the peer;
+    /// atomics, immediate puts and signals go the way of [`Way::Target`], because only the owner
+    /// changes words of such memory as words. There are no windows.
     Kernel,
     /// The peer's endpoint copies when it is polled or waits. There are no windows.
     Target,

@@ -286,8 +286,8 @@ pub enum GrantError {
     /// The key would be for a peer that is down or was never connected.
     #[error("the peer that the key would be for is not connected")]
     Peer,
-    /// The key is void. But its memory is in place and cannot move, and a write that this peer began
-    /// before has not ended: its process is stopped, or very slow.
+    /// The key is void. But its memory is in place and cannot move, and a write that this peer
+    /// began before has not ended: its process is stopped, or very slow.
     #[error(
         "the key is void, but {peer} has begun a write that may still come; keep the memory, or \
          end that process"

@@ -63,8 +63,8 @@ impl Process {
     /// root, which may copy to any process, could else be shown a socket of somebody else.
     ///
     /// # Errors
-    /// [`CopyError::Refused`]: the process is of another user, or not in this process's namespace of
-    /// process numbers, or the kernel has no descriptors of processes. [`CopyError::Ended`].
+    /// [`CopyError::Refused`]: the process is of another user, or not in this process's namespace
+    /// of process numbers, or the kernel has no descriptors of processes. [`CopyError::Ended`].
     pub fn that_made(socket: BorrowedFd<'_>) -> Result<Self, CopyError> {
         let refused = |call: &'static str| move |errno: Errno| CopyError::of(call, errno);
         let credentials = rustix::net::sockopt::socket_peercred(socket);

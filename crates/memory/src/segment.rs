@@ -329,8 +329,9 @@ impl Segment {
         if !self.is_aligned(offset, 4) {
             misaligned(offset);
         }
-        // SAFETY: the word is inside the mapping and aligned, as checked above. Atomics tolerate concurrent writers. Callers do not store through a
-        // read-only mapping, where a store would fault.
+        // SAFETY: the word is inside the mapping and aligned, as checked above. Atomics tolerate
+        // concurrent writers. Callers do not store through a read-only mapping, where a store would
+        // fault.
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU32>() }
     }
 

@@ -1,4 +1,4 @@
-//! Operations that a peer carries out for this endpoint, as a state machine without memory or rings.
+//! Operations that a peer carries out for this endpoint, as a state machine without rings.
 //!
 //! A job is one operation. It becomes questions, a bounded number of which are under way. Questions
 //! go in the order of the jobs, and the peer answers in the order of the questions.

@@ -1,8 +1,8 @@
-//! The kernel's copy: `process_vm_readv(2)` and `process_vm_writev(2)` between this process and that
-//! of a peer.
+//! The kernel's copy between this process and that of a peer: `process_vm_readv(2)` and
+//! `process_vm_writev(2)`.
 //!
-//! The kernel says which process a peer is: the one that made the socket by which the peer is woken.
-//! The process shows itself by a word of its memory, its *sign*, whose address and value are in its
+//! The kernel says which process a peer is: the one that made the socket by which the peer is
+//! woken. The process shows itself by a word of its memory, its *sign*, whose address and value are in its
 //! registers. The sign is read before a copy and behind it, so that a process that took the number
 //! of a dead one, or a program that took the place of another by exec, is noticed.
 //!

@@ -9,8 +9,8 @@
 //! | `serve` | the owner's side: carries out what it is asked for, when it polls |
 //!
 //! The fast paths know mapped memory alone. Where they find none, they end with
-//! [`OperationError::NotMapped`], or with [`OperationError::WouldBlock`] while the peer is held, and
-//! the calls of [`ShmEndpoint`] come here.
+//! [`OperationError::NotMapped`], or with [`OperationError::WouldBlock`] while the peer is held,
+//! and the calls of [`ShmEndpoint`] come here.
 //!
 //! # Invariants
 //! - Puts and gets go by the kernel where it lets this process, else by the owner. All else goes by

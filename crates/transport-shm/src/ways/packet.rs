@@ -7,8 +7,8 @@
 //! answer            word 0: number (32), outcome (8) · value
 //! ```
 //!
-//! A question is about the range of a key that begins at `offset` and has `length` bytes. A piece of
-//! the range goes through a place in the memory of the pair.
+//! A question is about the range of a key that begins at `offset` and has `length` bytes. A piece
+//! of the range goes through a place in the memory of the pair.
 
 use weft_fabric::{
     Access, Atomic, AtomicOperation, Command, OperationError, RemoteKey, SignalChange, Target,

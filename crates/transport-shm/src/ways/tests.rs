@@ -71,9 +71,12 @@ struct Heard {
     sides: Vec<Side>,
     rooms: usize,
     downs: Vec<DownReason>,
+    polls: u32,
 }
 
 fn poll(endpoint: &mut ShmEndpoint, heard: &mut Heard) {
+    heard.polls += 1;
+    assert!(heard.polls < 200_000, "nothing happens any more: {heard:?}");
     endpoint.poll(64, &mut |event| match event {
         Event::Completion(end) => heard.ends.push(end),
         Event::Message(message) => heard.tags.push(message.header.tag),
