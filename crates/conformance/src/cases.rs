@@ -44,6 +44,7 @@ macro_rules! conformance_tests {
             the_broadcast_group_cannot_be_joined_or_left,
             a_multicast_is_checked_like_a_message,
             a_multicast_reaches_all_or_none,
+            the_end_of_a_full_member_is_room_in_its_group,
             multicasts_and_messages_keep_their_order,
         );
         $crate::case_group!($bench, memory:

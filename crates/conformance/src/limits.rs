@@ -40,7 +40,7 @@ pub fn an_endpoint_can_be_in_every_group<B: Bench>() {
     }
     for (tag, group) in (0..).zip(&all) {
         let header = MessageHeader::tag(tag);
-        assert_eq!(rig.endpoint(0).send_multicast(*group, header, &[b"to all"]), Ok(1));
+        assert_eq!(rig.multicast(0, *group, header, &[b"to all"]), Ok(1));
     }
     rig.settle();
     let reached: Vec<_> = rig.take_messages(1).iter().map(|mail| mail.group).collect();
@@ -163,7 +163,7 @@ pub fn an_endpoint_has_as_many_peers_as_it_asked_for<B: Bench>() {
 pub fn a_group_minds_the_limits_of_peers<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let to_all = |rig: &mut Rig<B>, from: usize| {
-        rig.endpoint(from).send_multicast(Group::BROADCAST, MessageHeader::tag(1), &[b"to all"])
+        rig.multicast(from, Group::BROADCAST, MessageHeader::tag(1), &[b"to all"])
     };
     let limits = |peers| EndpointLimits { peers: Some(peers), ..EndpointLimits::default() };
     let small = limited(&mut rig, limits(2));

@@ -435,9 +435,14 @@ pub trait Endpoint: Send {
     /// error no member receives it. Members become peers; one that has its maximum of peers, and is
     /// no peer of this endpoint, is left out.
     ///
+    /// The first message to a group, and the first after its members have changed, may have to look
+    /// the members up and connect to them. It is refused with [`SendError::WouldBlock`] then, too,
+    /// and [`Event::GroupRoom`] follows.
+    ///
     /// # Errors
-    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full,
-    /// [`SendError::Exhausted`] when this endpoint may not have so many peers.
+    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full or the members are
+    /// not known yet, [`SendError::Exhausted`] when this endpoint may not have so many peers,
+    /// [`SendError::Broker`] when the members could not be looked up.
     fn send_multicast(
         &mut self,
         group: Group,

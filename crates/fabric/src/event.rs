@@ -29,6 +29,13 @@ pub enum Event<'a> {
         /// The peer to which there is room.
         peer: Peer,
     },
+    /// Another try is worth it after [`crate::Endpoint::send_multicast`] was refused with
+    /// [`crate::SendError::WouldBlock`]: every member has room, the members are known by now, or
+    /// they are other ones.
+    GroupRoom {
+        /// The group to which there is room.
+        group: Group,
+    },
 }
 
 /// Why a peer is down.
@@ -125,7 +132,10 @@ impl Filter {
         let (source, class) = match event {
             Event::Message(message) => (message.source, message.header.tag),
             Event::Notification(notification) => (notification.source, notification.class),
-            Event::Completion(_) | Event::PeerDown { .. } | Event::Room { .. } => return false,
+            Event::Completion(_)
+            | Event::PeerDown { .. }
+            | Event::Room { .. }
+            | Event::GroupRoom { .. } => return false,
         };
         self.source.covers(source) && self.class.is_none_or(|wanted| wanted == class)
     }

@@ -15,7 +15,8 @@
 //! 2. *Order*: messages and notifications from one endpoint to another arrive in order. The data of
 //!    a put is visible before its completer notification.
 //! 3. *Flow control*: queues are bounded. A full queue is [`SendError::WouldBlock`], and
-//!    [`Event::Room`] follows when there is room again.
+//!    [`Event::Room`] follows when there is room again; for a message to a group it is
+//!    [`Event::GroupRoom`].
 //! 4. *Completion*: an operation that completed well is visible to whoever reads the target's
 //!    memory from then on. See [`Capabilities::progress`] for the thread that it needs.
 //! 5. *Waiting*: by polling, by an adaptive wait, or on a descriptor.

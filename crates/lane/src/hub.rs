@@ -136,6 +136,8 @@ impl<E: Endpoint> Hub<E> {
                     Event::Completion(ended) => Seen::Completion(ended.context, ended.result),
                     Event::PeerDown { peer, .. } => Seen::Down(peer),
                     Event::Room { peer } => Seen::Room(peer),
+                    // The hub sends nothing to groups.
+                    Event::GroupRoom { .. } => return,
                 });
             });
             for seen in seen {

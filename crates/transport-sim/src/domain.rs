@@ -125,6 +125,14 @@ impl State {
         } else {
             members.remove(&id)
         };
+        self.tell_all_group_room();
         Ok(())
+    }
+
+    /// Members came or went: tells every endpoint of the groups that have room by now.
+    pub(crate) fn tell_all_group_room(&mut self) {
+        for id in self.group_waiters.clone() {
+            self.tell_group_room(id);
+        }
     }
 }

@@ -107,8 +107,11 @@ impl State {
         endpoint.pending.clear();
         endpoint.slots = 0;
         endpoint.starved.clear();
+        endpoint.refused_groups.clear();
+        self.group_waiters.remove(&id);
         endpoint.fences.clear();
         endpoint.controls.clear();
+        endpoint.controls_open = 0;
         endpoint.window_results.clear();
         endpoint.locks.clear();
         self.addresses.remove(&address);
@@ -117,6 +120,7 @@ impl State {
             members.remove(&id);
         }
         self.groups.retain(|_, members| !members.is_empty());
+        self.tell_all_group_room();
         self.revoke_all(id);
         self.record(Kind::Close, address, address, notice_ns, &[]);
         let time = self.now.saturating_add(notice_ns);
@@ -137,7 +141,10 @@ impl State {
         let address = self.endpoints[subject].address;
         let endpoint = &mut self.endpoints[observer];
         let Some(peer) = endpoint.handles.remove(&subject) else { return };
-        endpoint.peer_mut(peer).down = true;
+        let state = endpoint.peer_mut(peer);
+        state.down = true;
+        let mirror = state.mirror;
+        endpoint.keep_count(subject, mirror);
         let on_it = |(number, pending): (&u64, &crate::rma::Pending)| {
             (pending.peer == peer).then_some(*number)
         };
@@ -150,6 +157,7 @@ impl State {
         endpoint.events.push_back(Queued::PeerDown { peer: Peer(peer), address, reason });
         let own = endpoint.address;
         self.record(Kind::Down, address, own, 0, &[]);
+        self.tell_group_room(observer);
     }
 
     /// Whether a packet can pass between its two nodes now.

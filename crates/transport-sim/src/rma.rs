@@ -356,8 +356,10 @@ impl State {
 
     fn take_notification_credit(&mut self, id: Id, peer: u32) -> Result<(), OperationError> {
         let maximum = self.settings.notification_depth;
+        let target = self.endpoints[id].peer_mut(peer).target;
+        let former = self.endpoints[target].former(id).notifications;
         let state = self.endpoints[id].peer_mut(peer);
-        if state.notifications_out >= maximum {
+        if state.notifications_out + former >= maximum {
             state.refused = true;
             return Err(OperationError::WouldBlock);
         }

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub endpoints: Vec<EndpointState>,
     pub addresses: BTreeMap<EndpointAddress, Id>,
     pub groups: BTreeMap<(PartitionId, u8), BTreeSet<Id>>,
+    /// The endpoints of which a message to a group was refused.
+    pub group_waiters: BTreeSet<Id>,
     /// The endpoints that offer a service.
     pub services: BTreeMap<ServiceName, Id>,
     pub invitations: Vec<Invitation>,
@@ -242,6 +244,7 @@ impl State {
             endpoints: Vec::new(),
             addresses: BTreeMap::new(),
             groups: BTreeMap::new(),
+            group_waiters: BTreeSet::new(),
             services: BTreeMap::new(),
             invitations: Vec::new(),
             keys: BTreeMap::new(),
