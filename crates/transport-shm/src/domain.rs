@@ -25,6 +25,7 @@ use crate::greeting::Greeting;
 use crate::groups::Groups;
 use crate::memory::Grants;
 use crate::moves::Moves;
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sys;
@@ -117,7 +118,7 @@ impl Transport for ShmTransport {
             greeting: Greeting::Over,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
-            recent: None,
+            recently: Recently::default(),
             active: Vec::new(),
             turn: 0,
             batches: Vec::new(),
