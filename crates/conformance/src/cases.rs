@@ -180,6 +180,8 @@ macro_rules! conformance_tests {
             limits_end_where_the_transport_does,
             a_class_is_told_as_it_is_treated,
             an_unknown_rail_is_refused,
+            each_rail_can_be_asked_for,
+            a_rail_that_is_cut_disturbs_no_other,
         );
         $crate::case_group!($bench, failure:
             a_dead_peer_is_reported_once,

@@ -83,12 +83,14 @@ pub enum OpenError {
     #[error("the ticket is not good (wrong, used, too late, or its giver has ended); get another")]
     InvalidTicket,
     /// The transport has no such rail.
-    #[error("transport {transport} has no rail {rail:?}; leave the rail out")]
+    #[error("transport {transport} has no rail {rail:?}; it has {}", .known.join(", "))]
     UnknownRail {
         /// The transport's name.
         transport: &'static str,
         /// The rail.
         rail: String,
+        /// The rails that it has.
+        known: Vec<String>,
     },
     /// No broker answers for this node.
     #[error("no node daemon answers: {reason}; start one with `weft daemon`")]

@@ -63,11 +63,8 @@ impl Transport for ShmTransport {
     }
 
     fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-        if let Some(rail) = &options.rail {
-            let (transport, rail) = (self.capabilities.transport, rail.clone());
-            return Err(OpenError::UnknownRail { transport, rail });
-        }
         let capabilities = self.parameters.limited(&options.limits);
+        let capabilities = capabilities.on_rail(options.rail.as_deref())?;
         let mut client = self.broker.client().map_err(no_broker)?;
         let (wakeup, woken) = sys::wakeup_socket()
             .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;

@@ -17,7 +17,7 @@ use crate::memory::RegionInner;
 use crate::progress::{Body, CreditOf, Flight, Occasion};
 use crate::rma::Pending;
 use crate::trace::Kind;
-use crate::world::{Id, State};
+use crate::world::{Id, Rail, State};
 
 /// The state of one endpoint.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct EndpointState {
     pub address: EndpointAddress,
     pub partition: PartitionId,
     pub user: u32,
+    /// The place of its rail in the settings.
+    pub rail: Rail,
     /// What the endpoint got.
     pub capabilities: Capabilities,
     pub alive: bool,
@@ -155,12 +157,14 @@ impl EndpointState {
         address: EndpointAddress,
         partition: PartitionId,
         user: u32,
+        rail: Rail,
         capabilities: Capabilities,
     ) -> Self {
         Self {
             address,
             partition,
             user,
+            rail,
             capabilities,
             alive: true,
             peers: Vec::new(),

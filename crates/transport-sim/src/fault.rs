@@ -8,9 +8,9 @@ use weft_fabric::{DownReason, EndpointAddress, NodeId, OperationError, Peer, Reg
 use crate::completion::{Pace, Queued};
 use crate::progress::{Body, Flight, Occasion};
 use crate::trace::Kind;
-use crate::world::{Id, Sequence, SimWorld, State, pair};
+use crate::world::{Id, Rail, Sequence, SimWorld, State, Way, pair};
 
-/// A cut between two nodes.
+/// A cut between two nodes, on one rail.
 #[derive(Debug)]
 pub(crate) struct Cut {
     number: u64,
@@ -49,19 +49,46 @@ impl SimWorld {
         ids.len()
     }
 
-    /// Cuts the link between two nodes: packets wait. After [`crate::Settings::cut_down_after_ns`]
-    /// the endpoints of each node get the report that their peers on the other node are down.
+    /// Cuts the links between two nodes on every rail: packets wait. After
+    /// [`crate::Settings::cut_down_after_ns`] the endpoints of each node get the report that their
+    /// peers on the other node are down.
     ///
     /// # Panics
     /// When both are the same node.
     pub fn cut(&self, a: NodeId, b: NodeId) {
-        assert_ne!(a, b, "a node cannot be cut off from itself");
-        self.lock().cut(a, b);
+        let mut state = self.lock();
+        for rail in 0..state.settings.rails.len() {
+            state.cut(a, b, rail);
+        }
     }
 
-    /// Mends a cut: packets that wait at it arrive at once, before those still on their way.
+    /// Cuts the link between two nodes on one rail. Endpoints on other rails go on.
+    ///
+    /// # Panics
+    /// When both are the same node, or there is no such rail.
+    pub fn cut_rail(&self, a: NodeId, b: NodeId, rail: &str) {
+        let mut state = self.lock();
+        let rail = state.rail_named(rail);
+        state.cut(a, b, rail);
+    }
+
+    /// Mends the cuts on every rail: packets that wait at them arrive at once, before those still
+    /// on their way.
     pub fn heal(&self, a: NodeId, b: NodeId) {
-        self.lock().heal(a, b);
+        let mut state = self.lock();
+        for rail in 0..state.settings.rails.len() {
+            state.heal(a, b, rail);
+        }
+    }
+
+    /// Mends the cut on one rail.
+    ///
+    /// # Panics
+    /// When there is no such rail.
+    pub fn heal_rail(&self, a: NodeId, b: NodeId, rail: &str) {
+        let mut state = self.lock();
+        let rail = state.rail_named(rail);
+        state.heal(a, b, rail);
     }
 
     /// Stops the program at `address` from taking events, until [`SimWorld::resume`]. False if
@@ -165,33 +192,42 @@ impl State {
         if flight.epoch != self.epoch(flight.from, flight.to) {
             return Crossing::Lost;
         }
-        match self.cuts.get(&self.nodes(flight.from, flight.to)) {
+        match self.oldest_cut(flight) {
             None => Crossing::Open,
-            Some(cut) if cut.expired => Crossing::Lost,
+            Some(way) if self.cuts[&way].expired => Crossing::Lost,
             Some(_) => Crossing::Held,
         }
     }
 
+    /// The oldest cut in the way of a packet. Packets between two endpoints wait at the same one,
+    /// so that none overtakes another when one of two cuts is mended.
+    fn oldest_cut(&self, flight: &Flight) -> Option<Way> {
+        let cut = |way: &Way| self.cuts.get(way).map(|cut| cut.number);
+        self.ways(flight.from, flight.to).filter(|way| cut(way).is_some()).min_by_key(cut)
+    }
+
     /// Keeps a packet at a cut.
     pub(crate) fn hold(&mut self, flight: Flight) {
-        let nodes = self.nodes(flight.from, flight.to);
-        self.cuts.get_mut(&nodes).expect("the cut holds packets").held.push(flight);
+        let way = self.oldest_cut(&flight).expect("a cut holds the packet");
+        self.cuts.get_mut(&way).expect("it is a cut").held.push(flight);
     }
 
-    /// True when the cut between two nodes has expired, so that their endpoints do not reach each
+    /// True when a cut between two nodes has expired, so that their endpoints do not reach each
     /// other.
     pub(crate) fn is_cut_off(&self, a: Id, b: Id) -> bool {
-        self.cuts.get(&self.nodes(a, b)).is_some_and(|cut| cut.expired)
+        self.ways(a, b).any(|way| self.cuts.get(&way).is_some_and(|cut| cut.expired))
     }
 
-    /// The cut has lasted for the limit: reports the endpoints of each node down to the other's.
-    pub(crate) fn cut_expired(&mut self, nodes: (NodeId, NodeId), number: u64) {
-        let Some(cut) = self.cuts.get_mut(&nodes).filter(|cut| cut.number == number) else {
+    /// The cut has lasted for the limit: reports the endpoints of each node down to the other's, if
+    /// one of them is on its rail.
+    pub(crate) fn cut_expired(&mut self, way: Way, number: u64) {
+        let Some(cut) = self.cuts.get_mut(&way).filter(|cut| cut.number == number) else {
             return;
         };
         cut.expired = true;
         cut.held.clear();
-        *self.epochs.entry(nodes).or_insert(0) += 1;
+        *self.epochs.entry(way).or_insert(0) += 1;
+        let (nodes, rail) = way;
         let of = |node: NodeId| -> Vec<Id> {
             let all = self.endpoints.iter().enumerate();
             let there = all.filter(|(_, endpoint)| endpoint.address.node == node);
@@ -200,8 +236,10 @@ impl State {
         let (left, right) = (of(nodes.0), of(nodes.1));
         for a in left {
             for b in &right {
-                self.report_if_alive(a, *b);
-                self.report_if_alive(*b, a);
+                if self.endpoints[a].rail == rail || self.endpoints[*b].rail == rail {
+                    self.report_if_alive(a, *b);
+                    self.report_if_alive(*b, a);
+                }
             }
         }
     }
@@ -212,26 +250,27 @@ impl State {
         }
     }
 
-    fn cut(&mut self, a: NodeId, b: NodeId) {
-        let nodes = pair(a, b);
-        if self.cuts.contains_key(&nodes) {
+    fn cut(&mut self, a: NodeId, b: NodeId, rail: Rail) {
+        assert_ne!(a, b, "a node cannot be cut off from itself");
+        let way = (pair(a, b), rail);
+        if self.cuts.contains_key(&way) {
             return;
         }
         self.next_operation += 1;
         let number = self.next_operation;
-        self.cuts.insert(nodes, Cut { number, expired: false, held: Vec::new() });
-        self.record_nodes(Kind::Cut, a, b);
+        self.cuts.insert(way, Cut { number, expired: false, held: Vec::new() });
+        self.record_nodes(Kind::Cut, a, b, rail);
         if let Some(limit) = self.settings.cut_down_after_ns {
             let time = self.now.saturating_add(limit);
-            self.schedule(time, Occasion::CutExpired { nodes, number });
+            self.schedule(time, Occasion::CutExpired { way, number });
         }
     }
 
-    fn heal(&mut self, a: NodeId, b: NodeId) {
+    fn heal(&mut self, a: NodeId, b: NodeId, rail: Rail) {
         // What is due now arrives behind what waits already.
         self.run_due();
-        let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
-        self.record_nodes(Kind::Heal, a, b);
+        let Some(cut) = self.cuts.remove(&(pair(a, b), rail)) else { return };
+        self.record_nodes(Kind::Heal, a, b, rail);
         // They wait at the end of the link. What was sent behind them may arrive at any time from
         // now on, and must not overtake them.
         for flight in cut.held {
@@ -239,12 +278,8 @@ impl State {
         }
     }
 
-    fn record_nodes(&mut self, kind: Kind, a: NodeId, b: NodeId) {
+    fn record_nodes(&mut self, kind: Kind, a: NodeId, b: NodeId, rail: Rail) {
         let at = |node| EndpointAddress::new(node, weft_fabric::Vpid::ANY);
-        self.record(kind, at(a), at(b), 0, &[]);
-    }
-
-    fn nodes(&self, a: Id, b: Id) -> (NodeId, NodeId) {
-        pair(self.endpoints[a].address.node, self.endpoints[b].address.node)
+        self.record(kind, at(a), at(b), crate::memory::bytes_of(rail), &[]);
     }
 }
