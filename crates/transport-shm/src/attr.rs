@@ -67,7 +67,7 @@ impl Parameters {
 
     /// The capabilities of endpoints with these parameters.
     #[must_use]
-    pub const fn capabilities(&self) -> Capabilities {
+    pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             vpids: self.endpoints,
             mailbox_depth: self.ring_slots as usize,
