@@ -288,7 +288,7 @@ pub fn each_rail_can_be_asked_for<B: Bench>() {
 }
 
 /// An endpoint goes on when another rail is cut, and its messages and operations take none but its
-/// own. What needs the rail waits until it is mended.
+/// own. A message that needs the rail waits until it is mended.
 pub fn a_rail_that_is_cut_disturbs_no_other<B: Bench>() {
     let mut rig = Rig::<B>::new(0);
     let options = EndpointOptions::default();

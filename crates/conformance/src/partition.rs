@@ -90,7 +90,7 @@ pub fn a_service_lets_the_named_users_in<B: Bench>() {
     are_members(&mut rig, 0, number);
 }
 
-/// Whom the rules do not name is refused: all but the owner and root, if there is no rule.
+/// A user whom the rules do not name is refused: all but the owner and root, if there is no rule.
 pub fn a_service_refuses_everybody_else<B: Bench>() {
     let (owner, guest) = users::<B>();
     let mut rig = rig::<B>(&format!("{owner}:kv:{guest}"), &offered(owner, "kv"));

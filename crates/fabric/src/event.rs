@@ -114,6 +114,18 @@ pub struct Completion {
 }
 
 /// A filter of messages and notifications by source and class.
+///
+/// ```
+/// use weft_fabric::{EndpointAddress, Event, Filter, Message, MessageHeader, NodeId, Peer, Vpid};
+///
+/// // Messages with tag 7 from any endpoint of node 3.
+/// let wanted = Filter { source: EndpointAddress::new(NodeId(3), Vpid::ANY), class: Some(7) };
+/// let source = EndpointAddress::new(NodeId(3), Vpid(1));
+/// let header = MessageHeader::tag(7);
+/// let event =
+///     Event::Message(Message { peer: Peer(0), source, header, group: None, payload: b"x" });
+/// assert!(wanted.matches(&event));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filter {
     /// The endpoint at the other end, with wildcards.

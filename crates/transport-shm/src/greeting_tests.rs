@@ -157,7 +157,7 @@ fn a_refusal_to_open_again_ends_every_pair() {
         scene.broker.judge(move |request| match request {
             EndpointControl::Open(open) if open.vpid == own => {
                 let (ticket, status) = (open.ticket, refusal);
-                Fate::Answered(Reply { ticket, status, first: 0, second: 0 }.into())
+                Fate::Answered(Reply { ticket, status, first: 0, second: 0 })
             }
             _ => Fate::Heard,
         });
@@ -173,7 +173,7 @@ fn an_answer_with_another_address_ends_every_pair() {
     scene.broker.judge(|request| match request {
         EndpointControl::Open(open) => {
             let (ticket, first) = (open.ticket, u64::from(open.vpid) + 1);
-            Fate::Answered(Reply { ticket, status: status::DONE, first, second: 0 }.into())
+            Fate::Answered(Reply { ticket, status: status::DONE, first, second: 0 })
         }
         _ => Fate::Heard,
     });
@@ -187,7 +187,7 @@ fn an_answer_to_nobody_does_not_end_the_announcement() {
     scene.broker.judge(|request| match request {
         EndpointControl::Open(open) => {
             let (ticket, status) = (open.ticket.wrapping_add(1000), status::DONE);
-            Fate::Answered(Reply { ticket, status, first: 0, second: 0 }.into())
+            Fate::Answered(Reply { ticket, status, first: 0, second: 0 })
         }
         _ => Fate::Heard,
     });

@@ -12,7 +12,7 @@ use crate::requests::ANSWER_WITHIN;
 use crate::test_broker::{Fate, Mood, TestBroker};
 
 fn reply(ticket: u32, status: u16) -> Fate {
-    Fate::Answered(Reply { ticket, status, first: 0, second: 0 }.into())
+    Fate::Answered(Reply { ticket, status, first: 0, second: 0 })
 }
 
 fn one() -> Group {

@@ -233,11 +233,9 @@ impl ShmEndpoint {
                 };
                 self.peer_gone(peer, reason);
             }
-            EndpointControl::Members(members) => {
-                if self.requests.asks_for_members(members.ticket) {
-                    self.requests.take(members.ticket);
-                    self.members_named(members.ticket, &members.vpids);
-                }
+            EndpointControl::Members(members) if self.requests.asks_for_members(members.ticket) => {
+                self.requests.take(members.ticket);
+                self.members_named(members.ticket, &members.vpids);
             }
             EndpointControl::GroupsChanged(changed) => self.groups_changed(changed.groups),
             _ => {}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use weft_fabric::{EndpointOptions, NodeId, Transport};
-use weft_wire::endpoint_control::EndpointControl;
+use weft_wire::endpoint_control::{EndpointControl, Reply};
 
 use crate::broker::{
     BrokerError, Client, Connection, Connector, Limits, Received, local::LocalBroker,
@@ -31,7 +31,7 @@ pub(crate) enum Mood {
 pub(crate) enum Fate {
     Heard,
     /// This is the answer.
-    Answered(EndpointControl),
+    Answered(Reply),
     /// It cannot be sent.
     Refused,
     /// It is lost.
@@ -156,7 +156,8 @@ impl Client for TestClient {
         match judge.map_or(Fate::Heard, |judge| judge(&request)) {
             Fate::Refused => return refused(),
             Fate::Lost => return Ok(()),
-            Fate::Answered(message) => {
+            Fate::Answered(reply) => {
+                let message = reply.into();
                 self.answers.push_back(Received { message, files: Vec::new() });
                 return Ok(());
             }
@@ -173,7 +174,7 @@ impl Client for TestClient {
             return None;
         }
         for (request, files) in std::mem::take(&mut self.unread) {
-            self.manners.lock().heard.push(request.clone());
+            self.manners.lock().heard.push(request);
             let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
             self.client.start(request, &files).expect("the broker is in this process");
         }

@@ -35,8 +35,8 @@ pub struct Settings {
     /// The default link. [`crate::SimWorld::set_link`] changes those between two nodes, and
     /// [`crate::SimWorld::set_rail_link`] a single one.
     pub link: Link,
-    /// The names of the rails. Two nodes have a link on each. What an endpoint sends takes its own
-    /// rail, and needs that of the receiver, too, so that the two ends of a pair reach each other
+    /// The names of the rails. Two nodes have a link on each. Packets take the rail of their sender
+    /// and need that of the receiver, too, so that the two ends of a pair reach each other
     /// or do not. Default `rail0` alone, minimum 1, no two alike.
     pub rails: Vec<String>,
     /// The time from the death of an endpoint to the report at its peers, if nothing is still on

@@ -27,7 +27,7 @@ pub(crate) struct EndpointState {
     pub user: u32,
     /// The place of its rail in the settings.
     pub rail: Rail,
-    /// What the endpoint got.
+    /// The capabilities that the endpoint got.
     pub capabilities: Capabilities,
     pub alive: bool,
     /// The peers, by handle.
@@ -42,7 +42,7 @@ pub(crate) struct EndpointState {
     pub starved: BTreeSet<u32>,
     /// Groups to which a message was refused.
     pub refused_groups: BTreeSet<Group>,
-    /// What waits here and came by pairs that have ended, by its sender.
+    /// Messages and notifications that came by pairs that have ended and wait here, by sender.
     formers: BTreeMap<Id, Former>,
     /// Fences of all peers: by number, the context and how many peers have not answered.
     pub fences: BTreeMap<u64, (u64, usize)>,
@@ -115,7 +115,7 @@ pub(crate) enum Queued {
     GroupRoom(Group),
 }
 
-/// What waits at a receiver, of one sender, and came by pairs that have ended.
+/// The messages and notifications of one sender that came by pairs that have ended and wait.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Former {
     pub messages: usize,
@@ -189,7 +189,7 @@ impl EndpointState {
         }
     }
 
-    /// What waits here of a sender and came by pairs that have ended.
+    /// The messages and notifications of a sender that came by pairs that have ended and wait.
     pub fn former(&self, sender: Id) -> Former {
         self.formers.get(&sender).copied().unwrap_or_default()
     }

@@ -27,7 +27,7 @@ pub(crate) struct Control {
     wanted: WantedControl,
 }
 
-/// What a call is to change.
+/// The change that a call is for.
 #[derive(Debug)]
 pub(crate) enum WantedControl {
     Connect(EndpointAddress),

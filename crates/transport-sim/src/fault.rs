@@ -267,11 +267,11 @@ impl State {
     }
 
     fn heal(&mut self, a: NodeId, b: NodeId, rail: Rail) {
-        // What is due now arrives behind what waits already.
+        // Packets that are due now arrive behind those that wait already.
         self.run_due();
         let Some(cut) = self.cuts.remove(&(pair(a, b), rail)) else { return };
         self.record_nodes(Kind::Heal, a, b, rail);
-        // They wait at the end of the link. What was sent behind them may arrive at any time from
+        // They wait at the end of the link. Packets that were sent behind them may arrive at any time from
         // now on, and must not overtake them.
         for flight in cut.held {
             self.schedule(self.now, Occasion::Arrive(flight));
