@@ -284,8 +284,10 @@ fn get_into_moving_memory(uses: u32) {
     let old = old.expect("sealed");
     let shared = Rc::new(RefCell::new(owner));
     let owner = Rc::clone(&shared);
+    let changing = source.clone();
     once_at(Door::Behind, move || {
         owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
+        changing.write(16, b"two!").expect("inside");
     });
     // A key at hand is looked up at once.
     if uses == USES[0] {
@@ -296,7 +298,7 @@ fn get_into_moving_memory(uses: u32) {
     old.write(0, b"late", CopyMode::Plain);
     let mut seen = [0; 4];
     into.read(0, &mut seen).expect("inside");
-    assert_eq!(&seen, b"new!");
+    assert_eq!(&seen, b"two!");
 }
 
 /// Runs `act` with the owner while the memory is closing, because a writer is inside.
