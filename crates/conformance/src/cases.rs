@@ -69,6 +69,7 @@ macro_rules! conformance_tests {
             a_familiar_key_that_was_revoked_is_worthless,
             familiar_keys_are_told_apart,
             a_familiar_key_of_a_dead_peer_is_refused,
+            operations_by_a_familiar_key_are_counted,
             a_familiar_key_reaches_no_local_bytes_outside,
         );
         $crate::case_group!($bench, rma:

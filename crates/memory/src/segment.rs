@@ -72,7 +72,7 @@ pub struct Segment {
     end: End,
 }
 
-/// What happens to the mapping at the end of its segment.
+/// The fate of the mapping at the end of its segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// It is taken away.
