@@ -104,6 +104,7 @@ macro_rules! conformance_tests {
             a_batch_arrives_with_its_last_operation,
             a_batch_without_its_last_operation_arrives,
             a_cancelled_operation_has_done_nothing,
+            an_operation_that_is_cancelled_on_its_way_tells_whether_it_is_done,
             a_cancel_without_its_operation_has_no_effect,
         );
         $crate::case_group!($bench, membership:

@@ -235,6 +235,25 @@ fn the_end_of_a_full_member_is_room() {
     }
 }
 
+/// A sender whose members have changed too often waits for room, and does not try again and again.
+#[test]
+fn old_members_that_are_full_are_waited_for() {
+    let broker = TestBroker::new();
+    let (mut sender, mut full) = (broker.open(), broker.open());
+    let to = sender.connect_within(full.address(), PATIENCE).expect("there");
+    while sender.send_short(to, MessageHeader::default(), &[]).is_ok() {}
+    for _ in 0..8 {
+        assert_eq!(broadcast(&mut sender), Err(SendError::WouldBlock));
+        drop(broker.open());
+        told(&mut sender);
+    }
+    assert_eq!(broadcast(&mut sender), Err(SendError::WouldBlock));
+    assert_eq!(told(&mut sender), 0, "nothing has changed");
+    assert!(messages(&mut full) > 0);
+    assert_eq!(told(&mut sender), 1);
+    assert_eq!(broadcast(&mut sender), Ok(1));
+}
+
 #[test]
 fn members_that_change_all_the_time_keep_no_message_back() {
     let broker = TestBroker::new();

@@ -23,6 +23,7 @@ use weft_sync::{Step, fence, futex};
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::endpoint::{Leaving, ShmEndpoint};
+use crate::greeting::Greeting;
 use crate::receive::{Received, head, is_filled, receive};
 use crate::sys;
 use crate::wakeup;
@@ -39,8 +40,8 @@ const LOOK_EVERY: u32 = 1 << 16;
 const TIDY_EVERY: u32 = 1 << 8;
 /// How soon to poll again while the wakeup socket is broken or the daemon is gone.
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
-/// How soon to poll again while own memory moves.
-const MOVE_POLL: Duration = Duration::from_micros(100);
+/// How soon to poll again while own memory moves, or a restarted broker is told of this endpoint.
+const STEP_POLL: Duration = Duration::from_micros(100);
 
 impl ShmEndpoint {
     #[inline]
@@ -390,7 +391,7 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
-        if self.moves.are_under_way() {
+        if self.moves.are_under_way() || matches!(self.greeting, Greeting::Remembering(_)) {
             self.adaptive_wait.give_way();
             return;
         }
@@ -437,8 +438,8 @@ impl ShmEndpoint {
                 Armed::PollWithin(BROKEN_WAKEUP_POLL)
             };
         }
-        if self.moves.are_under_way() {
-            return Armed::PollWithin(MOVE_POLL);
+        if self.moves.are_under_way() || self.greeting.has_steps() {
+            return Armed::PollWithin(STEP_POLL);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;
