@@ -4,8 +4,6 @@
 //! [`Endpoint::finish`] block, and both end with their timeout. [`crate::Blocking`] has calls for
 //! programs without a loop.
 
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::address::{EndpointAddress, Group, PartitionId};
@@ -20,6 +18,7 @@ use crate::opening::EndpointOptions;
 use crate::operation::{Access, Issued, MessageHeader, Operation, RemoteKey, Signal, Target};
 use crate::register::Register;
 use crate::service::Ticket;
+use crate::word::Word;
 
 /// A transport between endpoints: shm, sim, ofi.
 ///
@@ -202,24 +201,6 @@ pub trait Region: Send + Sync + Clone {
     /// [`RegionError::OutOfBounds`].
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError>;
 
-    /// Has the kernel read from `source` with one call: the first bytes into `head`, the rest into
-    /// the region from `offset` on, at most `length` bytes. Returns the number of bytes in all.
-    /// Needs [`Capabilities::window_is_memory`].
-    ///
-    /// # Errors
-    /// Those of the kernel; [`io::ErrorKind::InvalidInput`] for a range outside the region, and
-    /// [`io::ErrorKind::Unsupported`] if the region is not mapped memory.
-    fn fill(
-        &self,
-        head: &mut [u8],
-        offset: u64,
-        length: u64,
-        source: BorrowedFd<'_>,
-    ) -> io::Result<usize> {
-        let _ = (head, offset, length, source);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     /// Loads a 64-bit word with acquire order.
     ///
     /// # Errors
@@ -280,23 +261,21 @@ pub trait Window: Send {
     /// [`WindowError`] as for a put.
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError>;
 
-    /// Has the kernel write to `target` with one call: `head`, and behind it `length` bytes of the
-    /// window from `offset` on. Returns the number of bytes in all. Needs
-    /// [`Capabilities::window_is_memory`].
+    /// Loads the word at `offset` with acquire order. Where the window is memory, that is one
+    /// access of its width; elsewhere the word is fetched whole.
     ///
     /// # Errors
-    /// Those of the kernel; [`io::ErrorKind::InvalidInput`] if a get of that range would be
-    /// refused, and [`io::ErrorKind::Unsupported`] if the window is not mapped memory.
-    fn pour(
-        &self,
-        head: &[u8],
-        offset: u64,
-        length: u64,
-        target: BorrowedFd<'_>,
-    ) -> io::Result<usize> {
-        let _ = (head, offset, length, target);
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    /// [`WindowError`] as for a get; [`OperationError::Misaligned`] unless the word lies at a
+    /// multiple of its size in the peer's memory.
+    fn load_word<W: Word>(&self, offset: u64) -> Result<W, WindowError>;
+
+    /// Stores a word at `offset` with release order. Where the window is memory, that is one access
+    /// of its width; elsewhere the word is written whole.
+    ///
+    /// # Errors
+    /// [`WindowError`] as for a put; [`OperationError::Misaligned`] as for
+    /// [`Window::load_word`].
+    fn store_word<W: Word>(&self, offset: u64, word: W) -> Result<(), WindowError>;
 }
 
 /// The result of [`Endpoint::wait`].
@@ -669,10 +648,6 @@ pub trait Endpoint: Send {
     /// sleeps; how long it spins depends on how often spinning paid off before.
     fn wait(&mut self, timeout: Option<Duration>) -> Waited;
 
-    /// Prepares to sleep on [`Endpoint::descriptor`].
+    /// Prepares to sleep on [`Watchable::descriptor`](crate::Watchable::descriptor).
     fn arm(&mut self) -> Armed;
-
-    /// A descriptor that becomes readable with the next event after [`Endpoint::arm`] returned
-    /// [`Armed::Sleep`].
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -2,8 +2,9 @@
 //!
 //! This crate has the vocabulary (addresses, keys, operations, notifications, events), the errors,
 //! and the traits that a transport implements ([`Transport`], [`Endpoint`], [`Region`], [`Window`],
-//! [`Lane`]). It depends on nothing else of weft and on no operating system: it uses no clock,
-//! thread, socket or file.
+//! [`Lane`]). It depends on nothing else of weft, and uses no clock, thread, socket or file. These
+//! traits name no operating system; what a transport offers on a host is in [`HostMemory`],
+//! [`HostWindow`], [`Addressable`] and [`Watchable`].
 //!
 //! Source: 003 chapter 3 (RMA, VELO, SMFU, ATU, register file), 004 section 2.1.
 //!
@@ -33,7 +34,7 @@ mod endpoint;
 mod error;
 mod event;
 mod global_address;
-mod host_memory;
+mod host;
 mod lane;
 mod notify;
 mod opening;
@@ -41,6 +42,7 @@ mod operation;
 mod register;
 mod service;
 pub mod terms;
+mod word;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
 pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
@@ -55,7 +57,7 @@ pub use error::{
 };
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
-pub use host_memory::HostMemory;
+pub use host::{Addressable, HostMemory, HostWindow, Watchable};
 pub use lane::{
     Attention, Carry, Lane, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,
     Standing, WaitFor, Wake,
@@ -68,3 +70,4 @@ pub use operation::{
 };
 pub use register::Register;
 pub use service::{InvalidName, ServiceName, Ticket};
+pub use word::Word;

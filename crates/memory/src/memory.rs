@@ -12,6 +12,7 @@ use parking_lot::RwLock;
 use rustix::fs::SealFlags;
 
 use crate::moving::{Place, moving_word};
+use crate::reservation::Reservation;
 use crate::segment::{Segment, SegmentError};
 
 /// How fresh memory is to be made.
@@ -54,7 +55,13 @@ impl MemoryOptions {
 impl MemoryOptions {
     /// Makes the memory; [`MemoryOptions::populate`] is for the first of it alone.
     fn make(&self) -> Result<(Segment, OwnedFd), SegmentError> {
-        let (segment, file) = Segment::create(NAME, self.length)?;
+        self.prepared(Segment::create(NAME, self.length)?)
+    }
+
+    fn prepared(
+        &self,
+        (segment, file): (Segment, OwnedFd),
+    ) -> Result<(Segment, OwnedFd), SegmentError> {
         if let Some(node) = self.node {
             segment.bind_to_node(node)?;
         }
@@ -104,6 +111,24 @@ impl Memory {
     /// [`SegmentError::Os`]: the system lacks memory, or has no such NUMA node.
     pub fn fresh(options: MemoryOptions) -> Result<Self, SegmentError> {
         let (segment, file) = options.make()?;
+        if options.populate {
+            segment.populate()?;
+        }
+        Ok(Self::new(segment, file, Origin::Own(options)))
+    }
+
+    /// Fresh memory at `offset` of a reservation. It stays at these addresses when it moves.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misplaced`]: something is there, or the memory leaves the reservation; as
+    /// [`Memory::fresh`].
+    pub fn fresh_at(
+        options: MemoryOptions,
+        reservation: &Reservation,
+        offset: usize,
+    ) -> Result<Self, SegmentError> {
+        let made = Segment::create_at(NAME, options.length, reservation, offset)?;
+        let (segment, file) = options.prepared(made)?;
         if options.populate {
             segment.populate()?;
         }

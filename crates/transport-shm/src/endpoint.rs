@@ -18,7 +18,6 @@
 //! - No value that a peer can write is trusted: positions, keys and limits are private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,7 +27,7 @@ use weft_fabric::{
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
     RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
-    WindowError,
+    Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -213,9 +212,11 @@ impl HostMemory for ShmEndpoint {
         self.check_regions()?;
         Ok(ShmRegion::new(memory.clone(), &self.regions))
     }
+}
 
-    fn base(region: &ShmRegion) -> NonNull<u8> {
-        region.segment().base()
+impl Watchable for ShmEndpoint {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd()
     }
 }
 
@@ -457,9 +458,5 @@ impl Endpoint for ShmEndpoint {
 
     fn arm(&mut self) -> Armed {
         self.do_arm()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd())
     }
 }

@@ -7,10 +7,11 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weft_fabric::{Access, Command, OperationError, Region, RegionError, RemoteKey};
+use weft_fabric::{Access, Addressable, Command, OperationError, Region, RegionError, RemoteKey};
 use weft_memory::{CopyMode, Memory, Segment};
 use weft_sync::fence;
 
@@ -98,26 +99,6 @@ impl Region for ShmRegion {
         Ok(())
     }
 
-    fn fill(
-        &self,
-        head: &mut [u8],
-        offset: u64,
-        length: u64,
-        source: BorrowedFd<'_>,
-    ) -> io::Result<usize> {
-        let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
-        let start = self.check(offset, length).map_err(wrong)?;
-        let length = usize::try_from(length).unwrap_or(0);
-        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
-        let watch = self.memory().watch();
-        let filled = self.segment().fill(head, start, length, source)?;
-        if !watch.keep(start, length) {
-            let moved = "the memory was moved while it was filled: bytes may be missing";
-            return Err(io::Error::other(moved));
-        }
-        Ok(filled)
-    }
-
     fn load(&self, offset: u64) -> Result<u64, RegionError> {
         let start = self.check_word(offset)?;
         Ok(self.segment().word64(start).load(Ordering::Acquire))
@@ -129,6 +110,50 @@ impl Region for ShmRegion {
         self.memory().writing(start, 8, store);
         Ok(())
     }
+}
+
+impl Addressable for ShmRegion {
+    fn base(&self) -> NonNull<u8> {
+        self.segment().base()
+    }
+
+    fn fill(
+        &self,
+        head: &mut [u8],
+        offset: u64,
+        length: u64,
+        source: BorrowedFd<'_>,
+        position: Option<u64>,
+    ) -> io::Result<usize> {
+        let start = self.check(offset, length).map_err(wrong)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
+        let watch = self.memory().watch();
+        let filled = self.segment().fill(head, start, length, source, position)?;
+        if !watch.keep(start, length) {
+            let moved = "the memory was moved while it was filled: bytes may be missing";
+            return Err(io::Error::other(moved));
+        }
+        Ok(filled)
+    }
+
+    fn pour(
+        &self,
+        head: &[u8],
+        offset: u64,
+        length: u64,
+        target: BorrowedFd<'_>,
+        position: Option<u64>,
+    ) -> io::Result<usize> {
+        let start = self.check(offset, length).map_err(wrong)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        Ok(self.segment().pour(head, start, length, target, position)?)
+    }
+}
+
+/// What is wrong with the range of a copy by the kernel.
+pub(crate) fn wrong(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
 /// The parts of a key.
