@@ -134,8 +134,8 @@ pub trait HostMemory: Endpoint<Region: Region + Addressable> {
 /// ```
 /// # use std::sync::Arc;
 /// # use weft_fabric::{
-/// #     Access, Addressable, Audience, Blocking, Endpoint, EndpointOptions, HostWindow, LocalRange,
-/// #     NodeId, PATIENCE, Region, Transport, Window,
+/// #     Access, Addressable, Audience, Blocking, Endpoint, EndpointOptions, HostWindow,
+/// #     LocalRange, NodeId, PATIENCE, Region, Transport, Window,
 /// # };
 /// use weft_memory::Reservation;
 /// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
