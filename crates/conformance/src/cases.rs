@@ -62,6 +62,14 @@ macro_rules! conformance_tests {
             a_key_that_was_never_granted_is_refused,
             a_key_of_another_partition_is_refused,
         );
+        $crate::case_group!($bench, familiar:
+            a_familiar_key_keeps_to_its_range,
+            a_familiar_key_allows_what_it_grants,
+            a_familiar_key_that_was_revoked_is_worthless,
+            familiar_keys_are_told_apart,
+            a_familiar_key_of_a_dead_peer_is_refused,
+            a_familiar_key_reaches_no_local_bytes_outside,
+        );
         $crate::case_group!($bench, rma:
             a_put_of_any_size_arrives_whole,
             a_put_from_a_region_arrives_whole,
@@ -267,6 +275,7 @@ mod tests {
         ("mailbox", include_str!("mailbox.rs")),
         ("group", include_str!("group.rs")),
         ("memory", include_str!("memory.rs")),
+        ("familiar", include_str!("familiar.rs")),
         ("rma", include_str!("rma.rs")),
         ("vector", include_str!("vector.rs")),
         ("ordering", include_str!("ordering.rs")),

@@ -30,6 +30,7 @@ pub mod addressing;
 pub mod atomic;
 mod cases;
 pub mod failure;
+pub mod familiar;
 pub mod group;
 pub mod host_memory;
 pub mod lane;

@@ -14,6 +14,7 @@ mod moving;
 mod placement;
 mod reservation;
 mod segment;
+mod span;
 mod view;
 mod word;
 
@@ -23,4 +24,5 @@ pub use memory::{Memory, MemoryOptions};
 pub use moving::{Moving, Watch};
 pub use reservation::Reservation;
 pub use segment::{Segment, SegmentError};
+pub use span::{Part, PartMut, Span};
 pub use view::View;

@@ -247,6 +247,7 @@ impl Segment {
     }
 
     /// The first byte, for those who hand the address on: to io_uring, or to a NIC.
+    #[inline]
     #[must_use]
     pub const fn base(&self) -> NonNull<u8> {
         self.base
@@ -346,12 +347,14 @@ impl Segment {
     }
 
     /// Bytes of the segment.
+    #[inline]
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
     }
 
     /// False for a read-only mapping.
+    #[inline]
     #[must_use]
     pub const fn writable(&self) -> bool {
         self.writable

@@ -56,6 +56,12 @@ impl Parameters {
         if length < self.plain_bytes_max { CopyMode::Plain } else { self.copy }
     }
 
+    /// The copy mode for `length` bytes, which memory can have.
+    #[inline(always)]
+    pub(crate) const fn mode_for(&self, length: u64) -> CopyMode {
+        if length < self.plain_bytes_max as u64 { CopyMode::Plain } else { self.copy }
+    }
+
     /// The capabilities of endpoints with these parameters.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {

@@ -23,6 +23,7 @@ use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
 use crate::memory::Grants;
 use crate::moves::Moves;
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sys;
@@ -115,7 +116,7 @@ impl Transport for ShmTransport {
             unannounced: false,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
-            recent: None,
+            recently: Recently::default(),
             active: Vec::new(),
             turn: 0,
             batches: Vec::new(),

@@ -33,13 +33,13 @@ use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
-use crate::atomic::Recent;
 use crate::attr::Parameters;
 use crate::broker::Client;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::memory::{Grants, ShmRegion};
 use crate::moves::Moves;
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::window::ShmWindow;
@@ -84,7 +84,7 @@ pub struct ShmEndpoint {
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
     pub(crate) wakeup_broken: bool,
     pub(crate) peers: AddressVector,
-    pub(crate) recent: Option<Recent>,
+    pub(crate) recently: Recently,
     /// VPIDs of the peers whose rings are polled.
     pub(crate) active: Vec<u16>,
     /// The index in `active` at which the next poll begins.

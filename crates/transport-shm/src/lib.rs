@@ -75,6 +75,7 @@ mod pair;
 mod progress;
 #[cfg(not(loom))]
 mod receive;
+mod recent;
 #[cfg(not(loom))]
 mod registers;
 #[cfg(not(loom))]

@@ -24,6 +24,7 @@ use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::invitation::invited;
 use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
 use crate::rights::mapped;
@@ -598,7 +599,7 @@ impl ShmEndpoint {
     pub(crate) fn peer_gone(&mut self, vpid: u16, reason: DownReason) {
         let Some(peer) = self.peers.remove(vpid) else { return };
         self.forget(vpid);
-        self.recent = None;
+        self.recently = Recently::default();
         peer.down.store(true, Ordering::Relaxed);
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until, reason });
