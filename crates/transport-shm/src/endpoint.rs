@@ -42,6 +42,7 @@ use crate::moves::Moves;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
+use crate::sharing::Granter;
 use crate::window::ShmWindow;
 
 /// A peer that is gone and whose last messages have not all been handed out.
@@ -67,7 +68,7 @@ pub struct ShmEndpoint {
     pub(crate) birth: u64,
     /// This process lacks the asymmetric fence.
     pub(crate) full_fences: bool,
-    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) doorbell_file: OwnedFd,
     pub(crate) registers: Arc<Registers>,
     pub(crate) registers_file: OwnedFd,
@@ -96,6 +97,8 @@ pub struct ShmEndpoint {
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) local: LocalQueue,
     pub(crate) grants: Grants,
+    /// What other endpoints of this process know of this one.
+    pub(crate) granter: Arc<Granter>,
     pub(crate) regions: Arc<AtomicUsize>,
     /// The joined groups, one bit each.
     pub(crate) joined: u64,

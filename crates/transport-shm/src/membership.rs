@@ -574,6 +574,8 @@ impl ShmEndpoint {
         // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
+        let (registers, down) = (Arc::new(registers), Arc::new(AtomicBool::new(false)));
+        self.granter.add_peer(&registers, &down);
         self.peers.insert(PeerState {
             handle,
             address,
@@ -586,8 +588,8 @@ impl ShmEndpoint {
             idle: 0,
             wants_room: false,
             doorbell,
-            registers: Arc::new(registers),
-            down: Arc::new(AtomicBool::new(false)),
+            registers,
+            down,
             keys: Vec::new(),
             unresolved: Vec::new(),
         });
@@ -601,6 +603,7 @@ impl ShmEndpoint {
         self.forget(vpid);
         self.recently = Recently::default();
         peer.down.store(true, Ordering::Relaxed);
+        self.granter.forget_the_dead();
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until, reason });
     }

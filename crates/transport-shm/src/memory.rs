@@ -16,6 +16,7 @@ use weft_memory::{CopyMode, Memory, Segment};
 use weft_sync::fence;
 
 use crate::registers::{KEYS_MAX, Stamp, StampWord};
+use crate::sharing::Sharing;
 
 /// Registered memory of an endpoint. Clones share the memory.
 #[derive(Clone, Debug)]
@@ -26,6 +27,7 @@ pub struct ShmRegion {
 #[derive(Debug)]
 struct Inner {
     memory: Memory,
+    sharing: Arc<Sharing>,
     /// The region counter of the endpoint. Its address also identifies the endpoint.
     count: Arc<AtomicUsize>,
 }
@@ -34,7 +36,8 @@ impl ShmRegion {
     /// A region of the endpoint whose counter is `count`.
     pub(crate) fn new(memory: Memory, count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self { inner: Arc::new(Inner { memory, count: Arc::clone(count) }) }
+        let (sharing, count) = (memory.kept(), Arc::clone(count));
+        Self { inner: Arc::new(Inner { memory, sharing, count }) }
     }
 
     /// Whether the region belongs to the endpoint whose counter is `count`.
@@ -45,6 +48,11 @@ impl ShmRegion {
     /// The memory, which other regions may have, too.
     pub(crate) fn memory(&self) -> &Memory {
         &self.inner.memory
+    }
+
+    /// What the endpoints that registered the memory share.
+    pub(crate) fn sharing(&self) -> &Sharing {
+        &self.inner.sharing
     }
 
     /// The mapped memory.
@@ -373,7 +381,6 @@ impl Grants {
             }
         };
         let grant = &mut self.slots[usize::from(slot)];
-        granted.region.memory().add_key();
         grant.state = SlotState::Asked(granted);
         Some((slot, grant.generation))
     }
@@ -397,7 +404,6 @@ impl Grants {
         match std::mem::replace(&mut grant.state, SlotState::Vacant) {
             SlotState::Asked(granted) => {
                 grant.generation = generation.wrapping_add(1);
-                granted.region.memory().remove_key();
                 self.free.push(slot);
                 Some(granted)
             }
@@ -416,7 +422,6 @@ impl Grants {
             SlotState::InForce(granted) => {
                 let next = generation.wrapping_add(1);
                 grant.generation = next;
-                granted.region.memory().remove_key();
                 self.free.push(slot);
                 Some((next, granted))
             }
@@ -441,28 +446,12 @@ impl Grants {
         }
     }
 
-    /// What all keys grant, those included that are not in force yet.
-    pub fn all(&self) -> impl Iterator<Item = &Granted> {
-        self.slots.iter().filter_map(|grant| match &grant.state {
-            SlotState::Asked(granted) | SlotState::InForce(granted) => Some(granted),
-            SlotState::Vacant => None,
-        })
-    }
-
     /// The keys in force: slot, generation and what they grant.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32, &Granted)> {
         (0..).zip(&self.slots).filter_map(|(slot, grant)| match &grant.state {
             SlotState::InForce(granted) => Some((slot, grant.generation, granted)),
             SlotState::Vacant | SlotState::Asked(_) => None,
         })
-    }
-}
-
-impl Drop for Grants {
-    fn drop(&mut self) {
-        for granted in self.all() {
-            granted.region.memory().remove_key();
-        }
     }
 }
 
