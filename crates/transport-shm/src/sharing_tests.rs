@@ -215,6 +215,16 @@ fn a_move_that_nobody_drives_any_more_is_given_up_and_leaves_nothing() {
 }
 
 #[test]
+fn a_key_of_an_endpoint_that_has_ended_is_void_where_others_have_keys() {
+    let Scene { one, mut other, here, mut thief, lost, stays, .. } = scene();
+    one.vanish();
+    other.revoke_within(stays.1, PATIENCE).expect("in force");
+    assert_eq!(here.memory().moves(), 1);
+    let late = put(&mut thief, lost, b"late");
+    assert!(matches!(late, Err(OperationError::InvalidKey | OperationError::PeerDown)), "{late:?}");
+}
+
+#[test]
 fn a_key_that_another_endpoint_grants_during_a_move_leads_to_the_new_memory() {
     let late = Rc::new(RefCell::new(None));
     let granted = Rc::clone(&late);

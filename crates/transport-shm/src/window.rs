@@ -120,7 +120,9 @@ impl Addressable for ShmWindow {
     ) -> io::Result<usize> {
         let start = self.check(Command::Put, offset, length).map_err(wrong)?;
         let length = usize::try_from(length).unwrap_or(0);
+        door::before();
         let filled = self.mapped.segment.fill(head, start, length, source, position)?;
+        door::behind();
         self.confirm().map_err(wrong)?;
         Ok(filled)
     }
@@ -135,7 +137,9 @@ impl Addressable for ShmWindow {
     ) -> io::Result<usize> {
         let start = self.check(Command::Get, offset, length).map_err(wrong)?;
         let length = usize::try_from(length).unwrap_or(0);
+        door::before();
         let poured = self.mapped.segment.pour(head, start, length, target, position)?;
+        door::behind();
         self.confirm().map_err(wrong)?;
         Ok(poured)
     }

@@ -241,6 +241,41 @@ fn further(peer: &mut ShmEndpoint, to: Peer, key: RemoteKey) -> weft_transport_s
     }
 }
 
+/// Has this thread revoke a key of `owner` the first time that it passes `door`.
+fn revoke_at(door: Door, owner: ShmEndpoint, key: RemoteKey) {
+    let mut owner = Some(owner);
+    on_passing(move |passed| {
+        if passed == door
+            && let Some(mut owner) = owner.take()
+        {
+            owner.revoke_within(key, PATIENCE).expect("in force");
+        }
+    });
+}
+
+#[test]
+fn a_copy_by_the_kernel_that_meets_a_revocation_is_refused() {
+    for (door, fills) in
+        [Door::Before, Door::Behind].map(|door| [(door, false), (door, true)]).as_flattened()
+    {
+        let [mut owner, mut peer] = endpoints();
+        let region = owner.register(4096).expect("memory");
+        let whole = LocalRange::whole(&region);
+        let (to, key) = share(&mut owner, whole, Access::READ | Access::WRITE, &mut peer);
+        let window = peer.window(to, key).expect("a valid key");
+        let other = file(&[1; 8]);
+        revoke_at(*door, owner, key);
+        let copied = match fills {
+            true => window.fill(&mut [], 0, 8, other.as_fd(), Some(0)),
+            false => window.pour(&[], 0, 8, other.as_fd(), Some(0)),
+        };
+        on_passing(|_| {});
+        assert_eq!(copied.map_err(|error| error.kind()), Err(ErrorKind::InvalidInput), "{door:?}");
+        let is_there = *door == Door::Behind && *fills;
+        assert_eq!(contents(&region, 0, 8), [u8::from(is_there); 8], "{door:?}");
+    }
+}
+
 #[test]
 fn a_word_that_meets_a_revocation_is_there_or_refused() {
     for door in [Door::Before, Door::Behind] {
@@ -249,14 +284,7 @@ fn a_word_that_meets_a_revocation_is_there_or_refused() {
         let whole = LocalRange::whole(&region);
         let (to, key) = share(&mut owner, whole, Access::READ | Access::WRITE, &mut peer);
         let window = peer.window(to, key).expect("a valid key");
-        let mut owner = Some(owner);
-        on_passing(move |passed| {
-            if passed == door
-                && let Some(mut owner) = owner.take()
-            {
-                owner.revoke_within(key, PATIENCE).expect("in force");
-            }
-        });
+        revoke_at(door, owner, key);
         assert_eq!(window.store_word(8, 1_u32), Err(OperationError::InvalidKey), "{door:?}");
         on_passing(|_| {});
         let expected = if door == Door::Before { 0 } else { 1 };
