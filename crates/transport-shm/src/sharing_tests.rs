@@ -99,6 +99,8 @@ fn scene() -> Scene {
 fn a_key_of_another_endpoint_does_not_keep_memory_in_reach() {
     let Scene { mut one, mut other, here, mut thief, lost, mut friend, stays, .. } = scene();
     let kept = mapping(&mut thief, lost);
+    other.poll(16, &mut |_| {});
+    assert!(!other.doorbell.words().is_rung());
     assert_eq!(one.revoke_within(lost.1, PATIENCE), Ok(Revoked::Published));
     kept.write(16, b"evil", CopyMode::Plain);
     assert_eq!(&seen(&here), b"good", "a late write reaches the memory");
