@@ -1,5 +1,5 @@
-//! What a transport offers beyond the core where it runs on a host: memory with addresses, files
-//! and sockets, a descriptor to sleep on. Only this module knows the operating system.
+//! Extensions of endpoints, regions and windows on a host: memory with addresses, files and
+//! sockets, a descriptor to sleep on. Only this module knows the operating system.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -84,7 +84,7 @@ pub trait Addressable {
 ///
 /// [`Endpoint::register`] makes fresh memory and needs none of this. A program that keeps its data
 /// where it is makes a [`HostMemory::Memory`] of it once and registers it with each transport that
-/// it uses. What a transport does with each kind of memory is up to the transport: where peers map
+/// it uses. How a transport reaches each kind of memory is up to the transport: where peers map
 /// it, all kinds cost the same once they are registered.
 ///
 /// Endpoints of several threads may register one memory, and each grants keys of its own. A

@@ -86,7 +86,7 @@ pub struct Segment {
     end: End,
 }
 
-/// What happens to the mapping at the end of its segment.
+/// The fate of the mapping at the end of its segment.
 #[derive(Debug)]
 enum End {
     /// It is taken away.

@@ -52,6 +52,8 @@ mod doorbell;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
+mod greeting;
+#[cfg(not(loom))]
 mod groups;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
@@ -98,6 +100,8 @@ pub mod sleeper;
 mod slot;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(all(test, not(loom)))]
+mod test_broker;
 pub mod wakeup;
 #[cfg(not(loom))]
 mod window;

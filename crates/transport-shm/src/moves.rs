@@ -29,6 +29,7 @@ use weft_fabric::{Access, GrantError, OperationError, Revoked};
 use weft_memory::{Memory, SegmentError};
 
 use crate::endpoint::ShmEndpoint;
+use crate::greeting;
 use crate::memory::{Granted, ShmRegion};
 use crate::requests::Asked;
 use crate::rights::Publication;
@@ -197,7 +198,10 @@ impl ShmEndpoint {
             }
         }
         if !self.moves.unpublished.is_empty() && !self.client.is_lost() {
-            for (slot, generation) in std::mem::take(&mut self.moves.unpublished) {
+            // Each takes a descriptor: all at once would hold up a poll.
+            let some = self.moves.unpublished.len().min(greeting::STEP);
+            let some: Vec<_> = self.moves.unpublished.drain(..some).collect();
+            for (slot, generation) in some {
                 self.publish_again(slot, generation, None);
             }
         }
@@ -288,13 +292,10 @@ impl ShmEndpoint {
         }
     }
 
-    /// Publishes all keys at a broker that was restarted.
+    /// Publishes all keys at a broker that was restarted, some in each look at its messages.
     pub(crate) fn publish_all(&mut self) {
-        self.moves.unpublished.clear();
         let keys = self.grants.iter().map(|(slot, generation, _)| (slot, generation));
-        for (slot, generation) in keys.collect::<Vec<_>>() {
-            self.publish_again(slot, generation, None);
-        }
+        self.moves.unpublished = keys.collect();
     }
 }
 
