@@ -157,6 +157,8 @@ macro_rules! conformance_tests {
         $crate::case_group!($bench, window:
             a_window_stores_and_loads,
             a_window_keeps_to_its_region,
+            a_window_loads_and_stores_words_of_each_width,
+            a_word_that_is_misplaced_or_not_allowed_is_refused,
             a_window_gives_the_rights_of_its_key,
             a_window_needs_a_valid_key,
             a_window_dies_with_its_key,

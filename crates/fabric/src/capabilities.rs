@@ -68,10 +68,10 @@ pub struct Capabilities {
     pub ordered: bool,
     /// Operations complete inside the call that starts them.
     pub completes_inline: bool,
-    /// A window is mapped memory: loads and stores need no call, and the kernel can copy to and
-    /// from it.
+    /// A window is mapped memory ([`crate::HostWindow`]): loads and stores need no call, and the
+    /// kernel can copy to and from it.
     pub window_is_memory: bool,
-    /// [`crate::Endpoint::descriptor`] returns a descriptor to sleep on.
+    /// The endpoint is [`crate::Watchable`]: it has a descriptor to sleep on.
     pub descriptor: bool,
 }
 

@@ -12,14 +12,17 @@ mod descriptor;
 mod memory;
 mod moving;
 mod placement;
+mod reservation;
 mod segment;
 mod span;
 mod view;
+mod word;
 
 pub use blocks::{Block, Blocks};
 pub use copy::CopyMode;
 pub use memory::{Memory, MemoryOptions};
 pub use moving::{Moving, Watch};
+pub use reservation::Reservation;
 pub use segment::{Segment, SegmentError};
 pub use span::{Part, PartMut, Span};
 pub use view::View;

@@ -3,15 +3,17 @@
 //! Invariant: whatever the memory was, a sealed memfd holds it, so that peers can map it and its
 //! owner can move it out of their reach.
 
+use std::any::Any;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU32;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::SealFlags;
 
 use crate::moving::{Place, moving_word};
+use crate::reservation::Reservation;
 use crate::segment::{Segment, SegmentError};
 
 /// How fresh memory is to be made.
@@ -54,7 +56,13 @@ impl MemoryOptions {
 impl MemoryOptions {
     /// Makes the memory; [`MemoryOptions::populate`] is for the first of it alone.
     fn make(&self) -> Result<(Segment, OwnedFd), SegmentError> {
-        let (segment, file) = Segment::create(NAME, self.length)?;
+        self.prepared(Segment::create(NAME, self.length)?)
+    }
+
+    fn prepared(
+        &self,
+        (segment, file): (Segment, OwnedFd),
+    ) -> Result<(Segment, OwnedFd), SegmentError> {
         if let Some(node) = self.node {
             segment.bind_to_node(node)?;
         }
@@ -87,15 +95,24 @@ struct Inner {
     place: RwLock<Place>,
     /// [`moving_word`] of the place.
     moving: AtomicU32,
-    /// Keys that all endpoints granted to it, or asked the broker to publish.
-    keys: AtomicUsize,
+    kept: Kept,
+}
+
+/// What transports keep with the memory: one value of each type.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
 }
 
 impl Memory {
     fn new(segment: Segment, file: OwnedFd, origin: Origin) -> Self {
         let place = RwLock::new(Place { file: Arc::new(file), moves: 0, next: None });
-        let (moving, keys) = (AtomicU32::new(moving_word(0, false)), AtomicUsize::new(0));
-        Self { inner: Arc::new(Inner { segment, origin, place, moving, keys }) }
+        let (moving, kept) = (AtomicU32::new(moving_word(0, false)), Kept::default());
+        Self { inner: Arc::new(Inner { segment, origin, place, moving, kept }) }
     }
 
     /// Fresh memory.
@@ -104,6 +121,24 @@ impl Memory {
     /// [`SegmentError::Os`]: the system lacks memory, or has no such NUMA node.
     pub fn fresh(options: MemoryOptions) -> Result<Self, SegmentError> {
         let (segment, file) = options.make()?;
+        if options.populate {
+            segment.populate()?;
+        }
+        Ok(Self::new(segment, file, Origin::Own(options)))
+    }
+
+    /// Fresh memory at `offset` of a reservation. It stays at these addresses when it moves.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misplaced`]: something is there, or the memory leaves the reservation; as
+    /// [`Memory::fresh`].
+    pub fn fresh_at(
+        options: MemoryOptions,
+        reservation: &Reservation,
+        offset: usize,
+    ) -> Result<Self, SegmentError> {
+        let made = Segment::create_at(NAME, options.length, reservation, offset)?;
+        let (segment, file) = options.prepared(made)?;
         if options.populate {
             segment.populate()?;
         }
@@ -180,6 +215,14 @@ impl Memory {
         Arc::clone(&self.inner.place.read().file)
     }
 
+    /// The descriptor, and how often the memory had been moved when it was that one. Another thread
+    /// may move it at any time.
+    #[must_use]
+    pub fn file_and_moves(&self) -> (Arc<OwnedFd>, u32) {
+        let place = self.inner.place.read();
+        (Arc::clone(&place.file), place.moves)
+    }
+
     /// Whether the memory may move; see [`Memory::begin_move`].
     #[must_use]
     pub fn may_move(&self) -> bool {
@@ -214,20 +257,17 @@ impl Memory {
         &self.inner.place
     }
 
-    /// One more key was granted to the memory.
-    pub fn add_key(&self) {
-        self.inner.keys.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A key to the memory is void.
-    pub fn remove_key(&self) {
-        self.inner.keys.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// How many keys are in force, of all endpoints.
+    /// What a transport keeps with the memory for all its endpoints of this process. The first who
+    /// asks makes it. It must not keep the memory, which would never end then.
     #[must_use]
-    pub fn keys(&self) -> usize {
-        self.inner.keys.load(Ordering::Relaxed)
+    pub fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut all = self.inner.kept.0.lock();
+        if let Some(kept) = all.iter().find_map(|kept| Arc::clone(kept).downcast().ok()) {
+            return kept;
+        }
+        let kept = Arc::new(T::default());
+        all.push(Arc::clone(&kept) as Arc<dyn Any + Send + Sync>);
+        kept
     }
 }
 
@@ -240,6 +280,7 @@ mod tests {
     use crate::CopyMode;
     use rustix::fs::MemfdFlags;
     use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn memory_that_was_there_keeps_its_bytes_and_its_address() {
@@ -283,6 +324,21 @@ mod tests {
         let left = maps();
         let line = left.lines().find(|line| line.starts_with(&start));
         assert!(line.is_none_or(|line| !line.contains(NAME)), "{line:?}");
+    }
+
+    #[test]
+    fn all_clones_of_a_memory_keep_the_same_value_of_each_type() {
+        let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        let (one, other) = (memory.kept::<Mutex<u32>>(), memory.kept::<Mutex<u64>>());
+        *one.lock() = 5;
+        *other.lock() = 6;
+        let clone = memory.clone();
+        assert_eq!(
+            (*clone.kept::<Mutex<u32>>().lock(), *clone.kept::<Mutex<u64>>().lock()),
+            (5, 6)
+        );
+        let another = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        assert_eq!(*another.kept::<Mutex<u32>>().lock(), 0);
     }
 
     #[test]

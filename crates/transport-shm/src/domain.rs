@@ -28,6 +28,7 @@ use crate::moves::Moves;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
+use crate::sharing::Granter;
 use crate::sys;
 
 /// The shared-memory transport of a host.
@@ -86,6 +87,8 @@ impl Transport for ShmTransport {
             wakeup_and_line = Some(both.map_err(os("epoll_create"))?);
             timer = Some(own);
         }
+        let (doorbell, registers) = (Arc::new(doorbell), Arc::new(registers));
+        let granter = Arc::new(Granter::new(Arc::clone(&registers), Arc::clone(&doorbell)));
         let ring_slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
         let parameters = Parameters { ring_slots, ..self.parameters };
         let offers = match options.partition {
@@ -106,7 +109,7 @@ impl Transport for ShmTransport {
             full_fences,
             doorbell,
             doorbell_file,
-            registers: Arc::new(registers),
+            registers,
             registers_file,
             woken,
             wakeup_and_line,
@@ -121,6 +124,7 @@ impl Transport for ShmTransport {
             batches: Vec::new(),
             waits_for_room: Vec::new(),
             leaving: Vec::new(),
+            granter,
             grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
             regions: Arc::new(AtomicUsize::new(0)),
             groups: Groups::new(),
@@ -254,6 +258,7 @@ impl Drop for ShmEndpoint {
             let _ = self.client.call(close.into(), self.ticket, &[]);
         }
         self.registers.set(Register::Scratch, 0);
+        self.leave_moves();
     }
 }
 

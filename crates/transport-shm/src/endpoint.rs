@@ -19,7 +19,6 @@
 //! - No value that a peer can write is trusted: positions, keys and limits are private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,7 +28,7 @@ use weft_fabric::{
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
     RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
-    WindowError,
+    Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -46,6 +45,7 @@ use crate::moves::Moves;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
+use crate::sharing::Granter;
 use crate::window::ShmWindow;
 
 /// A peer that is gone and whose last messages have not all been handed out.
@@ -71,7 +71,7 @@ pub struct ShmEndpoint {
     pub(crate) birth: u64,
     /// This process lacks the asymmetric fence.
     pub(crate) full_fences: bool,
-    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) doorbell_file: OwnedFd,
     pub(crate) registers: Arc<Registers>,
     pub(crate) registers_file: OwnedFd,
@@ -100,6 +100,8 @@ pub struct ShmEndpoint {
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) local: LocalQueue,
     pub(crate) grants: Grants,
+    /// What other endpoints of this process know of this one.
+    pub(crate) granter: Arc<Granter>,
     pub(crate) regions: Arc<AtomicUsize>,
     pub(crate) groups: Groups,
     pub(crate) client: Box<dyn Client>,
@@ -213,9 +215,11 @@ impl HostMemory for ShmEndpoint {
         self.check_regions()?;
         Ok(ShmRegion::new(memory.clone(), &self.regions))
     }
+}
 
-    fn base(region: &ShmRegion) -> NonNull<u8> {
-        region.segment().base()
+impl Watchable for ShmEndpoint {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd()
     }
 }
 
@@ -457,9 +461,5 @@ impl Endpoint for ShmEndpoint {
 
     fn arm(&mut self) -> Armed {
         self.do_arm()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd())
     }
 }

@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Blocking, Endpoint, EndpointLimits, EndpointOptions, Event, Group, GroupError, Issued,
-    MessageHeader, PATIENCE, SendError, Transport,
+    MessageHeader, PATIENCE, SendError, Transport, Watchable,
 };
 use weft_wire::endpoint_control::{AskMembers, Connect, EndpointControl, Join, Reply, status};
 
@@ -97,7 +97,7 @@ fn who_sleeps_is_woken_when_the_members_are_known() {
     for context in 0..8 {
         assert!(sender.join(one(), context).is_ok());
     }
-    let descriptor = sender.descriptor().expect("shm has one");
+    let descriptor = sender.descriptor();
     let mut polled =
         [rustix::event::PollFd::from_borrowed_fd(descriptor, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

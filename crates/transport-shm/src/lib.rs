@@ -92,6 +92,9 @@ pub mod ring;
 #[cfg(not(loom))]
 mod rma;
 #[cfg(not(loom))]
+mod sharing;
+#[cfg(all(test, not(loom)))]
+mod sharing_tests;
 pub mod sleeper;
 #[cfg(not(loom))]
 mod slot;

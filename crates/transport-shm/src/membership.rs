@@ -568,6 +568,8 @@ impl ShmEndpoint {
         // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
+        let (registers, down) = (Arc::new(registers), Arc::new(AtomicBool::new(false)));
+        self.granter.add_peer(&registers, &down);
         self.peers.insert(PeerState {
             handle,
             address,
@@ -580,8 +582,8 @@ impl ShmEndpoint {
             idle: 0,
             wants_room: false,
             doorbell,
-            registers: Arc::new(registers),
-            down: Arc::new(AtomicBool::new(false)),
+            registers,
+            down,
             keys: Vec::new(),
             unresolved: Vec::new(),
         });
@@ -595,6 +597,7 @@ impl ShmEndpoint {
         self.forget(vpid);
         self.recently = Recently::default();
         peer.down.store(true, Ordering::Relaxed);
+        self.granter.forget_the_dead();
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until, reason });
     }

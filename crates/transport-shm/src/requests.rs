@@ -27,8 +27,7 @@ pub enum Asked {
     Connect { to: EndpointAddress, pair: PairMemory },
     /// A change of a group.
     Group { group: Group, join: bool },
-    /// To publish a key,
-    /// with the memory as it was after this many moves.
+    /// To publish a key, with the memory as it was after this many moves.
     Grant { key: RemoteKey, moves: u32 },
     /// To withdraw a key, whose memory may have to be taken out of reach.
     Revoke { lost: Granted },
@@ -149,6 +148,17 @@ impl Requests {
     /// Takes any request.
     pub fn take_any(&mut self) -> Option<(u32, Request)> {
         self.open.pop_first()
+    }
+
+    /// Whether the broker was asked to publish a key again, with the memory as it was after `moves`
+    /// moves.
+    pub fn publishes(&self, key: (u16, u32), moves: u32) -> bool {
+        self.open.values().any(|request| match request.asked {
+            Asked::Again { slot, generation, moves: of, .. } => {
+                (slot, generation) == key && of == moves
+            }
+            _ => false,
+        })
     }
 
     /// Takes the resolves that wait for the end of a move, where `is_settled` finds it.

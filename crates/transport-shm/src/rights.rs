@@ -22,6 +22,14 @@ const UNRESOLVED_MAX: usize = 64;
 /// Stands for all peers in [`Publish::audience`].
 const EVERYBODY: u16 = 0xffff;
 
+/// What publishes a key.
+pub(crate) struct Publication {
+    pub publish: Publish,
+    /// The memory, as it was after `moves` moves.
+    pub file: Arc<OwnedFd>,
+    pub moves: u32,
+}
+
 impl ShmEndpoint {
     pub(crate) fn do_grant(
         &mut self,
@@ -55,8 +63,9 @@ impl ShmEndpoint {
         }
         let (slot, generation) = self.grants.ask(granted.clone()).ok_or(exhausted)?;
         let key = KeyParts { vpid: self.address.vpid.0, slot, generation }.key();
-        let started = self.publication(slot, generation, &granted).and_then(|(publish, file)| {
-            let asked = Asked::Grant { key, moves: region.memory().moves() };
+        let started = self.publication(slot, generation, &granted).and_then(|publication| {
+            let Publication { publish, file, moves } = publication;
+            let asked = Asked::Grant { key, moves };
             Ok(self.start(publish.ticket, publish, &[file.as_fd()], asked, Some(context))?)
         });
         if started.is_err() {
@@ -68,15 +77,15 @@ impl ShmEndpoint {
         })
     }
 
-    /// The request that publishes a key, and the descriptor that goes with it.
+    /// The request that publishes a key, and what goes with it.
     pub(crate) fn publication(
         &mut self,
         slot: u16,
         generation: u32,
         granted: &Granted,
-    ) -> Result<(Publish, Arc<OwnedFd>), GrantError> {
+    ) -> Result<Publication, GrantError> {
         let Granted { region, start, length, access, audience } = granted;
-        let whole = region.memory().file();
+        let (whole, moves) = region.memory().file_and_moves();
         let file = if access.contains(Access::WRITE) {
             whole
         } else {
@@ -96,7 +105,7 @@ impl ShmEndpoint {
             audience,
             audience_birth,
         };
-        Ok((publish, file))
+        Ok(Publication { publish, file, moves })
     }
 
     /// The broker answered a grant, to which it has the memory as it was after `moves` moves.
@@ -158,7 +167,7 @@ impl ShmEndpoint {
         let emptied = self.grants.empty(slot, generation);
         let (_, lost) = emptied.ok_or(GrantError::UnknownKey)?;
         // From here on initiators refuse the key, whether the broker answers or not.
-        self.registers.set_stamp(slot, Stamp::NEVER);
+        lost.region.sharing().void(&self.granter, slot);
         weft_sync::fence::heavy();
         let retract = self.retraction(slot, generation);
         let ticket = retract.ticket;
