@@ -30,9 +30,10 @@ impl Segment {
             libc::iovec { iov_base: self.bytes(offset, length).as_ptr().cast(), iov_len: length },
         ];
         let source = source.as_raw_fd();
-        // SAFETY: the kernel writes to `head`, which is borrowed exclusively, and to a range of the
+        // The kernel writes to `head`, which is borrowed exclusively, and to a range of the
         // mapping. No reference to that range exists, and it tolerates concurrent writers.
         result(match position.map(place) {
+            // SAFETY: as above.
             None => unsafe { libc::readv(source, parts.as_ptr(), 2) },
             // SAFETY: as above.
             Some(at) => unsafe { libc::preadv(source, parts.as_ptr(), 2, at?) },
@@ -61,8 +62,9 @@ impl Segment {
             libc::iovec { iov_base: self.bytes(offset, length).as_ptr().cast(), iov_len: length },
         ];
         let target = target.as_raw_fd();
-        // SAFETY: the kernel reads from `head`, which is borrowed, and from a range of the mapping.
+        // The kernel reads from `head`, which is borrowed, and from a range of the mapping.
         result(match position.map(place) {
+            // SAFETY: as above.
             None => unsafe { libc::writev(target, parts.as_ptr(), 2) },
             // SAFETY: as above.
             Some(at) => unsafe { libc::pwritev(target, parts.as_ptr(), 2, at?) },
