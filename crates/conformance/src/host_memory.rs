@@ -2,8 +2,8 @@
 //! [`weft_fabric::HostMemory`].
 
 use weft_fabric::{
-    Access, Atomic, Endpoint, HostMemory, LocalRange, MessageHeader, Operation, OperationError,
-    Region, RegisterError, Source, Target, Way,
+    Access, Addressable, Atomic, Endpoint, HostMemory, LocalRange, MessageHeader, Operation,
+    OperationError, Region, RegisterError, Source, Target, Way,
 };
 
 use crate::{HostBench, Rig, pattern};
@@ -83,7 +83,7 @@ where
         let peer = rig.connect(0, 1);
         let memory = B::memory(kind, &pattern(3, LENGTH));
         let region = register(&mut rig, 1, &memory).expect("there is room");
-        let base = B::Endpoint::base(&region);
+        let base = region.base();
         for round in 0..3_u8 {
             let key = rig.grant(1, &region, Access::all()).expect("a grant");
             let mut put = |byte: u8| {
@@ -104,7 +104,7 @@ where
             let mut expected = pattern(3, LENGTH);
             expected[0] = round;
             assert_eq!(B::bytes(&memory), expected, "kind {kind}, round {round}");
-            assert_eq!(B::Endpoint::base(&region), base, "kind {kind}");
+            assert_eq!(region.base(), base, "kind {kind}");
         }
     }
 }

@@ -101,6 +101,12 @@ pub trait Bench: Sized {
     /// had an event. True if something may have moved; on false, virtual time stands still.
     fn progress(&mut self) -> bool;
 
+    /// Cuts a rail between all nodes, or mends it. False if the bench cannot do that.
+    fn set_rail(&mut self, rail: &str, is_up: bool) -> bool {
+        let _ = (rail, is_up);
+        false
+    }
+
     /// Ends the endpoint as if its process had died. False if the bench cannot do that inside one
     /// process: the endpoint is then dropped, which looks the same to its peers.
     fn kill(&mut self, endpoint: Self::Endpoint) -> bool {

@@ -14,15 +14,18 @@ mod memory;
 mod moving;
 mod placement;
 mod process;
+mod reservation;
 mod segment;
 mod span;
 mod view;
+mod word;
 
 pub use blocks::{Block, Blocks};
 pub use copy::CopyMode;
 pub use memory::{Memory, MemoryOptions};
 pub use moving::{Moving, Watch};
 pub use process::{CopyError, Process};
+pub use reservation::Reservation;
 pub use segment::{Segment, SegmentError};
 pub use span::{Part, PartMut, Span};
 pub use view::View;

@@ -4,15 +4,17 @@
 //! out of their reach. Memory in place is the exception: nobody can map it, and it stays where it
 //! is.
 
+use std::any::Any;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU32;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::SealFlags;
 
 use crate::moving::{Place, moving_word};
+use crate::reservation::Reservation;
 use crate::segment::{Segment, SegmentError};
 
 /// How fresh memory is to be made.
@@ -55,7 +57,13 @@ impl MemoryOptions {
 impl MemoryOptions {
     /// Makes the memory; [`MemoryOptions::populate`] is for the first of it alone.
     fn make(&self) -> Result<(Segment, OwnedFd), SegmentError> {
-        let (segment, file) = Segment::create(NAME, self.length)?;
+        self.prepared(Segment::create(NAME, self.length)?)
+    }
+
+    fn prepared(
+        &self,
+        (segment, file): (Segment, OwnedFd),
+    ) -> Result<(Segment, OwnedFd), SegmentError> {
         if let Some(node) = self.node {
             segment.bind_to_node(node)?;
         }
@@ -72,7 +80,7 @@ pub struct Memory {
     inner: Arc<Inner>,
 }
 
-/// Whose the memory is, and so whether it may move.
+/// The maker of the memory, which decides whether it may move.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     /// Made or adopted by this process. New memory for it is made by the same options.
@@ -90,8 +98,17 @@ struct Inner {
     place: RwLock<Place>,
     /// [`moving_word`] of the place.
     moving: AtomicU32,
-    /// Keys that all endpoints granted to it, or asked the broker to publish.
-    keys: AtomicUsize,
+    kept: Kept,
+}
+
+/// What transports keep with the memory: one value of each type.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
 }
 
 impl Memory {
@@ -101,8 +118,8 @@ impl Memory {
 
     fn at(segment: Segment, file: Option<Arc<OwnedFd>>, origin: Origin) -> Self {
         let place = RwLock::new(Place { file, moves: 0, next: None });
-        let (moving, keys) = (AtomicU32::new(moving_word(0, false)), AtomicUsize::new(0));
-        Self { inner: Arc::new(Inner { segment, origin, place, moving, keys }) }
+        let (moving, kept) = (AtomicU32::new(moving_word(0, false)), Kept::default());
+        Self { inner: Arc::new(Inner { segment, origin, place, moving, kept }) }
     }
 
     /// Fresh memory.
@@ -111,6 +128,24 @@ impl Memory {
     /// [`SegmentError::Os`]: the system lacks memory, or has no such NUMA node.
     pub fn fresh(options: MemoryOptions) -> Result<Self, SegmentError> {
         let (segment, file) = options.make()?;
+        if options.populate {
+            segment.populate()?;
+        }
+        Ok(Self::new(segment, file, Origin::Own(options)))
+    }
+
+    /// Fresh memory at `offset` of a reservation. It stays at these addresses when it moves.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misplaced`]: something is there, or the memory leaves the reservation; as
+    /// [`Memory::fresh`].
+    pub fn fresh_at(
+        options: MemoryOptions,
+        reservation: &Reservation,
+        offset: usize,
+    ) -> Result<Self, SegmentError> {
+        let made = Segment::create_at(NAME, options.length, reservation, offset)?;
+        let (segment, file) = options.prepared(made)?;
         if options.populate {
             segment.populate()?;
         }
@@ -219,6 +254,14 @@ impl Memory {
         matches!(self.inner.origin, Origin::InPlace)
     }
 
+    /// The descriptor, and how often the memory had been moved when it was that one. Another thread
+    /// may move it at any time.
+    #[must_use]
+    pub fn file_and_moves(&self) -> (Option<Arc<OwnedFd>>, u32) {
+        let place = self.inner.place.read();
+        (place.file.clone(), place.moves)
+    }
+
     /// Whether the memory may move; see [`Memory::begin_move`].
     #[must_use]
     pub fn may_move(&self) -> bool {
@@ -253,20 +296,17 @@ impl Memory {
         &self.inner.place
     }
 
-    /// One more key was granted to the memory.
-    pub fn add_key(&self) {
-        self.inner.keys.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A key to the memory is void.
-    pub fn remove_key(&self) {
-        self.inner.keys.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// How many keys are in force, of all endpoints.
+    /// What a transport keeps with the memory for all its endpoints of this process. The first who
+    /// asks makes it. It must not keep the memory, which would never end then.
     #[must_use]
-    pub fn keys(&self) -> usize {
-        self.inner.keys.load(Ordering::Relaxed)
+    pub fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut all = self.inner.kept.0.lock();
+        if let Some(kept) = all.iter().find_map(|kept| Arc::clone(kept).downcast().ok()) {
+            return kept;
+        }
+        let kept = Arc::new(T::default());
+        all.push(Arc::clone(&kept) as Arc<dyn Any + Send + Sync>);
+        kept
     }
 }
 
@@ -279,6 +319,7 @@ mod tests {
     use crate::CopyMode;
     use rustix::fs::MemfdFlags;
     use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
 
     fn file_of(memory: &Memory) -> Arc<OwnedFd> {
         memory.file().expect("a memfd holds it")
@@ -342,6 +383,21 @@ mod tests {
         let left = maps();
         let line = left.lines().find(|line| line.starts_with(&start));
         assert!(line.is_none_or(|line| !line.contains(NAME)), "{line:?}");
+    }
+
+    #[test]
+    fn all_clones_of_a_memory_keep_the_same_value_of_each_type() {
+        let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        let (one, other) = (memory.kept::<Mutex<u32>>(), memory.kept::<Mutex<u64>>());
+        *one.lock() = 5;
+        *other.lock() = 6;
+        let clone = memory.clone();
+        assert_eq!(
+            (*clone.kept::<Mutex<u32>>().lock(), *clone.kept::<Mutex<u64>>().lock()),
+            (5, 6)
+        );
+        let another = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        assert_eq!(*another.kept::<Mutex<u32>>().lock(), 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A process allocates places for connections from an arena of its own. A forked child keeps its
 //! parent's arenas mapped for the connections that it inherited, and starts another arena for its
-//! own. What belongs to one process alone is in private memory beside the arena: the mapping of a
+//! own. The state of one process alone is in private memory beside the arena: the mapping of a
 //! lane, for example, or how many descriptors of the process lead to a connection.
 
 use std::cell::UnsafeCell;

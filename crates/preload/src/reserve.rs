@@ -6,7 +6,7 @@
 //! ([`weft_transport_shm::lane::reserve`]). The connecting end writes an invitation into such a
 //! lane, and the accepting end looks for one to its connection during its first calls. Now and then
 //! both ends ask the daemon for a lane all the same, so that there is one to keep
-//! ([`weft_socket::history::primes`]).
+//! ([`weft_socket::history::should_prime`]).
 //!
 //! # Invariants
 //! - A lane is kept only by the process that mapped it, and only if that process has not forked
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use weft_socket::history::primes;
+use weft_socket::history::should_prime;
 use weft_socket::{Phase, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
@@ -219,7 +219,7 @@ impl Connection {
             return false;
         }
         let wasted = self.wasted().load(Ordering::Relaxed);
-        if !primes(self.side(), self.token(), wasted) {
+        if !should_prime(self.side(), self.token(), wasted) {
             return false;
         }
         // The accepting end asks one call later, when the other end has asked.
@@ -228,7 +228,7 @@ impl Connection {
     }
 
     /// Notes that it asks the daemon for a lane that pays only if it is kept.
-    pub fn asks_to_keep(&self) {
+    pub fn note_asked_to_keep(&self) {
         self.set(flag::PRIMES, true);
         self.count_wasted(1);
     }
@@ -240,7 +240,7 @@ impl Connection {
 
     /// Notes that a kept lane was used again. A rare use, as on a crowded machine, must not make up
     /// for all that was wasted.
-    fn forgive_wasted(&self) {
+    fn decrease_wasted(&self) {
         let now = self.wasted().load(Ordering::Relaxed);
         self.wasted().store(now.saturating_sub(FORGIVEN_BY_USE), Ordering::Relaxed);
     }
@@ -265,7 +265,7 @@ impl Connection {
     }
 
     /// Offers a kept lane to the other end; false when there is none for it now.
-    pub fn invites(&self, fd: RawFd) -> bool {
+    pub fn invite(&self, fd: RawFd) -> bool {
         let Some(fingerprint) = fingerprint(fd, Side::Connected) else { return false };
         let address = self.shared.address.load(Ordering::Relaxed);
         let Some(mut connecting) = CONNECTING.lock() else { return false };
@@ -365,7 +365,7 @@ impl Connection {
             return Phase::Fresh;
         }
         drop(connecting);
-        self.forgive_wasted();
+        self.decrease_wasted();
         self.set_round(kept.round, kept.peer);
         self.disarm_if_no_sleeper(fd);
         Phase::Laned
@@ -373,7 +373,7 @@ impl Connection {
 
     /// Withdraws its invitation, or its offer to the daemon, since it goes on or ends without a
     /// lane.
-    pub fn withdraws(&self) {
+    pub fn stop_asking(&self) {
         if self.has(flag::INVITED) {
             self.set(flag::INVITED, false);
             let answer = CONNECTING.lock().map(|mut connecting| self.answer(&mut connecting, true));
@@ -416,9 +416,9 @@ impl Connection {
 
     /// Claims a lane with an invitation to it, and moves there; false when there is none.
     #[cold]
-    pub fn goes_where_invited(&self, fd: RawFd) -> bool {
+    pub fn accept_invitation(&self, fd: RawFd) -> bool {
         // Asked before the lock is taken, since connections may give their lanes back in this call.
-        if !lanes::is_one_free() {
+        if !lanes::has_free_lane() {
             return false;
         }
         let Some(mut accepting) = ACCEPTING.lock() else { return false };
@@ -442,7 +442,7 @@ impl Connection {
         drop(receiving);
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);
-        self.forgive_wasted();
+        self.decrease_wasted();
         self.set_round(round, peer);
         self.note_socket(fd);
         // Has the first write wait for the other end once.

@@ -107,6 +107,11 @@ impl PeerState {
         self.serving = Peer(u32::from(self.vpid() ^ 1));
     }
 
+    /// Whether a message to a group would go to this member.
+    pub fn takes_more(&mut self) -> bool {
+        !self.is_held() && self.has_room()
+    }
+
     /// Ends what [`PeerState::hold`] began. True if a call was refused meanwhile.
     pub fn release(&mut self) -> bool {
         self.serving = self.handle;

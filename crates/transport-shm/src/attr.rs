@@ -63,6 +63,9 @@ impl Default for Parameters {
     }
 }
 
+/// The name of the only rail: the memory of the host.
+const RAIL: &str = "memory";
+
 impl Parameters {
     /// The copy mode for `length` bytes.
     #[inline]
@@ -79,7 +82,7 @@ impl Parameters {
 
     /// The capabilities of endpoints with these parameters.
     #[must_use]
-    pub const fn capabilities(&self) -> Capabilities {
+    pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             vpids: self.endpoints,
             mailbox_depth: self.ring_slots as usize,
@@ -94,7 +97,7 @@ impl Parameters {
             completes_inline: true,
             window_is_memory: true,
             descriptor: true,
-            ..Capabilities::extoll("shm")
+            ..Capabilities::extoll("shm").with_rails(&[RAIL])
         }
     }
 

@@ -3,11 +3,13 @@
 //! | file | what |
 //! |---|---|
 //! | `domain` | opening and closing |
-//! | `membership`, `requests` | the conversation with the broker: peers, restarts |
+//! | `membership`, `requests` | the conversation with the broker: peers |
+//! | `greeting` | what a restarted broker is told |
 //! | `groups` | multicast groups and their members |
 //! | `invitation` | invitations into the endpoint's partition |
 //! | `rights` | grants, revocations, keys of peers |
 //! | `moves` | the move of memory out of reach of a revoked key |
+//! | `partings` | revocations that wait for writers to memory in place |
 //! | `msg` | messages |
 //! | `rma`, `atomic` | one-sided operations on memory that is mapped |
 //! | `ways` | one-sided operations on memory that peers have in place |
@@ -19,7 +21,6 @@
 //! - No value that a peer can write is trusted: positions, keys and limits are private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use weft_fabric::{
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
     LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach,
     Register, RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket,
-    Waited, WindowError,
+    Waited, Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -39,11 +40,15 @@ use crate::attr::Parameters;
 use crate::broker::Client;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
+use crate::greeting::Greeting;
+use crate::groups::Groups;
 use crate::memory::{Grants, ShmRegion};
 use crate::moves::Moves;
+use crate::partings::Partings;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
+use crate::sharing::Granter;
 use crate::ways::{Initiated, Sign};
 use crate::window::ShmWindow;
 
@@ -70,7 +75,7 @@ pub struct ShmEndpoint {
     pub(crate) birth: u64,
     /// This process lacks the asymmetric fence.
     pub(crate) full_fences: bool,
-    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) doorbell_file: OwnedFd,
     pub(crate) registers: Arc<Registers>,
     pub(crate) registers_file: OwnedFd,
@@ -82,8 +87,8 @@ pub struct ShmEndpoint {
     /// Makes `wakeup_and_line` readable when a request has waited too long.
     pub(crate) timer: Option<OwnedFd>,
     pub(crate) timer_is_set: bool,
-    /// The broker was restarted and does not know this endpoint yet.
-    pub(crate) unannounced: bool,
+    /// How far a restarted broker knows this endpoint.
+    pub(crate) greeting: Greeting,
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
     pub(crate) wakeup_broken: bool,
     pub(crate) peers: AddressVector,
@@ -99,15 +104,15 @@ pub struct ShmEndpoint {
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) local: LocalQueue,
     pub(crate) grants: Grants,
+    /// What other endpoints of this process know of this one.
+    pub(crate) granter: Arc<Granter>,
     pub(crate) regions: Arc<AtomicUsize>,
-    /// The joined groups, one bit each.
-    pub(crate) joined: u64,
-    /// Members of each group; `None` when they are not known.
-    pub(crate) members: Vec<Option<Vec<u16>>>,
+    pub(crate) groups: Groups,
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
     pub(crate) requests: Requests,
     pub(crate) moves: Moves,
+    pub(crate) partings: Partings,
     /// By which peers know this process.
     pub(crate) sign: Sign,
     /// Operations that peers carry out.
@@ -230,7 +235,8 @@ impl ShmEndpoint {
         let words = vec![0_u64; length / 8 + 2].leak();
         // SAFETY: nobody else has these words, which are never freed, and the only reference to
         // them ends here.
-        let memory = unsafe { Memory::in_place(NonNull::from(&mut words[1]).cast(), length) };
+        let memory =
+            unsafe { Memory::in_place(std::ptr::NonNull::from(&mut words[1]).cast(), length) };
         self.register_memory(&memory.expect("some bytes"))
     }
 
@@ -248,9 +254,11 @@ impl HostMemory for ShmEndpoint {
         self.check_regions()?;
         Ok(ShmRegion::new(memory.clone(), &self.regions))
     }
+}
 
-    fn base(region: &ShmRegion) -> NonNull<u8> {
-        region.segment().base()
+impl Watchable for ShmEndpoint {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd()
     }
 }
 
@@ -501,9 +509,5 @@ impl Endpoint for ShmEndpoint {
 
     fn arm(&mut self) -> Armed {
         self.do_arm()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd())
     }
 }

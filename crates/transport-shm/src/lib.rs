@@ -52,6 +52,8 @@ mod doorbell;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
+mod greeting;
+#[cfg(not(loom))]
 mod groups;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
@@ -72,6 +74,8 @@ mod msg;
 #[cfg(not(loom))]
 mod pair;
 #[cfg(not(loom))]
+mod partings;
+#[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]
 mod receive;
@@ -90,11 +94,16 @@ pub mod ring;
 #[cfg(not(loom))]
 mod rma;
 #[cfg(not(loom))]
+mod sharing;
+#[cfg(all(test, not(loom)))]
+mod sharing_tests;
 pub mod sleeper;
 #[cfg(not(loom))]
 mod slot;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(all(test, not(loom)))]
+mod test_broker;
 pub mod wakeup;
 #[cfg(not(loom))]
 mod ways;

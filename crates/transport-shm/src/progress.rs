@@ -23,6 +23,7 @@ use weft_sync::{Step, fence, futex};
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::endpoint::{Leaving, ShmEndpoint};
+use crate::greeting::Greeting;
 use crate::receive::{Behind, Next, Received, head, is_filled, next, receive};
 use crate::sys;
 use crate::wakeup;
@@ -41,8 +42,8 @@ const TIDY_EVERY: u32 = 1 << 8;
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
 /// How many times a look at the rings takes packets, before it lets the program poll.
 const PACKET_ROUNDS: u32 = 64;
-/// How soon to poll again while own memory moves.
-const MOVE_POLL: Duration = Duration::from_micros(100);
+/// How soon to poll again while own memory moves, or a restarted broker is told of this endpoint.
+const STEP_POLL: Duration = Duration::from_micros(100);
 
 impl ShmEndpoint {
     #[inline]
@@ -62,13 +63,22 @@ impl ShmEndpoint {
         if !self.waits_for_room.is_empty() {
             events += self.poll_room(budget - events, sink);
         }
+        if self.groups.wait() {
+            events += self.poll_groups(budget - events, sink);
+        }
         events
+    }
+
+    /// Whether revocations go on that only polls of this endpoint advance.
+    #[inline]
+    pub(crate) fn has_steps(&self) -> bool {
+        self.moves.are_under_way() || self.partings.are_under_way()
     }
 
     /// Whether something goes on that polls have to look after.
     #[inline]
     fn has_requests(&self) -> bool {
-        self.requests.waits() || self.moves.are_under_way()
+        self.requests.waits() || self.has_steps() || self.greeting.is_under_way()
     }
 
     /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
@@ -348,18 +358,20 @@ impl ShmEndpoint {
 
     /// Goes on with what was stuck. Whether a poll would tell of room, or of the end of that.
     fn has_room_to_tell(&mut self) -> bool {
-        if self.waits_for_room.is_empty() {
-            return false;
-        }
-        self.advance_stuck();
-        // The local queue was empty, so room depends on the peers' rings only.
-        for vpid in &self.waits_for_room {
-            let tells = |peer: &mut PeerState| peer.wants_room && peer.has_room();
-            if self.peers.by_vpid(*vpid).is_some_and(tells) {
+        if !self.waits_for_room.is_empty() {
+            self.advance_stuck();
+            // The local queue was empty, so room depends on the peers' rings only.
+            for vpid in &self.waits_for_room {
+                let tells = |peer: &mut PeerState| peer.wants_room && peer.has_room();
+                if self.peers.by_vpid(*vpid).is_some_and(tells) {
+                    return true;
+                }
+            }
+            if self.requests.has_ended() || !self.local.is_empty() {
                 return true;
             }
         }
-        self.requests.has_ended() || !self.local.is_empty()
+        self.groups.wait() && self.groups_with_room() != 0
     }
 
     /// Arms all rings and announces the sleep. False when there is something to poll.
@@ -369,7 +381,11 @@ impl ShmEndpoint {
                 attention::arm(peer.pair.own_room());
             }
         }
-        if self.active.is_empty() && !self.waits_for_room.is_empty() {
+        if self.groups.wait() {
+            self.arm_groups();
+        }
+        let waits = !self.waits_for_room.is_empty() || self.groups.wait();
+        if self.active.is_empty() && waits {
             fence::heavy();
         }
         self.arm_rings(0);
@@ -421,11 +437,12 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
-        if self.moves.are_under_way() {
+        if self.has_steps() || matches!(self.greeting, Greeting::Remembering(_)) {
             self.adaptive_wait.give_way();
             return;
         }
-        if self.requests.waits() && self.wakeup_and_line.is_some() {
+        let asked = self.requests.waits() || self.greeting.is_under_way();
+        if asked && self.wakeup_and_line.is_some() {
             self.sleep_for_broker(longest);
             return;
         }
@@ -467,8 +484,8 @@ impl ShmEndpoint {
                 Armed::PollWithin(BROKEN_WAKEUP_POLL)
             };
         }
-        if self.moves.are_under_way() {
-            return Armed::PollWithin(MOVE_POLL);
+        if self.has_steps() || self.greeting.has_steps() {
+            return Armed::PollWithin(STEP_POLL);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;

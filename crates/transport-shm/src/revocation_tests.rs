@@ -1,10 +1,9 @@
 //! A revoked key gives access to nothing, whatever its former holder does.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
@@ -16,9 +15,10 @@ use weft_fabric::{
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_wire::endpoint_control::EndpointControl;
 
-use crate::broker::{BrokerError, Client, Connector, Limits, Received, local::LocalBroker};
+use crate::broker::{Connector, Limits, local::LocalBroker};
 use crate::door::{Door, on_passing};
 use crate::memory::KeyParts;
+use crate::test_broker::{Fate, TestBroker};
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
 
 fn pair() -> (ShmEndpoint, ShmEndpoint) {
@@ -284,8 +284,10 @@ fn get_into_moving_memory(uses: u32) {
     let old = old.expect("sealed");
     let shared = Rc::new(RefCell::new(owner));
     let owner = Rc::clone(&shared);
+    let changing = source.clone();
     once_at(Door::Behind, move || {
         owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
+        changing.write(16, b"two!").expect("inside");
     });
     // A key at hand is looked up at once.
     if uses == USES[0] {
@@ -296,7 +298,7 @@ fn get_into_moving_memory(uses: u32) {
     old.write(0, b"late", CopyMode::Plain);
     let mut seen = [0; 4];
     into.read(0, &mut seen).expect("inside");
-    assert_eq!(&seen, b"new!");
+    assert_eq!(&seen, b"two!");
 }
 
 /// Runs `act` with the owner while the memory is closing, because a writer is inside.
@@ -424,59 +426,26 @@ fn two_revocations_at_once_take_one_move() {
     assert_eq!(&seen, b"mine");
 }
 
-/// A broker that loses requests to publish a key while it is told to.
-struct Deaf(Arc<dyn Connector>, Arc<AtomicBool>);
-
-struct DeafClient(Box<dyn Client>, Arc<AtomicBool>);
-
-impl Connector for Deaf {
-    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
-        Ok(Box::new(DeafClient(self.0.client()?, Arc::clone(&self.1))))
-    }
-}
-
-impl Client for DeafClient {
-    fn call(
-        &mut self,
-        request: EndpointControl,
-        ticket: u32,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<Received, BrokerError> {
-        self.0.call(request, ticket, files)
-    }
-
-    fn start(
-        &mut self,
-        request: EndpointControl,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<(), BrokerError> {
-        let deaf = self.1.load(Ordering::Relaxed);
-        if deaf && matches!(request, EndpointControl::Publish(_)) {
-            return Err(BrokerError::Unreachable { reason: "deaf".to_owned() });
-        }
-        self.0.start(request, files)
-    }
-
-    fn next(&mut self) -> Option<Received> {
-        self.0.next()
-    }
+/// Loses requests to publish a key.
+fn deaf(request: &EndpointControl) -> Fate {
+    if matches!(request, EndpointControl::Publish(_)) { Fate::Refused } else { Fate::Heard }
 }
 
 #[test]
 fn no_peer_uses_the_memory_that_was_left_while_the_broker_does_not_know_the_new_one() {
-    let deaf = Arc::new(AtomicBool::new(false));
-    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(Deaf(local(), Arc::clone(&deaf))));
+    let broker = TestBroker::new();
+    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(broker.clone()));
     let region = owner.register(8192).expect("memory");
     let (to, lost) = grant(&mut owner, &region, &mut thief);
     let (at, valid) = grant(&mut owner, &region, &mut writer);
     let _ = put(&mut thief, to, lost, b"used").expect("allowed");
     let _ = put(&mut writer, at, valid, b"used").expect("allowed");
-    deaf.store(true, Ordering::Relaxed);
+    broker.judge(deaf);
     owner.revoke_within(lost, PATIENCE).expect("granted");
     assert_eq!(put(&mut writer, at, valid, b"lost"), Err(OperationError::WouldBlock));
     owner.poll(1, &mut |_| {});
     assert!(!has_room(&mut writer), "the broker would pass the former memory");
-    deaf.store(false, Ordering::Relaxed);
+    broker.hear();
     for _ in 0..1 << 9 {
         owner.poll(1, &mut |_| {});
     }
@@ -508,8 +477,8 @@ fn a_key_that_allowed_writing_is_gone_though_its_holders_may_write_by_another() 
 
 #[test]
 fn a_put_that_stood_still_fails_also_before_the_broker_knows_the_new_memory() {
-    let deaf = Arc::new(AtomicBool::new(false));
-    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(Deaf(local(), Arc::clone(&deaf))));
+    let broker = TestBroker::new();
+    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(broker.clone()));
     owner.wait_for_writers(Duration::ZERO);
     let region = owner.register(8192).expect("memory");
     let (to, lost) = grant(&mut owner, &region, &mut thief);
@@ -519,7 +488,7 @@ fn a_put_that_stood_still_fails_also_before_the_broker_knows_the_new_memory() {
     let shared = Rc::new(RefCell::new(owner));
     let owner = Rc::clone(&shared);
     once_at(Door::Before, move || {
-        deaf.store(true, Ordering::Relaxed);
+        broker.judge(deaf);
         owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
     });
     assert_eq!(put(&mut writer, at, valid, b"lost"), Err(OperationError::Interrupted));

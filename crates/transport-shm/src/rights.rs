@@ -23,6 +23,14 @@ const UNRESOLVED_MAX: usize = 64;
 /// Stands for all peers in [`Publish::audience`].
 const EVERYBODY: u16 = 0xffff;
 
+/// What publishes a key.
+pub(crate) struct Publication {
+    pub publish: Publish,
+    /// The memory, as it was after `moves` moves; `None` for memory in place.
+    pub file: Option<Arc<OwnedFd>>,
+    pub moves: u32,
+}
+
 impl ShmEndpoint {
     pub(crate) fn do_grant(
         &mut self,
@@ -56,8 +64,9 @@ impl ShmEndpoint {
         }
         let (slot, generation) = self.grants.ask(granted.clone()).ok_or(exhausted)?;
         let key = KeyParts { vpid: self.address.vpid.0, slot, generation }.key();
-        let started = self.publication(slot, generation, &granted).and_then(|(publish, file)| {
-            let asked = Asked::Grant { key, moves: region.memory().moves() };
+        let started = self.publication(slot, generation, &granted).and_then(|publication| {
+            let Publication { publish, file, moves } = publication;
+            let asked = Asked::Grant { key, moves };
             let files = descriptors(&file);
             Ok(self.start(publish.ticket, publish, &files, asked, Some(context))?)
         });
@@ -70,15 +79,16 @@ impl ShmEndpoint {
         })
     }
 
-    /// The request that publishes a key, and the descriptor that goes with it, if there is one.
+    /// The request that publishes a key, and what goes with it.
     pub(crate) fn publication(
         &mut self,
         slot: u16,
         generation: u32,
         granted: &Granted,
-    ) -> Result<(Publish, Option<Arc<OwnedFd>>), GrantError> {
+    ) -> Result<Publication, GrantError> {
         let Granted { region, start, length, access, audience } = granted;
-        let (file, memory, start) = match region.memory().file() {
+        let (whole, moves) = region.memory().file_and_moves();
+        let (file, memory, start) = match whole {
             None => (None, memory::IN_PLACE, region.address_of(*start)),
             Some(whole) if access.contains(Access::WRITE) => (Some(whole), memory::FILE, *start),
             Some(whole) => {
@@ -101,7 +111,7 @@ impl ShmEndpoint {
             audience,
             audience_birth,
         };
-        Ok((publish, file))
+        Ok(Publication { publish, file, moves })
     }
 
     /// The broker answered a grant, to which it has the memory as it was after `moves` moves.
@@ -163,7 +173,7 @@ impl ShmEndpoint {
         let emptied = self.grants.empty(slot, generation);
         let (_, lost) = emptied.ok_or(GrantError::UnknownKey)?;
         // From here on initiators refuse the key, whether the broker answers or not.
-        self.registers.set_stamp(slot, Stamp::NEVER);
+        lost.region.sharing().void(&self.granter, slot);
         weft_sync::fence::heavy();
         let retract = self.retraction(slot, generation);
         let ticket = retract.ticket;

@@ -3,7 +3,6 @@
 //! Invariants: only [`Endpoint::wait`] and accesses through windows let time pass. Events are
 //! passed to the sink without the lock, so that the sink may use other endpoints.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use weft_fabric::{
@@ -365,10 +364,6 @@ impl Endpoint for SimEndpoint {
         }
         let next = state.next_time().map_or(POLL_AGAIN_NS, |time| time - state.now);
         Armed::PollWithin(Duration::from_nanos(next))
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

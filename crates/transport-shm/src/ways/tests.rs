@@ -81,7 +81,7 @@ fn poll(endpoint: &mut ShmEndpoint, heard: &mut Heard) {
         Event::Completion(end) => heard.ends.push(end),
         Event::Message(message) => heard.tags.push(message.header.tag),
         Event::Notification(told) => heard.sides.push(told.side),
-        Event::Room { .. } => heard.rooms += 1,
+        Event::Room { .. } | Event::GroupRoom { .. } => heard.rooms += 1,
         Event::PeerDown { reason, .. } => heard.downs.push(reason),
     });
 }
