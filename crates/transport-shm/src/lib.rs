@@ -77,6 +77,7 @@ mod pair;
 mod progress;
 #[cfg(not(loom))]
 mod receive;
+#[cfg(not(loom))]
 mod recent;
 #[cfg(not(loom))]
 mod registers;
