@@ -79,6 +79,7 @@ mod partings;
 mod progress;
 #[cfg(not(loom))]
 mod receive;
+#[cfg(not(loom))]
 mod recent;
 #[cfg(not(loom))]
 mod registers;
