@@ -1,9 +1,9 @@
 //! Revocations of keys to memory in place, which cannot move out of the reach of its writers.
 //!
-//! The key is void at once, and the other keys to the memory stay in force. The owner only waits for
-//! the peers that announced a write, because the kernel carries out the rest of a piece that they
-//! have asked it for. If one does not end within [`PARTING_WITHIN`], the revocation fails and names
-//! it.
+//! The key is void at once, and the other keys to the memory stay in force. The owner only waits
+//! for the peers that announced a write, because the kernel carries out the rest of a piece that
+//! they have asked it for. If one does not end within [`PARTING_WITHIN`], the revocation fails and
+//! names it.
 
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 //! `process_vm_writev(2)`.
 //!
 //! The kernel says which process a peer is: the one that made the socket by which the peer is
-//! woken. The process shows itself by a word of its memory, its *sign*, whose address and value are in its
-//! registers. The sign is read before a copy and behind it, so that a process that took the number
-//! of a dead one, or a program that took the place of another by exec, is noticed.
+//! woken. The process shows itself by a word of its memory, its *sign*, whose address and value are
+//! in its registers. The sign is read before a copy and behind it, so that a process that took the
+//! number of a dead one, or a program that took the place of another by exec, is noticed.
 //!
 //! # Invariants
 //! - Nothing is written unless the process lived and showed its sign just before.
