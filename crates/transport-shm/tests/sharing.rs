@@ -102,6 +102,15 @@ fn write(
     sums
 }
 
+/// Counts a thread out when it ends, in a panic, too.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// One owner: gives its victim a key, has it used, revokes it, and looks at the memory. At the end
 /// it polls until all have ended.
 fn revoke_often(
@@ -109,7 +118,7 @@ fn revoke_often(
     region: &ShmRegion,
     victim: &mut ShmEndpoint,
     number: u64,
-    (progress, busy): (&AtomicU64, &AtomicUsize),
+    progress: &AtomicU64,
 ) {
     let to = victim.connect_within(owner.address(), PATIENCE).expect("there");
     let peer = owner.connect_within(victim.address(), PATIENCE).expect("there");
@@ -143,7 +152,6 @@ fn revoke_often(
         assert_eq!(late, Err(OperationError::InvalidKey));
         assert_eq!(region.load(lost), Ok(0), "a byte came behind the revocation");
     }
-    busy.fetch_sub(1, Ordering::Relaxed);
 }
 
 #[test]
@@ -165,17 +173,18 @@ fn threads_that_share_a_memory_put_get_revoke_and_move_it_at_the_same_time() {
         .collect();
     let sums = std::thread::scope(|scope| {
         let (progress, stop, busy, writing) = (&progress, &stop, &busy, &writing);
-        let mut writers = Vec::new();
+        let (mut writers, mut revokers) = (Vec::new(), Vec::new());
         for (number, mut owner, region, key, mut victim, mut writer) in owners {
             let address = owner.address();
             writers.push(scope.spawn(move || {
                 let area = PUT + 1024 * number;
-                let sums = write(&mut writer, (address, key), area, progress, stop);
-                writing.fetch_sub(1, Ordering::Relaxed);
-                sums
+                let _writes = Counted(writing);
+                write(&mut writer, (address, key), area, progress, stop)
             }));
-            scope.spawn(move || {
-                revoke_often(&mut owner, &region, &mut victim, number, (progress, busy));
+            revokers.push(scope.spawn(move || {
+                let revokes = Counted(busy);
+                revoke_often(&mut owner, &region, &mut victim, number, progress);
+                drop(revokes);
                 // The key that stays serves only if its endpoint publishes it after each move.
                 while busy.load(Ordering::Relaxed) > 0 || writing.load(Ordering::Relaxed) > 0 {
                     if busy.load(Ordering::Relaxed) == 0 {
@@ -184,7 +193,10 @@ fn threads_that_share_a_memory_put_get_revoke_and_move_it_at_the_same_time() {
                     owner.wait(Some(std::time::Duration::from_millis(5)));
                     owner.poll(16, &mut |_| {});
                 }
-            });
+            }));
+        }
+        for revoker in revokers {
+            revoker.join().expect("no panic");
         }
         let sums = writers.into_iter().map(|writer| writer.join().expect("no panic"));
         sums.fold(Sums::default(), |all, one| Sums {
