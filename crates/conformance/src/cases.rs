@@ -220,6 +220,10 @@ macro_rules! host_memory_tests {
             memory_of_each_kind_is_a_source_and_a_sink,
             memory_of_each_kind_survives_a_revocation,
             one_memory_serves_several_endpoints,
+            memory_of_each_kind_is_reached_as_the_endpoint_says,
+            one_operation_reaches_memory_of_different_kinds,
+            operations_on_memory_of_different_kinds_keep_their_order,
+            operations_on_memory_of_each_kind_end_with_the_pair,
         );
     };
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::address::{EndpointAddress, Group, PartitionId};
 use crate::atomic::{Atomic, LockRequest};
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Reach};
 use crate::error::{
     ConnectError, GrantError, GroupError, InviteError, OpenError, OperationError, RegionError,
     RegisterError, SendError, WindowError,
@@ -395,6 +395,28 @@ pub trait Endpoint: Send {
     /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
     fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError>;
 
+    /// How memory of each kind of a peer is reached. It may be found out by the first call for a
+    /// peer, and stays so as long as the peer lives.
+    ///
+    /// # Errors
+    /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
+    ///
+    /// ```
+    /// use weft_fabric::{Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, Transport, Way};
+    ///
+    /// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+    /// # let mut one = world.transport(NodeId(0), 1000).open(&EndpointOptions::default())?;
+    /// # let two = world.transport(NodeId(1), 1000).open(&EndpointOptions::default())?;
+    /// let peer = one.connect_within(two.address(), PATIENCE)?;
+    /// match one.reach(peer)?.in_place {
+    ///     Way::Direct | Way::Kernel => println!("puts need nothing of the peer"),
+    ///     Way::Target => println!("the peer has to poll"),
+    ///     Way::Refused => println!("the peer has to register other memory"),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn reach(&mut self, peer: Peer) -> Result<Reach, OperationError>;
+
     /// The address of a peer, or `None` for a handle that was never returned.
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress>;
 
@@ -496,6 +518,10 @@ pub trait Endpoint: Send {
     /// shm that takes membarrier(2), where both ends had it when they opened. It does not hold for
     /// the memory of somebody else's memfd: that stays where it is, and a holder that breaks the
     /// rules can still write to it.
+    ///
+    /// Memory in place does not move, so the call waits for peers that have begun a write. If one
+    /// does not end within a second, the call fails with [`GrantError::StillWriting`]: the key is
+    /// void, and the memory must not be used for another thing yet.
     ///
     /// # Errors
     /// [`GrantError::UnknownKey`]; [`OperationError::Grant`] from the completion.

@@ -104,7 +104,7 @@ mod word;
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
 pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
 pub use blocking::{Blocking, PATIENCE};
-pub use capabilities::{Capabilities, Progress};
+pub use capabilities::{Capabilities, Progress, Reach, Way};
 pub use endpoint::{
     Armed, Audience, Endpoint, LocalRange, Peer, Region, Revoked, Source, Transport, Waited, Window,
 };

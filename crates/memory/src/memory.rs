@@ -1,7 +1,8 @@
 //! Memory of this process that can be registered with transports, apart from any endpoint.
 //!
-//! Invariant: whatever the memory was, a sealed memfd holds it, so that peers can map it and its
-//! owner can move it out of their reach.
+//! Invariant: a sealed memfd holds the memory, so that peers can map it and its owner can move it
+//! out of their reach. Memory in place is the exception: nobody can map it, and it stays where it
+//! is.
 
 use std::any::Any;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -86,6 +87,8 @@ enum Origin {
     Own(MemoryOptions),
     /// Somebody else has it, too, and would be left behind.
     Foreign,
+    /// It is memory of this process that no file holds.
+    InPlace,
 }
 
 #[derive(Debug)]
@@ -110,7 +113,11 @@ impl std::fmt::Debug for Kept {
 
 impl Memory {
     fn new(segment: Segment, file: OwnedFd, origin: Origin) -> Self {
-        let place = RwLock::new(Place { file: Arc::new(file), moves: 0, next: None });
+        Self::at(segment, Some(Arc::new(file)), origin)
+    }
+
+    fn at(segment: Segment, file: Option<Arc<OwnedFd>>, origin: Origin) -> Self {
+        let place = RwLock::new(Place { file, moves: 0, next: None });
         let (moving, kept) = (AtomicU32::new(moving_word(0, false)), Kept::default());
         Self { inner: Arc::new(Inner { segment, origin, place, moving, kept }) }
     }
@@ -191,6 +198,31 @@ impl Memory {
         Ok(Self::new(segment, file, Origin::Own(MemoryOptions::bytes(length))))
     }
 
+    /// Memory that exists already and stays as it is: any range of addresses, such as a stack of
+    /// somebody else's allocator or a part of a page. Peers cannot map it; transports copy to and
+    /// from it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] for no bytes at all.
+    ///
+    /// # Safety
+    /// The range must be mapped for reading and writing as long as any clone of this value lives,
+    /// and as long as a peer may still write to it: until the revocation of each key to it has
+    /// ended well, or the endpoint that granted them is closed. No reference to its bytes may be
+    /// used while a peer or this crate may write to them.
+    pub unsafe fn in_place(base: NonNull<u8>, length: usize) -> Result<Self, SegmentError> {
+        // SAFETY: the caller's promise.
+        let segment = unsafe { Segment::in_place(base, length) }?;
+        Ok(Self::at(segment, None, Origin::InPlace))
+    }
+
+    /// A segment that has no file, such as [`Segment::anonymous`], in place. It stays mapped until
+    /// the process ends, since nobody says when the last peer has written to it.
+    #[must_use]
+    pub fn kept_in_place(segment: Segment) -> Self {
+        Self::at(segment.kept(), None, Origin::InPlace)
+    }
+
     /// A segment that has no file, such as [`Segment::anonymous`]: its pages are replaced by shared
     /// ones with the same bytes.
     ///
@@ -209,18 +241,25 @@ impl Memory {
         &self.inner.segment
     }
 
-    /// The descriptor of the memory, for peers.
+    /// The descriptor of the memory, for peers; `None` for memory in place.
     #[must_use]
-    pub fn file(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.inner.place.read().file)
+    pub fn file(&self) -> Option<Arc<OwnedFd>> {
+        self.inner.place.read().file.clone()
+    }
+
+    /// Whether this is [memory in place](Memory::in_place), which peers cannot map.
+    #[inline]
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        matches!(self.inner.origin, Origin::InPlace)
     }
 
     /// The descriptor, and how often the memory had been moved when it was that one. Another thread
     /// may move it at any time.
     #[must_use]
-    pub fn file_and_moves(&self) -> (Arc<OwnedFd>, u32) {
+    pub fn file_and_moves(&self) -> (Option<Arc<OwnedFd>>, u32) {
         let place = self.inner.place.read();
-        (Arc::clone(&place.file), place.moves)
+        (place.file.clone(), place.moves)
     }
 
     /// Whether the memory may move; see [`Memory::begin_move`].
@@ -233,7 +272,7 @@ impl Memory {
     pub(crate) fn make_next(&self) -> Result<(Segment, OwnedFd), SegmentError> {
         match self.inner.origin {
             Origin::Own(options) => options.make(),
-            Origin::Foreign => Err(SegmentError::Os {
+            Origin::Foreign | Origin::InPlace => Err(SegmentError::Os {
                 call: "move",
                 length: self.segment().length(),
                 errno: rustix::io::Errno::OPNOTSUPP.raw_os_error(),
@@ -282,6 +321,26 @@ mod tests {
     use std::os::fd::AsFd;
     use std::sync::atomic::Ordering;
 
+    fn file_of(memory: &Memory) -> Arc<OwnedFd> {
+        memory.file().expect("a memfd holds it")
+    }
+
+    #[test]
+    fn memory_in_place_is_any_range_and_stays_when_the_value_is_gone() {
+        let mut bytes = *b"0123456789";
+        let base = NonNull::from(&mut bytes[3]);
+        // SAFETY: the array outlives the memory, and nothing refers to it until that is dropped.
+        let memory = unsafe { Memory::in_place(base, 5) }.expect("some bytes");
+        assert_eq!((memory.segment().base(), memory.segment().length()), (base, 5));
+        assert!(memory.file().is_none() && memory.is_in_place() && !memory.may_move());
+        assert!(memory.begin_move().is_err());
+        memory.writing(1, 2, |segment| segment.write(1, b"xy", CopyMode::Plain));
+        drop(memory);
+        assert_eq!(&bytes, b"0123xy6789");
+        // SAFETY: as above.
+        assert!(unsafe { Memory::in_place(base, 0) }.is_err());
+    }
+
     #[test]
     fn memory_that_was_there_keeps_its_bytes_and_its_address() {
         let page = rustix::param::page_size();
@@ -293,7 +352,7 @@ mod tests {
         // SAFETY: as above.
         let adopted = unsafe { Memory::adopt(base, 2 * page) }.expect("memory");
         assert_eq!(adopted.segment().base(), base);
-        let peer = Segment::open(adopted.file().as_fd(), 2 * page, true).expect("sealed");
+        let peer = Segment::open(file_of(&adopted).as_fd(), 2 * page, true).expect("sealed");
         let mut seen = [0; 6];
         peer.read(7, &mut seen);
         assert_eq!(&seen, b"before");
@@ -313,7 +372,7 @@ mod tests {
         old.write(9, b"before", CopyMode::Plain);
         let memory = Memory::of_segment(old).expect("whole pages");
         assert_eq!(memory.segment().base(), base);
-        let peer = Segment::open(memory.file().as_fd(), length, false).expect("sealed");
+        let peer = Segment::open(file_of(&memory).as_fd(), length, false).expect("sealed");
         let mut seen = [0; 6];
         peer.read(9, &mut seen);
         assert_eq!(&seen, b"before");
@@ -376,7 +435,8 @@ mod tests {
     fn fresh_memory_is_zeroed_and_present_as_asked() {
         let options = MemoryOptions::bytes(1 << 21).populate().huge_pages();
         let memory = Memory::fresh(options).expect("memory");
-        let resident = rustix::fs::fstat(memory.file().as_ref()).expect("a file").st_blocks * 512;
+        let resident =
+            rustix::fs::fstat(file_of(&memory).as_ref()).expect("a file").st_blocks * 512;
         assert_eq!(resident, 1 << 21, "all of it is there");
         assert_eq!(memory.segment().word64(4096).load(Ordering::Relaxed), 0);
         let nowhere = Memory::fresh(MemoryOptions::bytes(4096).on_node(1000));

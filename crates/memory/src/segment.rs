@@ -1,7 +1,8 @@
 //! A segment: a memfd whose size is sealed, and one mapping of it.
 //!
 //! Invariants: the mapping is valid for `length` bytes as long as the segment lives. The file can
-//! neither shrink nor grow, so an access never raises SIGBUS. Every offset is checked against
+//! neither shrink nor grow, so an access never raises SIGBUS; of memory in place, which has no
+//! file, its maker promises that. Every offset is checked against
 //! `length` before it becomes an address.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -232,6 +233,27 @@ impl Segment {
         Ok((Self { base, length, writable: true, end: End::Kept }, file))
     }
 
+    /// A segment of memory that exists already, which stays as it is.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] for no bytes at all.
+    ///
+    /// # Safety
+    /// As [`crate::Memory::in_place`].
+    pub(crate) unsafe fn in_place(base: NonNull<u8>, length: usize) -> Result<Self, SegmentError> {
+        if length == 0 || base.addr().get().checked_add(length).is_none() {
+            return Err(os("in place", length, rustix::io::Errno::INVAL));
+        }
+        MAPPED.fetch_add(1, Ordering::Acquire);
+        Ok(Self { base, length, writable: true, end: End::Kept })
+    }
+
+    /// The same segment, whose mapping stays at its end.
+    pub(crate) fn kept(mut self) -> Self {
+        self.end = End::Kept;
+        self
+    }
+
     /// Makes a segment without a file shareable, as [`Segment::adopt`] does. Safe, because nobody
     /// else has the segment during the call.
     ///
@@ -360,6 +382,13 @@ impl Segment {
         self.writable
     }
 
+    /// Whether a word of `width` bytes at `offset` is aligned. Memory in place may begin anywhere.
+    #[inline]
+    #[must_use]
+    pub fn is_aligned(&self, offset: usize, width: usize) -> bool {
+        self.base.as_ptr().wrapping_add(offset).addr().is_multiple_of(width)
+    }
+
     /// The 32-bit word at `offset`.
     ///
     /// # Panics
@@ -368,12 +397,12 @@ impl Segment {
     #[must_use]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         self.check(offset, 4);
-        if !offset.is_multiple_of(4) {
+        if !self.is_aligned(offset, 4) {
             misaligned(offset);
         }
-        // SAFETY: the word is inside the mapping and aligned, as checked above (the base is
-        // page-aligned). Atomics tolerate concurrent writers. Callers do not store through a
-        // read-only mapping, where a store would fault.
+        // SAFETY: the word is inside the mapping and aligned, as checked above. Atomics tolerate
+        // concurrent writers. Callers do not store through a read-only mapping, where a store would
+        // fault.
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU32>() }
     }
 
@@ -385,7 +414,7 @@ impl Segment {
     #[must_use]
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, 8);
-        if !offset.is_multiple_of(8) {
+        if !self.is_aligned(offset, 8) {
             misaligned(offset);
         }
         // SAFETY: as for `word32`.
@@ -402,7 +431,7 @@ impl Segment {
     #[must_use]
     pub unsafe fn shared<T: Sync>(&self, offset: usize) -> &T {
         self.check(offset, size_of::<T>());
-        if !offset.is_multiple_of(align_of::<T>()) {
+        if !self.is_aligned(offset, align_of::<T>()) {
             misaligned(offset);
         }
         // SAFETY: the value is inside the mapping and aligned. The caller promises that `T`

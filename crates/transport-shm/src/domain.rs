@@ -25,11 +25,13 @@ use crate::greeting::Greeting;
 use crate::groups::Groups;
 use crate::memory::Grants;
 use crate::moves::Moves;
+use crate::partings::Partings;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::sys;
+use crate::ways::{Initiated, Sign};
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -109,6 +111,8 @@ impl Transport for ShmTransport {
             full_fences,
             doorbell,
             doorbell_file,
+            sign: Sign::show(&registers),
+            initiated: Initiated::default(),
             registers,
             registers_file,
             woken,
@@ -132,10 +136,13 @@ impl Transport for ShmTransport {
             ticket: 1,
             requests: Requests::default(),
             moves: Moves::new(),
+            partings: Partings::new(),
             unread: false,
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,
             polls: 0,
+            #[cfg(any(test, feature = "test-doors"))]
+            registers_in_place: false,
             #[cfg(any(test, feature = "test-doors"))]
             vanished: false,
         })
@@ -251,6 +258,8 @@ impl Drop for ShmEndpoint {
         let closes = !self.vanished;
         #[cfg(not(any(test, feature = "test-doors")))]
         let closes = true;
+        self.sign.take_down();
+        self.part_from_writers();
         if closes {
             self.ticket = self.ticket.wrapping_add(1);
             let close = Close { ticket: self.ticket, vpid: self.address.vpid.0 };

@@ -74,6 +74,8 @@ mod msg;
 #[cfg(not(loom))]
 mod pair;
 #[cfg(not(loom))]
+mod partings;
+#[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]
 mod receive;
@@ -105,10 +107,12 @@ mod sys;
 mod test_broker;
 pub mod wakeup;
 #[cfg(not(loom))]
+mod ways;
+#[cfg(not(loom))]
 mod window;
 
 #[cfg(not(loom))]
-pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

@@ -69,10 +69,18 @@ impl ShmRegion {
     }
 
     fn check_word(&self, offset: u64) -> Result<usize, RegionError> {
-        if !offset.is_multiple_of(8) {
-            return Err(RegionError::Misaligned { offset, alignment: 8 });
+        let start = self.check(offset, 8)?;
+        // Memory in place may begin anywhere, so the address counts.
+        if self.segment().is_aligned(start, 8) {
+            Ok(start)
+        } else {
+            Err(RegionError::Misaligned { offset, alignment: 8 })
         }
-        self.check(offset, 8)
+    }
+
+    /// The address of a byte in this process.
+    pub(crate) fn address_of(&self, offset: u64) -> u64 {
+        (self.segment().base().addr().get() as u64).wrapping_add(offset)
     }
 }
 

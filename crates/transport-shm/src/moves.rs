@@ -14,6 +14,8 @@
 //!
 //! The first three are in [`crate::sharing`], because the keys may be those of several endpoints.
 //!
+//! Memory in place does not move: see [`crate::partings`].
+//!
 //! # Invariants
 //! - A stamp says *still* only while the broker passes the memory that the region is.
 //! - What a peer wrote before it saw *still* or *closing* is in the region: the fences order it
@@ -32,7 +34,7 @@ use crate::endpoint::ShmEndpoint;
 use crate::greeting;
 use crate::memory::{Granted, ShmRegion};
 use crate::requests::Asked;
-use crate::rights::Publication;
+use crate::rights::{Publication, descriptors};
 use crate::sharing::{Awaited, Outcome, Standing};
 use crate::sys;
 
@@ -97,7 +99,8 @@ impl Moves {
 
     /// Whether the call with this context waits for a move.
     pub fn awaits(&self, context: u64) -> bool {
-        self.under_way.iter().flat_map(|of| &of.calls).any(|call| call.context == Some(context))
+        let mut calls = self.under_way.iter().flat_map(|of| &of.calls);
+        calls.any(|call| call.context == Some(context))
     }
 
     /// No call waits any more for a move with this context.
@@ -111,10 +114,12 @@ impl Moves {
 }
 
 impl ShmEndpoint {
-    /// Has moves wait so long for peers that announced a write, in place of [`QUIET_WITHIN`].
+    /// Has moves and revocations wait so long for peers that announced a write, in place of
+    /// [`QUIET_WITHIN`] and [`crate::partings::PARTING_WITHIN`].
     #[cfg(any(test, feature = "test-doors"))]
-    pub fn wait_for_writers(&mut self, quiet_within: Duration) {
-        self.moves.quiet_within = quiet_within;
+    pub fn wait_for_writers(&mut self, within: Duration) {
+        self.moves.quiet_within = within;
+        self.partings.wait_at_most(within);
     }
 
     /// A key to what `lost` says is void: takes its memory out of reach of the peers that mapped
@@ -124,6 +129,9 @@ impl ShmEndpoint {
         if handed_out == 0 {
             self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
             return;
+        }
+        if memory.is_in_place() {
+            return self.begin_parting(lost.access, call);
         }
         let keys = self.keys_to(memory);
         if keys.iter().any(|(.., other)| other.replaces(lost)) {
@@ -253,7 +261,7 @@ impl ShmEndpoint {
             let Publication { publish, file, moves } = publication;
             let asked = Asked::Again { slot, generation, moves, call };
             let context = call.and_then(|call| call.context);
-            let files = [std::os::fd::AsFd::as_fd(&*file)];
+            let files = descriptors(&file);
             Ok(self.send_request(publish.ticket, publish, &files, asked, context)?)
         });
         if sent.is_err() {

@@ -69,22 +69,25 @@ impl Granter {
     /// The peers that announced a write.
     fn writers(&self) -> Vec<Writer> {
         let peers = self.peers.lock();
-        let writers = peers.iter().filter_map(|(registers, down)| {
-            Some(Writer { inside: Inside::of(registers)?, down: Arc::clone(down) })
-        });
-        writers.collect()
+        peers.iter().filter_map(|(registers, down)| Writer::of(registers, down)).collect()
     }
 }
 
-/// A peer that announced a write before the move.
+/// A peer that announced a write.
 #[derive(Debug)]
-struct Writer {
+pub struct Writer {
     inside: Inside,
     down: Arc<AtomicBool>,
 }
 
 impl Writer {
-    fn lasts(&self) -> bool {
+    /// The peer with these registers, if it announced a write.
+    pub fn of(registers: &Arc<Registers>, down: &Arc<AtomicBool>) -> Option<Self> {
+        Some(Self { inside: Inside::of(registers)?, down: Arc::clone(down) })
+    }
+
+    /// Whether the write may still go on.
+    pub fn lasts(&self) -> bool {
         self.inside.lasts() && !self.down.load(Ordering::Relaxed)
     }
 }

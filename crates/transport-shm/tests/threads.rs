@@ -14,7 +14,7 @@ use weft_fabric::{
     PartitionId, Region, SendError, Source, Target, Transport, Waited, Watchable,
 };
 use weft_transport_shm::broker::{Limits, local::LocalBroker};
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
 
 const MESSAGES: u64 = 20_000;
 /// Longer than any wait should take. A lost wake-up fails the test instead of hanging it.
@@ -36,6 +36,7 @@ const SLEEPY: Parameters = Parameters {
     yields: 0,
     copy: weft_memory::CopyMode::Plain,
     plain_bytes_max: 1 << 20,
+    in_place: WayInPlace::Best,
 };
 
 /// Sends numbered messages, and waits for room when the ring is full.

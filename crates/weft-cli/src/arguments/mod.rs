@@ -420,6 +420,10 @@ impl MemoryKind {
 pub enum MemoryWay {
     /// Its pages are replaced by shared ones with the same bytes
     Adopt,
+    /// It stays as it is, and the kernel copies
+    Kernel,
+    /// It stays as it is, and the far end copies when it polls
+    Target,
 }
 
 impl MemoryWay {
@@ -427,6 +431,8 @@ impl MemoryWay {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adopt => "adopt",
+            Self::Kernel => "kernel",
+            Self::Target => "target",
         }
     }
 }

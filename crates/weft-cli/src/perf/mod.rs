@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use weft_fabric::Transport;
 
-use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
+use crate::arguments::{MemoryKind, MemoryWay, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use initiator::{Plan, Sample};
 use report::Report;
@@ -125,6 +125,11 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
             || arguments.memory == MemoryKind::Fresh,
         "--memory is for put and get; leave it out for `weft perf {}`",
         arguments.test.name()
+    );
+    ensure!(
+        arguments.memory == MemoryKind::Existing || arguments.way == MemoryWay::Adopt,
+        "--way {} is for memory that exists already; add `--memory existing`",
+        arguments.way.name()
     );
     let report = match (arguments.test, arguments.transport) {
         (PerfTest::Cacheline, _) => cacheline::measure(arguments)?,

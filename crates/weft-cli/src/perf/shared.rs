@@ -13,8 +13,8 @@ use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport,
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
 use weft_sync::{AdaptiveWait, Step, contention};
-use weft_transport_shm::ShmTransport;
 use weft_transport_shm::broker::remote::RemoteBroker;
+use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::initiator::Initiator;
 use super::report::Report;
@@ -50,7 +50,7 @@ pub fn measure(
     if !weftd::client::answers(&socket.path) {
         daemon::start(&socket, &configuration.options, &[])?;
     }
-    let transport = transport(&socket, &configuration.options);
+    let transport = transport(&socket, &configuration.options, arguments);
     check_size(&transport, arguments.test, size)?;
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
@@ -78,7 +78,7 @@ pub fn respond(
         pin(End::Responder)?;
     }
     let socket = configuration.control_socket(None)?;
-    let transport = transport(&socket, &configuration.options);
+    let transport = transport(&socket, &configuration.options, arguments);
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     if arguments.test == PerfTest::Message {
         return answer(message::Responder::new(endpoint, address, size)?);
@@ -108,9 +108,11 @@ fn polling() -> AdaptiveWait {
     AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
 }
 
-fn transport(socket: &ControlSocket, options: &Options) -> ShmTransport {
+fn transport(socket: &ControlSocket, options: &Options, arguments: &PerfArguments) -> ShmTransport {
     let broker = RemoteBroker::new(&socket.path, "weft perf");
-    ShmTransport::new(Arc::new(broker), transports::shm_parameters(options))
+    let in_place = ground::way_in_place(arguments.way);
+    let parameters = Parameters { in_place, ..transports::shm_parameters(options) };
+    ShmTransport::new(Arc::new(broker), parameters)
 }
 
 fn parse(address: &str) -> anyhow::Result<EndpointAddress> {
