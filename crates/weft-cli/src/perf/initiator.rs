@@ -84,7 +84,7 @@ impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
             PerfTest::Put => self.put(plan),
             PerfTest::Get => self.get(plan),
             PerfTest::Atomic => self.atomic(plan),
-            PerfTest::Message => bail!("messages of any length have an initiator of their own"),
+            PerfTest::Message | PerfTest::Lane => bail!("this test has an initiator of its own"),
             PerfTest::Cacheline => bail!("a cache line is no transport"),
         }
     }

@@ -8,6 +8,7 @@
 mod cacheline;
 mod ground;
 mod initiator;
+mod lane;
 mod message;
 mod report;
 mod responder;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use weft_fabric::Transport;
 
-use crate::arguments::{MemoryKind, MemoryWay, PerfArguments, PerfTest, TransportName};
+use crate::arguments::{LaneKind, MemoryKind, MemoryWay, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use initiator::{Plan, Sample};
 use report::Report;
@@ -131,6 +132,17 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         "--way {} is for memory that exists already; add `--memory existing`",
         arguments.way.name()
     );
+    ensure!(
+        arguments.test == PerfTest::Lane || arguments.over.is_none(),
+        "--over is for lane; leave it out for `weft perf {}`",
+        arguments.test.name()
+    );
+    ensure!(
+        arguments.transport == TransportName::Shm
+            || arguments.test != PerfTest::Lane
+            || arguments.lane_kind() == LaneKind::Endpoint,
+        "simulated nodes share no memory; use --over endpoint"
+    );
     let report = match (arguments.test, arguments.transport) {
         (PerfTest::Cacheline, _) => cacheline::measure(arguments)?,
         (_, TransportName::Sim) => simulated::measure(arguments, size)?,
@@ -184,7 +196,11 @@ fn gather(
         samples.push(initiator.run(arguments.test, plan)?);
     }
     initiator.stop()?;
-    Ok(Report::new(arguments.test, arguments.transport, plan, placement, samples))
+    let report = Report::new(arguments.test, arguments.transport, plan, placement, samples);
+    Ok(match arguments.test {
+        PerfTest::Lane => report.of_lane(arguments.lane_kind()),
+        _ => report,
+    })
 }
 
 #[cfg(test)]

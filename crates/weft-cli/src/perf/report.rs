@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 
 use super::initiator::{Plan, Sample};
-use crate::arguments::{PerfTest, TransportName};
+use crate::arguments::{LaneKind, PerfTest, TransportName};
 
 /// Figures of one test.
 #[derive(Clone, Debug)]
 pub struct Report {
     test: PerfTest,
     transport: TransportName,
+    /// The kind of lane that was measured, if it was one.
+    over: Option<LaneKind>,
     plan: Plan,
     placement: String,
     samples: Vec<Sample>,
@@ -25,14 +27,21 @@ impl Report {
         samples: Vec<Sample>,
     ) -> Self {
         assert!(!samples.is_empty(), "a report is about at least one run");
-        Self { test, transport, plan, placement: placement.to_owned(), samples }
+        let placement = placement.to_owned();
+        Self { test, transport, over: None, plan, placement, samples }
+    }
+
+    /// The same figures, of a lane of this kind.
+    pub const fn of_lane(mut self, over: LaneKind) -> Self {
+        self.over = Some(over);
+        self
     }
 
     /// The unit of the main figure.
     const fn unit(&self) -> &'static str {
         match self.test {
             PerfTest::Latency | PerfTest::Cacheline => "us",
-            PerfTest::Rate | PerfTest::Message => "messages/s",
+            PerfTest::Rate | PerfTest::Message | PerfTest::Lane => "messages/s",
             PerfTest::Put | PerfTest::Get => "GB/s",
             PerfTest::Atomic => "operations/s",
         }
@@ -42,7 +51,9 @@ impl Report {
     fn figure(&self, nanoseconds: f64) -> f64 {
         match self.test {
             PerfTest::Latency | PerfTest::Cacheline => nanoseconds / 1_000.0,
-            PerfTest::Rate | PerfTest::Message | PerfTest::Atomic => 1e9 / nanoseconds,
+            PerfTest::Rate | PerfTest::Message | PerfTest::Lane | PerfTest::Atomic => {
+                1e9 / nanoseconds
+            }
             PerfTest::Put | PerfTest::Get => self.plan.size as f64 / nanoseconds,
         }
     }
@@ -82,6 +93,9 @@ impl Report {
             "iterations": self.plan.iterations,
             "placement": self.placement,
         });
+        if let Some(over) = self.over {
+            json["over"] = json!(over.name());
+        }
         if let Some((median, p99)) = self.latency() {
             json["latency"] =
                 json!({ "unit": "us", "median": rounded(median), "p99": rounded(p99) });
@@ -91,10 +105,14 @@ impl Report {
 
     /// For people.
     pub fn text(&self) -> String {
+        let over = match self.over {
+            None => self.transport.name().to_owned(),
+            Some(LaneKind::Memory) => "memory".to_owned(),
+            Some(LaneKind::Endpoint) => format!("endpoints of {}", self.transport.name()),
+        };
         let mut text = format!(
-            "{} over {}, {} bytes: {} {} (median of {} runs), p99 {}\n",
+            "{} over {over}, {} bytes: {} {} (median of {} runs), p99 {}\n",
             self.test.name(),
-            self.transport.name(),
             self.plan.size,
             shown(median(self.values())),
             self.unit(),
