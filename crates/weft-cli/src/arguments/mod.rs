@@ -376,7 +376,7 @@ pub enum PerfTest {
     Latency,
     /// Messages a second on one pair
     Rate,
-    /// Bandwidth of puts, and latency of puts with completer notification
+    /// Bandwidth of puts, and latency of puts with completer notification and with a signal
     Put,
     /// Bandwidth of gets, and the time of one
     Get,

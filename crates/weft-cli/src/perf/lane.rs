@@ -370,7 +370,8 @@ impl<D: Door, S: Surroundings> Near for Initiator<D, S> {
             self.trip()?;
             times.record((self.surroundings.now_ns() - before).max(1) * 1_000)?;
         }
-        Ok(Sample { mean_ns, p99_ns, single: Some((mean / 2.0, p99(&times) / 2.0)) })
+        let single = Some((mean / 2.0, p99(&times) / 2.0));
+        Ok(Sample { mean_ns, p99_ns, single, signalled: None })
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {

@@ -156,9 +156,14 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bytes that the ends register for a test of `size`.
+/// Bytes that the ends register for a test of `size`: the data and the word of a signal.
 fn region_bytes(size: u64) -> u64 {
-    size.max(REGION_BYTES_MIN)
+    (signal_offset(size) + 8).max(REGION_BYTES_MIN)
+}
+
+/// The word of a signal is right behind the data.
+fn signal_offset(size: u64) -> u64 {
+    size.next_multiple_of(8)
 }
 
 /// Checks a size against what the transport can send as one message.

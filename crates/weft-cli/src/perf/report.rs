@@ -67,10 +67,9 @@ impl Report {
         self.figure(median(self.samples.iter().map(|sample| sample.p99_ns)))
     }
 
-    /// Latency of single operations: median and p99, microseconds.
-    fn latency(&self) -> Option<(f64, f64)> {
-        let singles: Vec<(f64, f64)> =
-            self.samples.iter().filter_map(|sample| sample.single).collect();
+    /// A latency that the samples may have: median and p99, microseconds.
+    fn latency(&self, of: impl Fn(&Sample) -> Option<(f64, f64)>) -> Option<(f64, f64)> {
+        let singles: Vec<(f64, f64)> = self.samples.iter().filter_map(of).collect();
         if singles.is_empty() {
             return None;
         }
@@ -96,9 +95,15 @@ impl Report {
         if let Some(over) = self.over {
             json["over"] = json!(over.name());
         }
-        if let Some((median, p99)) = self.latency() {
-            json["latency"] =
-                json!({ "unit": "us", "median": rounded(median), "p99": rounded(p99) });
+        let latencies = [
+            ("latency", self.latency(|sample| sample.single)),
+            ("signal_latency", self.latency(|sample| sample.signalled)),
+        ];
+        for (name, latency) in latencies {
+            if let Some((median, p99)) = latency {
+                json[name] =
+                    json!({ "unit": "us", "median": rounded(median), "p99": rounded(p99) });
+            }
         }
         json
     }
@@ -119,12 +124,18 @@ impl Report {
             self.samples.len(),
             shown(self.p99())
         );
-        if let Some((median, p99)) = self.latency() {
-            let what = match self.test {
-                PerfTest::Put => "one way, with completer notification",
-                _ => "one at a time",
-            };
-            text.push_str(&format!("  {what}: {} us, p99 {}\n", shown(median), shown(p99)));
+        let single = match self.test {
+            PerfTest::Put => "one way, with completer notification",
+            _ => "one at a time",
+        };
+        let latencies = [
+            (single, self.latency(|sample| sample.single)),
+            ("one way, with a signal", self.latency(|sample| sample.signalled)),
+        ];
+        for (what, latency) in latencies {
+            if let Some((median, p99)) = latency {
+                text.push_str(&format!("  {what}: {} us, p99 {}\n", shown(median), shown(p99)));
+            }
         }
         text.push_str(&format!(
             "  {} iterations a run; {}\n",
@@ -160,7 +171,12 @@ mod tests {
     use super::*;
 
     fn report(test: PerfTest, size: u64) -> Report {
-        let sample = |mean_ns, p99_ns| Sample { mean_ns, p99_ns, single: Some((2_000.0, 3_000.0)) };
+        let sample = |mean_ns, p99_ns| Sample {
+            mean_ns,
+            p99_ns,
+            single: Some((2_000.0, 3_000.0)),
+            signalled: Some((500.0, 700.0)),
+        };
         let samples = vec![sample(100.0, 200.0), sample(400.0, 900.0), sample(200.0, 400.0)];
         Report::new(test, TransportName::Sim, Plan { size, iterations: 9 }, "here", samples)
     }
@@ -173,6 +189,7 @@ mod tests {
         let json = report(PerfTest::Put, 1_000).json();
         assert_eq!((&json["unit"], &json["median"]), (&json!("GB/s"), &json!(5.0)));
         assert_eq!(json["latency"], json!({"unit": "us", "median": 2.0, "p99": 3.0}));
+        assert_eq!(json["signal_latency"], json!({"unit": "us", "median": 0.5, "p99": 0.7}));
         let json = report(PerfTest::Rate, 8).json();
         assert_eq!((&json["median"], &json["p99"]), (&json!(5e6), &json!(2.5e6)));
         assert_eq!((&json["runs"], &json["size"]), (&json!(3), &json!(8)));

@@ -132,6 +132,8 @@ fn every_test_measures_over_shared_memory() {
         let json = measure_shm(test, size);
         assert!(json["median"].as_f64().is_some_and(|value| value > 0.0), "{json}");
         assert_eq!(json["transport"], "shm");
+        let has_signal = json["signal_latency"]["median"].as_f64().is_some_and(|value| value > 0.0);
+        assert_eq!(has_signal, test == PerfTest::Put, "{json}");
     }
 }
 
