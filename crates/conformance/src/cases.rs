@@ -44,6 +44,7 @@ macro_rules! conformance_tests {
             the_broadcast_group_cannot_be_joined_or_left,
             a_multicast_is_checked_like_a_message,
             a_multicast_reaches_all_or_none,
+            the_end_of_a_full_member_is_room_in_its_group,
             multicasts_and_messages_keep_their_order,
         );
         $crate::case_group!($bench, memory:
@@ -68,6 +69,7 @@ macro_rules! conformance_tests {
             a_familiar_key_that_was_revoked_is_worthless,
             familiar_keys_are_told_apart,
             a_familiar_key_of_a_dead_peer_is_refused,
+            operations_by_a_familiar_key_are_counted,
             a_familiar_key_reaches_no_local_bytes_outside,
         );
         $crate::case_group!($bench, rma:
@@ -102,6 +104,7 @@ macro_rules! conformance_tests {
             a_batch_arrives_with_its_last_operation,
             a_batch_without_its_last_operation_arrives,
             a_cancelled_operation_has_done_nothing,
+            an_operation_that_is_cancelled_on_its_way_tells_whether_it_is_done,
             a_cancel_without_its_operation_has_no_effect,
         );
         $crate::case_group!($bench, membership:
@@ -154,6 +157,8 @@ macro_rules! conformance_tests {
         $crate::case_group!($bench, window:
             a_window_stores_and_loads,
             a_window_keeps_to_its_region,
+            a_window_loads_and_stores_words_of_each_width,
+            a_word_that_is_misplaced_or_not_allowed_is_refused,
             a_window_gives_the_rights_of_its_key,
             a_window_needs_a_valid_key,
             a_window_dies_with_its_key,
@@ -179,6 +184,8 @@ macro_rules! conformance_tests {
             limits_end_where_the_transport_does,
             a_class_is_told_as_it_is_treated,
             an_unknown_rail_is_refused,
+            each_rail_can_be_asked_for,
+            a_rail_that_is_cut_disturbs_no_other,
         );
         $crate::case_group!($bench, failure:
             a_dead_peer_is_reported_once,
@@ -213,6 +220,10 @@ macro_rules! host_memory_tests {
             memory_of_each_kind_is_a_source_and_a_sink,
             memory_of_each_kind_survives_a_revocation,
             one_memory_serves_several_endpoints,
+            memory_of_each_kind_is_reached_as_the_endpoint_says,
+            one_operation_reaches_memory_of_different_kinds,
+            operations_on_memory_of_different_kinds_keep_their_order,
+            operations_on_memory_of_each_kind_end_with_the_pair,
         );
     };
 }

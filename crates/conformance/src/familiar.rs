@@ -3,7 +3,7 @@
 
 use weft_fabric::{
     Access, Atomic, Audience, Command, Endpoint, LocalRange, Operation, OperationError, Peer,
-    Region, RegionError, RemoteKey, Source, Target,
+    Region, RegionError, Register, RemoteKey, Source, Target,
 };
 
 use crate::{Bench, Rig, pattern};
@@ -127,6 +127,27 @@ pub fn a_familiar_key_of_a_dead_peer_is_refused<B: Bench>() {
         rig.until("the peer is down", |rig| !rig.downs(0).is_empty());
         let result = attempt(&mut rig, peer, command, Target::new(key, 16));
         assert_eq!(result, Err(OperationError::PeerDown), "{command:?}");
+    }
+}
+
+/// Operations by a familiar key are counted as all others.
+pub fn operations_by_a_familiar_key_are_counted<B: Bench>() {
+    let uses = u64::try_from(USES).expect("small");
+    for (command, register, bytes) in [
+        (Command::Put, Register::Puts, Some(Register::PutBytes)),
+        (Command::Get, Register::Gets, Some(Register::GetBytes)),
+        (Command::Atomic, Register::Atomics, None),
+    ] {
+        let mut rig = Rig::<B>::new(2);
+        let peer = rig.connect(0, 1);
+        let (_region, key) = rig.share(1, 64, Access::all());
+        for turn in 1..=3 {
+            use_often(&mut rig, peer, key, command);
+            assert_eq!(rig.endpoint(0).register_value(register), turn * uses, "{command:?}");
+            if let Some(bytes) = bytes {
+                assert_eq!(rig.endpoint(0).register_value(bytes), turn * uses * 8, "{command:?}");
+            }
+        }
     }
 }
 

@@ -3,7 +3,36 @@
 //! The defaults are the limits of the Extoll NIC (003 sections 3.2.1 to 3.2.4). A transport may
 //! offer more, never less, so that a program written for the defaults runs on every transport.
 
+use crate::error::OpenError;
 use crate::opening::{EndpointLimits, TrafficClass};
+
+/// The way of the bytes of a put or get between this endpoint and memory of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// The initiator copies, or its NIC does. Windows and all operations need nothing of the peer.
+    Direct,
+    /// The kernel copies between the two processes. Puts and gets need nothing of the peer;
+    /// atomics, immediate puts and signals go the way of [`Way::Target`], because only the owner
+    /// changes words of such memory as words. There are no windows.
+    Kernel,
+    /// The peer's endpoint copies when it is polled or waits. There are no windows.
+    Target,
+    /// The transport has no way to memory of this kind.
+    Refused,
+}
+
+/// How an endpoint reaches memory of each kind of one peer: see [`crate::Endpoint::reach`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// Memory that [`crate::Endpoint::register`] made, or that was made to be registered.
+    pub fresh: Way,
+    /// Memory of a descriptor that somebody else made.
+    pub descriptor: Way,
+    /// Memory that existed already, and whose pages were replaced by shared ones.
+    pub adopted: Way,
+    /// Memory that existed already and stays as it is.
+    pub in_place: Way,
+}
 
 /// Which thread makes progress on a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,17 +84,24 @@ pub struct Capabilities {
     pub classes: u8,
     /// The class of what an endpoint sends.
     pub class: TrafficClass,
-    /// Which thread makes progress on one-sided operations.
+    /// The names of the rails that [`crate::EndpointOptions::rail`] can ask for. The first is the
+    /// one of an endpoint that asks for none.
+    pub rails: Vec<String>,
+    /// The rail of an endpoint.
+    pub rail: String,
+    /// Which thread makes progress on one-sided operations. Memory that a peer has in place may
+    /// need more: [`crate::Endpoint::reach`] says so.
     pub progress: Progress,
     /// Operations, messages and notifications to one peer take effect in the order of their calls,
     /// so that [`crate::Endpoint::order`] costs nothing and changes nothing.
     pub ordered: bool,
-    /// Operations complete inside the call that starts them.
+    /// Operations complete inside the call that starts them, but for those that go the way of
+    /// [`Way::Target`].
     pub completes_inline: bool,
-    /// A window is mapped memory: loads and stores need no call, and the kernel can copy to and
-    /// from it.
+    /// A window is mapped memory ([`crate::HostWindow`]): loads and stores need no call, and the
+    /// kernel can copy to and from it.
     pub window_is_memory: bool,
-    /// [`crate::Endpoint::descriptor`] returns a descriptor to sleep on.
+    /// The endpoint is [`crate::Watchable`]: it has a descriptor to sleep on.
     pub descriptor: bool,
 }
 
@@ -86,7 +122,27 @@ impl Capabilities {
         }
     }
 
-    /// The limits of Extoll's Tourmalet NIC.
+    /// These capabilities with the only rail of a transport, or the first of several.
+    #[must_use]
+    pub fn with_rails(self, rails: &[&str]) -> Self {
+        let rails: Vec<String> = rails.iter().map(|&rail| rail.to_owned()).collect();
+        Self { rail: rails.first().cloned().unwrap_or_default(), rails, ..self }
+    }
+
+    /// These capabilities with the rail that an endpoint asks for.
+    ///
+    /// # Errors
+    /// [`OpenError::UnknownRail`], with the rails that there are.
+    pub fn on_rail(self, asked: Option<&str>) -> Result<Self, OpenError> {
+        let Some(rail) = asked else { return Ok(self) };
+        if !self.rails.iter().any(|known| known == rail) {
+            let (transport, rail) = (self.transport, rail.to_owned());
+            return Err(OpenError::UnknownRail { transport, rail, known: self.rails });
+        }
+        Ok(Self { rail: rail.to_owned(), ..self })
+    }
+
+    /// The limits of Extoll's Tourmalet NIC. A transport adds its rails.
     #[must_use]
     pub const fn extoll(transport: &'static str) -> Self {
         Self {
@@ -105,6 +161,8 @@ impl Capabilities {
             regions_max: 1024,
             classes: 1,
             class: TrafficClass::Latency,
+            rails: Vec::new(),
+            rail: String::new(),
             progress: Progress::Auto,
             ordered: false,
             completes_inline: false,

@@ -13,16 +13,20 @@ use crate::service::{ServiceName, Ticket};
 /// Numbers of `errno.h` on Linux, which all platforms of weft share.
 pub mod errno {
     #![allow(missing_docs, reason = "named as in errno.h")]
+    pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;
+    pub const ESRCH: i32 = 3;
     pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
+    pub const EFAULT: i32 = 14;
     pub const EBUSY: i32 = 16;
     pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
     pub const EMFILE: i32 = 24;
     pub const EMSGSIZE: i32 = 90;
+    pub const EOPNOTSUPP: i32 = 95;
     pub const EADDRINUSE: i32 = 98;
     pub const ENETDOWN: i32 = 100;
     pub const ECONNRESET: i32 = 104;
@@ -83,12 +87,14 @@ pub enum OpenError {
     #[error("the ticket is not good (wrong, used, too late, or its giver has ended); get another")]
     InvalidTicket,
     /// The transport has no such rail.
-    #[error("transport {transport} has no rail {rail:?}; leave the rail out")]
+    #[error("transport {transport} has no rail {rail:?}; it has {}", .known.join(", "))]
     UnknownRail {
         /// The transport's name.
         transport: &'static str,
         /// The rail.
         rail: String,
+        /// The rails that it has.
+        known: Vec<String>,
     },
     /// No broker answers for this node.
     #[error("no node daemon answers: {reason}; start one with `weft daemon`")]
@@ -177,8 +183,12 @@ pub enum InviteError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The receiver's mailbox is full. [`crate::Event::Room`] says when to try again.
-    #[error("the mailbox of the receiver is full")]
+    /// The receiver's mailbox is full; [`crate::Event::Room`] says when to try again. For a message
+    /// to a group: the mailbox of a member is full, or the members are being looked up;
+    /// [`crate::Event::GroupRoom`] says when to try again.
+    #[error(
+        "the mailbox of the receiver is full, or the group is being looked up; try again later"
+    )]
     WouldBlock,
     /// The message is longer than a mailbox slot.
     #[error("a message of {length} bytes is longer than the maximum of {maximum}; use put")]
@@ -206,6 +216,12 @@ pub enum SendError {
     /// The handle names no peer of this endpoint.
     #[error("not a peer of this endpoint")]
     UnknownPeer,
+    /// The broker did not say who the members of the group are.
+    #[error("the members of the group could not be looked up: {reason}; try again later")]
+    Broker {
+        /// The broker's reason.
+        reason: String,
+    },
 }
 
 /// Why a multicast group could not be joined or left.
@@ -282,6 +298,16 @@ pub enum GrantError {
     /// The key would be for a peer that is down or was never connected.
     #[error("the peer that the key would be for is not connected")]
     Peer,
+    /// The key is void. But its memory is in place and cannot move, and a write that this peer
+    /// began before has not ended: its process is stopped, or very slow.
+    #[error(
+        "the key is void, but {peer} has begun a write that may still come; keep the memory, or \
+         end that process"
+    )]
+    StillWriting {
+        /// The peer.
+        peer: EndpointAddress,
+    },
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not publish the key: {reason}")]
     Broker {
@@ -335,6 +361,19 @@ pub enum OperationError {
     /// while a window was used. A part of the operation may have been done. The key stays valid.
     #[error("the memory was moved while the operation stood still; a part of it may be done")]
     Interrupted,
+    /// The peer's memory is in place: it cannot be mapped, so that there is no window to it.
+    #[error("the peer's memory cannot be mapped; use put and get")]
+    NotMapped,
+    /// The kernel did not copy to or from the peer's memory in place. A part of the operation may
+    /// have been done.
+    #[error(
+        "the kernel does not copy to or from the peer's memory (errno {errno}); EFAULT says that \
+         the peer has it no more, others that this process may not"
+    )]
+    KernelCopy {
+        /// The error number.
+        errno: i32,
+    },
     /// The range leaves the peer's region.
     #[error("{length} bytes at offset {offset} are outside the peer's region of {region} bytes")]
     OutOfBounds {
@@ -425,6 +464,8 @@ impl OperationError {
             | Self::Empty
             | Self::UnknownPeer => errno::EINVAL,
             Self::Interrupted => errno::EIO,
+            Self::NotMapped => errno::EOPNOTSUPP,
+            Self::KernelCopy { errno } => *errno,
             Self::Cancelled => errno::ECANCELED,
             Self::PeerDown => errno::ECONNRESET,
             Self::Connect(error) => error.errno(),
@@ -446,6 +487,7 @@ impl SendError {
             Self::InvalidKind { .. } | Self::UnknownPeer => errno::EINVAL,
             Self::Exhausted { .. } => errno::EMFILE,
             Self::PeerDown => errno::ECONNRESET,
+            Self::Broker { .. } => errno::ENETDOWN,
         }
     }
 }
@@ -474,6 +516,7 @@ impl GrantError {
             Self::Broker { .. } => errno::ENETDOWN,
             Self::Local(_) => errno::EINVAL,
             Self::Peer => errno::ECONNRESET,
+            Self::StillWriting { .. } => errno::EBUSY,
         }
     }
 }

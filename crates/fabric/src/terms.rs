@@ -31,27 +31,28 @@
 //! | [`Register`] | register file | none |
 //! | [`Capabilities`] | build parameters | `fi_info` |
 //! | [`EndpointLimits`] | build parameters | `fi_tx_attr`, `fi_domain_attr` |
+//! | [`Capabilities::rails`] | several NICs | `fi_domain_attr` name |
 //! | [`TrafficClass`] | traffic class | `FI_TC_LOW_LATENCY`, `FI_TC_BULK_DATA` |
 //! | [`Partition::Service`] | none | authorization key |
 //! | [`Endpoint::poll`] | notification and receive queues | `fi_cq_read` |
-//! | [`Endpoint::descriptor`] | interrupt | `FI_WAIT_FD` |
+//! | [`Watchable::descriptor`] | interrupt | `FI_WAIT_FD` |
 //! | [`HostMemory`] | pinned user pages | `fi_mr_regattr` |
 
 #[cfg(doc)]
 use crate::{
     Access, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits, GlobalAddressMap,
     HostMemory, MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register,
-    RemoteKey, Side, TrafficClass, Window,
+    RemoteKey, Side, TrafficClass, Watchable, Window,
 };
 
 /// One term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
-    /// What weft calls it.
+    /// The word of weft.
     pub weft: &'static str,
-    /// What it is on Extoll's NIC.
+    /// The word of Extoll's NIC.
     pub extoll: &'static str,
-    /// What it is in libfabric.
+    /// The word of libfabric.
     pub libfabric: &'static str,
 }
 

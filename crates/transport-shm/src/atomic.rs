@@ -15,7 +15,7 @@ use crate::endpoint::ShmEndpoint;
 use crate::rma::{Account, mapped_for};
 
 #[inline(always)]
-fn apply_64(word: &AtomicU64, atomic: &Atomic) -> u64 {
+pub(crate) fn apply_64(word: &AtomicU64, atomic: &Atomic) -> u64 {
     let operand = atomic.operand;
     match atomic.operation {
         AtomicOperation::Read => word.load(Ordering::Acquire),
@@ -36,7 +36,7 @@ const fn low(value: u64) -> u32 {
 }
 
 #[inline]
-fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
+pub(crate) fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
     let operand = low(atomic.operand);
     u64::from(match atomic.operation {
         AtomicOperation::Read => word.load(Ordering::Acquire),
@@ -63,13 +63,15 @@ impl ShmEndpoint {
         atomic: Atomic,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        // Announced before all checks: the store is on its way while they go on, and the
+        // processor's atomic waits for it.
+        let begun = self.registers.begin_atomic();
         if operation.notify.is_none()
             && atomic.width == Width::Bits64
             && let Some(recent) = self.recently.of(to, target.key)
             && recent.grants(atomic.operation.access())
             && let Some(word) = recent.span().word64(target.offset)
         {
-            let begun = self.registers.begin_atomic();
             let look = recent.look();
             if look.serves(recent) {
                 door::before();
@@ -111,6 +113,8 @@ impl ShmEndpoint {
         if done.is_ok() {
             self.looked_up(to, target.key);
         }
+        let done =
+            done.or_else(|error| self.atomic_otherwise(error, to, target, atomic, operation));
         done.map_err(|error| self.note(error))
     }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicUsize;
 
 use rustix::io::Errno;
 use weft_fabric::{
-    Capabilities, EndpointAddress, EndpointOptions, Group, NodeId, OpenError, Partition,
-    PartitionId, Register, Ticket, Transport, Vpid,
+    Capabilities, EndpointAddress, EndpointOptions, NodeId, OpenError, Partition, PartitionId,
+    Register, Ticket, Transport, Vpid,
 };
 use weft_memory::SegmentError;
 use weft_sync::{AdaptiveWait, fence};
@@ -21,12 +21,17 @@ use crate::broker::{BrokerError, Client, Connector};
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
+use crate::greeting::Greeting;
+use crate::groups::Groups;
 use crate::memory::Grants;
 use crate::moves::Moves;
+use crate::partings::Partings;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
+use crate::sharing::Granter;
 use crate::sys;
+use crate::ways::{Initiated, Sign};
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -61,11 +66,8 @@ impl Transport for ShmTransport {
     }
 
     fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-        if let Some(rail) = &options.rail {
-            let (transport, rail) = (self.capabilities.transport, rail.clone());
-            return Err(OpenError::UnknownRail { transport, rail });
-        }
         let capabilities = self.parameters.limited(&options.limits);
+        let capabilities = capabilities.on_rail(options.rail.as_deref())?;
         let mut client = self.broker.client().map_err(no_broker)?;
         let (wakeup, woken) = sys::wakeup_socket()
             .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;
@@ -87,6 +89,8 @@ impl Transport for ShmTransport {
             wakeup_and_line = Some(both.map_err(os("epoll_create"))?);
             timer = Some(own);
         }
+        let (doorbell, registers) = (Arc::new(doorbell), Arc::new(registers));
+        let granter = Arc::new(Granter::new(Arc::clone(&registers), Arc::clone(&doorbell)));
         let ring_slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
         let parameters = Parameters { ring_slots, ..self.parameters };
         let offers = match options.partition {
@@ -107,13 +111,15 @@ impl Transport for ShmTransport {
             full_fences,
             doorbell,
             doorbell_file,
-            registers: Arc::new(registers),
+            sign: Sign::show(&registers),
+            initiated: Initiated::default(),
+            registers,
             registers_file,
             woken,
             wakeup_and_line,
             timer,
             timer_is_set: false,
-            unannounced: false,
+            greeting: Greeting::Over,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
             recently: Recently::default(),
@@ -122,18 +128,21 @@ impl Transport for ShmTransport {
             batches: Vec::new(),
             waits_for_room: Vec::new(),
             leaving: Vec::new(),
+            granter,
             grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
             regions: Arc::new(AtomicUsize::new(0)),
-            joined: 0,
-            members: (0..Group::COUNT).map(|_| None).collect(),
+            groups: Groups::new(),
             client,
             ticket: 1,
             requests: Requests::default(),
             moves: Moves::new(),
+            partings: Partings::new(),
             unread: false,
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,
             polls: 0,
+            #[cfg(any(test, feature = "test-doors"))]
+            registers_in_place: false,
             #[cfg(any(test, feature = "test-doors"))]
             vanished: false,
         })
@@ -237,7 +246,7 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
 }
 
 /// The address in an answer to [`Open`].
-fn address_in(first: u64) -> EndpointAddress {
+pub(crate) fn address_in(first: u64) -> EndpointAddress {
     let [v0, v1, n0, n1, n2, n3, ..] = first.to_le_bytes();
     let node = NodeId(u32::from_le_bytes([n0, n1, n2, n3]));
     EndpointAddress::new(node, Vpid(u16::from_le_bytes([v0, v1])))
@@ -249,6 +258,8 @@ impl Drop for ShmEndpoint {
         let closes = !self.vanished;
         #[cfg(not(any(test, feature = "test-doors")))]
         let closes = true;
+        self.sign.take_down();
+        self.part_from_writers();
         if closes {
             self.ticket = self.ticket.wrapping_add(1);
             let close = Close { ticket: self.ticket, vpid: self.address.vpid.0 };
@@ -256,6 +267,7 @@ impl Drop for ShmEndpoint {
             let _ = self.client.call(close.into(), self.ticket, &[]);
         }
         self.registers.set(Register::Scratch, 0);
+        self.leave_moves();
     }
 }
 

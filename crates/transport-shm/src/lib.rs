@@ -52,6 +52,8 @@ mod doorbell;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
+mod greeting;
+#[cfg(not(loom))]
 mod groups;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
@@ -72,9 +74,12 @@ mod msg;
 #[cfg(not(loom))]
 mod pair;
 #[cfg(not(loom))]
+mod partings;
+#[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]
 mod receive;
+#[cfg(not(loom))]
 mod recent;
 #[cfg(not(loom))]
 mod registers;
@@ -90,17 +95,24 @@ pub mod ring;
 #[cfg(not(loom))]
 mod rma;
 #[cfg(not(loom))]
+mod sharing;
+#[cfg(all(test, not(loom)))]
+mod sharing_tests;
 pub mod sleeper;
 #[cfg(not(loom))]
 mod slot;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(all(test, not(loom)))]
+mod test_broker;
 pub mod wakeup;
+#[cfg(not(loom))]
+mod ways;
 #[cfg(not(loom))]
 mod window;
 
 #[cfg(not(loom))]
-pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

@@ -27,8 +27,7 @@ pub enum Asked {
     Connect { to: EndpointAddress, pair: PairMemory },
     /// A change of a group.
     Group { group: Group, join: bool },
-    /// To publish a key,
-    /// with the memory as it was after this many moves.
+    /// To publish a key, with the memory as it was after this many moves.
     Grant { key: RemoteKey, moves: u32 },
     /// To withdraw a key, whose memory may have to be taken out of reach.
     Revoke { lost: Granted },
@@ -37,6 +36,8 @@ pub enum Asked {
     Again { slot: u16, generation: u32, moves: u32, call: Option<Call> },
     /// The memory of a peer's key. `stamp` was read before the request.
     Resolve { peer: Peer, key: RemoteKey, stamp: Stamp, for_whom: Resolver },
+    /// For the members of a group.
+    Members { group: Group },
     /// To make an invitation.
     Invite,
     /// To end a pair.
@@ -87,6 +88,8 @@ enum Ended {
 pub struct Requests {
     open: BTreeMap<u32, Request>,
     ended: VecDeque<Ended>,
+    /// How many of those are calls.
+    ended_calls: usize,
 }
 
 impl Requests {
@@ -107,6 +110,11 @@ impl Requests {
         !self.ended.is_empty()
     }
 
+    /// How many ends of calls were not handed out.
+    pub fn ended_calls(&self) -> usize {
+        self.ended_calls
+    }
+
     /// Adds a request that was sent at `now`.
     pub fn add(&mut self, ticket: u32, asked: Asked, context: Option<u64>, now: Duration) {
         let until = now.saturating_add(ANSWER_WITHIN);
@@ -118,9 +126,23 @@ impl Requests {
         self.open.remove(&ticket)
     }
 
+    /// Whether the request with this ticket asks for the members of a group.
+    pub fn asks_for_members(&self, ticket: u32) -> bool {
+        let request = self.open.get(&ticket);
+        request.is_some_and(|request| matches!(request.asked, Asked::Members { .. }))
+    }
+
     /// When the oldest request has waited too long.
     pub fn next_late(&self) -> Option<Duration> {
         Some(self.open.first_key_value()?.1.until)
+    }
+
+    /// Lets all requests wait so much longer, at once.
+    #[cfg(test)]
+    pub fn age(&mut self, time: Duration) {
+        for request in self.open.values_mut() {
+            request.until = request.until.saturating_sub(time);
+        }
     }
 
     /// Takes a request that has waited too long at `now`.
@@ -135,9 +157,15 @@ impl Requests {
         self.open.pop_first()
     }
 
-    /// Whether the request with this ticket waits for its answer.
-    pub fn holds(&self, ticket: u32) -> bool {
-        self.open.contains_key(&ticket)
+    /// Whether the broker was asked to publish a key again, with the memory as it was after `moves`
+    /// moves.
+    pub fn publishes(&self, key: (u16, u32), moves: u32) -> bool {
+        self.open.values().any(|request| match request.asked {
+            Asked::Again { slot, generation, moves: of, .. } => {
+                (slot, generation) == key && of == moves
+            }
+            _ => false,
+        })
     }
 
     /// Takes the resolves that wait for the end of a move, where `is_settled` finds it.
@@ -178,6 +206,7 @@ impl Requests {
     pub fn end(&mut self, ticket: u32, context: Option<u64>, result: Result<u64, OperationError>) {
         if let Some(context) = context {
             self.ended.push_back(Ended::Call(ticket, Completion { context, result }));
+            self.ended_calls += 1;
         }
     }
 
@@ -204,7 +233,10 @@ impl Requests {
             |ended| matches!(ended, Ended::Call(ticket, end) if is(*ticket, end.context)),
         )?;
         match self.ended.remove(place) {
-            Some(Ended::Call(_, Completion { result, .. })) => Some(result),
+            Some(Ended::Call(_, Completion { result, .. })) => {
+                self.ended_calls -= 1;
+                Some(result)
+            }
             _ => None,
         }
     }
@@ -225,7 +257,10 @@ impl Requests {
     /// The next event to hand out.
     pub fn pop(&mut self) -> Option<Event<'static>> {
         Some(match self.ended.pop_front()? {
-            Ended::Call(_, completion) => Event::Completion(completion),
+            Ended::Call(_, completion) => {
+                self.ended_calls -= 1;
+                Event::Completion(completion)
+            }
             Ended::Room(peer) => Event::Room { peer },
         })
     }

@@ -1,7 +1,7 @@
 //! The conformance suite over shared memory, with a broker in this process.
 #![cfg(not(loom))]
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,15 @@ use rustix::fs::MemfdFlags;
 use weft_conformance::{
     Bench, HostBench, Hostile, LaneBench, conformance_tests, host_memory_tests, lane_tests,
 };
-use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
+use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_options::ServicePolicy;
-use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
+use weft_transport_shm::broker::{
+    BrokerError, Client, Connector, Limits, Received, local::LocalBroker,
+};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
+use weft_wire::endpoint_control::EndpointControl;
 
 struct Shm {
     broker: LocalBroker,
@@ -72,8 +75,194 @@ impl Bench for Shm {
 
 conformance_tests!(Shm);
 
+/// A broker whose answers come some looks after the question, as the node daemon's do.
+#[derive(Clone)]
+struct Slow(LocalBroker);
+
+struct SlowClient {
+    client: Box<dyn Client>,
+    /// Looks until the next message is handed out.
+    looks: u8,
+}
+
+impl Connector for Slow {
+    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
+        Ok(Box::new(SlowClient { client: self.0.client()?, looks: 0 }))
+    }
+}
+
+impl Client for SlowClient {
+    fn call(
+        &mut self,
+        request: EndpointControl,
+        ticket: u32,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Received, BrokerError> {
+        self.client.call(request, ticket, files)
+    }
+
+    fn start(
+        &mut self,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError> {
+        // The cases use keys without resolving them, and take a refusal for a failure.
+        // `requests_tests` has keys that are looked up slowly.
+        if !matches!(request, EndpointControl::Resolve(_)) {
+            self.looks = 3;
+        }
+        self.client.start(request, files)
+    }
+
+    fn next(&mut self) -> Option<Received> {
+        self.looks = self.looks.saturating_sub(1);
+        if self.looks == 0 { self.client.next() } else { None }
+    }
+}
+
+/// Shared memory with a slow broker.
+struct Remote(Shm);
+
+impl Remote {
+    fn open_at(broker: LocalBroker, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        ShmTransport::new(Arc::new(Slow(broker)), Parameters::default()).open(options)
+    }
+}
+
+impl Bench for Remote {
+    type Endpoint = ShmEndpoint;
+
+    fn with_services(rules: &str) -> Self {
+        Self(Shm::with_services(rules))
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.0.let_pass(time);
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        Self::open_at(self.0.broker.clone(), options)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<ShmEndpoint, OpenError>> {
+        Some(Self::open_at(self.0.broker.as_user(user), options))
+    }
+
+    fn progress(&mut self) -> bool {
+        false
+    }
+
+    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
+        self.0.kill(endpoint)
+    }
+}
+
+mod slow_broker {
+    use super::Remote;
+    weft_conformance::conformance_tests!(Remote);
+}
+
+/// Endpoints whose regions are all in place, and which reach those of others in one way.
+struct InPlace<const WAY: u8> {
+    shm: Shm,
+}
+
+const BEST: u8 = 0;
+const KERNEL: u8 = 1;
+const TARGET: u8 = 2;
+
+fn open_in_place(
+    broker: LocalBroker,
+    options: &EndpointOptions,
+    way: u8,
+) -> Result<ShmEndpoint, OpenError> {
+    let in_place = match way {
+        BEST => WayInPlace::Best,
+        KERNEL => WayInPlace::Kernel,
+        _ => WayInPlace::Target,
+    };
+    let parameters = Parameters { in_place, ..Parameters::default() };
+    let mut endpoint = ShmTransport::new(Arc::new(broker), parameters).open(options)?;
+    endpoint.keep_memory_in_place();
+    Ok(endpoint)
+}
+
+impl<const WAY: u8> Bench for InPlace<WAY> {
+    type Endpoint = ShmEndpoint;
+
+    const WINDOWS: bool = false;
+
+    fn with_services(rules: &str) -> Self {
+        Self { shm: Shm::with_services(rules) }
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.shm.let_pass(time);
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        open_in_place(self.shm.broker.clone(), options, WAY)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<ShmEndpoint, OpenError>> {
+        Some(open_in_place(self.shm.broker.as_user(user), options, WAY))
+    }
+
+    fn progress(&mut self) -> bool {
+        // A poll of each endpoint is all that there is to advance.
+        false
+    }
+
+    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
+        endpoint.vanish();
+        true
+    }
+}
+
+/// By the kernel, since the endpoints are of one process, but for endpoints of different users.
+mod in_place_by_the_kernel {
+    use super::{BEST, InPlace};
+    weft_conformance::conformance_tests!(InPlace<BEST>);
+}
+
+mod in_place_by_the_target {
+    use super::{InPlace, TARGET};
+    weft_conformance::conformance_tests!(InPlace<TARGET>);
+}
+
+/// Memory that is never freed, as static data of a program, and is not whole pages.
+fn in_place(bytes: &[u8]) -> Memory {
+    let words = vec![0_u64; bytes.len() / 8 + 2].leak();
+    // SAFETY: nobody else has these words, which are never freed, and the only reference to them
+    // ends here.
+    let memory = unsafe { Memory::in_place(NonNull::from(&mut words[1]).cast(), bytes.len()) };
+    let memory = memory.expect("some bytes");
+    memory.segment().write(0, bytes, CopyMode::Plain);
+    memory
+}
+
 impl HostBench for Shm {
-    const KINDS: usize = 3;
+    const KINDS: usize = 4;
+
+    fn way(kind: usize, reach: Reach) -> Way {
+        [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind]
+    }
 
     fn memory(kind: usize, bytes: &[u8]) -> Memory {
         let length = bytes.len();
@@ -86,6 +275,7 @@ impl HostBench for Shm {
                 rustix::io::pwrite(&file, bytes, 0).expect("room");
                 return Memory::from_descriptor(file.as_fd()).expect("it can be sealed");
             }
+            3 => return in_place(bytes),
             _ => {
                 // Memory that is never freed, as static data of a program.
                 let page = rustix::param::page_size();
@@ -112,6 +302,34 @@ impl HostBench for Shm {
 }
 
 host_memory_tests!(Shm);
+
+impl<const WAY: u8> HostBench for InPlace<WAY> {
+    const KINDS: usize = 1;
+
+    fn memory(_kind: usize, bytes: &[u8]) -> Memory {
+        in_place(bytes)
+    }
+
+    fn way(_kind: usize, reach: Reach) -> Way {
+        let expected = if WAY == TARGET { Way::Target } else { Way::Kernel };
+        assert_eq!(reach.in_place, expected);
+        reach.in_place
+    }
+
+    fn bytes(memory: &Memory) -> Vec<u8> {
+        Shm::bytes(memory)
+    }
+}
+
+mod host_memory_by_the_kernel {
+    use super::{InPlace, KERNEL};
+    weft_conformance::host_memory_tests!(InPlace<KERNEL>);
+}
+
+mod host_memory_by_the_target {
+    use super::{InPlace, TARGET};
+    weft_conformance::host_memory_tests!(InPlace<TARGET>);
+}
 
 struct Lanes {
     ends: [ShmLane; 2],

@@ -122,6 +122,7 @@ fn capabilities(of: &Capabilities) -> Value {
         "locks": of.locks,
         "regions_max": of.regions_max,
         "classes": of.classes,
+        "rails": of.rails,
         "progress": format!("{:?}", of.progress).to_lowercase(),
         "ordered": of.ordered,
         "completes_inline": of.completes_inline,

@@ -20,7 +20,7 @@ use thiserror::Error;
 /// The first bytes of every message.
 pub const MAGIC: [u8; 4] = *b"weft";
 /// The protocol version that both sides must speak.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Longest message in bytes.
 pub const BYTES_MAX: usize = 2048;
 /// Bytes before the body.
@@ -534,6 +534,6 @@ mod tests {
 
     #[test]
     fn a_status_request_has_eight_bytes() {
-        assert_eq!(Control::Status.emit(), b"weft\x07\x00\x09\x00");
+        assert_eq!(Control::Status.emit(), b"weft\x08\x00\x09\x00");
     }
 }
