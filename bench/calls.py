@@ -4,8 +4,8 @@
 A shared machine moves times by tens of per cent. A count of instructions is the same in each run,
 to a thousandth. `calls.c` sends, polls and receives on a connection with itself under `weft run`
 and valgrind's callgrind (Debian: valgrind), which counts the instructions of the process, not
-those of the kernel. A count does not see misses of caches, nor other processes and threads that use the same
-lines, nor how long a call waits.
+those of the kernel. A count does not see misses of caches, nor other processes and threads that
+use the same lines, nor how long a call waits.
 
     bench/calls.py OLD/target/release/weft
     bench/calls.py OLD/target/release/weft --count 10000
@@ -73,8 +73,8 @@ def main() -> None:
             # A daemon for each: two releases may not understand each other.
             try:
                 sides.append(count(path, node, program, arguments.count))
-            except Missing:
-                sys.exit("valgrind is not installed")
+            except (Missing, RuntimeError, subprocess.SubprocessError) as error:
+                sys.exit(f"not measured: {error}")
             finally:
                 subprocess.run([str(path), "down", "--node", node], check=False)
     old, new = sides
