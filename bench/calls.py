@@ -73,7 +73,9 @@ def main() -> None:
             # A daemon for each: two releases may not understand each other.
             try:
                 sides.append(count(path, node, program, arguments.count))
-            except (Missing, RuntimeError, subprocess.SubprocessError) as error:
+            except Missing:
+                sys.exit("valgrind is not installed; Debian: apt install valgrind")
+            except (RuntimeError, subprocess.SubprocessError) as error:
                 sys.exit(f"not measured: {error}")
             finally:
                 subprocess.run([str(path), "down", "--node", node], check=False)
