@@ -1,9 +1,6 @@
-//! The heavy fence between arming and the last look before a sleep.
-//!
-//! Without it a thread could look at a lane before its peer can see that the lane is armed: the
-//! peer would not wake it, and the thread would not see the peer's bytes. A thread that is about to
-//! sleep for several connections arms all of them and executes one fence. It needs none for a lane
-//! whose peer has agreed to execute full fences itself (`weft_transport_shm::sleeper`).
+//! Executes the heavy fence between arming and the last look before a sleep. One fence serves all
+//! connections that a thread is about to sleep for. No fence is needed where the peers have agreed
+//! to execute full fences (`weft_transport_shm::sleeper`).
 
 use std::sync::atomic::Ordering;
 
@@ -14,8 +11,7 @@ use weft_transport_shm::sleeper::Asking;
 
 use crate::arena::Connection;
 
-/// The looks in a row that must find something before an end counts as one that does not sleep.
-/// Its peer then executes no full fences for it.
+/// After this many finds in a row without a sleep, a connection counts as awake again.
 const FINDS: u32 = 8;
 
 /// Executes the fence after `what` of a lane was armed; one more look must follow.
@@ -68,7 +64,7 @@ impl Connection {
         true
     }
 
-    /// Counts a look at the connection that found something.
+    /// Counts that a look at the connection found something.
     #[inline]
     pub fn found_awake(&self) {
         let left = self.local.finds_left.load(Ordering::Relaxed);
