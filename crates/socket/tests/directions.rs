@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use weft_fabric::{Attention, WaitFor, Wake};
+use weft_fabric::{Attention, Carry, WaitFor, Wake};
+use weft_lane::Carrier;
 use weft_socket::{
-    Common, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending, Shadow, Side,
-    Unread,
+    Common, Empty, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending, Shadow,
+    Side, Unread,
 };
 use weft_transport_shm::lane::ShmLane;
 
@@ -149,4 +150,33 @@ fn bytes_that_nobody_of_ours_sent_break_the_direction() {
         });
         assert!(script.strays.get());
     }
+}
+
+/// A peer across a network that left for good, or only ended, before its node dies without a goodbye.
+fn end_of_tcp_behind_a_dead_node(leaves: bool) -> (Empty, Peer) {
+    let pair = ends::Network::new(1);
+    let [server, client] = &pair.lanes[0];
+    if leaves {
+        assert!(SendSide::default().leave(client, Side::Connected, Leave::ForGood).is_some());
+    }
+    let settle = || {
+        while pair.world.step() {
+            pair.carriers.iter().for_each(Carrier::poll);
+        }
+    };
+    settle();
+    pair.kill(1);
+    settle();
+    let (mut state, common, script) =
+        (ReceiveSide::default(), Common::default(), Script::default());
+    let mut receiving =
+        Receiving { state: &mut state, lane: server, shadow: &script, common: &common };
+    assert!(receiving.lane.is_over(), "the death is known");
+    (receiving.after_end_of_tcp(), common.peer())
+}
+
+#[test]
+fn the_end_of_tcp_is_an_end_for_a_peer_that_left_the_lane_for_good() {
+    assert_eq!(end_of_tcp_behind_a_dead_node(true), (Empty::PeerDied, Peer::Alive));
+    assert_eq!(end_of_tcp_behind_a_dead_node(false), (Empty::Broken, Peer::Reset));
 }
