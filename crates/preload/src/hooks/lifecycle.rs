@@ -1,12 +1,11 @@
 //! Loads the library, and follows forks and the end of the process.
 
-use std::sync::atomic::Ordering;
-
+use libc::c_long;
 use weft_options::Options;
 
 use crate::{
-    arena, cancel, control, decision, ending, epoll, handover, lanes, log, process, real, reserve,
-    stats, stdio, table,
+    arena, cancel, control, decision, ending, epoll, handover, lanes, log, other_end, process,
+    real, reserve, stats, stdio, sys, table,
 };
 
 #[used]
@@ -14,7 +13,7 @@ use crate::{
 static CONSTRUCTOR: extern "C" fn() = start;
 
 extern "C" fn start() {
-    process::set_pid();
+    process::begin();
     abort_on_panic();
     real::resolve_all();
     // The environment is read only here, since another thread may change it later.
@@ -86,21 +85,38 @@ extern "C" fn before_fork() {
     reserve::before_fork();
     forgetting.take();
     reserve::locks().iter().for_each(|lock| lock.take());
+    other_end::lock().take();
     super::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
     epoll::before_fork();
     leaving.take();
-    for_each_connection(|connection| {
-        connection.shared.refs.fetch_add(1, Ordering::Relaxed);
-    });
+    for_each_connection(|connection| connection.is_inherited());
+}
+
+/// Makes a child by a call that runs no functions of pthread_atfork(3).
+pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
+    if !process::ready() || !process::is_itself() {
+        return fork();
+    }
+    before_fork();
+    let child = fork();
+    match child {
+        0 => in_forked_child(),
+        1.. => after_fork(),
+        _ => {
+            let errno = sys::errno();
+            after_fork();
+            fork_failed();
+            sys::set_errno(errno);
+        }
+    }
+    child
 }
 
 /// Called when fork failed: takes back the references that `before_fork` counted for the child.
 pub(super) fn fork_failed() {
-    for_each_connection(|connection| {
-        connection.shared.refs.fetch_sub(1, Ordering::Relaxed);
-    });
+    for_each_connection(|connection| connection.is_not_inherited());
 }
 
 fn for_each_connection(act: impl Fn(arena::Connection)) {
@@ -120,12 +136,14 @@ extern "C" fn after_fork() {
     control::lock().give_back();
     arena::lock().give_back();
     super::started_programs().iter().for_each(|lock| lock.give_back());
+    other_end::lock().give_back();
     reserve::locks().iter().for_each(|lock| lock.give_back());
     forgetting.give_back();
 }
 
 extern "C" fn in_forked_child() {
     process::set_pid();
+    for_each_connection(|connection| connection.has_heir());
     cancel::forked();
     after_fork();
     arena::forked();
@@ -133,4 +151,5 @@ extern "C" fn in_forked_child() {
     control::forked();
     lanes::forked();
     reserve::forked();
+    other_end::forked();
 }

@@ -178,3 +178,12 @@ pub(super) unsafe extern "C-unwind" fn fork() -> libc::pid_t {
     }
     child
 }
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn _Fork() -> libc::pid_t {
+    let child = super::lifecycle::forking(|| {
+        libc::c_long::from(real!(_Fork as fn() -> libc::pid_t, (),
+            else as_int(kernel!(SYS_fork))))
+    });
+    libc::pid_t::try_from(child).unwrap_or(-1)
+}
