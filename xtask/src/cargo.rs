@@ -18,6 +18,11 @@ pub fn target() -> PathBuf {
     }
 }
 
+/// The profile in which weft is built to be tested. A full run tests what ships.
+pub const fn profile(long: bool) -> &'static str {
+    if long { "release" } else { "verify" }
+}
+
 /// A call of the same cargo that runs this program, at the root of the workspace and without the
 /// package variables that cargo set for this program.
 pub fn cargo(arguments: &[&str]) -> Command {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::cargo::{cargo, root, target};
+use crate::cargo::{cargo, profile, root, target};
 use crate::shards::{self, End, Ran};
 use crate::stages::{Count, Outcome};
 
@@ -32,7 +32,7 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     let prepare = |command: &mut Command| {
         command
             .current_dir(root().join("crates/e2e"))
-            .env("WEFT_BIN", target().join("release/weft"));
+            .env("WEFT_BIN", target().join(profile(long)).join("weft"));
         if let Some(third) = third {
             command.env("WEFT_E2E_THIRD", third.to_string());
         }
@@ -76,7 +76,7 @@ fn at_once() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get() + 1)
 }
 
-/// The test programs by name. They are built without optimisation; weft itself is a release build.
+/// The test programs by name. They are built without optimisation; weft itself is optimised.
 fn build() -> anyhow::Result<Vec<(String, PathBuf)>> {
     let output = cargo(&["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"])
         .stderr(Stdio::inherit())

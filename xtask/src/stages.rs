@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::cargo::{cargo, has_crate, root, target};
+use crate::cargo::{cargo, has_crate, profile, root, target};
 use crate::shards::Ran;
 use crate::{end_to_end, programs};
 
@@ -45,7 +45,7 @@ pub struct Stage {
 pub const STAGES: [Stage; 8] = [
     Stage { name: "format", text: "cargo fmt --check", run: format },
     Stage { name: "lint", text: "clippy over all targets, warnings denied", run: lint },
-    Stage { name: "build", text: "the command and its preload library, release", run: build },
+    Stage { name: "build", text: "the command and its preload library, optimised", run: build },
     Stage {
         name: "test",
         text: "unit, property, conformance, layer tests and the fuzz corpus",
@@ -70,12 +70,13 @@ fn lint(_: &mut Run) -> Outcome {
     checked(cargo(&arguments), "see the warnings above")
 }
 
-fn build(_: &mut Run) -> Outcome {
+fn build(run: &mut Run) -> Outcome {
     if !has_crate("preload") {
         return Outcome::Skipped("there is no crates/preload".into());
     }
-    let arguments = ["build", "--release", "--quiet", "-p", "weft-cli", "-p", "weft-preload"];
-    checked(cargo(&arguments), "see the errors above")
+    let mut command = cargo(&["build", "--quiet", "-p", "weft-cli", "-p", "weft-preload"]);
+    command.args(["--profile", profile(run.long)]);
+    checked(command, "see the errors above")
 }
 
 fn test(_: &mut Run) -> Outcome {
@@ -90,9 +91,9 @@ fn loom(_: &mut Run) -> Outcome {
     if !has_crate("transport-shm") {
         return Outcome::Skipped("there is no crates/transport-shm".into());
     }
-    let mut command = cargo(&["test", "--release", "--quiet", "-p", "weft-transport-shm", "loom"]);
+    let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "loom"]);
+    command.args(["--profile", profile(false)]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
-    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
     tests(command)
 }
 

@@ -65,6 +65,22 @@ impl Channel {
     /// # Errors
     /// [`ConnectError`].
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
+        Self::connect_by(path, connect)
+    }
+
+    /// The same without waiting: fails with `AGAIN` while the daemon's queue of connections is
+    /// full.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect_now(path: &Path) -> Result<Self, ConnectError> {
+        Self::connect_by(path, |socket, address| rustix::net::connect(socket, address))
+    }
+
+    fn connect_by(
+        path: &Path,
+        connect: impl Fn(&OwnedFd, &SocketAddrUnix) -> Result<(), Errno>,
+    ) -> Result<Self, ConnectError> {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = trust::open_directory(directory.unwrap_or(Path::new(".")))?;
         let name = Path::new(path.file_name().ok_or(Errno::ISDIR)?);

@@ -160,5 +160,5 @@ pub fn another_user_is_not_found<B: Bench>() {
     assert_eq!(rig.try_connect(0, address), Err(ConnectError::NotFound(address)));
     assert_eq!(rig.try_connect(foreign, own), Err(ConnectError::NotFound(own)));
     let header = MessageHeader::default();
-    assert_eq!(rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[b"x"]), Ok(0));
+    assert_eq!(rig.multicast(0, Group::BROADCAST, header, &[b"x"]), Ok(0));
 }

@@ -44,6 +44,7 @@ macro_rules! conformance_tests {
             the_broadcast_group_cannot_be_joined_or_left,
             a_multicast_is_checked_like_a_message,
             a_multicast_reaches_all_or_none,
+            the_end_of_a_full_member_is_room_in_its_group,
             multicasts_and_messages_keep_their_order,
         );
         $crate::case_group!($bench, memory:
@@ -61,6 +62,15 @@ macro_rules! conformance_tests {
             two_keys_of_a_region_are_independent,
             a_key_that_was_never_granted_is_refused,
             a_key_of_another_partition_is_refused,
+        );
+        $crate::case_group!($bench, familiar:
+            a_familiar_key_keeps_to_its_range,
+            a_familiar_key_allows_what_it_grants,
+            a_familiar_key_that_was_revoked_is_worthless,
+            familiar_keys_are_told_apart,
+            a_familiar_key_of_a_dead_peer_is_refused,
+            operations_by_a_familiar_key_are_counted,
+            a_familiar_key_reaches_no_local_bytes_outside,
         );
         $crate::case_group!($bench, rma:
             a_put_of_any_size_arrives_whole,
@@ -171,6 +181,8 @@ macro_rules! conformance_tests {
             limits_end_where_the_transport_does,
             a_class_is_told_as_it_is_treated,
             an_unknown_rail_is_refused,
+            each_rail_can_be_asked_for,
+            a_rail_that_is_cut_disturbs_no_other,
         );
         $crate::case_group!($bench, failure:
             a_dead_peer_is_reported_once,
@@ -265,6 +277,7 @@ mod tests {
         ("mailbox", include_str!("mailbox.rs")),
         ("group", include_str!("group.rs")),
         ("memory", include_str!("memory.rs")),
+        ("familiar", include_str!("familiar.rs")),
         ("rma", include_str!("rma.rs")),
         ("vector", include_str!("vector.rs")),
         ("ordering", include_str!("ordering.rs")),

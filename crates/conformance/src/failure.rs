@@ -154,7 +154,7 @@ pub fn a_group_works_without_its_dead_members<B: Bench>() {
     wait_down(&mut rig, 0, dead);
     for (group, expected) in [(group, 2), (Group::BROADCAST, 2)] {
         rig.until("a group without its dead members", |rig| {
-            rig.endpoint(0).send_multicast(group, header, &[b"on we go"]) == Ok(expected)
+            rig.multicast(0, group, header, &[b"on we go"]) == Ok(expected)
         });
     }
     rig.settle();

@@ -9,7 +9,7 @@ pub fn a_broadcast_reaches_everybody_else_once<B: Bench>() {
     let mut rig = Rig::<B>::new(5);
     let payload = pattern(4, 120);
     let header = MessageHeader { tag: 7, kind: 2 };
-    let reached = rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[&payload]);
+    let reached = rig.multicast(0, Group::BROADCAST, header, &[&payload]);
     assert_eq!(reached, Ok(4));
     rig.settle();
     let source = rig.address(0);
@@ -31,8 +31,8 @@ pub fn only_members_get_what_is_sent_to_a_group<B: Bench>() {
     rig.join(2, group).expect("the group exists");
     rig.join(3, other).expect("the group exists");
     let header = MessageHeader::tag(1);
-    assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"from outside"]), Ok(2));
-    assert_eq!(rig.endpoint(1).send_multicast(group, header, &[b"from inside"]), Ok(1));
+    assert_eq!(rig.multicast(0, group, header, &[b"from outside"]), Ok(2));
+    assert_eq!(rig.multicast(1, group, header, &[b"from inside"]), Ok(1));
     rig.settle();
     let texts = |rig: &mut Rig<B>, number| -> Vec<Vec<u8>> {
         let mut texts: Vec<_> =
@@ -53,12 +53,12 @@ pub fn a_former_member_of_a_group_gets_no_messages<B: Bench>() {
         assert_eq!(rig.join(number, group), Ok(()));
     }
     let header = MessageHeader::default();
-    assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"1"]), Ok(2));
+    assert_eq!(rig.multicast(0, group, header, &[b"1"]), Ok(2));
     rig.settle();
     assert_eq!(rig.take_messages(1).len(), 1, "joined twice, one message");
     assert_eq!(rig.leave(1, group), Ok(()));
     assert_eq!(rig.leave(1, group), Ok(()));
-    assert_eq!(rig.endpoint(0).send_multicast(group, header, &[b"2"]), Ok(1));
+    assert_eq!(rig.multicast(0, group, header, &[b"2"]), Ok(1));
     rig.settle();
     assert_eq!(rig.take_messages(1), &[]);
     assert_eq!(rig.take_messages(2).len(), 2);
@@ -68,7 +68,7 @@ pub fn a_former_member_of_a_group_gets_no_messages<B: Bench>() {
 pub fn a_group_without_members_reaches_nobody<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let header = MessageHeader::default();
-    assert_eq!(rig.endpoint(0).send_multicast(numbered(9), header, &[b"x"]), Ok(0));
+    assert_eq!(rig.multicast(0, numbered(9), header, &[b"x"]), Ok(0));
     rig.settle();
     assert_eq!(rig.seen(1), &[]);
 }
@@ -85,37 +85,66 @@ pub fn a_multicast_is_checked_like_a_message<B: Bench>() {
     let mut rig = Rig::<B>::new(2);
     let maximum = rig.endpoint(0).capabilities().message_bytes_max;
     let bytes = pattern(6, maximum + 1);
-    let sent =
-        rig.endpoint(0).send_multicast(Group::BROADCAST, MessageHeader::default(), &[&bytes]);
+    let sent = rig.multicast(0, Group::BROADCAST, MessageHeader::default(), &[&bytes]);
     assert_eq!(sent, Err(SendError::TooLong { length: maximum + 1, maximum }));
     let header = MessageHeader { tag: 0, kind: 4 };
-    let sent = rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[b"x"]);
+    let sent = rig.multicast(0, Group::BROADCAST, header, &[b"x"]);
     assert_eq!(sent, Err(SendError::InvalidKind { kind: 4 }));
     rig.settle();
     assert_eq!(rig.seen(1), &[]);
 }
 
-/// If one member has no room, no member gets the message.
-pub fn a_multicast_reaches_all_or_none<B: Bench>() {
-    let mut rig = Rig::<B>::new(4);
-    let peer = rig.connect(0, 1);
+/// Has endpoint 0 fill the mailbox of endpoint 1, and a broadcast of it refused. The members are
+/// known.
+fn refuse_a_broadcast<B: Bench>(rig: &mut Rig<B>) {
     let header = MessageHeader::default();
+    assert_eq!(rig.multicast(0, Group::BROADCAST, header, &[b"first"]), Ok(3));
+    rig.settle();
+    for number in 1..4 {
+        assert_eq!(rig.take_messages(number).len(), 1);
+    }
+    let peer = rig.connect(0, 1);
     let full = (0..100_000).any(|_| {
         rig.endpoint(0).send_short(peer, header, &[b"filler"]) == Err(SendError::WouldBlock)
     });
     assert!(full, "the mailbox never gets full");
     let sent = rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[b"to all"]);
     assert_eq!(sent, Err(SendError::WouldBlock));
-    rig.until("room for all", |rig| rig.seen(0).iter().any(|seen| matches!(seen, Seen::Room(_))));
+}
+
+/// If one member has no room, no member gets the message. The sender is told when all have room.
+pub fn a_multicast_reaches_all_or_none<B: Bench>() {
+    let mut rig = Rig::<B>::new(4);
+    refuse_a_broadcast(&mut rig);
+    let told = Seen::GroupRoom(Group::BROADCAST);
+    rig.until("room for all", |rig| rig.seen(0).contains(&told));
     rig.settle();
+    assert_eq!(rig.seen(0).iter().filter(|seen| **seen == told).count(), 1, "it is told once");
     for number in 2..4 {
         assert_eq!(rig.take_messages(number), &[], "no member got the refused message");
     }
     rig.take_messages(1);
-    assert_eq!(rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[b"to all"]), Ok(3));
+    let sent =
+        rig.endpoint(0).send_multicast(Group::BROADCAST, MessageHeader::default(), &[b"to all"]);
+    assert_eq!(sent, Ok(3));
     rig.settle();
     for number in 1..4 {
         assert_eq!(rig.take_messages(number).len(), 1);
+    }
+}
+
+/// A sender that waits for room in a group is told when the member without room is dead.
+pub fn the_end_of_a_full_member_is_room_in_its_group<B: Bench>() {
+    let mut rig = Rig::<B>::new(4);
+    refuse_a_broadcast(&mut rig);
+    rig.kill(1);
+    let told = Seen::GroupRoom(Group::BROADCAST);
+    rig.until("room for all", |rig| rig.seen(0).contains(&told));
+    let header = MessageHeader::default();
+    assert_eq!(rig.multicast(0, Group::BROADCAST, header, &[b"on we go"]), Ok(2));
+    rig.settle();
+    for number in 2..4 {
+        assert_eq!(rig.take_messages(number).len(), 1, "the refused message went to nobody");
     }
 }
 
@@ -127,9 +156,7 @@ pub fn multicasts_and_messages_keep_their_order<B: Bench>() {
         let bytes = number.to_le_bytes();
         let header = MessageHeader::default();
         rig.send(0, peer, header, &[&bytes]);
-        rig.until("room for all", |rig| {
-            rig.endpoint(0).send_multicast(Group::BROADCAST, header, &[&bytes]) == Ok(2)
-        });
+        assert_eq!(rig.multicast(0, Group::BROADCAST, header, &[&bytes]), Ok(2));
     }
     rig.settle();
     let messages = rig.take_messages(1);

@@ -30,6 +30,7 @@ pub mod addressing;
 pub mod atomic;
 mod cases;
 pub mod failure;
+pub mod familiar;
 pub mod group;
 pub mod host_memory;
 pub mod lane;
@@ -96,6 +97,12 @@ pub trait Bench: Sized {
     /// Gives virtual time or other threads the chance to make progress. Called whenever no endpoint
     /// had an event. True if something may have moved; on false, virtual time stands still.
     fn progress(&mut self) -> bool;
+
+    /// Cuts a rail between all nodes, or mends it. False if the bench cannot do that.
+    fn set_rail(&mut self, rail: &str, is_up: bool) -> bool {
+        let _ = (rail, is_up);
+        false
+    }
 
     /// Ends the endpoint as if its process had died. False if the bench cannot do that inside one
     /// process: the endpoint is then dropped, which looks the same to its peers.

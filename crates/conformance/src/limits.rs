@@ -40,7 +40,7 @@ pub fn an_endpoint_can_be_in_every_group<B: Bench>() {
     }
     for (tag, group) in (0..).zip(&all) {
         let header = MessageHeader::tag(tag);
-        assert_eq!(rig.endpoint(0).send_multicast(*group, header, &[b"to all"]), Ok(1));
+        assert_eq!(rig.multicast(0, *group, header, &[b"to all"]), Ok(1));
     }
     rig.settle();
     let reached: Vec<_> = rig.take_messages(1).iter().map(|mail| mail.group).collect();
@@ -163,7 +163,7 @@ pub fn an_endpoint_has_as_many_peers_as_it_asked_for<B: Bench>() {
 pub fn a_group_minds_the_limits_of_peers<B: Bench>() {
     let mut rig = Rig::<B>::new(3);
     let to_all = |rig: &mut Rig<B>, from: usize| {
-        rig.endpoint(from).send_multicast(Group::BROADCAST, MessageHeader::tag(1), &[b"to all"])
+        rig.multicast(from, Group::BROADCAST, MessageHeader::tag(1), &[b"to all"])
     };
     let limits = |peers| EndpointLimits { peers: Some(peers), ..EndpointLimits::default() };
     let small = limited(&mut rig, limits(2));
@@ -261,12 +261,80 @@ pub fn a_class_is_told_as_it_is_treated<B: Bench>() {
     assert_eq!(rig.messages(0, 1)[0].payload, b"bulk");
 }
 
-/// A rail that the transport does not have is refused by its name.
+/// A rail that the transport does not have is refused by its name, and the error names those that
+/// it has.
 pub fn an_unknown_rail_is_refused<B: Bench>() {
     let mut rig = Rig::<B>::new(1);
-    let transport = rig.endpoint(0).capabilities().transport;
+    let Capabilities { transport, rails: known, .. } = rig.endpoint(0).capabilities().clone();
     let rail = "no such rail".to_owned();
-    let options = EndpointOptions { rail: Some(rail.clone()), ..EndpointOptions::default() };
-    let refused = rig.bench.open(&options).err();
-    assert_eq!(refused, Some(OpenError::UnknownRail { transport, rail }));
+    let refused = rig.bench.open(&on_rail(&rail)).err().expect("there is no such rail");
+    let text = refused.to_string();
+    assert!(!known.is_empty() && known.iter().all(|name| text.contains(name)), "{text}");
+    assert_eq!(refused, OpenError::UnknownRail { transport, rail, known });
+}
+
+/// Every rail can be asked for, and endpoints on different ones reach each other. An endpoint that
+/// asks for none is on the first.
+pub fn each_rail_can_be_asked_for<B: Bench>() {
+    let mut rig = Rig::<B>::new(1);
+    let Capabilities { rails, rail, .. } = rig.endpoint(0).capabilities().clone();
+    assert_eq!(rails.first(), Some(&rail));
+    for rail in rails {
+        let opened = rig.bench.open_apart(&on_rail(&rail)).expect("the transport named it");
+        assert_eq!(opened.capabilities().rail, rail);
+        let number = rig.add(opened);
+        exchange(&mut rig, 0, number);
+    }
+}
+
+/// An endpoint goes on when another rail is cut, and its messages and operations take none but its
+/// own. A message that needs the rail waits until it is mended.
+pub fn a_rail_that_is_cut_disturbs_no_other<B: Bench>() {
+    let mut rig = Rig::<B>::new(0);
+    let options = EndpointOptions::default();
+    let first = rig.bench.open(&options).expect("a fresh fabric has room for endpoints");
+    let rails = first.capabilities().rails.clone();
+    rig.add(first);
+    let [first, others @ ..] = rails.as_slice() else { panic!("there is a rail") };
+    let far = rig.bench.open_apart(&options).expect("there is room");
+    let far = rig.add(far);
+    let pairs: Vec<_> = others
+        .iter()
+        .map(|rail| {
+            let near = rig.bench.open(&on_rail(rail)).expect("the transport named it");
+            let away = rig.bench.open_apart(&on_rail(rail)).expect("the transport named it");
+            let numbers = (rig.add(near), rig.add(away));
+            exchange(&mut rig, numbers.0, numbers.1);
+            numbers
+        })
+        .collect();
+    let cut = rig.connect(0, far);
+    if !rig.bench.set_rail(first, false) {
+        return;
+    }
+    rig.send(0, cut, MessageHeader::tag(9), &[b"waits"]);
+    for (near, away) in pairs {
+        exchange(&mut rig, near, away);
+        exchange(&mut rig, away, near);
+    }
+    assert!(rig.take_messages(far).is_empty(), "the rail is cut");
+    assert!(rig.bench.set_rail(first, true));
+    assert_eq!(rig.messages(far, 1)[0].payload, b"waits");
+}
+
+fn on_rail(rail: &str) -> EndpointOptions {
+    EndpointOptions { rail: Some(rail.to_owned()), ..EndpointOptions::default() }
+}
+
+/// A message and a put from one endpoint to another.
+fn exchange<B: Bench>(rig: &mut Rig<B>, from: usize, to: usize) {
+    let peer = rig.connect(from, to);
+    rig.send(from, peer, MessageHeader::tag(1), &[b"hello"]);
+    assert_eq!(rig.messages(to, 1)[0].payload, b"hello");
+    let (region, key) = rig.share(to, 64, Access::WRITE);
+    let put = rig.run(from, |endpoint, context| {
+        let (source, target) = (Source::Bytes(&[7; 8]), Target::new(key, 0));
+        endpoint.put(peer, source, target, Operation::new(context))
+    });
+    assert_eq!((put, region.load(0)), (Ok(0), Ok(u64::from_le_bytes([7; 8]))));
 }

@@ -71,7 +71,7 @@ fn are_members<B: Bench>(rig: &mut Rig<B>, host: usize, guest: usize) {
         endpoint.put(there, source, target, Operation::new(context))
     });
     assert_eq!((put, region.load(0)), (Ok(0), Ok(u64::from_le_bytes([7; 8]))));
-    let sent = rig.endpoint(host).send_multicast(Group::BROADCAST, MessageHeader::tag(2), &[b"x"]);
+    let sent = rig.multicast(host, Group::BROADCAST, MessageHeader::tag(2), &[b"x"]);
     assert_eq!(sent, Ok(1));
     assert_eq!(rig.messages(guest, 1)[0].group, Some(Group::BROADCAST));
     rig.take_messages(guest);
@@ -90,7 +90,7 @@ pub fn a_service_lets_the_named_users_in<B: Bench>() {
     are_members(&mut rig, 0, number);
 }
 
-/// Whom the rules do not name is refused: all but the owner and root, if there is no rule.
+/// A user whom the rules do not name is refused: all but the owner and root, if there is no rule.
 pub fn a_service_refuses_everybody_else<B: Bench>() {
     let (owner, guest) = users::<B>();
     let mut rig = rig::<B>(&format!("{owner}:kv:{guest}"), &offered(owner, "kv"));

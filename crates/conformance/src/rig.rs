@@ -51,6 +51,8 @@ pub enum Seen {
     PeerDown(EndpointAddress),
     /// [`Event::Room`].
     Room(Peer),
+    /// [`Event::GroupRoom`].
+    GroupRoom(Group),
 }
 
 impl From<Event<'_>> for Seen {
@@ -67,6 +69,7 @@ impl From<Event<'_>> for Seen {
             Event::Completion(completion) => Self::Completion(completion),
             Event::PeerDown { address, .. } => Self::PeerDown(address),
             Event::Room { peer } => Self::Room(peer),
+            Event::GroupRoom { group } => Self::GroupRoom(group),
         }
     }
 }
@@ -423,6 +426,31 @@ impl<B: Bench> Rig<B> {
                 Err(other) => panic!("the message was refused: {other}"),
             }
         });
+    }
+
+    /// Sends a message to a group and returns the number of receivers. Repeats the call while the
+    /// members are looked up or a mailbox is full.
+    ///
+    /// # Errors
+    /// [`SendError`] but for [`SendError::WouldBlock`].
+    ///
+    /// # Panics
+    /// When there is never room.
+    pub fn multicast(
+        &mut self,
+        from: usize,
+        group: Group,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        let mut sent = Err(SendError::WouldBlock);
+        self.until("room in a group", |rig| {
+            sent = rig.endpoint(from).send_multicast(group, header, parts);
+            sent != Err(SendError::WouldBlock)
+        });
+        let told = |seen: &Seen| *seen != Seen::GroupRoom(group);
+        self.station(from).seen.retain(told);
+        sent
     }
 
     /// The events of an endpoint that the case has not taken.

@@ -1,6 +1,7 @@
 """Calls of the C library that Python does not make: formatted output, call numbers, old names."""
 
 import ctypes
+import errno
 import fcntl
 import os
 import select
@@ -8,12 +9,13 @@ import signal
 import socket
 import struct
 import termios
+import time
 
 from semantics import case, exactly, until_end
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 READ, WRITE, CLOSE, POLL, FCNTL, SENDTO, RECVFROM, SHUTDOWN, DUP = 0, 1, 3, 7, 72, 44, 45, 48, 32
-EPOLL_WAIT, F_GETFD = 232, 1
+EPOLL_WAIT, F_GETFD, MSG_WAITFORONE = 232, 1, 0x10000
 
 
 def until_there(connection, count):
@@ -148,6 +150,58 @@ class several_messages_in_one_call:
         until_there(s, 8)
         t.say(LIBC.recvmmsg(s.fileno(), into, 3, socket.MSG_DONTWAIT, None))
         t.say([buffer.raw[: message.length] for buffer, message in zip(buffers, into)])
+        s.close()
+
+
+class Time(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+@case
+class several_messages_within_a_time:
+    """recvmmsg looks at its time limit behind each message. Without MSG_WAITFORONE it waits for
+    every message."""
+
+    def server(t):
+        c = t.accept()
+        for part in b"aaaa", b"bbbb", b"ccccdddd", b"eeeeffff":
+            t.sync()
+            c.sendall(part)
+        t.sync()
+        # The client waits in its call by now, or finds all of it there.
+        for part in b"gggg", b"hhhh", b"iiii":
+            time.sleep(0.05)
+            c.sendall(part)
+        c.close()
+
+    def client(t):
+        s = t.connect()
+
+        def receive(what, count, flags, limit, there=0):
+            buffers = [ctypes.create_string_buffer(4) for _ in range(count)]
+            into = messages(*((buffer, 4) for buffer in buffers))
+            t.sync()
+            until_there(s, there)
+            length = LIBC.recvmmsg(s.fileno(), into, count, flags, limit and ctypes.byref(limit))
+            error = ctypes.get_errno() if length < 0 else 0
+            found = [buffers[place].raw[: into[place].length] for place in range(max(length, 0))]
+            t.say(what, length, errno.errorcode.get(error, error), found)
+
+        passed = Time(0, 0)
+        receive("nothing is left after the first", 3, 0, passed)
+        t.say((passed.seconds, passed.nanoseconds))
+        short = Time(0, 1)
+        receive("a message may come after the limit", 2, 0, short)
+        t.say((short.seconds, short.nanoseconds))
+        long = Time(50, 0)
+        receive("both within the limit", 2, 0, long, 8)
+        t.say(long.seconds in (48, 49), 0 <= long.nanoseconds < 10**9)
+        receive("the first alone waits", 3, MSG_WAITFORONE, Time(50, 0), 8)
+        receive("waits for each, and then finds the end", 5, 0, Time(50, 0))
+        for wrong in Time(0, 10**9), Time(-1, 0):
+            LIBC.recvmmsg(s.fileno(), messages(), 0, 0, None)
+            length = LIBC.recvmmsg(s.fileno(), messages((b"x", 1)), 1, 0, ctypes.byref(wrong))
+            t.say("not a time", length, errno.errorcode[ctypes.get_errno()])
         s.close()
 
 

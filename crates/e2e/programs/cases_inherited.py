@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 
 from semantics import case, exactly, pattern, until_end
@@ -168,6 +169,76 @@ class streams_of_a_program_have_descriptors:
         s = t.connect(warm=False)
         s.sendall(b"begin")
         t.say(until_end(s))
+
+
+REOPENS = """
+import ctypes, errno, fcntl, os, sys
+c = ctypes.CDLL(None, use_errno=True)
+stdin, stdout = (ctypes.c_void_p.in_dll(c, name) for name in ("stdin", "stdout"))
+c.freopen.restype = c.fgets.restype = ctypes.c_void_p
+buffer = ctypes.create_string_buffer(30)
+file = sys.argv[1].encode()
+os.read(0, 100)
+
+def reopen(path, mode, stream):
+    number = 0 if stream is stdin else 3
+    again = c.freopen(path, mode, stream)
+    told = "same" if again == stream.value else errno.errorcode[ctypes.get_errno()]
+    try:
+        access = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE
+        told = told, access, fcntl.fcntl(number, fcntl.F_GETFD)
+    except OSError as error:
+        told = told, errno.errorcode[error.errno]
+    say(mode, *told)
+
+def say(*words):
+    os.write(1, (repr(words) + "\\n").encode())
+
+def line(stream):
+    c.clearerr(stream)
+    got = c.fgets(buffer, 30, stream)
+    say("line", buffer.value if got else None, bool(c.feof(stream)), bool(c.ferror(stream)))
+
+def write(text, stream):
+    c.clearerr(stream)
+    say("write", c.fputs(text, stream) >= 0 and c.fflush(stream) == 0, bool(c.ferror(stream)))
+
+reopen(file, b"w+", stdin)
+write(b"first\\nsecond\\n", stdin)
+say("back", c.fseek(stdin, ctypes.c_long(0), 0))
+line(stdin)
+say("at", c.ftell(stdin))
+reopen(file, b"re", stdin)
+line(stdin)
+write(b"no", stdin)
+reopen(file, b"ae", stdin)
+write(b"third\\n", stdin)
+line(stdin)
+reopen(None, b"r", stdin)
+line(stdin)
+reopen(file, b"r+", stdin)
+line(stdin)
+reopen(file, b"wx", stdin)
+line(stdin)
+say(os.stat(file).st_size)
+"""
+
+
+@case
+class standard_streams_are_reopened:
+    """freopen(3) with every kind of mode, on the stdin of a program that is a connection."""
+
+    def server(t):
+        c = t.accept(warm=False)
+        with tempfile.TemporaryDirectory() as directory:
+            ended = becomes(c, sys.executable, "-c", REOPENS, directory + "/file")
+            c.close()
+            t.say(ended())
+
+    def client(t):
+        s = t.connect(warm=False)
+        s.sendall(b"begin")
+        t.say(until_end(s).decode())
 
 
 @case

@@ -2,10 +2,14 @@
 
 usage: semantics.py list
        semantics.py CASE server|client CONTROL [--cold]
+       semantics.py serve CASE
 
 Both sides print what they observe. A case must print the same on plain TCP and under weft. The
 sides synchronise over a Unix socket at CONTROL, which is not under test. Unless --cold is given, a
 connection first exchanges some bytes, so that it is on the fabric when the case begins.
+
+`serve` loads the case and forks a program for each request on standard input, a socket (see
+src/fork_server.rs).
 """
 
 import errno
@@ -19,7 +23,7 @@ import time
 CASES = {}
 WAIT = 10
 # The least number of seconds for which a peer that is away stays away.
-AWAY = float(os.environ.get("WEFT_E2E_AWAY", "0"))
+AWAY = float(os.environ.get("E2E_AWAY", "0"))
 
 
 def away(usually):
@@ -186,14 +190,61 @@ def load(name=None):
         load()
 
 
+def fork_orphan():
+    """Forks twice: the child of the child gets 0. It leads a process group, and the process that
+    adopts orphans is its parent. The caller gets its number, once that is so."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        pid = os.fork()
+        if pid:
+            os.setpgid(pid, pid)
+            os.write(writes, str(pid).encode())
+            os._exit(0)
+    os.close(writes)
+    pid = os.read(reads, 20) if child else b"0"
+    os.close(reads)
+    if child:
+        os.waitpid(child, 0)
+    return int(pid)
+
+
+def serve():
+    """Answers each request with the number of the program that it forks; returns in that program,
+    which has the arguments, the standard streams and the process group of one that was started."""
+    request = b""
+    while part := os.read(0, 1 << 16):
+        request += part
+        if not request.endswith(b"\n"):
+            continue
+        wanted, request = json.loads(request), b""
+        pid = fork_orphan()
+        if pid:
+            os.write(0, f"{pid}\n".encode())
+            continue
+        outputs = [wanted["stdout"], wanted["stderr"]]
+        made = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        for number, (path, flags) in enumerate(
+            [("/dev/null", os.O_RDONLY), *((output, made) for output in outputs)]
+        ):
+            opened = os.open(path, flags)
+            os.dup2(opened, number)
+            os.close(opened)
+        sys.argv[1:] = wanted["arguments"]
+        return
+    sys.exit()
+
+
 def main():
     if sys.argv[1] == "list":
         load()
         print("\n".join(CASES))
         return
-    name, role, place = sys.argv[1:4]
     # Loading all files would compile them again for each case.
-    load(name)
+    load(sys.argv[2 if sys.argv[1] == "serve" else 1])
+    if sys.argv[1] == "serve":
+        serve()
+    name, role, place = sys.argv[1:4]
     signal.alarm(20 + int(AWAY))
     control = place
     if role == "server":

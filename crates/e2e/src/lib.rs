@@ -24,6 +24,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 pub mod exchange;
+pub mod fork_server;
 pub mod node;
 pub mod process;
 pub mod program;
@@ -31,6 +32,7 @@ pub mod statistics;
 pub mod suite;
 pub mod users;
 
+pub use fork_server::ForkServer;
 pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};
 pub use statistics::Statistics;

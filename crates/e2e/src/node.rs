@@ -160,6 +160,8 @@ impl Node {
             .env_remove("LD_PRELOAD")
             .env("XDG_CONFIG_HOME", self.directory())
             .env("WEFT_DAEMON_SOCKET", self.socket())
+            // By a name of which weft does not warn.
+            .env("E2E_AWAY", std::env::var_os("WEFT_E2E_AWAY").unwrap_or_else(|| "0".into()))
             .env("PYTHONUNBUFFERED", "1")
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env(SWITCH_CALLS, "0")

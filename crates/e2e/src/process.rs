@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,13 +17,37 @@ use crate::statistics::Statistics;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A running program. Dropping it kills its process group.
+/// The files that the output of a program goes to.
 #[derive(Debug)]
-pub struct Running {
-    child: Child,
-    shown: String,
+pub struct Outputs {
     stdout: PathBuf,
     stderr: PathBuf,
+}
+
+impl Outputs {
+    /// New files in `directory`. They exist once the program has opened them.
+    #[must_use]
+    pub fn create(directory: &Path) -> Self {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self {
+            stdout: directory.join(format!("{number}.out")),
+            stderr: directory.join(format!("{number}.err")),
+        }
+    }
+
+    /// The paths for standard output and standard error.
+    #[must_use]
+    pub fn paths(&self) -> [&Path; 2] {
+        [&self.stdout, &self.stderr]
+    }
+}
+
+/// A running program, which is a child of this process. Dropping it kills its process group.
+#[derive(Debug)]
+pub struct Running {
+    pid: Pid,
+    shown: String,
+    outputs: Outputs,
     ended: Option<ExitStatus>,
 }
 
@@ -47,40 +71,45 @@ impl Running {
     /// When the program cannot be started.
     #[must_use]
     pub fn start(mut command: Command, directory: &Path) -> Self {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let stdout = directory.join(format!("{number}.out"));
-        let stderr = directory.join(format!("{number}.err"));
+        let outputs = Outputs::create(directory);
         let shown = format!("{command:?}").replace('"', "");
-        command
-            .stdout(File::create(&stdout).expect("the test's directory"))
-            .stderr(File::create(&stderr).expect("the test's directory"))
-            .process_group(0);
+        let [stdout, stderr] =
+            outputs.paths().map(|path| File::create(path).expect("the test's directory"));
+        command.stdout(stdout).stderr(stderr).process_group(0);
         let child = command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
-        Self { child, shown, stdout, stderr, ended: None }
+        Self::adopt(Pid::from_child(&child), shown, outputs)
+    }
+
+    /// The child `pid` of this process, which leads a process group and writes to `outputs`.
+    #[must_use]
+    pub fn adopt(pid: Pid, shown: String, outputs: Outputs) -> Self {
+        Self { pid, shown, outputs, ended: None }
     }
 
     /// The process number.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// The standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
-        read(&self.stdout)
+        read(&self.outputs.stdout)
     }
 
     /// The standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
-        read(&self.stderr)
+        read(&self.outputs.stderr)
     }
 
     /// Whether the program has ended.
     pub fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
-            self.ended = self.child.try_wait().unwrap_or(None);
+            let ended = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG);
+            let status = ended.ok().flatten().map(|(_, status)| status.as_raw());
+            self.ended = status.map(ExitStatus::from_raw);
         }
         self.ended.is_some()
     }
@@ -88,13 +117,13 @@ impl Running {
     /// Sends a signal to the process, not to its group.
     pub fn signal(&self, signal: Signal) {
         // The process may have ended, which a later wait reports.
-        let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
+        let _ = rustix::process::kill_process(self.pid, signal);
     }
 
     /// Raises the priority of the process; without the permission for that, does nothing.
     pub fn goes_before_others(&self) {
         const NICE: i32 = -15;
-        let _ = rustix::process::setpriority_process(Some(Pid::from_child(&self.child)), NICE);
+        let _ = rustix::process::setpriority_process(Some(self.pid), NICE);
     }
 
     /// Waits for the end of the program.
@@ -166,8 +195,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.ended.is_none() {
-            let _ = rustix::process::kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-            let _ = self.child.wait();
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(self.pid), WaitOptions::empty());
         }
     }
 }

@@ -79,6 +79,17 @@ impl Case {
 /// The variable that makes long cases run.
 pub const LONG: &str = "WEFT_E2E_LONG";
 
+/// The case that the command line names, if it names exactly one (`--exact NAME`), as `cargo
+/// verify` does. A test program whose list of cases is dear to make asks for this one first.
+#[must_use]
+pub fn only() -> Option<String> {
+    let arguments = Arguments::read();
+    match arguments.filters.as_slice() {
+        [name] if arguments.exact && arguments.skips.is_empty() => Some(name.clone()),
+        _ => None,
+    }
+}
+
 /// Makes cases from functions. The name of a case is the name of its function.
 #[macro_export]
 macro_rules! cases {

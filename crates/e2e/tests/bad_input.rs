@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         an_unwritable_directory_of_the_daemon_costs_the_fabric_only,
         a_switched_off_fabric_is_tcp,
         unseen_use_is_reported_as_the_reason,
+        a_mistake_in_a_variable_is_told_once,
     ];
     for manner in ["version", "silent", "noise", "closes"] {
         let name = format!("a_false_daemon_costs_the_fabric_only_{manner}");
@@ -54,6 +55,39 @@ fn ended(node: &Node, arguments: &[&str]) -> Ended {
     let ended = node.start(node.weft(arguments)).wait(LIMIT);
     assert!(!ended.stderr.contains("panicked"), "{}", ended.report());
     ended
+}
+
+fn a_mistake_in_a_variable_is_told_once() -> Outcome {
+    const VALUE: (&str, &str) = ("WEFT_SOCKET_EAGER_BYTES", "many");
+    const NAME: (&str, &str) = ("WEFT_SOCKET_EAGER_BYTE", "64");
+    let node = Node::without_daemon();
+    let program = program::find("true")?;
+    let library = program::weft().with_file_name("libweft_preload.so");
+    let preloaded = |level: &str| {
+        let mut command = node.plain(&program);
+        command.env("LD_PRELOAD", &library).envs([VALUE, NAME]).env("WEFT_LOG", level);
+        node.start(command).wait(LIMIT).success().stderr
+    };
+    let told = preloaded("warn");
+    for words in [
+        "WEFT_SOCKET_EAGER_BYTES=\"many\" is not valid",
+        "WEFT_SOCKET_EAGER_BYTE is not known; did you mean WEFT_SOCKET_EAGER_BYTES?",
+    ] {
+        assert_eq!(told.matches(words).count(), 1, "{told}");
+    }
+    assert_eq!(preloaded("off"), "");
+
+    let run = |variable: (&str, &str)| {
+        let mut command = node.bare(&program);
+        command.envs([variable, ("WEFT_SOCKET_ENABLE", "false")]);
+        node.start(command).wait(LIMIT)
+    };
+    let refused = run(VALUE);
+    assert_eq!(refused.code(), 125, "{}", refused.report());
+    assert!(refused.stderr.contains("is not valid"), "{}", refused.report());
+    let warned = run(NAME).success();
+    assert_eq!(warned.stderr.matches("is not known").count(), 1, "{}", warned.report());
+    Ok(())
 }
 
 fn an_unknown_option_is_reported() -> Outcome {

@@ -12,7 +12,9 @@
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use weft_e2e::{Case, Ended, Node, Outcome, Statistics, as_usual, program, setting, suite};
+use weft_e2e::{
+    Case, Ended, ForkServer, Node, Outcome, Statistics, as_usual, program, setting, suite,
+};
 
 /// Time limit of each run of a case, without the time for which its peer is away.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -25,7 +27,8 @@ fn away() -> Duration {
 }
 
 fn main() -> ExitCode {
-    let cases = match names() {
+    let names = suite::only().map_or_else(names, |name| Ok(vec![name]));
+    let cases = match names {
         Ok(names) => {
             let limit = Duration::from_secs(90) + RUNS * away();
             let case = |name: String| Case::new(name.clone(), move || compare(&name)).within(limit);
@@ -73,7 +76,8 @@ impl How {
 
 fn compare(name: &str) -> Outcome {
     let node = Node::new();
-    let (server, client) = run(&node, name, How::Tcp)?;
+    let mut without_weft = ForkServer::start(&node, "semantics.py", name)?;
+    let (server, client) = run(&node, &mut without_weft, name, How::Tcp)?;
     let expected = [server.success().stdout, client.success().stdout];
     let mut wrong = Vec::new();
     let mut ways = vec![How::Usual, How::Cold, How::Warm];
@@ -81,7 +85,7 @@ fn compare(name: &str) -> Outcome {
         ways.extend([How::ServerOnly, How::ClientOnly]);
     }
     for how in ways {
-        let (server, client) = run(&node, name, how)?;
+        let (server, client) = run(&node, &mut without_weft, name, how)?;
         for (side, ended, expected) in
             [("server", &server, &expected[0]), ("client", &client, &expected[1])]
         {
@@ -181,8 +185,9 @@ fn returns_to_tcp(name: &str) -> bool {
 
 /// Cases whose connections weft leaves on TCP, wholly or in part.
 fn on_tcp(name: &str) -> bool {
-    const NAMES: [&str; 22] = [
+    const NAMES: [&str; 23] = [
         "stdin_and_stdout_of_a_program",
+        "standard_streams_are_reopened",
         "stdout_of_a_program_in_the_client",
         "started_by_posix_spawn",
         "replaced_by_exec",
@@ -210,13 +215,22 @@ fn on_tcp(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-fn run(node: &Node, name: &str, how: How) -> Result<(Ended, Ended), weft_e2e::Skip> {
+fn run(
+    node: &Node,
+    without_weft: &mut ForkServer,
+    name: &str,
+    how: How,
+) -> Result<(Ended, Ended), weft_e2e::Skip> {
     let python = program::python()?;
     let control = node.directory().join("control");
     // Left over from the previous run.
     let _ = std::fs::remove_file(&control);
-    let side = |role: &str| {
-        let mut command = node.program(how.is_under_weft(role), &python);
+    let mut side = |role: &str| {
+        if !how.is_under_weft(role) {
+            let control = control.to_str().expect("a path of this test");
+            return without_weft.fork(node, &[name, role, control]);
+        }
+        let mut command = node.program(true, &python);
         command.arg(program::script("semantics.py")).args([name, role]).arg(&control);
         if how == How::Cold {
             // No wait for the daemon: the ends agree whenever they do.

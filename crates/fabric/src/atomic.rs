@@ -53,6 +53,17 @@ impl AtomicOperation {
 }
 
 /// An atomic operation on a word of a remote region.
+///
+/// ```
+/// use weft_fabric::{Atomic, AtomicOperation, Width};
+///
+/// let add = Atomic::fetch_add(5);
+/// assert_eq!((add.apply(2), add.result(2)), (7, 2));
+/// let set = Atomic::write(Width::Bits32, 9);
+/// assert_eq!((set.apply(2), set.result(2)), (9, 0));
+/// let clear = Atomic::new(AtomicOperation::And, Width::Bits64, !1);
+/// assert_eq!(clear.apply(7), 6);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Atomic {
     /// The kind of operation.
@@ -139,6 +150,17 @@ impl Atomic {
 
 /// Fetch-compare-and-add on a numbered lock (Extoll's `LOCK` command). If the lock's value is at
 /// most `compare`, `add` is added to it. The former value is returned either way.
+///
+/// ```
+/// use weft_fabric::LockRequest;
+///
+/// // A lock that is free at 0: the first to take it makes it 1, and everybody else is refused.
+/// let take = LockRequest { number: 3, compare: 0, add: 1 };
+/// assert_eq!((take.apply(0), take.apply(1)), (Some(1), None));
+/// // Its holder gives it back.
+/// let give = LockRequest { number: 3, compare: i32::MAX, add: -1 };
+/// assert_eq!(give.apply(1), Some(0));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockRequest {
     /// The number of the lock, below [`crate::Capabilities::locks`].

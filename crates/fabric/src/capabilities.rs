@@ -3,6 +3,7 @@
 //! The defaults are the limits of the Extoll NIC (003 sections 3.2.1 to 3.2.4). A transport may
 //! offer more, never less, so that a program written for the defaults runs on every transport.
 
+use crate::error::OpenError;
 use crate::opening::{EndpointLimits, TrafficClass};
 
 /// Which thread makes progress on a one-sided operation.
@@ -55,6 +56,11 @@ pub struct Capabilities {
     pub classes: u8,
     /// The class of what an endpoint sends.
     pub class: TrafficClass,
+    /// The names of the rails that [`crate::EndpointOptions::rail`] can ask for. The first is the
+    /// one of an endpoint that asks for none.
+    pub rails: Vec<String>,
+    /// The rail of an endpoint.
+    pub rail: String,
     /// Which thread makes progress on one-sided operations.
     pub progress: Progress,
     /// Operations, messages and notifications to one peer take effect in the order of their calls,
@@ -86,7 +92,27 @@ impl Capabilities {
         }
     }
 
-    /// The limits of Extoll's Tourmalet NIC.
+    /// These capabilities with the only rail of a transport, or the first of several.
+    #[must_use]
+    pub fn with_rails(self, rails: &[&str]) -> Self {
+        let rails: Vec<String> = rails.iter().map(|&rail| rail.to_owned()).collect();
+        Self { rail: rails.first().cloned().unwrap_or_default(), rails, ..self }
+    }
+
+    /// These capabilities with the rail that an endpoint asks for.
+    ///
+    /// # Errors
+    /// [`OpenError::UnknownRail`], with the rails that there are.
+    pub fn on_rail(self, asked: Option<&str>) -> Result<Self, OpenError> {
+        let Some(rail) = asked else { return Ok(self) };
+        if !self.rails.iter().any(|known| known == rail) {
+            let (transport, rail) = (self.transport, rail.to_owned());
+            return Err(OpenError::UnknownRail { transport, rail, known: self.rails });
+        }
+        Ok(Self { rail: rail.to_owned(), ..self })
+    }
+
+    /// The limits of Extoll's Tourmalet NIC. A transport adds its rails.
     #[must_use]
     pub const fn extoll(transport: &'static str) -> Self {
         Self {
@@ -105,6 +131,8 @@ impl Capabilities {
             regions_max: 1024,
             classes: 1,
             class: TrafficClass::Latency,
+            rails: Vec::new(),
+            rail: String::new(),
             progress: Progress::Auto,
             ordered: false,
             completes_inline: false,

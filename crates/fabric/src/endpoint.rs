@@ -435,9 +435,41 @@ pub trait Endpoint: Send {
     /// error no member receives it. Members become peers; one that has its maximum of peers, and is
     /// no peer of this endpoint, is left out.
     ///
+    /// The first message to a group, and the first after its members have changed, may have to look
+    /// the members up and connect to them. It is refused with [`SendError::WouldBlock`] then, too,
+    /// and [`Event::GroupRoom`] follows.
+    ///
+    /// ```
+    /// use weft_fabric::{Endpoint, Event, Group, MessageHeader, PATIENCE, SendError};
+    ///
+    /// /// Sends once to every other endpoint of the partition.
+    /// fn to_all<E: Endpoint>(endpoint: &mut E, bytes: &[u8]) -> Result<usize, SendError> {
+    ///     let (group, header) = (Group::BROADCAST, MessageHeader::tag(1));
+    ///     loop {
+    ///         match endpoint.send_multicast(group, header, &[bytes]) {
+    ///             Err(SendError::WouldBlock) => {}
+    ///             sent => return sent,
+    ///         }
+    ///         let mut has_room = false;
+    ///         while !has_room {
+    ///             endpoint.wait(Some(PATIENCE));
+    ///             endpoint.poll(64, &mut |event| {
+    ///                 has_room |= event == Event::GroupRoom { group };
+    ///             });
+    ///         }
+    ///     }
+    /// }
+    /// # use weft_fabric::{EndpointOptions, NodeId, Transport};
+    /// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+    /// # let transport = world.transport(NodeId(0), 1000);
+    /// # let mut ends = [0; 3].map(|_| transport.open(&EndpointOptions::default()).unwrap());
+    /// assert_eq!(to_all(&mut ends[0], b"hello"), Ok(2));
+    /// ```
+    ///
     /// # Errors
-    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full,
-    /// [`SendError::Exhausted`] when this endpoint may not have so many peers.
+    /// [`SendError`]; [`SendError::WouldBlock`] when any member's mailbox is full or the members
+    /// are not known yet, [`SendError::Exhausted`] when this endpoint may not have so many peers,
+    /// [`SendError::Broker`] when the members could not be looked up.
     fn send_multicast(
         &mut self,
         group: Group,
@@ -481,8 +513,9 @@ pub trait Endpoint: Send {
     ///
     /// It is a fence for operations that started before: each that ended well is in the region at
     /// the end of the call, and every other ends with an error. No byte by that key appears later,
-    /// if no other key allows writing to the region. On shm that takes membarrier(2), where both
-    /// ends had it when they opened.
+    /// whatever other keys there are. On shm that takes membarrier(2), where both ends had it when
+    /// they opened, and memory of one endpoint alone: memory that another endpoint of the program
+    /// granted, too, stays where it is, and a holder that breaks the rules can still write to it.
     ///
     /// # Errors
     /// [`GrantError::UnknownKey`]; [`OperationError::Grant`] from the completion.
@@ -535,8 +568,8 @@ pub trait Endpoint: Send {
         operation: Operation,
     ) -> Result<Issued, OperationError>;
 
-    /// Writes into a peer's region and then changes one word of the peer. Whoever reads the word's
-    /// new value also reads the data. Both happen, or neither.
+    /// Writes into a peer's region and then changes one word of the peer. A peer that reads the
+    /// word's new value also reads the data. Both happen, or neither.
     ///
     /// # Errors
     /// [`OperationError`]; nothing was written then.
@@ -591,8 +624,8 @@ pub trait Endpoint: Send {
         operation: Operation,
     ) -> Result<Issued, OperationError>;
 
-    /// Applies a fetch-compare-and-add to a lock of the peer. [`Issued::Done`] describes the
-    /// result.
+    /// Applies a fetch-compare-and-add to a lock of the peer. The value has the lock's former value
+    /// in its low 32 bits, and bit 32 is set if the addition was made.
     ///
     /// # Errors
     /// [`OperationError`].
@@ -669,7 +702,30 @@ pub trait Endpoint: Send {
     /// sleeps; how long it spins depends on how often spinning paid off before.
     fn wait(&mut self, timeout: Option<Duration>) -> Waited;
 
-    /// Prepares to sleep on [`Endpoint::descriptor`].
+    /// Prepares to sleep on [`Endpoint::descriptor`]. Nothing that comes after the call is missed.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weft_fabric::{Armed, Endpoint};
+    ///
+    /// /// Sleeps until `endpoint` may have events. `sleep` waits until a descriptor is readable or
+    /// /// a time has passed: poll(2), or the loop of a runtime.
+    /// fn idle<E: Endpoint>(endpoint: &mut E, sleep: impl Fn(Option<i32>, Option<Duration>)) {
+    ///     use std::os::fd::AsRawFd;
+    ///     match endpoint.arm() {
+    ///         Armed::Sleep => sleep(endpoint.descriptor().map(|fd| fd.as_raw_fd()), None),
+    ///         Armed::PollWithin(time) => sleep(None, Some(time)),
+    ///         Armed::Busy => {}
+    ///     }
+    ///     // Then the program polls.
+    /// }
+    /// # use weft_fabric::{EndpointOptions, NodeId, Transport};
+    /// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+    /// # let transport = world.transport(NodeId(0), 1000);
+    /// # let mut endpoint = transport.open(&EndpointOptions::default())?;
+    /// # idle(&mut endpoint, |_, time| assert!(time.is_some()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn arm(&mut self) -> Armed;
 
     /// A descriptor that becomes readable with the next event after [`Endpoint::arm`] returned

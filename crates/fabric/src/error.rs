@@ -83,12 +83,14 @@ pub enum OpenError {
     #[error("the ticket is not good (wrong, used, too late, or its giver has ended); get another")]
     InvalidTicket,
     /// The transport has no such rail.
-    #[error("transport {transport} has no rail {rail:?}; leave the rail out")]
+    #[error("transport {transport} has no rail {rail:?}; it has {}", .known.join(", "))]
     UnknownRail {
         /// The transport's name.
         transport: &'static str,
         /// The rail.
         rail: String,
+        /// The rails that it has.
+        known: Vec<String>,
     },
     /// No broker answers for this node.
     #[error("no node daemon answers: {reason}; start one with `weft daemon`")]
@@ -177,8 +179,12 @@ pub enum InviteError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The receiver's mailbox is full. [`crate::Event::Room`] says when to try again.
-    #[error("the mailbox of the receiver is full")]
+    /// The receiver's mailbox is full; [`crate::Event::Room`] says when to try again. For a message
+    /// to a group: the mailbox of a member is full, or the members are being looked up;
+    /// [`crate::Event::GroupRoom`] says when to try again.
+    #[error(
+        "the mailbox of the receiver is full, or the group is being looked up; try again later"
+    )]
     WouldBlock,
     /// The message is longer than a mailbox slot.
     #[error("a message of {length} bytes is longer than the maximum of {maximum}; use put")]
@@ -206,6 +212,12 @@ pub enum SendError {
     /// The handle names no peer of this endpoint.
     #[error("not a peer of this endpoint")]
     UnknownPeer,
+    /// The broker did not say who the members of the group are.
+    #[error("the members of the group could not be looked up: {reason}; try again later")]
+    Broker {
+        /// The broker's reason.
+        reason: String,
+    },
 }
 
 /// Why a multicast group could not be joined or left.
@@ -446,6 +458,7 @@ impl SendError {
             Self::InvalidKind { .. } | Self::UnknownPeer => errno::EINVAL,
             Self::Exhausted { .. } => errno::EMFILE,
             Self::PeerDown => errno::ECONNRESET,
+            Self::Broker { .. } => errno::ENETDOWN,
         }
     }
 }

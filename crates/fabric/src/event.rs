@@ -29,6 +29,13 @@ pub enum Event<'a> {
         /// The peer to which there is room.
         peer: Peer,
     },
+    /// Another try is worth it after [`crate::Endpoint::send_multicast`] was refused with
+    /// [`crate::SendError::WouldBlock`]: every member has room, the members are known by now, or
+    /// they are other ones.
+    GroupRoom {
+        /// The group to which there is room.
+        group: Group,
+    },
 }
 
 /// Why a peer is down.
@@ -107,6 +114,18 @@ pub struct Completion {
 }
 
 /// A filter of messages and notifications by source and class.
+///
+/// ```
+/// use weft_fabric::{EndpointAddress, Event, Filter, Message, MessageHeader, NodeId, Peer, Vpid};
+///
+/// // Messages with tag 7 from any endpoint of node 3.
+/// let wanted = Filter { source: EndpointAddress::new(NodeId(3), Vpid::ANY), class: Some(7) };
+/// let source = EndpointAddress::new(NodeId(3), Vpid(1));
+/// let header = MessageHeader::tag(7);
+/// let event =
+///     Event::Message(Message { peer: Peer(0), source, header, group: None, payload: b"x" });
+/// assert!(wanted.matches(&event));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filter {
     /// The endpoint at the other end, with wildcards.
@@ -125,7 +144,10 @@ impl Filter {
         let (source, class) = match event {
             Event::Message(message) => (message.source, message.header.tag),
             Event::Notification(notification) => (notification.source, notification.class),
-            Event::Completion(_) | Event::PeerDown { .. } | Event::Room { .. } => return false,
+            Event::Completion(_)
+            | Event::PeerDown { .. }
+            | Event::Room { .. }
+            | Event::GroupRoom { .. } => return false,
         };
         self.source.covers(source) && self.class.is_none_or(|wanted| wanted == class)
     }

@@ -80,6 +80,18 @@ pub enum MapError {
 }
 
 /// A global address map.
+///
+/// ```
+/// use weft_fabric::{GlobalAddressMap, Interval, NodeId};
+///
+/// // Node 5 has the addresses from 0x1000 on, where its own begin at 0x40.
+/// let mut map = GlobalAddressMap::intervals();
+/// map.insert(Interval { start: 0x1000, end: 0x3000, node: NodeId(5), target_start: 0x40 })?;
+/// let found = map.locate(0x1010).expect("it is in the interval");
+/// assert_eq!((found.node, found.address, found.contiguous), (NodeId(5), 0x50, 0x1ff0));
+/// assert_eq!(map.locate(0x3000), None);
+/// # Ok::<(), weft_fabric::MapError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GlobalAddressMap {
     /// Up to 64 intervals, sorted by `start`.

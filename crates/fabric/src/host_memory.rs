@@ -1,4 +1,4 @@
-//! What a transport offers beyond the core where its regions are memory of the host.
+//! An extension of endpoints whose regions are memory of the host.
 
 use std::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use crate::error::RegisterError;
 ///
 /// [`Endpoint::register`] makes fresh memory and needs none of this. A program that keeps its data
 /// where it is makes a [`HostMemory::Memory`] of it once and registers it with each transport that
-/// it uses. What a transport does with each kind of memory is up to the transport: where peers map
+/// it uses. How a transport reaches each kind of memory is up to the transport: where peers map
 /// it, all kinds cost the same once they are registered.
 ///
 /// ```

@@ -13,11 +13,11 @@
 //! more. A lane of shared memory and a lane over endpoints have the same halves; [`Medium`] says
 //! what the layer above may rely on.
 //!
-//! # What is exact and what may lag
+//! # Exact numbers, and numbers that may lag
 //! Everything that an end sends, puts and posts becomes visible at the other in that order, never
-//! in part, and never before the bytes that it tells of. What the peer *took* may be known late:
-//! [`Carry::slots_free`], [`Carry::sink_free`] and [`Carry::messages_read`] never say more than is
-//! true, and catch up without a call of either end. [`Carry::look_back`] and [`Carry::view_back`]
+//! in part, and never before the bytes that it tells of. The number that the peer *took* may be
+//! known late: [`Carry::slots_free`], [`Carry::sink_free`] and [`Carry::messages_read`] never say
+//! more than is true, and catch up without a call of either end. [`Carry::look_back`] and [`Carry::view_back`]
 //! are exact, and no peer has to be alive for them.
 //!
 //! # Waiting
@@ -51,10 +51,10 @@ pub enum Standing {
     Lost,
 }
 
-/// What lies between the two ends of a lane.
+/// The way between the two ends of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Medium {
-    /// Memory that both ends share. What the peer wrote is visible at once, and before anything
+    /// Memory that both ends share. All that the peer wrote is visible at once, and before anything
     /// that it does later on another way: a byte that it sends over TCP comes after the words that
     /// it posted before. The peer claims an armed word and rings ([`Wake::must_ring`]).
     Memory,
@@ -214,7 +214,7 @@ pub trait Carry {
     /// Reads one of the own control words, which the peer writes.
     fn posted(&self, word: usize) -> u64;
 
-    /// What lies between the two ends.
+    /// The way between the two ends.
     fn medium(&self) -> Medium;
 
     /// True if everything that this end sent, put and posted so far is visible at the peer, whether
@@ -271,6 +271,40 @@ pub trait Wake {
 }
 
 /// One end of a lane: it carries and wakes.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use weft_fabric::{Attention, Carry, Lane, ReceiveCursor, SendCursor, WaitFor, Wake};
+/// # use weft_memory::CopyMode;
+/// # use weft_transport_shm::lane::{LaneLayout, ShmLane};
+///
+/// /// Sends one message. True if the caller has to ring the peer.
+/// fn tell<L: Lane>(lane: &L, cursor: &mut SendCursor, text: &[u8]) -> bool {
+///     lane.send(cursor, 7, &[text]).expect("the mailbox has room");
+///     lane.must_ring(WaitFor::Data)
+/// }
+///
+/// # let layout = LaneLayout { slots: 16, sink_bytes: 4096 };
+/// # let (one, file) = ShmLane::create(layout, CopyMode::Plain)?;
+/// # let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain)?;
+/// // The receiver is about to sleep: it arms its word, and looks once more.
+/// let (mut sent, mut taken) = (SendCursor::default(), ReceiveCursor::default());
+/// two.arm(WaitFor::Data);
+/// two.settle();
+/// assert_eq!(two.peek(&taken), Ok(None));
+///
+/// assert!(tell(&one, &mut sent, b"hello"), "the receiver sleeps");
+/// assert!(!tell(&one, &mut sent, b"again"), "its wakeup is on the way");
+///
+/// assert!(two.disarm(WaitFor::Data), "it was rung");
+/// let slot = two.peek(&taken).unwrap().expect("a message");
+/// let mut text = [0; 5];
+/// two.read(&taken, 0, &mut text);
+/// two.advance(&mut taken, true);
+/// assert_eq!((slot.tag, slot.length, &text), (7, 5, b"hello"));
+/// assert_eq!(two.attention(WaitFor::Data), Attention::Watching);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Lane: Carry + Wake {}
 
 impl<L: Carry + Wake> Lane for L {}

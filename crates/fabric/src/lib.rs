@@ -5,6 +5,62 @@
 //! [`Lane`]). It depends on nothing else of weft and on no operating system: it uses no clock,
 //! thread, socket or file.
 //!
+//! # Where to begin
+//! A program opens an [`Endpoint`] at a [`Transport`], connects to peers, and has a loop in which
+//! it polls. The example of [`Endpoint`] is a whole program; the one below is the loop of a sender.
+//!
+//! | to do this | use |
+//! |---|---|
+//! | send up to 120 bytes to one peer | [`Endpoint::send_short`] |
+//! | the same to all members of a group | [`Endpoint::send_multicast`] |
+//! | let peers reach memory | [`Endpoint::register`], [`Endpoint::grant`], [`Endpoint::revoke`] |
+//! | write and read there | [`Endpoint::put`], [`Endpoint::get`] |
+//! | change a word there | [`Endpoint::atomic`], [`Endpoint::lock`] |
+//! | tell a peer that bytes are there | [`Operation::notify`], [`Endpoint::put_signal`] |
+//! | say what comes before what | [`Endpoint::order`] |
+//! | learn that all is visible | [`Endpoint::fence`], [`Endpoint::fence_all`] |
+//! | sleep until something happens | [`Endpoint::wait`], or [`Endpoint::arm`] and a descriptor |
+//! | have no loop yet | [`Blocking`] |
+//! | register memory that exists already | [`HostMemory`] |
+//! | meet programs of other users | [`Partition`] |
+//! | use a peer's memory by load and store | [`Window`] |
+//!
+//! Every call ends at once in one of three ways. It is [`Issued::Done`]. It is [`Issued::Pending`],
+//! and one [`Event::Completion`] with the caller's context follows. Or it fails with an error: if
+//! that is `WouldBlock`, the program polls until [`Event::Room`] and tries again.
+//!
+//! ```
+//! use weft_fabric::{
+//!     Blocking, Endpoint, EndpointOptions, Event, MessageHeader, NodeId, PATIENCE, SendError,
+//!     Transport,
+//! };
+//!
+//! # let settings = weft_transport_sim::Settings::seeded(1);
+//! # let world = weft_transport_sim::SimWorld::new(settings);
+//! # let mut receiver = world.transport(NodeId(1), 1000).open(&EndpointOptions::default())?;
+//! # let address = receiver.address();
+//! let mut sender = world.transport(NodeId(0), 1000).open(&EndpointOptions::default())?;
+//! let peer = sender.connect_within(address, PATIENCE)?;
+//! let mut number = 0_u64;
+//! while number < 1000 {
+//!     match sender.send_short(peer, MessageHeader::tag(1), &[&number.to_le_bytes()]) {
+//!         Ok(()) => number += 1,
+//!         Err(SendError::WouldBlock) => {
+//!             let mut has_room = false;
+//!             while !has_room {
+//! #               receiver.poll(64, &mut |_| {});
+//!                 sender.wait(Some(PATIENCE));
+//!                 sender.poll(64, &mut |event| {
+//!                     has_room |= matches!(event, Event::Room { peer: of } if of == peer);
+//!                 });
+//!             }
+//!         }
+//!         Err(error) => return Err(error.into()),
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Source: 003 chapter 3 (RMA, VELO, SMFU, ATU, register file), 004 section 2.1.
 //!
 //! [`terms`] has the words of Extoll's NIC and of libfabric for each of these.
@@ -15,7 +71,8 @@
 //! 2. *Order*: messages and notifications from one endpoint to another arrive in order. The data of
 //!    a put is visible before its completer notification.
 //! 3. *Flow control*: queues are bounded. A full queue is [`SendError::WouldBlock`], and
-//!    [`Event::Room`] follows when there is room again.
+//!    [`Event::Room`] follows when there is room again; for a message to a group it is
+//!    [`Event::GroupRoom`].
 //! 4. *Completion*: an operation that completed well is visible to whoever reads the target's
 //!    memory from then on. See [`Capabilities::progress`] for the thread that it needs.
 //! 5. *Waiting*: by polling, by an adaptive wait, or on a descriptor.

@@ -21,6 +21,16 @@ bitflags! {
 }
 
 /// The notifications that an operation requests, and their contents.
+///
+/// ```
+/// use weft_fabric::{Command, Notify};
+///
+/// // The target of a put is told that the data is there, and gets 42; the initiator is told that
+/// // its memory is free again.
+/// let both = Notify::COMPLETER.and(Notify::REQUESTER).class(7).immediate(42);
+/// assert!(both.check(Command::Put).is_ok());
+/// assert!(Notify::RESPONDER.check(Command::Put).is_err(), "nobody answers a put");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Notify {
     sides: Sides,

@@ -26,7 +26,8 @@ pub struct EndpointOptions {
     pub limits: EndpointLimits,
     /// The class of what the endpoint sends.
     pub class: TrafficClass,
-    /// The rail of the fabric, by the transport's name for it; `None` stands for its choice.
+    /// The rail of the fabric, by one of the names in [`crate::Capabilities::rails`]; `None` stands
+    /// for the first.
     pub rail: Option<String>,
 }
 

@@ -81,8 +81,8 @@ impl fmt::Debug for ServiceName {
 /// Opens one endpoint in the partition of the endpoint that gave it: see
 /// [`crate::Endpoint::invite`].
 ///
-/// Whoever has the 16 bytes may use them, so they are shown to nobody: not in a log, nor by
-/// `Debug`.
+/// The 16 bytes are good for anybody who has them, so they are shown to nobody: not in a log, nor
+/// by `Debug`.
 #[derive(Clone, Copy)]
 pub struct Ticket(pub [u8; 16]);
 

@@ -31,6 +31,7 @@
 //! | [`Register`] | register file | none |
 //! | [`Capabilities`] | build parameters | `fi_info` |
 //! | [`EndpointLimits`] | build parameters | `fi_tx_attr`, `fi_domain_attr` |
+//! | [`Capabilities::rails`] | several NICs | `fi_domain_attr` name |
 //! | [`TrafficClass`] | traffic class | `FI_TC_LOW_LATENCY`, `FI_TC_BULK_DATA` |
 //! | [`Partition::Service`] | none | authorization key |
 //! | [`Endpoint::poll`] | notification and receive queues | `fi_cq_read` |
@@ -47,11 +48,11 @@ use crate::{
 /// One term.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Term {
-    /// What weft calls it.
+    /// The word of weft.
     pub weft: &'static str,
-    /// What it is on Extoll's NIC.
+    /// The word of Extoll's NIC.
     pub extoll: &'static str,
-    /// What it is in libfabric.
+    /// The word of libfabric.
     pub libfabric: &'static str,
 }
 

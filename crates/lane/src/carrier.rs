@@ -30,31 +30,31 @@ impl Default for Settings {
     }
 }
 
-/// What a carrier tells its program.
+/// An event of a carrier for its program.
 pub enum Told<E: Endpoint> {
     /// A peer wants a lane: [`Carrier::accept`] or [`Carrier::refuse`] must follow.
     Offered(Offer),
     /// A lane is there that was opened or accepted with this token.
     Opened {
-        /// What the lane is for.
+        /// The use of the lane, as its maker said.
         token: u64,
         /// The own end.
         lane: EndpointLane<E>,
     },
     /// There will be no lane.
     Refused {
-        /// What it was for.
+        /// The use that it was made for.
         token: u64,
         /// Why there is none.
         why: Refusal,
     },
-    /// An armed word of a lane was rung. Who sleeps for it must be woken.
+    /// An armed word of a lane was rung. The thread that sleeps for it must be woken.
     Rung(LaneNumber, WaitFor),
     /// The connection to a peer was ended, since the peer broke the protocol.
     Misbehaved {
         /// The peer.
         peer: Peer,
-        /// What was wrong.
+        /// The fault.
         how: String,
     },
 }

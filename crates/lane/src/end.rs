@@ -1,7 +1,7 @@
 //! One end of a lane over an endpoint.
 //!
-//! What the peer wrote is read in the own memory, without a call of the endpoint. Everything else
-//! takes the lock of the carrier.
+//! Bytes that the peer wrote are read in the own memory, without a call of the endpoint. Everything
+//! else takes the lock of the carrier.
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl<E: Endpoint> EndpointLane<E> {
         (&self.shared.cell.region, self.shared.cell.start)
     }
 
-    /// Tells the peer that nothing more will come, behind everything that was sent. What has
-    /// arrived can still be read here. Dropping the end does the same.
+    /// Tells the peer that nothing more will come, behind everything that was sent. Bytes
+    /// that have arrived can still be read here. Dropping the end does the same.
     pub fn finish(&self) {
         self.carrier.lock().finish(self.number);
     }

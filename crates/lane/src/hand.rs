@@ -29,7 +29,7 @@ pub(crate) const fn context(call: u64, number: LaneNumber) -> u64 {
     call << 32 | number.0 as u64
 }
 
-/// What came of handing something to the endpoint.
+/// The result of handing something to the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handed {
     Taken,

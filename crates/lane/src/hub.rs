@@ -21,7 +21,7 @@ use crate::message::{Message, Refusal, TAG, Violation};
 use crate::outgoing::Outgoing;
 use crate::table::{Action, LaneNumber, Offer, Remote, Table};
 
-/// What an end and its carrier share without a lock.
+/// The part of an end that it shares with its carrier without a lock.
 #[derive(Debug)]
 pub(crate) struct Shared<R> {
     pub cell: Cell<R>,
@@ -58,7 +58,7 @@ pub(crate) struct End<R> {
     pub awaits_landing: bool,
 }
 
-/// What the program still does with an end. What it sent is handed over before the peer is told.
+/// The program's further use of an end. All that it sent is handed over before the peer is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     All,
@@ -85,7 +85,7 @@ impl<R> Held<R> {
     }
 }
 
-/// What waits to be told.
+/// Something that waits to be told.
 #[derive(Debug)]
 pub(crate) enum News {
     Offered(Offer),
@@ -136,6 +136,8 @@ impl<E: Endpoint> Hub<E> {
                     Event::Completion(ended) => Seen::Completion(ended.context, ended.result),
                     Event::PeerDown { peer, .. } => Seen::Down(peer),
                     Event::Room { peer } => Seen::Room(peer),
+                    // The hub sends nothing to groups.
+                    Event::GroupRoom { .. } => return,
                 });
             });
             for seen in seen {
@@ -308,7 +310,7 @@ impl<E: Endpoint> Hub<E> {
                     self.ring_both(number);
                 }
             }
-            // What failed was lost, so the lane is of no more use.
+            // A put that failed was lost, so the lane is of no more use.
             call::TRANSFER if result.is_err() => self.end_lane(number, false),
             _ => {}
         }
@@ -354,7 +356,7 @@ impl<E: Endpoint> Hub<E> {
                 let bytes = message.encode();
                 let sent =
                     ordered.is_ok().then(|| self.endpoint.send_short(peer, header, &[&bytes]));
-                // Whatever else is wrong, the peer is gone, and its event ends the lanes.
+                // With any other error the peer is gone, and its event ends the lanes.
                 !matches!(sent, Some(Err(SendError::WouldBlock)))
             };
             if !is_sent {

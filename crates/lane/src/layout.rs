@@ -97,8 +97,8 @@ pub(crate) fn status(message: u64, slot: Slot) -> u64 {
         | u64::from(slot.tag) << 40
 }
 
-/// What a status word says of the slot of `message`. `None` while the slot does not hold that
-/// message. The length is the peer's and not checked.
+/// The content of the slot of `message`, by its status word. `None` while the slot does not hold
+/// that message. The length is the peer's and not checked.
 pub(crate) fn slot_of(status: u64, message: u64) -> Option<Slot> {
     let [.., length, tag, _, _] = status.to_le_bytes();
     (low_half(status) == low_half(message.wrapping_add(1))).then_some(Slot { tag, length })

@@ -1,5 +1,5 @@
-//! What one end sends, without I/O: copies of what the peer has not taken, and what the endpoint
-//! had no room for.
+//! The sending half of an end, without I/O: copies of what the peer has not taken, and what the
+//! endpoint had no room for.
 //!
 //! The carrier asks for the next [`Step`], hands it to its endpoint, and says what came of it.
 //!
@@ -35,7 +35,7 @@ pub(crate) enum Step {
     BytesTaken { count: u64 },
 }
 
-/// What was handed over since the endpoint was last asked for order.
+/// The calls handed over since the endpoint was last asked for order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Since {
     Nothing,
@@ -258,7 +258,7 @@ impl Outgoing {
         self.since_order == Since::Puts
     }
 
-    /// What comes next is ordered behind all before.
+    /// The next call is ordered behind all before.
     pub fn ordered(&mut self) {
         self.since_order = Since::Nothing;
         self.rewrites = false;

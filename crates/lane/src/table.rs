@@ -55,7 +55,7 @@ pub struct Exhausted {
 pub struct Offer {
     /// The peer.
     pub peer: Peer,
-    /// What the peer's program said that the lane is for.
+    /// The use of the lane, as the peer's program said.
     pub token: u64,
     /// The sizes of the lane.
     pub layout: Layout,
@@ -72,7 +72,7 @@ pub(crate) struct Remote {
     pub layout: Layout,
 }
 
-/// What the carrier has to do.
+/// A task of the carrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     /// Grant `peer` the memory of the lane. [`Table::granted`] must follow.

@@ -13,6 +13,7 @@ mod memory;
 mod moving;
 mod placement;
 mod segment;
+mod span;
 mod view;
 
 pub use blocks::{Block, Blocks};
@@ -20,4 +21,5 @@ pub use copy::CopyMode;
 pub use memory::{Memory, MemoryOptions};
 pub use moving::{Moving, Watch};
 pub use segment::{Segment, SegmentError};
+pub use span::{Part, PartMut, Span};
 pub use view::View;

@@ -71,7 +71,7 @@ pub struct Memory {
     inner: Arc<Inner>,
 }
 
-/// Whose the memory is, and so whether it may move.
+/// The maker of the memory, which decides whether it may move.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     /// Made or adopted by this process. New memory for it is made by the same options.

@@ -150,7 +150,8 @@ impl Memory {
         }
         place.next = Some(Next { segment, file, copied: 0 });
         self.moving().store(moving_word(place.moves, true), Ordering::Relaxed);
-        // What `keep` did not find moving was written before this, and so before the first copy.
+        // A write that did not find the memory moving (`keep`) came before this, and so before the first
+        // copy.
         fence::heavy();
         Ok(Moving { memory: self.clone() })
     }

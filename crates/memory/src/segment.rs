@@ -72,7 +72,7 @@ pub struct Segment {
     end: End,
 }
 
-/// What happens to the mapping at the end of its segment.
+/// The fate of the mapping at the end of its segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// It is taken away.
@@ -231,6 +231,7 @@ impl Segment {
     }
 
     /// The first byte, for those who hand the address on: to io_uring, or to a NIC.
+    #[inline]
     #[must_use]
     pub const fn base(&self) -> NonNull<u8> {
         self.base
@@ -275,12 +276,14 @@ impl Segment {
     }
 
     /// Bytes of the segment.
+    #[inline]
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
     }
 
     /// False for a read-only mapping.
+    #[inline]
     #[must_use]
     pub const fn writable(&self) -> bool {
         self.writable

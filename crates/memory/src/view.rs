@@ -41,7 +41,7 @@ impl<T: Sync> View<T> {
 
     /// The segment with the value.
     #[must_use]
-    pub fn segment(&self) -> &Segment {
+    pub fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }
 }

@@ -1,4 +1,4 @@
-//! What messages of any length cost over shared memory, against the bare endpoint.
+//! The price of messages of any length over shared memory, against the bare endpoint.
 //!
 //! Two threads hold an endpoint each; for the lines of one thread, one thread holds both. Bare
 //! calls and messages take turns in one run, each on endpoints of their own. The turns are short

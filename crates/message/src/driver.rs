@@ -50,7 +50,7 @@ impl<E: Endpoint> Messages<E> {
         &mut self.endpoint
     }
 
-    /// What is held at present, by number.
+    /// The things held at present, by number.
     #[must_use]
     pub fn census(&self) -> Census {
         self.machine.census()
@@ -60,8 +60,8 @@ impl<E: Endpoint> Messages<E> {
     /// be reused when the call returns.
     ///
     /// Up to [`Options::eager_bytes_max`] bytes go as packets, and [`Issued::Done`] says that all
-    /// were accepted. Of a longer message the body is copied and announced. What is
-    /// [`Issued::Pending`] ends by [`Event::Completion`].
+    /// were accepted. Of a longer message the body is copied and announced. A
+    /// message that is [`Issued::Pending`] ends by [`Event::Completion`].
     ///
     /// # Errors
     /// [`SendError`].

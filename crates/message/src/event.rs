@@ -1,4 +1,4 @@
-//! What a program is told.
+//! The events for a program.
 
 use weft_fabric::Peer;
 
@@ -48,7 +48,7 @@ pub enum Event<'a, R> {
     Misbehaved {
         /// The peer.
         peer: Peer,
-        /// What it did.
+        /// Its offence.
         offence: Offence,
     },
     /// An event of the endpoint that is none of a message's. Reports of room and of peers that are

@@ -76,7 +76,7 @@ pub enum Action<R> {
     },
 }
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     pub(crate) kind: Kind,
@@ -106,7 +106,7 @@ enum Pending<R> {
     },
 }
 
-/// What the messages hold, by number.
+/// The things that the messages hold, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Census {
     /// Peers with a state.
@@ -318,7 +318,7 @@ impl<R: Clone> Machine<R> {
 
     /// The endpoint reports a peer down. Ends all messages to and from it.
     pub fn down(&mut self, peer: Peer, sink: &mut impl FnMut(Event<'_, R>)) {
-        // What arrived whole is handed out before.
+        // Messages that arrived whole are handed out before.
         self.deliver(peer, sink);
         if let Some(Link::Live(live)) = self.links.remove(peer) {
             self.end(live);
@@ -436,7 +436,7 @@ impl<R: Clone> Machine<R> {
         Some(pending)
     }
 
-    /// What the machine holds.
+    /// The things that the machine holds.
     #[must_use]
     pub fn census(&self) -> Census {
         let (shares, keys, copy_bytes) = self.shares.census();

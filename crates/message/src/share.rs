@@ -20,7 +20,7 @@ pub struct Share {
     generation: u32,
 }
 
-/// What a region is for.
+/// The use of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     /// The program shared it.

@@ -16,7 +16,7 @@ fn open(world: &SimWorld, node: u32) -> SimEndpoint {
     world.transport(NodeId(node), 1).open(&EndpointOptions::default()).expect("there is room")
 }
 
-/// What a side saw, as text, and the tickets of what was announced.
+/// The events of a side, as text, and the tickets of announced messages.
 #[derive(Default)]
 struct Seen {
     log: Vec<String>,

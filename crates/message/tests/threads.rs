@@ -98,7 +98,7 @@ impl End {
                 other => panic!("{other:?}"),
             });
         }
-        // What was granted and allocated is bounded, and nothing is under way.
+        // Grants and memory are bounded, and nothing is under way.
         let census = self.messages.census();
         assert_eq!((census.messages, census.receive_bytes), (0, census.idle_receive_bytes));
         // The other end may need packets of this one before it ends.

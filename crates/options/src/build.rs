@@ -1,4 +1,4 @@
-//! From files, variables and flags to values: parsing, ranges, precedence, and what was wrong.
+//! Makes values from files, variables and flags: parsing, ranges, precedence and mistakes.
 //!
 //! A builder never stops at the first mistake: it collects all of them, keeps the former value of
 //! an option whose new one is wrong, and leaves it to the caller whether to go on.
@@ -61,7 +61,8 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// True for what is told and passed over, false for what a careful caller refuses.
+    /// True for a problem that is reported and ignored, false for one that a careful caller
+    /// refuses.
     #[must_use]
     pub const fn is_warning(&self) -> bool {
         matches!(self, Self::Unknown { .. } | Self::OldName { .. })
@@ -79,7 +80,7 @@ fn suggestion(nearest: &Option<String>) -> String {
 #[derive(Clone, Debug)]
 pub struct Builder {
     options: Options,
-    /// For each option, what the value that it has outranks.
+    /// For each option, the rank of its present value.
     ranks: [Rank; TABLE.len()],
     problems: Vec<Problem>,
 }
@@ -94,9 +95,9 @@ struct Rank {
 /// A name as it was given.
 struct Given {
     found: Found,
-    /// As it is told in problems: `WEFT_X`, `--x`, `weft.toml: x`.
+    /// Its form in messages: `WEFT_X`, `--x`, `weft.toml: x`.
     name: String,
-    /// How its current name is told.
+    /// The form of its current name in messages.
     current: String,
 }
 

@@ -57,7 +57,7 @@ impl fmt::Display for Effect {
 pub enum Kind {
     /// A whole number.
     Integer {
-        /// Used when nothing else is said.
+        /// The value that is in force if nothing sets another.
         default: u64,
         /// Smallest value.
         minimum: u64,
@@ -68,7 +68,7 @@ pub enum Kind {
     },
     /// `true` or `false`; also 1 and 0, yes and no, on and off.
     Boolean {
-        /// Used when nothing else is said.
+        /// The value that is in force if nothing sets another.
         default: bool,
     },
     /// One of a few words; the first is the default.
@@ -201,7 +201,8 @@ pub fn flag(name: &str) -> String {
     name.replace(['.', '_'], "-")
 }
 
-/// The environment variables of all old names: where the new ones are handed on, these are not.
+/// The environment variables of all old names. A command that passes options to a program removes
+/// them.
 pub fn old_variables() -> impl Iterator<Item = String> {
     TABLE.iter().flat_map(|entry| entry.old_names).map(|name| variable(name))
 }
@@ -238,5 +239,9 @@ pub const OTHER_VARIABLES: &[Variable] = &[
     Variable {
         name: "WEFT_STATS",
         text: "Where the program's counters go, set by `weft run --stats` for its program.",
+    },
+    Variable {
+        name: "WEFT_WARNED",
+        text: "Unknown variables of which `weft run` has warned, set by it for its program.",
     },
 ];

@@ -4,7 +4,7 @@ use crate::entry::{Entry, OTHER_VARIABLES, flag, variable};
 use crate::nearest::nearest;
 use crate::table::TABLE;
 
-/// Where a name was written, which decides how it is spelled.
+/// The spelling of a name, by the place where it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spelling {
     /// `socket.idle_ms`, as in `weft.toml`.
@@ -16,7 +16,7 @@ pub enum Spelling {
 }
 
 impl Spelling {
-    /// A name of the table, spelled so.
+    /// The spelling of a name of the table.
     fn of(self, name: &str) -> String {
         match self {
             Self::File => name.to_owned(),
@@ -25,7 +25,7 @@ impl Spelling {
         }
     }
 
-    /// True when `written` is `name` spelled so; allocates nothing.
+    /// True when `written` is `name` in this spelling. Allocates nothing.
     fn is(self, written: &str, name: &str) -> bool {
         let written = match self {
             Self::File | Self::Flag => Some(written),
@@ -64,7 +64,7 @@ impl Found {
     }
 }
 
-/// The option that is `written` so.
+/// The option whose name is `written` in this spelling.
 #[must_use]
 pub fn find(spelling: Spelling, written: &str) -> Option<Found> {
     TABLE.iter().find_map(|entry| {
@@ -78,7 +78,7 @@ pub fn find(spelling: Spelling, written: &str) -> Option<Found> {
     })
 }
 
-/// The option that is written so in any spelling.
+/// The option whose name is `written` in any spelling.
 #[must_use]
 pub fn find_any(written: &str) -> Option<Found> {
     find(Spelling::File, written)
@@ -86,8 +86,8 @@ pub fn find_any(written: &str) -> Option<Found> {
         .or_else(|| find(Spelling::Flag, written))
 }
 
-/// The name, spelled so, of what was probably meant: one with a slip, one that was not
-/// written to its end, or one without its area. An old name leads to the current one.
+/// The name that was probably meant, in this spelling: `written` has a slip, is not complete, or
+/// lacks the area. An old name leads to the current one.
 #[must_use]
 pub fn suggest(spelling: Spelling, written: &str) -> Option<String> {
     let all = || {

@@ -43,7 +43,7 @@ pub struct Surroundings<'a> {
     pub runtime_directory: Option<&'a str>,
 }
 
-/// Whose directory holds the socket.
+/// The owner of the directory that holds the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// Named by an option or variable: taken as it is.
@@ -61,7 +61,7 @@ pub struct ControlSocket {
     pub node: String,
     /// The socket.
     pub path: PathBuf,
-    /// Whose directory it lies in.
+    /// The owner of its directory.
     pub scope: Scope,
 }
 

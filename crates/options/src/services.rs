@@ -1,4 +1,4 @@
-//! Who may offer a service to whom: the value of `daemon.services`.
+//! The users who may offer a service, and to whom: the value of `daemon.services`.
 //!
 //! A rule is `OWNER:NAME:USERS`. `OWNER` is the number of the user who may offer `NAME`, or `any`;
 //! a name that ends with `*` stands for all that begin so. `USERS` may use the service: numbers

@@ -2,7 +2,7 @@
 //!
 //! A process allocates places for connections from an arena of its own. A forked child keeps its
 //! parent's arenas mapped for the connections that it inherited, and starts another arena for its
-//! own. What belongs to one process alone is in private memory beside the arena: the mapping of a
+//! own. The state of one process alone is in private memory beside the arena: the mapping of a
 //! lane, for example, or how many descriptors of the process lead to a connection.
 
 use std::cell::UnsafeCell;
@@ -188,19 +188,19 @@ impl Connection {
     }
 
     /// Counts a child that is about to be forked, or a program that is about to start.
-    pub fn is_inherited(&self) {
+    pub fn count_heir(&self) {
         self.shared.refs.fetch_add(1, Ordering::AcqRel);
         self.shared.heirs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back [`Connection::is_inherited`], since that failed.
-    pub fn is_not_inherited(&self) {
+    /// Takes back [`Connection::count_heir`], since that failed.
+    pub fn uncount_heir(&self) {
         self.shared.refs.fetch_sub(1, Ordering::AcqRel);
         self.shared.heirs.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// In the forked child: names it as the one that inherited the connection.
-    pub fn has_heir(&self) {
+    pub fn name_heir(&self) {
         self.shared.heir.store(process::pid(), Ordering::Relaxed);
     }
 

@@ -12,7 +12,7 @@ const WIDE: [&str; 8] =
     ["getwc", "getws", "putwc", "putws", "fwide", "wprintf", "wscanf", "ungetwc"];
 
 /// True when the program's standard streams must stay the C library's own.
-pub fn keep_the_streams() -> bool {
+pub fn must_keep_c_streams() -> bool {
     has_streams_of_cxx() || uses_wide_characters()
 }
 
@@ -51,13 +51,15 @@ fn names_wide_characters(names: &[u8]) -> bool {
     })
 }
 
+/// Tags of the dynamic section (`elf.h`): the address of the table of strings, and its bytes.
+const DT_STRTAB: i64 = 5;
+const DT_STRSZ: i64 = 10;
+
 /// The table of strings of an object: the names of the symbols that the object uses.
 ///
 /// # Safety
 /// The object is loaded and stays loaded.
 unsafe fn string_table(info: &dl_phdr_info) -> Option<&[u8]> {
-    const STRINGS: i64 = 5;
-    const STRINGS_BYTES: i64 = 10;
     let base = usize::try_from(info.dlpi_addr).ok()?;
     // SAFETY: the loader's table of the object's segments.
     let segments: &[Elf64_Phdr] =
@@ -65,13 +67,13 @@ unsafe fn string_table(info: &dl_phdr_info) -> Option<&[u8]> {
     let dynamic = segments.iter().find(|segment| segment.p_type == libc::PT_DYNAMIC)?;
     let mut entry = base.checked_add(usize::try_from(dynamic.p_vaddr).ok()?)? as *const [i64; 2];
     let (mut strings, mut bytes) = (None, None);
-    // SAFETY: pairs of a tag and a value, up to one with tag 0.
+    // SAFETY: `Elf64_Dyn`, pairs of a tag and a value, up to one with tag 0 (DT_NULL).
     while let [tag, value] = unsafe { *entry }
         && tag != 0
     {
         match tag {
-            STRINGS => strings = usize::try_from(value).ok(),
-            STRINGS_BYTES => bytes = usize::try_from(value).ok(),
+            DT_STRTAB => strings = usize::try_from(value).ok(),
+            DT_STRSZ => bytes = usize::try_from(value).ok(),
             _ => {}
         }
         // SAFETY: this entry was not the last.

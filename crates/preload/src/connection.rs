@@ -55,10 +55,10 @@ impl Connection {
     }
 
     /// Remembers what a wait on the kernel's socket said of the peer.
-    pub fn heard(&self, wakeup: waits::Wakeup) {
+    pub fn note_wakeup(&self, wakeup: waits::Wakeup) {
         match wakeup {
-            waits::Wakeup::End => self.shared.common.hear(Peer::Ended),
-            waits::Wakeup::Failed(_) => self.shared.common.hear(Peer::Reset),
+            waits::Wakeup::End => self.shared.common.set_peer(Peer::Ended),
+            waits::Wakeup::Failed(_) => self.shared.common.set_peer(Peer::Reset),
             waits::Wakeup::Bytes
             | waits::Wakeup::Nothing
             | waits::Wakeup::Interrupted
@@ -68,16 +68,16 @@ impl Connection {
 
     /// Remembers what the kernel's poll said of the peer. After this end's own shutdown for
     /// reading, HUP and RDHUP are about this end. A reset comes with ERR, too.
-    pub fn heard_of(&self, seen: PollFlags) {
+    pub fn note_poll(&self, seen: PollFlags) {
         let ends = if self.has(flag::READING_SHUT) {
             PollFlags::empty()
         } else {
             seen & (PollFlags::HUP | PollFlags::RDHUP)
         };
         if seen.contains(PollFlags::ERR) || ends.contains(PollFlags::HUP) {
-            self.heard(waits::Wakeup::Failed(Errno::CONNRESET));
+            self.note_wakeup(waits::Wakeup::Failed(Errno::CONNRESET));
         } else if !ends.is_empty() {
-            self.heard(waits::Wakeup::End);
+            self.note_wakeup(waits::Wakeup::End);
         }
     }
 }
@@ -180,7 +180,7 @@ pub fn closing(fd: RawFd) {
     }
 }
 
-/// Called after `new` became a copy of `old`. What `new` was before is closed.
+/// Called after `new` became a copy of `old`. The former descriptor `new` is closed.
 pub fn copied(old: RawFd, new: RawFd) {
     if new < 0 || old == new {
         return;

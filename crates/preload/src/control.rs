@@ -392,7 +392,7 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
         }
     })?;
     state.daemon = channel.peer().map_or(0, |daemon| daemon.uid);
-    let channel = out_of_the_way(channel);
+    let channel = move_to_high_number(channel);
     let hello = Control::Hello { pid: process::pid(), name: process::name() };
     let greeted =
         channel.send(&hello.emit(), &[]).and_then(|()| channel.receive_within(answer_ms()));
@@ -458,7 +458,7 @@ fn warn_once(state: &mut State, what: std::fmt::Arguments<'_>) {
 }
 
 /// Moves the channel to a high number, so that programs find the next free number as expected.
-fn out_of_the_way(channel: Channel) -> Channel {
+fn move_to_high_number(channel: Channel) -> Channel {
     match rustix::io::fcntl_dupfd_cloexec(&channel, sys::high_number()) {
         Ok(moved) => Channel::new(moved),
         Err(_) => channel,

@@ -40,9 +40,9 @@ impl Connection {
                 self.gives_back(fd);
                 self.decided()
             }
-            Phase::Fresh if self.is_in_kernel() => Phase::Fresh,
+            Phase::Fresh if self.is_in_kernel_wait() => Phase::Fresh,
             Phase::Fresh if !self.may_be_invited() && !self.is_due(fd, pending) => Phase::Fresh,
-            Phase::Pending if !self.looks_again() || self.is_in_kernel() => Phase::Pending,
+            Phase::Pending if !self.looks_again() || self.is_in_kernel_wait() => Phase::Pending,
             Phase::Fresh | Phase::Deciding | Phase::Pending => self.decide_slowly(fd, pending),
             decided => decided,
         }
@@ -76,7 +76,7 @@ impl Connection {
     /// True when the process may have one more lane. Otherwise notes that the connection wanted
     /// one.
     fn has_room_for_a_lane(&self) -> bool {
-        let has_room = lanes::is_one_free();
+        let has_room = lanes::has_free_lane();
         if !has_room {
             self.set(flag::NO_LANE, true);
         }
@@ -100,17 +100,17 @@ impl Connection {
 
     /// Called when the only thread of this process is about to wait in the kernel, in a call that
     /// takes data. A signal handler must not move the connection until
-    /// [`Connection::out_of_kernel`], which takes the value returned here.
-    pub fn stay_while_in_kernel(&self) -> u32 {
+    /// [`Connection::end_kernel_wait`], which takes the value returned here.
+    pub fn begin_kernel_wait(&self) -> u32 {
         IN_KERNEL.swap(self.place + 1, Ordering::Relaxed)
     }
 
-    /// Ends [`Connection::stay_while_in_kernel`].
-    pub fn out_of_kernel(former: u32) {
+    /// Ends [`Connection::begin_kernel_wait`].
+    pub fn end_kernel_wait(former: u32) {
         IN_KERNEL.store(former, Ordering::Relaxed);
     }
 
-    fn is_in_kernel(&self) -> bool {
+    fn is_in_kernel_wait(&self) -> bool {
         IN_KERNEL.load(Ordering::Relaxed) == self.place + 1
     }
 
@@ -139,13 +139,13 @@ impl Connection {
     }
 
     /// The connection becomes a standard stream, which stdio uses without the library. Without a
-    /// lane it stays on TCP for that time. With a lane it sends over TCP from now on, and recalls
-    /// unread bytes.
-    pub fn becomes_standard_stream(&self, fd: RawFd) {
-        if self.becomes_unseen() || self.decide_for_kernel(fd) != Phase::Laned {
+    /// lane it stays on TCP for that time. With a lane it sends over TCP from now on, and asks for
+    /// its unread bytes there.
+    pub fn prepare_for_stdio(&self, fd: RawFd) {
+        if self.begin_unseen_use() || self.decide_for_kernel(fd) != Phase::Laned {
             return;
         }
-        self.recall(fd);
+        self.request_resend(fd);
         if let Some(mut sending) = self.sending_on_lane(fd) {
             sending.leave(Leave::ForGood);
         }
@@ -154,7 +154,7 @@ impl Connection {
     /// From now on this process uses the connection where the library does not see it, and the
     /// connection stays on TCP for that time. False when it has or gets a lane, or is on TCP for
     /// good.
-    pub fn becomes_unseen(&self) -> bool {
+    pub fn begin_unseen_use(&self) -> bool {
         let start = sys::now_ns();
         let is_mine = || self.shared.unseen_user.load(Ordering::SeqCst) == process::pid();
         while !is_mine() && !self.is_seen() {
@@ -183,9 +183,9 @@ impl Connection {
         (0..=2).any(|fd| table::get(fd) == Entry::Connection(self.place))
     }
 
-    /// Ends [`Connection::becomes_unseen`]: this process uses the connection through the library
+    /// Ends [`Connection::begin_unseen_use`]: this process uses the connection through the library
     /// alone.
-    pub fn is_seen_again(&self) {
+    pub fn end_unseen_use(&self) {
         let own = process::pid();
         let unseen_user = &self.shared.unseen_user;
         let _ = unseen_user.compare_exchange(own, 0, Ordering::SeqCst, Ordering::Relaxed);
@@ -207,14 +207,14 @@ impl Connection {
             return false;
         };
         let Some(position) = sys::tcp_position(fd) else { return false };
-        sending.state.has_written(position.written);
-        receiving.state.has_taken(position.taken);
+        sending.state.set_tcp_written(position.written);
+        receiving.state.set_tcp_taken(position.taken);
         true
     }
 
     /// Makes the calling thread the decider; false when the phase is not `from`. No signal handler
     /// runs in between: it would wait for a decider that it does not know to be its own thread.
-    pub fn claims_decision(&self, from: Phase) -> bool {
+    pub fn claim_decision(&self, from: Phase) -> bool {
         let _held = Held::new();
         self.shared.phase.claim(from, sys::task())
     }
@@ -225,7 +225,7 @@ impl Connection {
         if from == Phase::Deciding {
             return self.wait_for_decision(DECISION_NS);
         }
-        if !self.claims_decision(from) {
+        if !self.claim_decision(from) {
             return self.wait_for_decision(DECISION_NS);
         }
         let decided = match from {
@@ -233,7 +233,7 @@ impl Connection {
             stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {
                 stays
             }
-            Phase::Fresh if self.may_be_invited() && self.goes_where_invited(fd) => Phase::Laned,
+            Phase::Fresh if self.may_be_invited() && self.accept_invitation(fd) => Phase::Laned,
             Phase::Fresh if !self.is_due(fd, pending) => Phase::Fresh,
             Phase::Fresh => self.ask(fd),
             Phase::Pending if self.has(flag::INVITED) => self.look_for_answer(fd, pending),
@@ -250,7 +250,7 @@ impl Connection {
             // Another thread declined the connection meanwhile, so the lane must not be used.
             control::withdraw(self.token());
             if decided == Phase::Laned {
-                self.rings_no_more(fd);
+                self.stop_wakeups(fd);
             }
             self.drop_lane();
             return self.phase();
@@ -334,7 +334,7 @@ impl Connection {
         let is_due_anyhow = self.has(flag::UNSEEN) || process::settings().switch_calls == 0;
         if outlook == Outlook::Middling && !is_due_anyhow {
             if self.side() == Side::Connected && !self.wants_another_lane(fd) {
-                if self.invites(fd) {
+                if self.invite(fd) {
                     return Phase::Pending;
                 }
                 if self.kept_lanes() > 0 {
@@ -342,7 +342,7 @@ impl Connection {
                     return Phase::Fresh;
                 }
             }
-            self.asks_to_keep();
+            self.note_asked_to_keep();
         }
         let asked = match self.side() {
             Side::Accepted if process::settings().switch_calls > 0 => {
@@ -537,22 +537,22 @@ impl Connection {
     /// Keeps a connection without a lane on TCP for good. After the kernel's shutdown of the
     /// sending direction, for example, wakeups of a later lane could not be sent.
     pub fn stay_unless_moved(&self, reason: TcpReason) {
-        if self.stays_in_phase(|_| reason) == Some(Phase::Pending) {
-            self.withdraws();
+        if self.keep_on_tcp(|_| reason) == Some(Phase::Pending) {
+            self.stop_asking();
         }
     }
 
     /// Keeps a connection without a lane on TCP until its end, which has begun. Its offer to the
     /// daemon stays until it is closed: a lane that comes by then is kept for the next connection.
     pub fn stay_at_its_end(&self, fd: RawFd) {
-        let former = self.stays_in_phase(|phase| self.why_still_on_tcp(fd, phase));
+        let former = self.keep_on_tcp(|phase| self.why_still_on_tcp(fd, phase));
         if former == Some(Phase::Pending) && self.has(flag::INVITED) {
-            self.withdraws();
+            self.stop_asking();
         }
     }
 
     /// Keeps a connection without a lane on TCP. Returns its former phase if that changed.
-    fn stays_in_phase(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
+    fn keep_on_tcp(&self, reason: impl Fn(Phase) -> TcpReason) -> Option<Phase> {
         let from = self.shared.phase.stay()?;
         self.count_on_tcp(reason(from));
         Some(from)
@@ -576,7 +576,7 @@ pub fn move_answered() {
             && let Some(connection) = arena::at(place)
             && connection.phase() == Phase::Pending
             && answered.contains(&connection.token())
-            && !connection.is_in_kernel()
+            && !connection.is_in_kernel_wait()
         {
             connection.decide_slowly(fd, 0);
         }

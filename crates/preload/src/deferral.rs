@@ -106,7 +106,7 @@ impl Drop for Held {
 ///
 /// # Safety
 /// `info` is null, or the kernel's description.
-pub unsafe fn puts_off(number: c_int, info: *const siginfo_t) -> bool {
+pub unsafe fn defer(number: c_int, info: *const siginfo_t) -> bool {
     let counts = counts();
     if counts.held.load(Ordering::Relaxed) == 0 {
         return false;

@@ -21,7 +21,7 @@ impl Connection {
             self.leave_to_relatives(fd);
         }
         if fd <= 2 && !self.is_standard_stream() {
-            self.is_seen_again();
+            self.end_unseen_use();
         }
         let last = self.shared.refs.fetch_sub(1, Ordering::AcqRel) == 1;
         let last_here = self.local.fds.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -50,7 +50,7 @@ impl Connection {
         let is_bringer = self.shared.bringer.load(Ordering::Relaxed) == process::pid();
         let is_here = !self.local.lane.load(Ordering::Relaxed).is_null();
         if is_bringer && is_here && self.is_shared() {
-            self.goes_back_for_good(fd);
+            self.return_to_tcp_for_good(fd);
         }
     }
 
@@ -69,11 +69,11 @@ impl Connection {
     /// Tells the peer and the daemon, and counts the connection. Its last descriptor is about to be
     /// closed.
     fn end(&self, fd: RawFd) {
-        self.teaches();
+        self.record_use();
         match self.phase() {
             waiting @ (Phase::Fresh | Phase::Pending) => {
                 if waiting == Phase::Pending {
-                    self.withdraws();
+                    self.stop_asking();
                 }
                 // A connection that gave its lane back was counted before.
                 if !self.has(flag::COUNTED) {
@@ -98,7 +98,7 @@ impl Connection {
             }
             Phase::Declined => {
                 if control::is_pending(self.token()) {
-                    self.withdraws();
+                    self.stop_asking();
                 }
                 if stats::are_read() {
                     self.count_kernel_bytes(fd);
@@ -114,7 +114,7 @@ impl Connection {
             _ if self.has(flag::NO_LANE) => TcpReason::LimitReached,
             (Phase::Pending, Side::Accepted) if self.has(flag::PRIMES) => TcpReason::ShortLived,
             (Phase::Pending, Side::Accepted) => TcpReason::PeerNotWeft,
-            (Phase::Pending, Side::Connected) if self.shared.over_tcp.done().is_past_doubt() => {
+            (Phase::Pending, Side::Connected) if self.shared.over_tcp.done().must_have_asked() => {
                 TcpReason::PeerUnseen
             }
             (Phase::Fresh, _) if self.has(flag::UNSEEN) && moved_much(fd) => TcpReason::Unseen,
@@ -145,10 +145,10 @@ impl Connection {
         // The process that now holds the peer's socket may read TCP alone.
         self.follow_now(fd);
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
-        let aborts = broken || self.has_lane_data(fd) || lingers_not(fd);
+        let aborts = broken || self.has_lane_data(fd) || close_is_abort(fd);
         let how = if aborts { closed::RESET } else { closed::ORDERLY };
         let on_lane = self.sending_on_lane(fd).is_some_and(|mut sending| sending.close(how));
-        if !lingers_not(fd) {
+        if !close_is_abort(fd) {
             self.drain_before_close(fd, on_lane);
         }
     }
@@ -157,7 +157,7 @@ impl Connection {
     /// peer is to ignore a reset because of an unread wakeup, but not one because of data or
     /// SO_LINGER.
     fn announce_end(&self, fd: RawFd) {
-        if lingers_not(fd) {
+        if close_is_abort(fd) {
             return;
         }
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
@@ -199,7 +199,7 @@ fn moved_much(fd: RawFd) -> bool {
 }
 
 /// True when SO_LINGER is set with time 0, so that close is an abort.
-fn lingers_not(fd: RawFd) -> bool {
+fn close_is_abort(fd: RawFd) -> bool {
     let linger = rustix::net::sockopt::socket_linger(sys::borrow(fd));
     matches!(linger, Ok(Some(time)) if time.is_zero())
 }

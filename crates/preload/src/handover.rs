@@ -90,9 +90,9 @@ impl Handover {
             preloads && path.is_none_or(|path| weft_program::linkage(path).obstacle().is_none());
         // Lanes that the daemon does not know cannot be passed on, so these connections leave
         // theirs.
-        entries.retain(|entry| !is_on_kept_lane(entry) || !returns_to_tcp(entry));
+        entries.retain(|entry| !is_on_kept_lane(entry) || !return_entry_to_tcp(entry));
         if !is_preloaded {
-            entries.retain(|entry| !returns_to_tcp(entry));
+            entries.retain(|entry| !return_entry_to_tcp(entry));
             if !entries.is_empty() {
                 log::warn_user!("a program without weft inherits connections on the fabric");
             }
@@ -123,7 +123,7 @@ impl Handover {
         let shared: Vec<u32> = entries.iter().filter(|_| stays).map(|entry| entry.place).collect();
         for place in &shared {
             if let Some(connection) = arena::at(*place) {
-                connection.is_inherited();
+                connection.count_heir();
             }
         }
         Some(Self { environment, _variable: variable, opened, closed, shared, unseen })
@@ -151,14 +151,14 @@ impl Drop for Handover {
         }
         for place in &self.shared {
             if let Some(connection) = arena::at(*place) {
-                connection.is_not_inherited();
+                connection.uncount_heir();
             }
         }
         for place in &self.unseen {
             if let Some(connection) = arena::at(*place)
                 && !connection.is_standard_stream()
             {
-                connection.is_seen_again();
+                connection.end_unseen_use();
             }
         }
         self.opened.clear();
@@ -216,8 +216,9 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
                 continue;
             }
             // The new program may use the connection where the library does not see that.
-            let goes_on =
-                || connection.becomes_unseen() || connection.decide_for_kernel(fd) == Phase::Laned;
+            let goes_on = || {
+                connection.begin_unseen_use() || connection.decide_for_kernel(fd) == Phase::Laned
+            };
             if is_kept && !goes_on() {
                 continue;
             }
@@ -288,8 +289,8 @@ fn is_on_kept_lane(entry: &Inherited) -> bool {
 }
 
 /// Takes the connection back to TCP for good; false when that cannot be.
-fn returns_to_tcp(entry: &Inherited) -> bool {
-    arena::at(entry.place).is_some_and(|connection| connection.goes_back_for_good(entry.source))
+fn return_entry_to_tcp(entry: &Inherited) -> bool {
+    arena::at(entry.place).is_some_and(|connection| connection.return_to_tcp_for_good(entry.source))
 }
 
 fn inode(fd: RawFd) -> Option<u64> {
@@ -364,14 +365,14 @@ pub fn take_over(text: &str) {
         arena::keep_token(connection.token());
         table::set(fd, Entry::Connection(place));
         if !connection.is_standard_stream() {
-            connection.is_seen_again();
-        } else if !characters::keep_the_streams() {
-            connection.is_seen_again();
+            connection.end_unseen_use();
+        } else if !characters::must_keep_c_streams() {
+            connection.end_unseen_use();
             if fd <= 2 {
                 crate::stdio::replace(fd);
             }
         } else if connection.phase() == Phase::Laned {
-            connection.goes_back_for_good(fd);
+            connection.return_to_tcp_for_good(fd);
         }
         log::debug!("descriptor {fd} is the former program's connection {place}");
     }

@@ -85,18 +85,18 @@ impl Connection {
     }
 
     /// Records a connection that ends.
-    pub fn teaches(&self) {
+    pub fn record_use(&self) {
         if self.shared.address.load(Ordering::Relaxed) == 0 {
             return;
         }
         // In the order of all who take both: a reader takes the other one behind its own.
         let (Some(receiving), Some(sending)) = (self.receiving(), self.sending()) else { return };
-        self.teaches_with(sending.state, receiving.state);
+        self.record_use_with(sending.state, receiving.state);
     }
 
     /// Records a connection that ends, or gives its lane back. The caller holds the locks of both
     /// directions.
-    pub fn teaches_with(&self, sending: &SendSide, receiving: &ReceiveSide) {
+    pub fn record_use_with(&self, sending: &SendSide, receiving: &ReceiveSide) {
         let Some(record) = record(self.shared.address.load(Ordering::Relaxed)) else { return };
         let [(sent, sent_on_lane), (received, received_on_lane)] =
             [sending.totals(), receiving.totals()];

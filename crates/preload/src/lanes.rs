@@ -61,7 +61,7 @@ pub fn free() {
 
 /// True when this process may have one more lane. If not, asks idle connections for theirs, at most
 /// once in `socket.idle_ms`. Those lanes come free later.
-pub fn is_one_free() -> bool {
+pub fn has_free_lane() -> bool {
     let most = process::settings().lanes_max;
     if LANES.load(Ordering::Relaxed) < most {
         return true;
@@ -79,7 +79,7 @@ pub fn is_one_free() -> bool {
     for (fd, entry) in table::walk(0, u32::MAX) {
         let Entry::Connection(place) = entry else { continue };
         let Some(connection) = arena::at(place) else { continue };
-        if wanted > 0 && connection.is_idle() && connection.leaves_its_lane(fd) {
+        if wanted > 0 && connection.is_idle() && connection.leave_idle_lane(fd) {
             wanted -= 1;
         }
     }
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     /// Leaves the lane to give it back, if nothing is on its way; false when that cannot be.
-    fn leaves_its_lane(&self, fd: RawFd) -> bool {
+    fn leave_idle_lane(&self, fd: RawFd) -> bool {
         if self.is_shared() || self.has(KEEPS) {
             return false;
         }
@@ -172,11 +172,11 @@ impl Connection {
         }
         let directions = (self.receiving_on_lane(fd), self.sending_on_lane(fd));
         let (Some(mut receiving), Some(mut sending)) = directions else { return false };
-        if !sending.is_given_back(&mut receiving) || !self.claims_decision(Phase::Laned) {
+        if !sending.is_given_back(&mut receiving) || !self.claim_decision(Phase::Laned) {
             return false;
         }
-        self.teaches_with(sending.state, receiving.state);
-        sending.begin_again(&mut receiving);
+        self.record_use_with(sending.state, receiving.state);
+        sending.forget_lane(&mut receiving);
         self.set(flag::GIVING_BACK, false);
         let lane = self.take_lane();
         // Under the locks, as all that counts there.
@@ -185,7 +185,7 @@ impl Connection {
         drop(lane);
         control::withdraw(self.token());
         self.shared.token.store(arena::new_token(), Ordering::Relaxed);
-        self.rings_no_more(fd);
+        self.stop_wakeups(fd);
         epoll::moved_back(*self);
         self.shared.phase.set(Phase::Fresh);
         log::debug!("connection {} gave its lane back", self.place);

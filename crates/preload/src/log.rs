@@ -38,7 +38,8 @@ pub fn enabled(level: Level) -> bool {
     LEVEL.load(Ordering::Relaxed) >= level as u8
 }
 
-/// Writes a line, with the process id, to standard error. At most 512 bytes are written.
+/// Writes a line, with the process id, to standard error. At most 512 bytes are written. A TCP
+/// connection as standard error gets none: its peer would take the line for data.
 pub fn say(arguments: std::fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; 512], length: 0 };
     let _ = write!(line, "weft[{}]: ", rustix::process::getpid().as_raw_nonzero());
@@ -46,7 +47,10 @@ pub fn say(arguments: std::fmt::Arguments<'_>) {
     let _ = line.write_str("\n");
     // SAFETY: descriptor 2 is the program's standard error; if it is closed the call fails.
     let stderr = unsafe { std::os::fd::BorrowedFd::borrow_raw(2) };
-    let _ = rustix::io::write(stderr, &line.bytes[..line.length]);
+    let protocol = rustix::net::sockopt::socket_protocol(stderr);
+    if protocol != Ok(Some(rustix::net::ipproto::TCP)) {
+        let _ = rustix::io::write(stderr, &line.bytes[..line.length]);
+    }
 }
 
 struct Line {

@@ -268,7 +268,7 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
 }
 
 fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
-    connection.heard_of(PollFlags::from_bits_truncate(copy.revents.cast_unsigned()));
+    connection.note_poll(PollFlags::from_bits_truncate(copy.revents.cast_unsigned()));
     if copy.revents & POLLIN != 0 {
         connection.woken_by_bytes();
     }

@@ -160,7 +160,7 @@ pub fn set_ready() {
 
 /// The process ends. True for the one thread that ends its connections: the only thread, or the
 /// first of several.
-pub fn begins_to_end() -> bool {
+pub fn begin_exit() -> bool {
     ready() && is_itself() && (is_alone() || !ENDING.swap(true, Ordering::SeqCst))
 }
 

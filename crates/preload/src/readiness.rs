@@ -46,7 +46,7 @@ impl Connection {
         if sending.is_gone() || sending.state.writable(lane) {
             return Some(true);
         }
-        (!self.leaves_when_full(&mut sending)).then_some(false)
+        (!self.leave_if_stuck(&mut sending)).then_some(false)
     }
 
     /// Whether a read would not block, and how the connection ended, as one answer. A program that
@@ -96,7 +96,7 @@ impl Connection {
         let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != Peer::Alive;
         drop(receiving);
         let (shut, lost) = self.sending_on_lane(fd).map_or((false, false), |mut sending| {
-            (sending.state.is_shut(), killed && sending.lost_something())
+            (sending.state.is_shut(), killed && sending.peer_died_with_bytes_unread())
         });
         let broken = reset || lost || told || broken;
         HangUp {
@@ -124,7 +124,7 @@ impl Connection {
         // gone.
         let wakeups_alone = self.peer() != Peer::Alive
             && self.sending().is_some_and(|sending| {
-                sending.lane.is_some_and(|lane| sending.state.rings_alone(lane))
+                sending.lane.is_some_and(|lane| sending.state.only_wakeups_unread(lane))
             });
         (wakeups_alone || self.has(flag::RESET_REPORTED)).then_some(0)
     }

@@ -6,7 +6,7 @@
 //! ([`weft_transport_shm::lane::reserve`]). The connecting end writes an invitation into such a
 //! lane, and the accepting end looks for one to its connection during its first calls. Now and then
 //! both ends ask the daemon for a lane all the same, so that there is one to keep
-//! ([`weft_socket::history::primes`]).
+//! ([`weft_socket::history::should_prime`]).
 //!
 //! # Invariants
 //! - A lane is kept only by the process that mapped it, and only if that process has not forked
@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use weft_socket::history::primes;
+use weft_socket::history::should_prime;
 use weft_socket::{Phase, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
@@ -249,12 +249,12 @@ impl Connection {
         }
         // The accepting end asks one call later, when the other end has asked.
         let is_time = calls == u64::from(self.side() == Side::Accepted);
-        is_time && self.primes(fd, self.wasted().load(Ordering::Relaxed))
+        is_time && self.is_chosen(fd, self.wasted().load(Ordering::Relaxed))
     }
 
-    /// [`primes`], with a number that both ends know: they choose the same connections.
-    fn primes(&self, fd: RawFd, wasted: u32) -> bool {
-        fingerprint(fd, self.side()).is_some_and(|number| primes(self.side(), number, wasted))
+    /// [`should_prime`], with a number that both ends know: they choose the same connections.
+    fn is_chosen(&self, fd: RawFd, wasted: u32) -> bool {
+        fingerprint(fd, self.side()).is_some_and(|number| should_prime(self.side(), number, wasted))
     }
 
     /// For the connecting end: true when it asks for one more lane, beside those that it keeps.
@@ -263,7 +263,7 @@ impl Connection {
         let is_chosen = || {
             let wasted = self.wasted().load(Ordering::Relaxed);
             fingerprint(fd, Side::Connected)
-                .is_some_and(|number| primes(Side::Accepted, number, wasted))
+                .is_some_and(|number| should_prime(Side::Accepted, number, wasted))
         };
         self.unclaimed().load(Ordering::Relaxed)
             && self.kept_lanes() < process::settings().lanes_kept
@@ -271,7 +271,7 @@ impl Connection {
     }
 
     /// Notes that it asks the daemon for a lane that pays only if it is kept.
-    pub fn asks_to_keep(&self) {
+    pub fn note_asked_to_keep(&self) {
         self.set(flag::PRIMES, true);
         self.count_wasted(1);
     }
@@ -283,7 +283,7 @@ impl Connection {
 
     /// Notes that a kept lane was used again. A rare use, as on a crowded machine, must not make up
     /// for all that was wasted.
-    fn forgive_wasted(&self) {
+    fn decrease_wasted(&self) {
         let now = self.wasted().load(Ordering::Relaxed);
         self.wasted().store(now.saturating_sub(FORGIVEN_BY_USE), Ordering::Relaxed);
     }
@@ -318,7 +318,7 @@ impl Connection {
 
     /// Offers kept lanes to the other end, one for each process that it may be; false when there is
     /// none for it now.
-    pub fn invites(&self, fd: RawFd) -> bool {
+    pub fn invite(&self, fd: RawFd) -> bool {
         let Some(fingerprint) = fingerprint(fd, Side::Connected) else { return false };
         let address = self.shared.address.load(Ordering::Relaxed);
         let Some(mut connecting) = CONNECTING.lock() else { return false };
@@ -434,7 +434,7 @@ impl Connection {
         self.set_lane(kept.lane);
         drop(receiving);
         drop(connecting);
-        self.forgive_wasted();
+        self.decrease_wasted();
         log::debug!("connection {} goes to a lane that was kept", self.place);
         self.set_round(kept.round, Some(kept.partner));
         self.disarm_if_no_sleeper(fd);
@@ -443,7 +443,7 @@ impl Connection {
 
     /// Withdraws its invitation, or its offer to the daemon, since it goes on or ends without a
     /// lane.
-    pub fn withdraws(&self) {
+    pub fn stop_asking(&self) {
         if self.has(flag::INVITED) {
             self.set(flag::INVITED, false);
             let answer = CONNECTING.lock().map(|mut connecting| self.answer(&mut connecting, true));
@@ -487,9 +487,9 @@ impl Connection {
 
     /// Claims a lane with an invitation to it, and moves there; false when there is none.
     #[cold]
-    pub fn goes_where_invited(&self, fd: RawFd) -> bool {
+    pub fn accept_invitation(&self, fd: RawFd) -> bool {
         // Asked before the lock is taken, since connections may give their lanes back in this call.
-        if !lanes::is_one_free() {
+        if !lanes::has_free_lane() {
             return false;
         }
         let Some(mut accepting) = ACCEPTING.lock() else { return false };
@@ -523,7 +523,7 @@ impl Connection {
         drop(receiving);
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);
-        self.forgive_wasted();
+        self.decrease_wasted();
         self.set_round(invitation.round(), Some(partner));
         self.note_socket(fd);
         // Has the first write wait for the other end once.

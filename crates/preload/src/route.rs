@@ -23,10 +23,11 @@ const ALONE_NS: u64 = 20_000_000;
 impl Connection {
     /// Called when the lane is full. Takes the sending direction back to TCP if no wakeup can end
     /// the waiting, or the lane was full for long. True when the direction is on TCP.
-    pub fn leaves_when_full(&self, sending: &mut SendGuard<'_>) -> bool {
+    pub fn leave_if_stuck(&self, sending: &mut SendGuard<'_>) -> bool {
         let lane = sending.lane;
-        let due = !SendSide::is_answered(lane)
-            || !sending.state.is_limited(lane) && self.is_stuck(sending.state.taken_by_peer(lane));
+        let due = !SendSide::peer_can_ring(lane)
+            || !sending.state.has_small_buffers(lane)
+                && self.is_stuck(sending.state.taken_by_peer(lane));
         due && sending.leave(Leave::ForNow)
     }
 
@@ -45,7 +46,7 @@ impl Connection {
 
     /// Notes that a write went to the lane, which is not full any more.
     #[inline]
-    pub fn is_not_stuck(&self) {
+    pub fn note_progress(&self) {
         if self.local.full_since.load(Ordering::Relaxed) != 0 {
             self.local.full_since.store(0, Ordering::Relaxed);
         }
@@ -55,7 +56,7 @@ impl Connection {
     /// did not.
     #[inline]
     pub fn follow(&self, fd: RawFd, lane: &ShmLane) {
-        if SendSide::is_called(lane) {
+        if SendSide::peer_left(lane) {
             self.follow_now(fd);
         }
     }
@@ -65,7 +66,7 @@ impl Connection {
     #[cold]
     pub fn follow_now(&self, fd: RawFd) {
         if let Some(mut sending) = self.sending_on_lane(fd)
-            && let Some(how) = sending.called_back()
+            && let Some(how) = sending.leave_to_follow()
         {
             sending.leave(how);
         }
@@ -73,14 +74,14 @@ impl Connection {
 
     /// Called before something is sent in a way that only the kernel knows. From here on all is
     /// sent over TCP. False when that cannot be.
-    pub fn sends_by_kernel(&self, fd: RawFd) -> bool {
+    pub fn send_over_tcp_for_good(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
         }
         let Some(sending) = self.sending() else { return false };
         let Ok(mut sending) = sending.on_lane(*self, fd) else {
             // Another thread took the lane away since.
-            return self.phase() != Phase::Laned && self.sends_by_kernel(fd);
+            return self.phase() != Phase::Laned && self.send_over_tcp_for_good(fd);
         };
         sending.state.is_back_for_good() || sending.leave(Leave::ForGood)
     }
@@ -104,13 +105,13 @@ impl Connection {
 
     /// Asks the peer to send all unread bytes of the lane over TCP. This end must leave for good
     /// next.
-    pub fn recall(&self, fd: RawFd) {
+    pub fn request_resend(&self, fd: RawFd) {
         if let Some(mut receiving) = self.receiving_on_lane(fd) {
-            // Makes the crossings that are due first, so that the recall names the last place that
+            // Makes the crossings that are due first, so that the request names the last place that
             // was read.
             receiving.origin();
             let lane = receiving.lane;
-            receiving.state.recall(lane);
+            receiving.state.request_resend(lane);
         }
     }
 
@@ -126,12 +127,12 @@ impl Connection {
     ///
     /// False when something of such a peer is unread, or a peer cannot send its bytes again. The
     /// connection then goes on, and this end sends over TCP.
-    pub fn goes_back_for_good(&self, fd: RawFd) -> bool {
+    pub fn return_to_tcp_for_good(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
         }
-        self.recall(fd);
-        if !self.sends_by_kernel(fd) {
+        self.request_resend(fd);
+        if !self.send_over_tcp_for_good(fd) {
             return false;
         }
         let start = sys::now_ns();
@@ -150,7 +151,7 @@ impl Connection {
             // them sent.
             let seen = waits::poll_one(fd, PollFlags::RDHUP, 1).unwrap_or(PollFlags::empty());
             if !seen.is_empty() && !self.has(flag::READING_SHUT) {
-                self.heard(waits::Wakeup::End);
+                self.note_wakeup(waits::Wakeup::End);
             }
             looked_at_end = !seen.is_empty();
             let waited = sys::now_ns() - start;
@@ -161,7 +162,7 @@ impl Connection {
                 return false;
             }
         }
-        self.rings_no_more(fd);
+        self.stop_wakeups(fd);
         self.shared.phase.set(Phase::Declined);
         epoll::forget(*self);
         self.drop_lane();

@@ -18,10 +18,10 @@ pub fn enter() {
         let Entry::Connection(place) = entry else { continue };
         let Some(connection) = arena::at(place) else { continue };
         let is_in_a_set = connection.is_registered();
-        if !is_in_a_set && connection.becomes_unseen() {
+        if !is_in_a_set && connection.begin_unseen_use() {
             connection::forget(fd);
         } else if connection.decide_for_kernel(fd) == Phase::Laned {
-            connection.goes_back_for_good(fd);
+            connection.return_to_tcp_for_good(fd);
         }
     }
 }

@@ -73,7 +73,7 @@ unsafe extern "C-unwind" fn counting_handler(
     // handler, so a signal that is sent again would not reach it.
     let info_given = if has(libc::SA_SIGINFO) { info } else { std::ptr::null_mut() };
     // SAFETY: null, or the kernel's description.
-    if !has(libc::SA_RESETHAND) && unsafe { deferral::puts_off(signal, info_given) } {
+    if !has(libc::SA_RESETHAND) && unsafe { deferral::defer(signal, info_given) } {
         return;
     }
     ALL.set(ALL.get().wrapping_add(1));

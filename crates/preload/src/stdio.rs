@@ -4,9 +4,9 @@
 //! hook sees. Here a stream is made of callbacks (`fopencookie`), which read and write the
 //! connection.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void, off64_t, size_t, ssize_t};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use crate::{cancel, sys};
 struct Functions {
     read: extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
     write: extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
-    seek: Option<extern "C-unwind" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
+    seek: extern "C-unwind" fn(*mut c_void, *mut off64_t, c_int) -> c_int,
     close: extern "C-unwind" fn(*mut c_void) -> c_int,
 }
 
@@ -49,12 +49,13 @@ pub unsafe fn open(fd: RawFd, mode: *const c_char) -> *mut libc::FILE {
 /// As [`open`].
 unsafe fn open_as(cookie: usize, mode: *const c_char) -> *mut libc::FILE {
     let cookie = std::ptr::without_provenance_mut(cookie);
-    let functions = Functions { read, write, seek: None, close };
+    let functions = Functions { read, write, seek, close };
     // SAFETY: the cookie is a number that only the callbacks use; the mode is the caller's.
     unsafe { fopencookie(cookie, mode, functions) }
 }
 
 unsafe extern "C" {
+    fn flockfile(stream: *mut libc::FILE);
     fn ftrylockfile(stream: *mut libc::FILE) -> c_int;
     fn funlockfile(stream: *mut libc::FILE);
     fn __fpurge(stream: *mut libc::FILE);
@@ -115,46 +116,157 @@ pub fn replace(fd: RawFd) {
     }
 }
 
+/// The mode of a stream, as fopen(3) parses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mode {
+    reads: bool,
+    writes: bool,
+    appends: bool,
+    /// The flags of open(2).
+    flags: c_int,
+}
+
+impl Mode {
+    /// The C library looks at no more letters behind the first.
+    const LETTERS: usize = 6;
+
+    /// `None` when the first letter is none of `r`, `w` and `a`.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let (letter, rest) = text.split_first()?;
+        let mut flags = match letter {
+            b'r' => 0,
+            b'w' => libc::O_CREAT | libc::O_TRUNC,
+            b'a' => libc::O_CREAT | libc::O_APPEND,
+            _ => return None,
+        };
+        let rest = &rest[..rest.len().min(Self::LETTERS)];
+        let both = rest.contains(&b'+');
+        for (letter, flag) in [(b'e', libc::O_CLOEXEC), (b'x', libc::O_EXCL)] {
+            if rest.contains(&letter) {
+                flags |= flag;
+            }
+        }
+        let (reads, writes) = (both || *letter == b'r', both || *letter != b'r');
+        flags |= match (reads, writes) {
+            (true, true) => libc::O_RDWR,
+            (true, false) => libc::O_RDONLY,
+            _ => libc::O_WRONLY,
+        };
+        Some(Self { reads, writes, appends: *letter == b'a', flags })
+    }
+
+    /// Makes `stream` read and write as the mode says.
+    ///
+    /// A stream of the C library begins with a word of flags. The bits below and the magic number
+    /// have had the same places in all versions (`libio.h`), since programs once contained macros
+    /// that looked at them. A stream without the magic number is left as it is.
+    ///
+    /// # Safety
+    /// The stream is open, and the calling thread has its lock.
+    unsafe fn apply(self, stream: *mut libc::FILE) {
+        const MAGIC: c_int = 0xFBAD_0000_u32.cast_signed();
+        const MAGIC_MASK: c_int = 0xFFFF_0000_u32.cast_signed();
+        const NO_READS: c_int = 4;
+        const NO_WRITES: c_int = 8;
+        const APPENDS: c_int = 0x1000;
+        let place = stream.cast::<c_int>();
+        // SAFETY: a stream begins with this word; nobody else changes it under the lock.
+        let mut word = unsafe { place.read() };
+        if word & MAGIC_MASK != MAGIC {
+            return;
+        }
+        for (bit, on) in
+            [(NO_READS, !self.reads), (NO_WRITES, !self.writes), (APPENDS, self.appends)]
+        {
+            word = if on { word | bit } else { word & !bit };
+        }
+        // SAFETY: as above.
+        unsafe { place.write(word) };
+    }
+}
+
+/// Whether the stream of descriptor `place` was ever reopened with `e` in its mode, which is so now
+/// if `now` is true. As in the C library, a later mode without `e` does not take that back.
+fn keeps_close_on_exec(place: usize, now: bool) -> bool {
+    static ONCE: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+    ONCE.get(place).is_some_and(|once| once.fetch_or(now, Ordering::Relaxed) || now)
+}
+
 /// C's `freopen` of a stream that replaced the standard one of descriptor `fd`; the C library
-/// cannot do it. The stream goes on over the file at `path`. `None` when `mode` needs the other
-/// direction; null in `Some`, with errno set, when the file cannot be opened.
+/// cannot do it. The stream goes on over the file at `path`, or over its own file in another mode
+/// when `path` is null. Null with errno set when the file cannot be opened; the descriptor is then
+/// closed.
 ///
 /// # Safety
-/// `path` and `mode` are C strings, and `stream` is the one that replaced `fd`.
+/// `path` is null or a C string, `mode` is a C string, and `stream` is the one that replaced `fd`.
 pub unsafe fn reopen(
     fd: RawFd,
     path: *const c_char,
     mode: *const c_char,
     stream: *mut libc::FILE,
-) -> Option<*mut libc::FILE> {
+) -> *mut libc::FILE {
     // SAFETY: the caller's promise.
-    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
-    let flags = match (mode.first(), fd) {
-        (Some(b'r'), 0) => libc::O_RDONLY,
-        (Some(b'w'), 1 | 2) => libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC,
-        (Some(b'a'), 1 | 2) => libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND,
-        _ => return None,
-    };
+    let mode = Mode::parse(unsafe { CStr::from_ptr(mode) }.to_bytes());
     // SAFETY: the stream is open. Input that was read ahead belongs to the former file.
     unsafe {
+        flockfile(stream);
         libc::fflush(stream);
         __fpurge(stream);
         libc::clearerr(stream);
     }
-    // SAFETY: the path is the caller's C string; the call makes a new descriptor.
-    let opened = unsafe {
-        sys::raw(libc::SYS_openat, [libc::AT_FDCWD.word(), path.word(), flags.word(), 0o666, 0, 0])
-    };
-    let Ok(new) = usize::try_from(sys::c_result(opened)) else {
-        return Some(std::ptr::null_mut());
+    let opened = match mode {
+        // SAFETY: the caller's promise.
+        Some(mode) => unsafe { open_file(fd, path, mode.flags) },
+        None => Err(Errno::INVAL),
     };
     closing(fd);
-    // SAFETY: the calls take numbers; `new` was opened here, and `fd` belongs to the stream.
-    unsafe {
-        sys::raw(libc::SYS_dup3, [new, fd.word(), 0, 0, 0, 0]);
-        sys::raw(libc::SYS_close, [new, 0, 0, 0, 0, 0]);
+    match (opened, mode) {
+        (Ok(new), Some(mode)) => {
+            let mut flags = mode.flags & libc::O_CLOEXEC;
+            if usize::try_from(fd).is_ok_and(|place| keeps_close_on_exec(place, flags != 0)) {
+                flags = libc::O_CLOEXEC;
+            }
+            if new != fd {
+                // SAFETY: `new` was opened here, and `fd` belongs to the stream.
+                unsafe {
+                    sys::raw(libc::SYS_dup3, [new.word(), fd.word(), flags.word(), 0, 0, 0]);
+                    sys::raw(libc::SYS_close, [new.word(), 0, 0, 0, 0, 0]);
+                }
+            }
+            // SAFETY: the stream is open, and this thread has its lock.
+            unsafe {
+                mode.apply(stream);
+                funlockfile(stream);
+            }
+            stream
+        }
+        (opened, _) => {
+            // SAFETY: `fd` belongs to the stream, whose lock this thread has.
+            unsafe {
+                sys::raw(libc::SYS_close, [fd.word(), 0, 0, 0, 0, 0]);
+                funlockfile(stream);
+            }
+            sys::set_errno(opened.err().unwrap_or(Errno::INVAL).raw_os_error());
+            std::ptr::null_mut()
+        }
     }
-    Some(stream)
+}
+
+/// Opens the file at `path`, or the file that `fd` has open when `path` is null.
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe fn open_file(fd: RawFd, path: *const c_char, flags: c_int) -> Result<RawFd, Errno> {
+    let own = CString::new(format!("/proc/self/fd/{fd}")).map_err(|_| Errno::INVAL)?;
+    let path = if path.is_null() { own.as_ptr() } else { path };
+    const MODE: usize = 0o666;
+    let words = [libc::AT_FDCWD.word(), path.word(), flags.word(), MODE, 0, 0];
+    // SAFETY: the path is a C string; the call makes a new descriptor.
+    let opened = unsafe { sys::raw(libc::SYS_openat, words) };
+    RawFd::try_from(sys::c_result(opened))
+        .ok()
+        .filter(|opened| *opened >= 0)
+        .ok_or_else(|| Errno::from_raw_os_error(sys::errno()))
 }
 
 fn descriptor(cookie: *mut c_void) -> RawFd {
@@ -206,6 +318,21 @@ extern "C-unwind" fn write(cookie: *mut c_void, buffer: *const c_char, length: s
     }
 }
 
+/// Sets the position of the file; fails on a connection, as in the kernel.
+extern "C-unwind" fn seek(cookie: *mut c_void, offset: *mut off64_t, whence: c_int) -> c_int {
+    // SAFETY: the C library gives the place of a number.
+    let wanted = unsafe { *offset };
+    let words = [descriptor(cookie).word(), wanted.word(), whence.word(), 0, 0, 0];
+    // SAFETY: the call takes numbers.
+    let position = sys::c_result(unsafe { sys::raw(libc::SYS_lseek, words) });
+    if position < 0 {
+        return -1;
+    }
+    // SAFETY: as above.
+    unsafe { *offset = position as off64_t };
+    0
+}
+
 extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     let fd = descriptor(cookie);
     if cookie.addr() & STANDARD != 0
@@ -217,4 +344,27 @@ extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     // SAFETY: the descriptor belongs to the stream; the call takes a number.
     let result = unsafe { sys::raw(libc::SYS_close, [cookie.addr() & !STANDARD, 0, 0, 0, 0, 0]) };
     c_int::try_from(sys::c_result(result)).unwrap_or(-1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_parsed_as_by_fopen() {
+        let parsed = |text: &str| Mode::parse(text.as_bytes());
+        let mode = |reads, writes, appends, flags| Some(Mode { reads, writes, appends, flags });
+        assert_eq!(parsed("r"), mode(true, false, false, libc::O_RDONLY));
+        assert_eq!(parsed("rb+"), mode(true, true, false, libc::O_RDWR));
+        let made = libc::O_CREAT | libc::O_TRUNC;
+        assert_eq!(parsed("w"), mode(false, true, false, libc::O_WRONLY | made));
+        assert_eq!(parsed("wxe"), mode(false, true, false, libc::O_WRONLY | made | CLOSED_NEW));
+        let appended = libc::O_CREAT | libc::O_APPEND | libc::O_RDWR;
+        assert_eq!(parsed("a+"), mode(true, true, true, appended));
+        assert_eq!(parsed("r,ccs=+"), mode(true, true, false, libc::O_RDWR), "the sixth letter");
+        assert_eq!(parsed("r,ccs=U+"), mode(true, false, false, libc::O_RDONLY), "one too many");
+        assert_eq!((parsed(""), parsed("+r")), (None, None));
+    }
+
+    const CLOSED_NEW: c_int = libc::O_CLOEXEC | libc::O_EXCL;
 }

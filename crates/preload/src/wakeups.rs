@@ -31,7 +31,7 @@ impl Connection {
     }
 
     /// Gives the kernel's socket the program's settings again. No more wakeups are sent.
-    pub fn rings_no_more(&self, fd: RawFd) {
+    pub fn stop_wakeups(&self, fd: RawFd) {
         for (option, wish) in DELAYS {
             if self.has(wish) != (option == libc::TCP_NODELAY) {
                 sys::set_tcp_option(fd, option, self.has(wish));
@@ -101,7 +101,7 @@ impl Connection {
             }
             let seen = waits::poll_one(fd, PollFlags::IN | PollFlags::RDHUP, 1);
             if seen.is_ok_and(|seen| seen.contains(PollFlags::RDHUP)) {
-                self.heard(waits::Wakeup::End);
+                self.note_wakeup(waits::Wakeup::End);
             }
         }
     }

@@ -95,7 +95,7 @@ impl Common {
     }
 
     /// Stores the state of the peer that the kernel reported.
-    pub fn hear(&self, peer: Peer) {
+    pub fn set_peer(&self, peer: Peer) {
         self.peer.store(peer as u32, Ordering::Release);
     }
 
@@ -160,7 +160,7 @@ impl Common {
     }
 
     /// How many of `stale` still have to be taken; 0 for an earlier epoch.
-    pub(crate) fn left_of(&self, stale: StaleWakeups) -> usize {
+    pub(crate) fn remaining(&self, stale: StaleWakeups) -> usize {
         if stale.epoch() != self.stale().epoch() {
             return 0;
         }
@@ -176,7 +176,7 @@ impl Common {
         }
         let words = [WaitFor::Data, WaitFor::Room];
         let rung = words.iter().filter(|what| lane.attention(**what) == Attention::Rung).count();
-        self.left_of(self.stale()) + rung
+        self.remaining(self.stale()) + rung
     }
 }
 
@@ -199,9 +199,9 @@ mod tests {
         common.note_stale_if(|| false);
         common.note_stale_if(|| true);
         assert!(common.is_drained(before));
-        assert_eq!(common.left_of(common.stale()), 2);
+        assert_eq!(common.remaining(common.stale()), 2);
         common.note_drained(1);
-        assert_eq!(common.left_of(common.stale()), 1);
+        assert_eq!(common.remaining(common.stale()), 1);
     }
 
     #[test]
@@ -214,8 +214,8 @@ mod tests {
             common.forget_wakeups();
             true
         });
-        assert_eq!(common.left_of(before), 0, "of a former epoch");
-        assert_eq!(common.left_of(common.stale()), 0, "counted in a former epoch");
+        assert_eq!(common.remaining(before), 0, "of a former epoch");
+        assert_eq!(common.remaining(common.stale()), 0, "counted in a former epoch");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! input.
 //!
 //! The lane keeps the promises that [`Carry`] makes to its caller: a slot has at most 120 bytes,
-//! and room that it reported stays. All else is hostile. What has arrived, what the peer posted and
-//! the attention words change from one call to the next.
+//! and room that it reported stays. All else is hostile. The arrived messages, the posted
+//! words and the attention words change from one call to the next.
 
 use std::cell::Cell;
 
@@ -231,7 +231,7 @@ fn drive_send(send: &mut SendSide, lane: &Script<'_>, side: Side, choice: u8, si
             let how = [Leave::ForNow, Leave::GivingBack, Leave::ForGood][size % 3];
             if send.leave(lane, side, how).is_some() {
                 let most = SINK_BYTES + DEPTH * Script::MESSAGE_BYTES as u64;
-                assert!(send.go_back(lane).len() as u64 <= most, "more than a lane holds");
+                assert!(send.return_to_tcp(lane).len() as u64 <= most, "more than a lane holds");
             }
         }
         5 => {
@@ -269,7 +269,7 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
             receive.readable(lane);
             receive.ended(lane);
             if size == 7 {
-                receive.recall(lane);
+                receive.request_resend(lane);
             }
         }
         _ => match receive.origin(lane) {
@@ -297,7 +297,7 @@ fn drive_receive(receive: &mut ReceiveSide, lane: &Script<'_>, choice: u8, size:
                 receive.begin_tcp();
                 receive.took_wakeups(wakeups);
             }
-            Origin::Back => receive.come_back(lane),
+            Origin::Return => receive.return_to_tcp(lane),
         },
     }
 }

@@ -24,8 +24,8 @@ pub struct Done {
 pub enum Outlook {
     /// No forecast: there were too few connections before it, or it has done more than they did.
     Unknown,
-    /// A lane pays, the sooner the better: the reader must first read the bytes that are still on
-    /// TCP, while the writer waits.
+    /// A lane pays, and most at once: when it comes, the reader must first read the bytes that
+    /// are still on TCP, while the writer waits.
     Long,
     /// A lane pays if one is there already; a new one does not.
     Middling,
@@ -67,7 +67,7 @@ impl Done {
     /// True when a connection has done so much that its end must have asked for a lane, whatever
     /// the forecast was, if the library saw all of it.
     #[must_use]
-    pub const fn is_past_doubt(self) -> bool {
+    pub const fn must_have_asked(self) -> bool {
         self.turns() >= 6 * TURNS_WORTH || self.bytes >= 6 * BYTES_WORTH
     }
 }
@@ -160,7 +160,7 @@ impl Record {
 /// lane, so it asks for a few. When both ask for a few, those of one end are among those of the
 /// other.
 #[must_use]
-pub const fn primes(side: Side, number: u64, wasted: u32) -> bool {
+pub const fn should_prime(side: Side, number: u64, wasted: u32) -> bool {
     // Spreads the numbers evenly.
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
     match (side, wasted) {
@@ -251,8 +251,8 @@ mod tests {
             let mut wasted = [0; 2];
             let together = (0..).position(|number| {
                 let asks = [
-                    primes(Side::Connected, number, wasted[0]),
-                    primes(Side::Accepted, start + number, wasted[1]),
+                    should_prime(Side::Connected, number, wasted[0]),
+                    should_prime(Side::Accepted, start + number, wasted[1]),
                 ];
                 wasted[0] += u32::from(asks[0]);
                 wasted[1] += u32::from(asks[1]);
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_peer_that_keeps_no_lanes_costs_little() {
         for side in [Side::Connected, Side::Accepted] {
-            let asked = (0..6400).filter(|number| primes(side, *number, 1000)).count();
+            let asked = (0..6400).filter(|number| should_prime(side, *number, 1000)).count();
             assert!((50..200).contains(&asked), "{asked}");
         }
     }
@@ -275,7 +275,7 @@ mod tests {
         fn a_connection_past_doubt_once_had_a_reason_to_ask(word: u64, small: bool) {
             let word = if small { word & (3 << SEEN_SHIFT | 63 << 32 | 0x3fff) } else { word };
             for done in [talk(6 * TURNS_WORTH, 0), talk(0, 6 * BYTES_WORTH)] {
-                prop_assert!(done.is_past_doubt());
+                prop_assert!(done.must_have_asked());
                 let outlooks = [Done::default(), done].map(|done| Record::of(word).outlook(done));
                 let asks = |outlook: &Outlook| matches!(outlook, Outlook::Long | Outlook::Unknown);
                 prop_assert!(outlooks.iter().any(asks), "{:?}", outlooks);

@@ -10,7 +10,7 @@ use weft_fabric::{Carry, Lane, ReceiveCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::common::peer_rings;
-use crate::route::{Inward, Origin, PeerRoute, Recall, presence, word};
+use crate::route::{Inward, Origin, PeerRoute, ResendRequest, presence, word};
 use crate::state::{ReceiveState, Stored};
 use crate::stream::{ReadError, Reading, Side, closed, tag};
 
@@ -74,27 +74,27 @@ impl ReceiveSide {
         if !self.route.on_lane() {
             return if self.is_broken() { Origin::Lane } else { self.route.on_tcp(lane) };
         }
-        if self.is_at_return(lane) { Origin::Back } else { Origin::Lane }
+        if self.is_at_return(lane) { Origin::Return } else { Origin::Lane }
     }
 
     /// Stops reading the lane, and asks the peer to send all bytes that are unread there over TCP.
     /// Call it before this end leaves for good. Until the peer has answered, there are no bytes to
-    /// read. A peer that left before it saw the recall does not answer, and this end reads on from
+    /// read. A peer that left before it saw the request does not answer, and this end reads on from
     /// the lane.
-    pub fn recall<L: Carry>(&mut self, lane: &L) {
+    pub fn request_resend<L: Carry>(&mut self, lane: &L) {
         let has_left = self.route.on_lane() && self.route.has_boundary(lane);
         if self.state.get() != ReceiveState::Open || has_left {
             return;
         }
         let Position { cursor, slot_offset, chunk_left } = self.position();
         let (messages, bytes) = (cursor.messages, cursor.bytes);
-        Recall { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
-        self.state.set(ReceiveState::Recalling);
+        ResendRequest { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
+        self.state.set(ReceiveState::AwaitingResend);
     }
 
-    /// Ends a recall that the peer did not answer before it died. This end reads on from the lane.
-    pub fn recall_is_void<L: Carry>(&mut self, lane: &L) {
-        if self.has_recalled() && !self.route.has_boundary(lane) {
+    /// Ends a request that the peer did not answer before it died. This end reads on from the lane.
+    pub fn end_resend_request<L: Carry>(&mut self, lane: &L) {
+        if self.has_requested_resend() && !self.route.has_boundary(lane) {
             self.state.set(ReceiveState::Open);
         }
     }
@@ -107,34 +107,34 @@ impl ReceiveSide {
         // This look comes first: a peer that is back for good has posted its boundaries before.
         let peer = PeerRoute::of(lane);
         (peer.leaves_for_good() && peer.is_on_tcp()).then(|| {
-            self.has_recalled()
-                && lane.posted(word::RECALLED) != 0
+            self.has_requested_resend()
+                && lane.posted(word::RESENT) != 0
                 && self.route.is_round_trip(lane, peer)
         })
     }
 
     #[inline]
-    fn has_recalled(&self) -> bool {
-        self.state.get() == ReceiveState::Recalling
+    fn has_requested_resend(&self) -> bool {
+        self.state.get() == ReceiveState::AwaitingResend
     }
 
     /// True while the bytes on the lane must not be read.
     #[inline]
-    fn is_recalling<L: Carry>(&self, lane: &L) -> bool {
-        self.has_recalled() && self.route.on_lane() && self.is_answered_or_may_be(lane)
+    fn awaits_resend<L: Carry>(&self, lane: &L) -> bool {
+        self.has_requested_resend() && self.route.on_lane() && self.may_be_resent(lane)
     }
 
     #[cold]
-    fn is_answered_or_may_be<L: Carry>(&self, lane: &L) -> bool {
+    fn may_be_resent<L: Carry>(&self, lane: &L) -> bool {
         if self.route.has_boundary(lane) {
-            return lane.posted(word::RECALLED) != 0;
+            return lane.posted(word::RESENT) != 0;
         }
         // A peer that closed does not follow. A peer that only ended its sending direction does.
         matches!(Self::peer_closed(lane), None | Some(closed::WRITING))
     }
 
     /// Marks the direction as broken, after the peer broke the protocol. All later reads fail, and
-    /// a recall gets no answer.
+    /// a resend request gets no answer.
     pub fn break_off(&mut self) -> ReadError {
         self.state.set(ReceiveState::Broken);
         ReadError::Reset
@@ -149,7 +149,7 @@ impl ReceiveSide {
 
     /// True if everything before a boundary to TCP was read.
     fn is_at_return<L: Carry>(&self, lane: &L) -> bool {
-        if self.is_recalling(lane) {
+        if self.awaits_resend(lane) {
             return self.route.has_boundary(lane);
         }
         !self.is_broken()
@@ -157,10 +157,10 @@ impl ReceiveSide {
             && self.route.is_at_return(lane, self.position().cursor.messages)
     }
 
-    /// Crosses to TCP. Call it after [`ReceiveSide::origin`] returned [`Origin::Back`]. All earlier
-    /// wakeups lie in front of the data on TCP, so the caller first forgets which of them are
-    /// stale.
-    pub fn come_back<L: Lane>(&mut self, lane: &L) {
+    /// Crosses to TCP. Call it after [`ReceiveSide::origin`] returned [`Origin::Return`]. All
+    /// earlier wakeups lie in front of the data on TCP, so the caller first forgets which of them
+    /// are stale.
+    pub fn return_to_tcp<L: Lane>(&mut self, lane: &L) {
         if !self.on_lane() {
             self.break_off();
             return;
@@ -171,11 +171,11 @@ impl ReceiveSide {
             lane.rearm(WaitFor::Data);
             lane.rearm(WaitFor::Room);
         }
-        if self.is_recalling(lane) {
+        if self.awaits_resend(lane) {
             self.move_to(Position { slot_offset: 0, chunk_left: 0, ..self.position() });
-        } else if self.has_recalled() {
-            // The peer must not find the recall when it comes to the lane again.
-            Recall::withdraw(lane);
+        } else if self.has_requested_resend() {
+            // The peer must not find the request when it comes to the lane again.
+            ResendRequest::withdraw(lane);
             self.state.set(ReceiveState::Open);
         }
         self.route.cross_to_tcp(lane);
@@ -191,8 +191,8 @@ impl ReceiveSide {
             && self.origin(lane) == Origin::Tcp { at_most: None }
     }
 
-    /// Goes on over TCP without the lane, as [`crate::SendSide::begin_again`] does.
-    pub fn begin_again(&mut self) {
+    /// Goes on over TCP without the lane, as [`crate::SendSide::forget_lane`] does.
+    pub fn forget_lane(&mut self) {
         if self.on_lane() || self.is_broken() {
             self.break_off();
             return;
@@ -201,7 +201,7 @@ impl ReceiveSide {
         self.unrung_bytes = 0;
         self.unrung_messages = 0;
         self.state.set(ReceiveState::Open);
-        self.route.begin_again();
+        self.route.forget_lane();
     }
 
     /// Begins a call that takes bytes from TCP. [`ReceiveSide::took_tcp`] or
@@ -231,8 +231,8 @@ impl ReceiveSide {
     }
 
     /// Sets the number of bytes taken from TCP since the connection began, as
-    /// [`crate::SendSide::has_written`] does.
-    pub fn has_taken(&mut self, bytes: u64) {
+    /// [`crate::SendSide::set_tcp_written`] does.
+    pub fn set_tcp_taken(&mut self, bytes: u64) {
         if self.on_lane() {
             // The boundary to the lane stands for the former count.
             self.break_off();
@@ -270,7 +270,7 @@ impl ReceiveSide {
         if self.is_broken() {
             return Err(ReadError::Reset);
         }
-        if self.is_recalling(lane) {
+        if self.awaits_resend(lane) {
             return Err(self.why_empty(lane));
         }
         let mut walk = Walk { position: self.position(), skip: 0 };
@@ -291,7 +291,7 @@ impl ReceiveSide {
             return Ok(Reading { bytes: filled, room: false });
         }
         self.lane_bytes = self.lane_bytes.wrapping_add(filled as u64);
-        Ok(Reading { bytes: filled, room: self.gave_room(lane) })
+        Ok(Reading { bytes: filled, room: self.must_ring_for_room(lane) })
     }
 
     /// Copies bytes of the chunk or message at the head. 0 if there is none.
@@ -369,7 +369,7 @@ impl ReceiveSide {
         size
     }
 
-    /// Goes past the message at the head.
+    /// Moves the position behind the message at the head.
     fn pass<L: Carry>(&mut self, lane: &L, walk: &mut Walk, peek: bool) {
         if peek {
             walk.position.cursor.messages = walk.position.cursor.messages.wrapping_add(1);
@@ -388,7 +388,7 @@ impl ReceiveSide {
 
     /// True if the peer waits for room and should be rung: a good part of the room came free, or
     /// nothing is left to read. Without the second case the peer could wait for ever.
-    fn gave_room<L: Lane>(&mut self, lane: &L) -> bool {
+    fn must_ring_for_room<L: Lane>(&mut self, lane: &L) -> bool {
         let much = self.unrung_bytes >= lane.sink_bytes() / 4
             || self.unrung_messages >= lane.mailbox_depth() / 2;
         if !much && !self.is_drained(lane) {
@@ -403,12 +403,12 @@ impl ReceiveSide {
     /// returning their room, or without ringing the peer that waits for it; then both would wait.
     /// Returns the room. True if the peer should be rung.
     #[inline]
-    pub fn settles_room<L: Lane>(&mut self, lane: &L) -> bool {
-        self.owes_room != 0 && self.settles_what_it_owes(lane)
+    pub fn settle_room<L: Lane>(&mut self, lane: &L) -> bool {
+        self.owes_room != 0 && self.settle_debt(lane)
     }
 
-    fn settles_what_it_owes<L: Lane>(&mut self, lane: &L) -> bool {
-        if self.on_lane() && !self.is_broken() && !self.is_recalling(lane) {
+    fn settle_debt<L: Lane>(&mut self, lane: &L) -> bool {
+        if self.on_lane() && !self.is_broken() && !self.awaits_resend(lane) {
             lane.release(&mut self.position().cursor, 0);
         }
         let is_awaited = lane.is_awaited(WaitFor::Room);
@@ -418,14 +418,14 @@ impl ReceiveSide {
     }
 
     fn is_drained<L: Carry>(&self, lane: &L) -> bool {
-        self.is_recalling(lane)
+        self.awaits_resend(lane)
             || self.position().chunk_left == 0
                 && matches!(lane.peek(&self.position().cursor), Ok(None))
     }
 
     fn why_empty<L: Carry>(&self, lane: &L) -> ReadError {
         match self.ended(lane) {
-            None if self.is_at_return(lane) => ReadError::Back,
+            None if self.is_at_return(lane) => ReadError::Return,
             None => ReadError::Empty,
             Some(closed::RESET) => ReadError::Reset,
             Some(_) => ReadError::Ended,
@@ -444,7 +444,7 @@ impl ReceiveSide {
         // TCP.
         let here = read_all
             && self.position().chunk_left == 0
-            && !self.is_recalling(lane)
+            && !self.awaits_resend(lane)
             && !self.is_at_return(lane);
         here.then_some(value & closed::MASK)
     }
@@ -461,7 +461,7 @@ impl ReceiveSide {
     /// Call it when the kernel has told of that end. Across a network the kernel's word may come
     /// first. Then the peer's own word follows, or the lane ends.
     #[inline]
-    pub fn knows_end<L: Carry>(lane: &L) -> bool {
+    pub fn end_is_visible<L: Carry>(lane: &L) -> bool {
         peer_rings(lane) || lane.is_over() || Self::peer_closed(lane).is_some()
     }
 
@@ -473,7 +473,7 @@ impl ReceiveSide {
 
     /// Tells the peer that this process ends, and how many bytes of TCP it has taken. Its threads
     /// may still use both directions. The kernel is about to close the socket, and resets the
-    /// connection if a wakeup lies there unread ([`crate::SendSide::rings_alone`]).
+    /// connection if a wakeup lies there unread ([`crate::SendSide::only_wakeups_unread`]).
     pub fn end_with_process<L: Carry>(&self, lane: &L, side: Side) {
         let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
         lane.post(word::PRESENCE, attached | presence::ending(self.route.taken()));
@@ -513,7 +513,7 @@ impl ReceiveSide {
 
     /// Number of bytes that can be read at once (FIONREAD), if the peer's messages make sense.
     pub fn available<L: Carry>(&self, lane: &L) -> u64 {
-        if self.is_recalling(lane) {
+        if self.awaits_resend(lane) {
             return 0;
         }
         let mut cursor = self.position().cursor;

@@ -51,11 +51,11 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// The place of the next bytes. Makes every crossing first that is due.
     #[inline]
     pub fn origin(&mut self) -> Origin {
-        if self.is_told_of_end() {
-            self.state.recall_is_void(self.lane);
+        if self.has_ended_visibly() {
+            self.state.end_resend_request(self.lane);
         }
         match self.state.origin(self.lane) {
-            Origin::Back | Origin::Wakeups(_) => self.cross(),
+            Origin::Return | Origin::Wakeups(_) => self.cross(),
             origin => origin,
         }
     }
@@ -63,8 +63,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// True if the kernel told of the end of the peer, and all that the peer did to the lane before
     /// is visible.
     #[inline]
-    fn is_told_of_end(&self) -> bool {
-        self.common.peer() != Peer::Alive && ReceiveSide::knows_end(self.lane)
+    fn has_ended_visibly(&self) -> bool {
+        self.common.peer() != Peer::Alive && ReceiveSide::end_is_visible(self.lane)
     }
 
     #[cold]
@@ -75,9 +75,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         let mut origin = self.state.origin(self.lane);
         for _ in 0..CROSSINGS_MAX {
             match origin {
-                Origin::Back => {
+                Origin::Return => {
                     self.common.forget_wakeups();
-                    self.state.come_back(self.lane);
+                    self.state.return_to_tcp(self.lane);
                     self.shadow.crossed();
                 }
                 Origin::Wakeups(left) => {
@@ -110,7 +110,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         let more = self.state.on_lane() && wakeups > self.common.wakeups_due(self.lane);
         if more || wakeups > seen.wakeups {
             self.state.break_off();
-            self.common.hear(Peer::Reset);
+            self.common.set_peer(Peer::Reset);
             self.shadow.report_strays();
             return 0;
         }
@@ -148,7 +148,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             return true;
         }
         loop {
-            let left = self.common.left_of(stale);
+            let left = self.common.remaining(stale);
             if left == 0 {
                 break;
             }
@@ -171,7 +171,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         match self.origin() {
             Origin::Lane => {}
             Origin::Wakeups(_) => return false,
-            Origin::Tcp { .. } | Origin::Back => return true,
+            Origin::Tcp { .. } | Origin::Return => return true,
         }
         for what in [WaitFor::Data, WaitFor::Room] {
             self.common.note_stale_if(|| self.lane.disarm(what) && peer_rings(self.lane));
@@ -183,7 +183,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
                 break;
             }
         }
-        self.common.left_of(self.common.stale()) == 0
+        self.common.remaining(self.common.stale()) == 0
     }
 
     /// Arms `what` before the thread sleeps. The fence of the lane and one more look must follow,
@@ -228,8 +228,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             return Empty::Wait;
         }
         // Another thread may have learned of the end of the peer after the look. By now all that
-        // the peer sent before is visible, and no recall will be answered.
-        self.state.recall_is_void(self.lane);
+        // the peer sent before is visible, and no resend request will be answered.
+        self.state.end_resend_request(self.lane);
         if self.state.readable(self.lane) {
             Empty::LookAgain
         } else if self.has_strays() {
@@ -245,13 +245,13 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     fn found_empty_far(&mut self) -> Empty {
         let is_over = self.lane.is_over();
         if is_over {
-            self.state.recall_is_void(self.lane);
+            self.state.end_resend_request(self.lane);
         }
         // By now all that the peer sent before the lane ended is visible.
         if self.state.readable(self.lane) {
             Empty::LookAgain
         } else if is_over {
-            self.common.hear(Peer::Reset);
+            self.common.set_peer(Peer::Reset);
             Empty::Broken
         } else {
             Empty::Wait
@@ -260,9 +260,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// The next step of a reader that found no data on TCP but the end of the connection, which the
     /// kernel told. [`Empty::PeerDied`] means that the kernel's word stands.
-    pub fn met_end(&mut self) -> Empty {
+    pub fn after_end_of_tcp(&mut self) -> Empty {
         // These looks come first: what the peer did before its goodbye is then visible.
-        let knows_end = ReceiveSide::knows_end(self.lane);
+        let knows_end = ReceiveSide::end_is_visible(self.lane);
         let has_all = ReceiveSide::peer_closed(self.lane).is_some()
             || self.lane.standing() == Standing::Closed;
         if self.origin() == Origin::Lane {
@@ -272,7 +272,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         } else if peer_rings(self.lane) || has_all {
             Empty::PeerDied
         } else {
-            self.common.hear(Peer::Reset);
+            self.common.set_peer(Peer::Reset);
             Empty::Broken
         }
     }
@@ -286,16 +286,16 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// shut this direction, so that a read finds the end at once.
     pub fn readable(&mut self, shut: bool) -> Option<bool> {
         loop {
-            let ends = shut || self.is_told_of_end() || self.lane.is_over();
+            let ends = shut || self.has_ended_visibly() || self.lane.is_over();
             match self.origin() {
                 Origin::Lane => {}
                 // Wakeups lie before the data on TCP, so the kernel would report one of them.
                 Origin::Wakeups(_) => return Some(ends),
-                Origin::Tcp { .. } | Origin::Back => return None,
+                Origin::Tcp { .. } | Origin::Return => return None,
             }
             let readable = self.state.readable(self.lane);
             // The peer may just have left for TCP, where there may be no data.
-            if !readable || self.state.origin(self.lane) != Origin::Back {
+            if !readable || self.state.origin(self.lane) != Origin::Return {
                 return Some(ends || readable);
             }
         }
@@ -307,7 +307,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         let is_quiet = match self.origin() {
             Origin::Lane => !self.state.has_data(self.lane),
             Origin::Tcp { at_most } => at_most.is_none(),
-            Origin::Wakeups(_) | Origin::Back => false,
+            Origin::Wakeups(_) | Origin::Return => false,
         };
         is_quiet
             && self.common.peer() == Peer::Alive
@@ -316,8 +316,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     }
 
     /// True if no data lies on the lane and no wakeup in the kernel's socket, and none will come.
-    /// The end must have recalled: the peer then sends again what it writes to the lane before it
-    /// sees that.
+    /// The end must have requested a resend: the peer then resends what it writes to the lane
+    /// before it sees that.
     pub fn has_no_use_for_lane(&mut self) -> bool {
         // This comes first, so that no wakeup follows that the looks below would miss.
         self.drain_all() && self.origin() == Origin::Lane && !self.state.has_data(self.lane)
@@ -326,7 +326,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
     /// How far the peer has followed this end, which left for good.
     pub fn is_followed(&mut self, side: Side) -> Followed {
         // This look comes first: a peer that leaves for good has posted its last boundary before.
-        let called = SendSide::is_called(self.lane);
+        let called = SendSide::peer_left(self.lane);
         match self.origin() {
             Origin::Lane if self.state.has_data(self.lane) => Followed::Never,
             // A peer that comes to the lane later sees that this end left it.

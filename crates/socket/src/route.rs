@@ -34,19 +34,20 @@ pub(crate) mod word {
     pub const TO_TCP_POSITION: usize = 6;
     /// Crossings of the peer's direction that this end, as its reader, has made.
     pub const PASSED: usize = 7;
-    /// Recall by this end as a reader: [`super::Recall::messages`].
-    pub const RECALL_MESSAGES: usize = 8;
-    /// Recall: [`super::Recall::bytes`].
-    pub const RECALL_BYTES: usize = 9;
-    /// Recall: the other fields of [`super::Recall`]. 0 while this end recalls nothing.
-    pub const RECALL: usize = 10;
-    /// 1 if this end, as a writer, sends recalled bytes again behind its next boundary to TCP.
-    pub const RECALLED: usize = 11;
+    /// A resend request of this end as a reader: [`super::ResendRequest::messages`].
+    pub const RESEND_MESSAGES: usize = 8;
+    /// The request: [`super::ResendRequest::bytes`].
+    pub const RESEND_BYTES: usize = 9;
+    /// The request: the other fields of [`super::ResendRequest`]. 0 while this end requests
+    /// nothing.
+    pub const RESEND_REQUEST: usize = 10;
+    /// 1 if this end, as a writer, resends the requested bytes behind its next boundary to TCP.
+    pub const RESENT: usize = 11;
 }
 
 /// The place where a reader stopped for good. The peer sends the bytes behind it again over TCP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Recall {
+pub(crate) struct ResendRequest {
     /// Messages that the reader has read to their end.
     pub messages: u64,
     /// Bytes of the sink that the reader has read.
@@ -57,28 +58,28 @@ pub(crate) struct Recall {
     pub chunk_left: u64,
 }
 
-impl Recall {
+impl ResendRequest {
     const WANTED: u64 = 1 << 63;
     const OFFSET_BITS: u32 = 8;
 
     pub fn post<L: Carry>(self, lane: &L) {
-        lane.post(word::RECALL_MESSAGES, self.messages);
-        lane.post(word::RECALL_BYTES, self.bytes);
+        lane.post(word::RESEND_MESSAGES, self.messages);
+        lane.post(word::RESEND_BYTES, self.bytes);
         let rest = self.chunk_left << Self::OFFSET_BITS | self.offset as u64;
-        lane.post(word::RECALL, rest | Self::WANTED);
+        lane.post(word::RESEND_REQUEST, rest | Self::WANTED);
     }
 
-    /// Tells the peer that this end recalls nothing.
+    /// Tells the peer that this end requests nothing.
     pub fn withdraw<L: Carry>(lane: &L) {
-        lane.post(word::RECALL, 0);
+        lane.post(word::RESEND_REQUEST, 0);
     }
 
-    /// The recall that the peer has posted, if any.
+    /// The request that the peer has posted, if any.
     pub fn of<L: Carry>(lane: &L) -> Option<Self> {
-        let rest = lane.posted(word::RECALL);
+        let rest = lane.posted(word::RESEND_REQUEST);
         (rest & Self::WANTED != 0).then(|| Self {
-            messages: lane.posted(word::RECALL_MESSAGES),
-            bytes: lane.posted(word::RECALL_BYTES),
+            messages: lane.posted(word::RESEND_MESSAGES),
+            bytes: lane.posted(word::RESEND_BYTES),
             offset: usize::try_from(rest & ((1 << Self::OFFSET_BITS) - 1)).unwrap_or(0),
             chunk_left: (rest & !Self::WANTED) >> Self::OFFSET_BITS,
         })
@@ -148,8 +149,8 @@ pub enum Origin {
     Wakeups(u64),
     /// The lane.
     Lane,
-    /// TCP again. The caller must call [`crate::ReceiveSide::come_back`].
-    Back,
+    /// TCP again. The caller must call [`crate::ReceiveSide::return_to_tcp`].
+    Return,
 }
 
 /// The value of the peer's [`word::ROUTE`].
@@ -225,7 +226,7 @@ impl Outward {
     }
 
     /// Sets the direction to TCP, as before there was a lane.
-    pub fn begin_again(&mut self) {
+    pub fn forget_lane(&mut self) {
         self.crossings = 0;
         self.leaving.set(None);
     }
@@ -342,7 +343,7 @@ impl Inward {
     }
 
     /// Sets the direction to TCP, as before there was a lane.
-    pub fn begin_again(&mut self) {
+    pub fn forget_lane(&mut self) {
         self.crossings = 0;
         self.skip_to = 0;
     }

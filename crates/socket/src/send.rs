@@ -8,7 +8,7 @@ use weft_fabric::{Carry, Lane, SendCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::common::peer_rings;
-use crate::route::{Leave, Outward, PeerRoute, Recall, presence, word};
+use crate::route::{Leave, Outward, PeerRoute, ResendRequest, presence, word};
 use crate::state::{SendState, Stored, UnreadByPeer};
 use crate::stream::{CHUNK_BYTES_MAX, Limits, Side, WriteError, Written, closed, tag};
 
@@ -49,7 +49,7 @@ impl SendSide {
     /// gone. A reset by the peer's kernel then means nothing. This is so if the peer followed to
     /// the lane and this direction is still there, or if the peer said that its process ends
     /// ([`crate::ReceiveSide::end_with_process`]) and had taken all data that went over TCP.
-    pub fn rings_alone<L: Carry>(&self, lane: &L) -> bool {
+    pub fn only_wakeups_unread<L: Carry>(&self, lane: &L) -> bool {
         let took_all = |taken| taken >= self.route.data_end();
         self.route.is_followed(lane) || presence::taken_at_end(lane).is_some_and(took_all)
     }
@@ -102,18 +102,18 @@ impl SendSide {
     /// Goes on over TCP without the lane. Both ends must have given back both directions
     /// ([`SendSide::has_given_back`], [`crate::ReceiveSide::is_given_back`]). The counts of TCP
     /// stay, so that another lane can follow.
-    pub fn begin_again(&mut self) {
+    pub fn forget_lane(&mut self) {
         if !self.has_given_back() {
             self.break_off();
             return;
         }
         self.cursor = SendCursor::default();
         self.unread.set(UnreadByPeer::OnLane);
-        self.route.begin_again();
+        self.route.forget_lane();
     }
 
     /// Begins a call that sends data or a wakeup over TCP. [`SendSide::wrote_tcp`] or
-    /// [`SendSide::rang`] ends it.
+    /// [`SendSide::wrote_wakeups`] ends it.
     pub fn begin_tcp(&mut self) {
         self.route.begin_counting();
     }
@@ -130,7 +130,7 @@ impl SendSide {
 
     /// Sets the number of bytes that went to TCP since the connection began to the kernel's count.
     /// For use without a lane: the program may have used the kernel's socket past the library.
-    pub fn has_written(&mut self, bytes: u64) {
+    pub fn set_tcp_written(&mut self, bytes: u64) {
         if self.on_lane() {
             // The boundary to the lane stands for the former count.
             self.break_off();
@@ -140,26 +140,26 @@ impl SendSide {
     }
 
     /// Counts `wakeups` wakeups that went to TCP, 0 or 1.
-    pub fn rang(&mut self, wakeups: u64) {
+    pub fn wrote_wakeups(&mut self, wakeups: u64) {
         self.route.count(wakeups);
     }
 
     /// True if the peer can send wakeups, so that a wait for room on the lane ends. Across a
     /// network it ends by the arrival of the room.
-    pub fn is_answered<L: Carry>(lane: &L) -> bool {
+    pub fn peer_can_ring<L: Carry>(lane: &L) -> bool {
         !peer_rings(lane) || PeerRoute::of(lane).can_ring() && !PeerRoute::ended_on_tcp(lane)
     }
 
     /// True if the peer left the lane for good and wants this end to do the same.
     #[inline]
-    pub fn is_called<L: Carry>(lane: &L) -> bool {
+    pub fn peer_left<L: Carry>(lane: &L) -> bool {
         PeerRoute::of(lane).leaves_for_good()
     }
 
     /// The way in which the peer left the lane, if this end has not followed yet. The peer waits
     /// for this end to follow, even if this direction was never on the lane.
     #[inline]
-    pub fn called_back<L: Carry>(&self, lane: &L) -> Option<Leave> {
+    pub fn leave_to_follow<L: Carry>(&self, lane: &L) -> Option<Leave> {
         let peer = PeerRoute::of(lane);
         (peer.leaves_for_good() && !self.route.is_for_good()).then(|| match peer.is_giving_back() {
             true => Leave::GivingBack,
@@ -169,13 +169,13 @@ impl SendSide {
 
     /// True if the program set buffer sizes that hold less than the sink. A write must then stop
     /// where it would stop on TCP.
-    pub fn is_limited<L: Carry>(&self, lane: &L) -> bool {
+    pub fn has_small_buffers<L: Carry>(&self, lane: &L) -> bool {
         self.capacity(lane) < lane.sink_bytes()
     }
 
     /// Announces that this end will leave the lane. From then on the peer does not begin to wait
     /// for its wakeups. `None` if the end cannot leave. `Some(true)` if the peer waits already: the
-    /// caller must ring it before [`SendSide::go_back`].
+    /// caller must ring it before [`SendSide::return_to_tcp`].
     ///
     /// Across a network an end cannot leave before the boundary to the lane is visible at the peer.
     /// Data that it sent over TCP behind that boundary could come before the boundary, and the peer
@@ -197,41 +197,42 @@ impl SendSide {
     }
 
     /// True if this end can leave the lane now, as far as the boundary to the lane is concerned:
-    /// see [`SendSide::leave`]. An end that recalls asks before, since its peer answers only an end
-    /// that leaves.
+    /// see [`SendSide::leave`]. An end that requests a resend asks before, since its peer answers
+    /// only an end that leaves.
     pub fn may_leave<L: Carry>(&self, lane: &L) -> bool {
         peer_rings(lane) || !self.on_lane() || lane.has_landed()
     }
 
-    /// Goes on over TCP, after [`SendSide::leave`]. Returns the bytes that the peer recalled
-    /// ([`crate::ReceiveSide::recall`]). The caller must send them over TCP before anything else.
+    /// Goes on over TCP, after [`SendSide::leave`]. Returns the bytes whose resend the peer
+    /// requested ([`crate::ReceiveSide::request_resend`]). The caller must send them over TCP
+    /// before anything else.
     #[must_use]
-    pub fn go_back<L: Carry>(&mut self, lane: &L) -> Vec<u8> {
+    pub fn return_to_tcp<L: Carry>(&mut self, lane: &L) -> Vec<u8> {
         if !self.on_lane() {
             return Vec::new();
         }
-        let recall = Recall::of(lane).filter(|_| self.route.is_for_good());
-        let unread = recall.and_then(|recall| Some((recall, self.behind(lane, recall)?)));
-        let Some((recall, bytes)) = unread else {
+        let request = ResendRequest::of(lane).filter(|_| self.route.is_for_good());
+        let unread = request.and_then(|request| Some((request, self.behind(lane, request)?)));
+        let Some((request, bytes)) = unread else {
             self.route.go_to_tcp(lane, self.cursor.messages);
             return Vec::new();
         };
         self.unread.set(UnreadByPeer::SentAgain);
-        lane.post(word::RECALLED, 1);
-        self.route.go_to_tcp(lane, recall.messages);
+        lane.post(word::RESENT, 1);
+        self.route.go_to_tcp(lane, request.messages);
         bytes
     }
 
-    /// The bytes sent behind the place of the recall. `None` if that place makes no sense, or the
-    /// lane cannot read the bytes back.
-    fn behind<L: Carry>(&self, lane: &L, recall: Recall) -> Option<Vec<u8>> {
-        let messages = self.cursor.messages.checked_sub(recall.messages)?;
-        let mut bytes_left = self.cursor.bytes.checked_sub(recall.bytes)?;
+    /// The bytes sent behind the place that the request names. `None` if that place makes no sense,
+    /// or the lane cannot read the bytes back.
+    fn behind<L: Carry>(&self, lane: &L, request: ResendRequest) -> Option<Vec<u8>> {
+        let messages = self.cursor.messages.checked_sub(request.messages)?;
+        let mut bytes_left = self.cursor.bytes.checked_sub(request.bytes)?;
         if messages > lane.mailbox_depth() || bytes_left > lane.sink_bytes() {
             return None;
         }
         let mut found = Vec::new();
-        let mut position = recall.bytes;
+        let mut position = request.bytes;
         let mut put = |found: &mut Vec<u8>, length: u64| {
             bytes_left = bytes_left.checked_sub(length)?;
             let start = found.len();
@@ -240,11 +241,11 @@ impl SendSide {
             position = position.wrapping_add(length);
             is_there.then_some(())
         };
-        if recall.chunk_left > 0 {
-            put(&mut found, recall.chunk_left)?;
+        if request.chunk_left > 0 {
+            put(&mut found, request.chunk_left)?;
         }
-        let mut offset = recall.offset;
-        for message in recall.messages..self.cursor.messages {
+        let mut offset = request.offset;
+        for message in request.messages..self.cursor.messages {
             let mut payload = [0; 120];
             let slot = lane.look_back(message, &mut payload)?;
             let payload = payload.get(offset..usize::from(slot.length))?;

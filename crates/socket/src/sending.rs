@@ -20,7 +20,7 @@ pub struct Sending<'a, L, S> {
     pub shadow: S,
     /// State that both directions use.
     pub common: &'a Common,
-    /// The end that this is.
+    /// Whether this end accepted or connected.
     pub side: Side,
 }
 
@@ -39,7 +39,7 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     pub fn ring(&mut self) {
         self.state.begin_tcp();
         let wakeups = u64::from(self.shadow.ring());
-        self.state.rang(wakeups);
+        self.state.wrote_wakeups(wakeups);
     }
 
     /// Rings a peer that waits for the room that a read made.
@@ -57,20 +57,20 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
 
     /// The way in which the peer left the lane, if this end has not followed yet.
     #[inline]
-    pub fn called_back(&self) -> Option<Leave> {
-        self.state.called_back(self.lane)
+    pub fn leave_to_follow(&self) -> Option<Leave> {
+        self.state.leave_to_follow(self.lane)
     }
 
     /// Takes the direction back to TCP. False if it cannot go there.
     ///
-    /// The peer may have recalled bytes that it did not read on the lane. If the kernel does not
-    /// take them, this resets the connection.
+    /// The peer may have requested a resend of bytes that it did not read on the lane. If the
+    /// kernel does not take them, this resets the connection.
     pub fn leave(&mut self, how: Leave) -> bool {
         let Some(ring) = self.state.leave(self.lane, self.side, how) else { return false };
         if ring {
             self.ring();
         }
-        let unread = self.state.go_back(self.lane);
+        let unread = self.state.return_to_tcp(self.lane);
         if !self.send_again(&unread) {
             self.abort();
         } else if how != Leave::ForNow && self.state.is_shut() {
@@ -102,13 +102,13 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     fn abort(&mut self) {
         self.state.close(self.lane, closed::RESET);
         self.shadow.abort();
-        self.common.hear(Peer::Reset);
+        self.common.set_peer(Peer::Reset);
     }
 
     /// Resets the connection if the lane is lost with something on it that the peer did not take.
     /// True if it did. A driver calls it when an armed word was rung, since a program that has sent
     /// all may never write again.
-    pub fn meet_loss(&mut self) -> bool {
+    pub fn reset_if_lost(&mut self) -> bool {
         let is_lost = self.lane.standing() == Standing::Lost
             && self.state.on_lane()
             && self.common.peer() != Peer::Reset
@@ -146,7 +146,7 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
         if self.lane.is_over() {
             return true;
         }
-        if !ReceiveSide::knows_end(self.lane) {
+        if !ReceiveSide::end_is_visible(self.lane) {
             return false;
         }
         match self.common.peer() {
@@ -157,9 +157,10 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     }
 
     /// True if a peer that is gone without a goodbye left something unread. TCP gives a reset then.
-    pub fn lost_something(&mut self) -> bool {
+    pub fn peer_died_with_bytes_unread(&mut self) -> bool {
         let was_reset = self.common.peer() == Peer::Reset;
-        was_reset && !self.state.rings_alone(self.lane) || self.state.unread_by_peer(self.lane)
+        was_reset && !self.state.only_wakeups_unread(self.lane)
+            || self.state.unread_by_peer(self.lane)
     }
 
     /// Leaves the lane to give it back. False if it cannot. The caller asked
@@ -180,9 +181,9 @@ impl<L: Lane, S: Shadow> Sending<'_, L, S> {
     }
 
     /// Forgets the lane, which both ends have given back. The caller unmaps it.
-    pub fn begin_again(&mut self, receiving: &mut Receiving<'_, L, S>) {
-        self.state.begin_again();
-        receiving.state.begin_again();
+    pub fn forget_lane(&mut self, receiving: &mut Receiving<'_, L, S>) {
+        self.state.forget_lane();
+        receiving.state.forget_lane();
         self.common.forget_wakeups();
     }
 }

@@ -52,7 +52,7 @@ pub trait Shadow {
     /// The driver learns here that the receiving direction, whose lock the caller holds, crossed to
     /// TCP. The peer may have left for good. A thread that does not read may have taken the wakeup
     /// that asked this end to follow. So the driver makes the sending direction follow
-    /// ([`crate::Sending::called_back`]).
+    /// ([`crate::Sending::leave_to_follow`]).
     fn crossed(&self);
 
     /// Tells the user, if possible, that strays lie in the socket. A process without weft that

@@ -100,9 +100,9 @@ pub(crate) enum ReceiveState {
     Open,
     /// The end asked the peer to send the unread bytes over TCP. It reads no more from the lane,
     /// unless the peer cannot send them.
-    Recalling,
+    AwaitingResend,
     /// Reads give a reset: the peer broke the protocol, or the place in the stream is unknown. A
-    /// recall is of no more use.
+    /// resend is of no more use.
     Broken,
 }
 
@@ -111,7 +111,7 @@ impl State for ReceiveState {
     fn of(number: u64) -> Self {
         match number {
             0 => Self::Open,
-            1 => Self::Recalling,
+            1 => Self::AwaitingResend,
             _ => Self::Broken,
         }
     }
@@ -202,7 +202,7 @@ mod tests {
         check(&[Peer::Alive, Peer::Ended, Peer::Reset], Peer::Reset);
         check(&[Count::Exact, Count::InCall, Count::Uncertain], Count::Uncertain);
         check(
-            &[ReceiveState::Open, ReceiveState::Recalling, ReceiveState::Broken],
+            &[ReceiveState::Open, ReceiveState::AwaitingResend, ReceiveState::Broken],
             ReceiveState::Broken,
         );
         check(&[SendState::Open, SendState::Shut, SendState::Broken], SendState::Broken);

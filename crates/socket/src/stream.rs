@@ -24,10 +24,10 @@
 //!
 //! # The way back
 //! A writer may go back to TCP at any time ([`crate::SendSide::leave`],
-//! [`crate::SendSide::go_back`]): for bytes that only the kernel can carry, or because the lane
-//! stays full while the kernel has room. From then on the writer can ring no more. So it rings a
-//! peer that waits on the lane for room before it goes. A peer that is about to wait later sees
-//! that the writer would not ring ([`crate::SendSide::is_answered`]), and goes back to TCP, too.
+//! [`crate::SendSide::return_to_tcp`]): for bytes that only the kernel can carry, or because the
+//! lane stays full while the kernel has room. From then on the writer can ring no more. So it rings
+//! a peer that waits on the lane for room before it goes. A peer that is about to wait later sees
+//! that the writer would not ring ([`crate::SendSide::peer_can_ring`]), and goes back to TCP, too.
 //!
 //! # Invariants
 //! - The state of an end consists of two plain values, [`crate::SendSide`] and
@@ -123,5 +123,5 @@ pub enum ReadError {
     /// The peer aborted, or broke the protocol: ECONNRESET.
     Reset,
     /// The direction goes on over TCP. Call [`crate::ReceiveSide::origin`] again.
-    Back,
+    Return,
 }

@@ -60,14 +60,14 @@ impl Shadow for &Script {
     }
 }
 
-/// A reader recalls 300 bytes, and the writer's kernel does as `script` says.
+/// A reader requests a resend of 300 bytes, and the writer's kernel does as `script` says.
 fn sends_again(script: &Script) -> Common {
     let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(send.switch(&client, Side::Connected));
     assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
     assert_eq!(receive.origin(&server), Origin::Lane);
-    receive.recall(&server);
+    receive.request_resend(&server);
     assert!(SendSide::default().leave(&server, Side::Accepted, Leave::ForGood).is_some());
     let common = Common::default();
     let mut sending = Sending {
@@ -82,7 +82,7 @@ fn sends_again(script: &Script) -> Common {
 }
 
 #[test]
-fn recalled_bytes_are_sent_in_the_pieces_that_the_kernel_takes() {
+fn requested_bytes_are_resent_in_the_pieces_that_the_kernel_takes() {
     let script = Script {
         takes: RefCell::new([Some(100), Some(0), Some(1), Some(0), Some(0)].into()),
         has_room: true,
@@ -95,7 +95,7 @@ fn recalled_bytes_are_sent_in_the_pieces_that_the_kernel_takes() {
 }
 
 #[test]
-fn a_connection_whose_recalled_bytes_cannot_be_sent_is_reset() {
+fn a_connection_whose_requested_bytes_cannot_be_resent_is_reset() {
     for takes in [Some(0), None] {
         let takes = RefCell::new([Some(100), takes].into());
         let script = Script { takes, ..Script::default() };

@@ -205,7 +205,7 @@ impl Victim {
                     self.receive.begin_tcp();
                     self.receive.took_wakeups(wakeups);
                 }
-                Origin::Back => self.receive.come_back(lane),
+                Origin::Return => self.receive.return_to_tcp(lane),
             },
             7 => drop(self.send.writable(lane)),
             8 => drop((self.receive.readable(lane), self.receive.has_data(lane))),
@@ -229,8 +229,8 @@ impl Victim {
                     lane.disarm(what);
                 }
             }
-            14 if size % 64 == 1 && self.leaves(lane) => drop(self.send.go_back(lane)),
-            14 if size % 64 == 2 => self.receive.recall(lane),
+            14 if size % 64 == 1 && self.leaves(lane) => drop(self.send.return_to_tcp(lane)),
+            14 if size % 64 == 2 => self.receive.request_resend(lane),
             14 if size.is_multiple_of(64) => drop(self.send.close(lane, size as u64 / 64 % 3)),
             15 if size.is_multiple_of(64) => drop(self.send.shut(lane, self.side)),
             _ => {}

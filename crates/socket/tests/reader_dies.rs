@@ -157,7 +157,8 @@ fn dies_at(mix: &Mix, moment: usize) -> bool {
     let mut shared = ReceiveSide::default();
     shared.origin(&server);
     let mortal = Mortal { lane: &server, left: Cell::new(moment) };
-    let (mut known, mut size, mut turns) = (0, 0, 0);
+    let (mut known, mut turns) = (0, 0);
+    let mut size;
     let died = loop {
         writer.fill();
         turns += 1;
@@ -189,7 +190,7 @@ fn dies_at(mix: &Mix, moment: usize) -> bool {
             Err(ReadError::Empty) => {
                 // The writer found no room, and waits.
                 client.arm(WaitFor::Room);
-                assert!(shared.settles_room(&server), "moment {moment}: both wait");
+                assert!(shared.settle_room(&server), "moment {moment}: both wait");
                 client.disarm(WaitFor::Room);
                 let written = writer.written;
                 writer.fill();

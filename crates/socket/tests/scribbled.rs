@@ -74,22 +74,25 @@ impl End {
                 send.begin_tcp();
                 send.wrote_tcp(size);
             }
-            5 => send.rang(size as u64 % 2),
-            6 => send.has_written(size as u64),
+            5 => send.wrote_wakeups(size as u64 % 2),
+            6 => send.set_tcp_written(size as u64),
             7 => drop(send.leave(lane, self.side, way(size))),
-            8 => assert!(send.go_back(lane).len() <= 4096 + 16 * 120, "more than a lane holds"),
-            9 if size.is_multiple_of(3) => send.begin_again(),
+            8 => {
+                assert!(send.return_to_tcp(lane).len() <= 4096 + 16 * 120, "more than a lane holds")
+            }
+            9 if size.is_multiple_of(3) => send.forget_lane(),
             9 if size % 3 == 1 => drop(send.close(lane, size as u64 / 3 % 3)),
             9 => drop(send.shut(lane, self.side)),
             10 => {
                 send.fix_buffers(lane, size as u64, size as u64 / 2);
-                let _ = (send.writable(lane), send.is_limited(lane), send.called_back(lane));
-                let _ = (send.rings_for_room(lane, self.side), send.rings_alone(lane));
+                let _ =
+                    (send.writable(lane), send.has_small_buffers(lane), send.leave_to_follow(lane));
+                let _ = (send.rings_for_room(lane, self.side), send.only_wakeups_unread(lane));
             }
             _ => {
                 let _ = (send.unread_by_peer(lane), send.taken_by_peer(lane), send.totals());
                 let _ = (send.is_back_for_good(), send.has_given_back(), send.is_shut());
-                let _ = (send.messages(), SendSide::is_answered(lane), format!("{send:?}"));
+                let _ = (send.messages(), SendSide::peer_can_ring(lane), format!("{send:?}"));
             }
         }
     }
@@ -108,11 +111,11 @@ impl End {
                 receive.took_tcp(size);
             }
             17 => receive.took_wakeups(size % 2),
-            18 => receive.has_taken(size as u64),
-            19 => receive.come_back(lane),
-            20 if size.is_multiple_of(3) => receive.begin_again(),
-            20 if size % 3 == 1 => receive.recall(lane),
-            20 => receive.recall_is_void(lane),
+            18 => receive.set_tcp_taken(size as u64),
+            19 => receive.return_to_tcp(lane),
+            20 if size.is_multiple_of(3) => receive.forget_lane(),
+            20 if size % 3 == 1 => receive.request_resend(lane),
+            20 => receive.end_resend_request(lane),
             21 => {
                 let most = lane.sink_bytes() + 16 * 120;
                 assert!(receive.available(lane) <= most, "more than a lane holds");

@@ -75,9 +75,9 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
         assert!(send.switch(&client, Side::Connected));
         assert!(send.write(&client, &[&[1; 300]], Limits::default()).is_ok());
         send.begin_tcp();
-        send.rang(1);
+        send.wrote_wakeups(1);
         assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
-        assert_eq!(send.go_back(&client), []);
+        assert_eq!(send.return_to_tcp(&client), []);
         assert!(!send.switch(&client, Side::Connected), "the reader has not come back");
         send.begin_tcp();
         send.wrote_tcp(7);
@@ -88,9 +88,9 @@ fn a_direction_goes_to_the_lane_and_back_as_often_as_it_likes() {
         assert_eq!(receive.origin(&server), Origin::Lane);
         assert_eq!(receive.wakeups_of(&server, 8), 1, "behind it are data");
         read_all(&mut receive, &server, 300);
-        assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Back));
-        assert_eq!(receive.origin(&server), Origin::Back);
-        receive.come_back(&server);
+        assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Return));
+        assert_eq!(receive.origin(&server), Origin::Return);
+        receive.return_to_tcp(&server);
         assert_eq!(receive.origin(&server), Origin::Wakeups(1));
         receive.begin_tcp();
         receive.took_wakeups(1);
@@ -106,13 +106,13 @@ fn an_end_that_leaves_rings_who_waits_and_warns_who_would() {
     let mut send = SendSide::default();
     assert!(send.switch(&client, Side::Connected));
     server.arm(WaitFor::Room);
-    assert!(SendSide::is_answered(&server));
+    assert!(SendSide::peer_can_ring(&server));
     assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(true));
-    assert!(!SendSide::is_answered(&server), "wakeups end here");
+    assert!(!SendSide::peer_can_ring(&server), "wakeups end here");
     send.begin_tcp();
-    send.rang(1);
-    assert_eq!(send.go_back(&client), []);
-    assert!(!SendSide::is_answered(&server));
+    send.wrote_wakeups(1);
+    assert_eq!(send.return_to_tcp(&client), []);
+    assert!(!SendSide::peer_can_ring(&server));
     assert!(!send.rings_for_room(&client, Side::Connected), "it could not ring");
 }
 
@@ -122,13 +122,13 @@ fn an_end_that_leaves_for_good_calls_the_other_back() {
     let (mut from_server, mut from_client) = (SendSide::default(), SendSide::default());
     SendSide::attach(&client);
     assert!(from_server.switch(&server, Side::Accepted));
-    assert_eq!(from_server.called_back(&server), None);
+    assert_eq!(from_server.leave_to_follow(&server), None);
     assert!(from_client.leave(&client, Side::Connected, Leave::ForGood).is_some());
-    assert_eq!(from_client.go_back(&client), []);
+    assert_eq!(from_client.return_to_tcp(&client), []);
     assert!(from_client.is_back_for_good());
-    assert_eq!(from_server.called_back(&server), Some(Leave::ForGood));
+    assert_eq!(from_server.leave_to_follow(&server), Some(Leave::ForGood));
     assert!(from_server.leave(&server, Side::Accepted, Leave::ForGood).is_some());
-    assert_eq!(from_server.go_back(&server), []);
+    assert_eq!(from_server.return_to_tcp(&server), []);
     assert!(!from_server.switch(&server, Side::Accepted));
 }
 
@@ -146,22 +146,22 @@ fn a_lane_that_both_ends_give_back_is_followed_by_another() {
     at_server.begin_tcp();
     at_server.took_tcp(2);
     assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
-    assert_eq!(from_client.go_back(&client), []);
+    assert_eq!(from_client.return_to_tcp(&client), []);
     assert!(from_client.has_given_back());
     assert!(!from_client.is_back_for_good(), "only this lane is left for good");
     assert!(!from_client.switch(&client, Side::Connected));
     assert!(!at_server.is_given_back(&server), "there is a byte to read");
     assert_eq!(at_server.read(&server, &mut [0; 4], false).expect("it is there").bytes, 1);
-    assert_eq!(at_server.origin(&server), Origin::Back);
-    at_server.come_back(&server);
+    assert_eq!(at_server.origin(&server), Origin::Return);
+    at_server.return_to_tcp(&server);
     assert!(at_server.is_given_back(&server));
-    assert_eq!(from_server.called_back(&server), Some(Leave::GivingBack));
+    assert_eq!(from_server.leave_to_follow(&server), Some(Leave::GivingBack));
     assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
-    assert_eq!(from_server.go_back(&server), []);
+    assert_eq!(from_server.return_to_tcp(&server), []);
 
-    from_client.begin_again();
-    from_server.begin_again();
-    at_server.begin_again();
+    from_client.forget_lane();
+    from_server.forget_lane();
+    at_server.forget_lane();
     let (server, client) = ends::memory();
     SendSide::attach(&client);
     from_client.begin_tcp();
@@ -187,7 +187,7 @@ fn who_ended_its_direction_keeps_the_lane() {
     assert!(from_server.shut(&server, Side::Accepted).is_some());
     assert!(from_client.leave(&client, Side::Connected, Leave::GivingBack).is_some());
     assert!(from_server.leave(&server, Side::Accepted, Leave::GivingBack).is_some());
-    assert_eq!(from_server.go_back(&server), []);
+    assert_eq!(from_server.return_to_tcp(&server), []);
     assert!(!from_server.has_given_back(), "another lane would not know of the end");
 }
 
@@ -207,7 +207,7 @@ fn who_died_between_the_kernel_and_its_count_leaves_a_direction_that_crosses_no_
 
 /// Sends messages and chunks, reads `read` bytes, and leaves for good. Returns the bytes that are
 /// sent again over TCP, and the bytes that should be.
-fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
+fn resent(read: usize) -> (Vec<u8>, Vec<u8>) {
     let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     assert!(send.switch(&client, Side::Connected));
@@ -224,7 +224,7 @@ fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
         read_all(&mut receive, &server, read);
     }
     let mut back = SendSide::default();
-    receive.recall(&server);
+    receive.request_resend(&server);
     assert!(!receive.has_data(&server) && receive.available(&server) == 0);
     assert_eq!(
         receive.read(&server, &mut [0], false),
@@ -232,15 +232,15 @@ fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
         "till it is answered"
     );
     assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
-    assert_eq!(back.go_back(&server), []);
-    assert_eq!(send.called_back(&client), Some(Leave::ForGood));
+    assert_eq!(back.return_to_tcp(&server), []);
+    assert_eq!(send.leave_to_follow(&client), Some(Leave::ForGood));
     assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
-    let unread = send.go_back(&client);
+    let unread = send.return_to_tcp(&client);
     assert!(!send.unread_by_peer(&client), "it lies in the kernel now");
     send.begin_tcp();
     send.wrote_tcp(unread.len());
-    assert_eq!(receive.origin(&server), Origin::Back);
-    receive.come_back(&server);
+    assert_eq!(receive.origin(&server), Origin::Return);
+    receive.return_to_tcp(&server);
     assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
     (unread, data[read..].to_vec())
 }
@@ -248,30 +248,30 @@ fn recalled(read: usize) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn what_was_not_read_on_the_lane_is_sent_again_over_tcp() {
     for read in [0, 1, 2, 3, 4, 100, 363, 364, 1000, 1093, 5000, 9841, 20_000, 39_999, 40_000] {
-        let (unread, expected) = recalled(read);
+        let (unread, expected) = resent(read);
         assert!(unread == expected, "{read} bytes were read: {} are sent again", unread.len());
     }
 }
 
 /// Lets a reader on TCP leave for good while its peer goes to the lane and sends `wakeups` wakeups.
-fn recalled_ahead(wakeups: u64) {
+fn resent_ahead(wakeups: u64) {
     let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
     send.begin_tcp();
     send.wrote_tcp(50);
     assert_eq!(receive.origin(&server), Origin::Tcp { at_most: None });
-    receive.recall(&server);
+    receive.request_resend(&server);
     assert!(send.switch(&client, Side::Connected));
     assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
     send.begin_tcp();
-    send.rang(wakeups);
+    send.wrote_wakeups(wakeups);
     let mut back = SendSide::default();
     assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
     assert_eq!(receive.origin(&server), Origin::Tcp { at_most: Some(50) });
     assert_eq!(receive.is_all_on_tcp(&server), None, "300 bytes lie on the lane");
     assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
     assert_eq!(receive.is_all_on_tcp(&server), None, "it only said that it leaves");
-    assert_eq!(send.go_back(&client), [7; 300]);
+    assert_eq!(send.return_to_tcp(&client), [7; 300]);
     let all = Some(wakeups == 0);
     assert_eq!(receive.is_all_on_tcp(&server), all, "a wakeup lies behind the 50 bytes");
     // A reader that goes on nevertheless finds each byte once.
@@ -279,8 +279,8 @@ fn recalled_ahead(wakeups: u64) {
     receive.took_tcp(50);
     assert_eq!(receive.origin(&server), Origin::Lane);
     assert!(!receive.has_data(&server));
-    assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Back));
-    receive.come_back(&server);
+    assert_eq!(receive.read(&server, &mut [0], false), Err(ReadError::Return));
+    receive.return_to_tcp(&server);
     if wakeups > 0 {
         assert_eq!(receive.origin(&server), Origin::Wakeups(wakeups));
         receive.begin_tcp();
@@ -291,8 +291,8 @@ fn recalled_ahead(wakeups: u64) {
 
 #[test]
 fn what_a_reader_never_saw_on_the_lane_is_sent_again_over_tcp() {
-    recalled_ahead(0);
-    recalled_ahead(1);
+    resent_ahead(0);
+    resent_ahead(1);
 }
 
 #[test]
@@ -302,12 +302,12 @@ fn a_writer_that_left_before_it_was_asked_is_read_on_the_lane() {
     assert!(send.switch(&client, Side::Connected));
     assert!(send.write(&client, &[&[7; 300]], Limits::default()).is_ok());
     assert_eq!(receive.origin(&server), Origin::Lane);
-    receive.recall(&server);
+    receive.request_resend(&server);
     assert!(send.leave(&client, Side::Connected, Leave::ForNow).is_some());
-    assert_eq!(send.go_back(&client), [], "it does not know that the peer leaves for good");
+    assert_eq!(send.return_to_tcp(&client), [], "it does not know that the peer leaves for good");
     assert_eq!(receive.origin(&server), Origin::Lane);
     read_all(&mut receive, &server, 300);
-    assert_eq!(receive.origin(&server), Origin::Back);
+    assert_eq!(receive.origin(&server), Origin::Return);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn places_that_make_no_sense_are_not_sent_from() {
             server.post(word, value);
         }
         assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
-        assert_eq!(send.go_back(&client), [], "{messages} {bytes} {rest}");
+        assert_eq!(send.return_to_tcp(&client), [], "{messages} {bytes} {rest}");
     }
 }
 
@@ -337,24 +337,24 @@ fn a_reset_by_wakeups_alone_is_told_from_one_by_data() {
     receive.end_with_process(&server, Side::Accepted);
     assert!(send.switch(&client, Side::Connected));
     send.begin_tcp();
-    send.rang(1);
-    assert!(!send.rings_alone(&client), "data lie there unread, too");
+    send.wrote_wakeups(1);
+    assert!(!send.only_wakeups_unread(&client), "data lie there unread, too");
     // The process had taken these bytes, but did not see the lane.
     receive.begin_tcp();
     receive.took_tcp(5);
     receive.end_with_process(&server, Side::Accepted);
-    assert!(send.rings_alone(&client), "the wakeup came behind all that is unread");
+    assert!(send.only_wakeups_unread(&client), "the wakeup came behind all that is unread");
     assert_eq!(send.leave(&client, Side::Connected, Leave::ForNow), Some(false));
-    assert_eq!(send.go_back(&client), []);
-    assert!(!send.rings_alone(&client), "what follows the wakeup are data");
+    assert_eq!(send.return_to_tcp(&client), []);
+    assert!(!send.only_wakeups_unread(&client), "what follows the wakeup are data");
 }
 
 #[test]
 fn a_reset_of_a_reader_that_is_on_the_lane_is_by_wakeups_alone() {
     let (server, client) = ends::memory();
     let (mut send, mut receive) = (SendSide::default(), ReceiveSide::default());
-    assert!(!send.rings_alone(&client), "on TCP it never rings");
+    assert!(!send.only_wakeups_unread(&client), "on TCP it never rings");
     assert!(send.switch(&client, Side::Connected));
     assert_eq!(receive.origin(&server), Origin::Lane);
-    assert!(send.rings_alone(&client), "it took all that was on TCP");
+    assert!(send.only_wakeups_unread(&client), "it took all that was on TCP");
 }

@@ -12,8 +12,6 @@ use weft_fabric::{
 use crate::door;
 use crate::doorbell::LOCKS;
 use crate::endpoint::ShmEndpoint;
-use crate::memory::{KeyParts, Mapped};
-use crate::registers::{Registers, StampWord};
 use crate::rma::{Account, mapped_for};
 
 #[inline(always)]
@@ -53,38 +51,6 @@ fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
     })
 }
 
-/// The translation that the last atomic used. Successive atomics usually go to one region. The
-/// NIC's ATU likewise caches its last translations (003 section 3.2.5).
-#[derive(Debug)]
-pub(crate) struct Recent {
-    to: Peer,
-    key: RemoteKey,
-    slot: u16,
-    registers: Arc<Registers>,
-    mapped: Mapped,
-}
-
-impl Recent {
-    /// If this is the translation of `key` of peer `to` and the key is still in force: the word
-    /// that says so. The peer is alive: the endpoint drops this cache when any peer is gone.
-    #[inline]
-    fn serves(&self, to: Peer, key: RemoteKey) -> Option<&StampWord> {
-        if self.to != to || self.key != key {
-            return None;
-        }
-        let stamp = self.registers.stamp_word(self.slot);
-        self.mapped.serves(stamp).then_some(stamp)
-    }
-
-    /// The 64-bit word at `offset`, if an atomic may use it.
-    #[inline]
-    fn word(&self, operation: AtomicOperation, offset: u64) -> Option<&AtomicU64> {
-        let needed = (Command::Atomic, operation.access());
-        let start = self.mapped.check_word(needed, offset, 8).ok()?;
-        Some(self.mapped.segment.word64(start))
-    }
-}
-
 impl ShmEndpoint {
     /// The fast path is an atomic of 64 bits without a notification. It is a separate function that
     /// needs few registers and no stack, because the processor's atomic waits for every earlier
@@ -97,22 +63,26 @@ impl ShmEndpoint {
         atomic: Atomic,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        let begun = self.registers.begin_atomic();
         if operation.notify.is_none()
             && atomic.width == Width::Bits64
-            && let Some(recent) = &self.recent
-            && let Some(stamp) = recent.serves(to, target.key)
-            && let Some(word) = recent.word(atomic.operation, target.offset)
+            && let Some(recent) = self.recently.of(to, target.key)
+            && recent.grants(atomic.operation.access())
+            && let Some(word) = recent.span().word64(target.offset)
         {
-            door::before();
-            let old = apply_64(word, &atomic);
-            door::behind();
-            // Counted first: the next atomic waits for this store, which would wait for the check.
-            self.registers.end_atomic(begun);
-            if !recent.mapped.is_confirmed(stamp) {
-                return self.look_again(atomic.result(old));
+            let begun = self.registers.begin_atomic();
+            let look = recent.look();
+            if look.serves(recent) {
+                door::before();
+                let old = apply_64(word, &atomic);
+                door::behind();
+                // Counted first: the next atomic waits for this store, which would wait for the
+                // check.
+                begun.end();
+                if !look.is_confirmed() {
+                    return self.look_again(atomic.result(old));
+                }
+                return Ok(Issued::Done(atomic.result(old)));
             }
-            return Ok(Issued::Done(atomic.result(old)));
         }
         let Operation { context, notify, report, more } = operation;
         self.any_atomic(to, target, atomic, (context, notify), (report, more))
@@ -122,20 +92,8 @@ impl ShmEndpoint {
     #[cold]
     #[inline(never)]
     fn look_again(&mut self, result: u64) -> Result<Issued, OperationError> {
-        let looked = match &self.recent {
-            Some(recent) => recent.mapped.confirm_slowly(recent.registers.stamp_word(recent.slot)),
-            None => Err(OperationError::InvalidKey),
-        };
+        let looked = self.recently.confirm_slowly();
         looked.map(|()| Issued::Done(result)).map_err(|error| self.note(error))
-    }
-
-    /// Keeps the translation of a key for the next atomic.
-    fn remember(&mut self, to: Peer, key: RemoteKey) {
-        let Ok(peer) = self.peers.live(to) else { return };
-        let Some((translated, _)) = peer.split(key) else { return };
-        let mapped = translated.mapped.clone();
-        let (slot, registers) = (KeyParts::of(key).slot, Arc::clone(&peer.registers));
-        self.recent = Some(Recent { to, key, slot, registers, mapped });
     }
 
     /// Takes the operation in parts: an argument in memory would cost the fast path its stores.
@@ -150,9 +108,8 @@ impl ShmEndpoint {
     ) -> Result<Issued, OperationError> {
         let operation = Operation { context, notify, report, more };
         let done = self.try_atomic(to, target, atomic, operation);
-        let recent = self.recent.as_ref();
-        if done.is_ok() && recent.is_none_or(|recent| recent.serves(to, target.key).is_none()) {
-            self.remember(to, target.key);
+        if done.is_ok() {
+            self.looked_up(to, target.key);
         }
         done.map_err(|error| self.note(error))
     }
@@ -167,7 +124,9 @@ impl ShmEndpoint {
         let command = Command::Atomic;
         let Target { key, offset } = target;
         let length = atomic.width.bytes();
-        let begun = self.registers.begin_atomic();
+        // Announced without a borrow of the registers: the key may have to be looked up.
+        let registers = Arc::clone(&self.registers);
+        let begun = registers.begin_atomic();
         let (mapped, _) = mapped_for!(self, to, command, operation.notify, key);
         let start = mapped.check_word((command, atomic.operation.access()), offset, length)?;
         door::before();
@@ -177,7 +136,7 @@ impl ShmEndpoint {
         };
         door::behind();
         mapped.confirm(mapped.word)?;
-        self.registers.end_atomic(begun);
+        begun.end();
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))
     }

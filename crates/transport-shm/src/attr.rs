@@ -48,6 +48,9 @@ impl Default for Parameters {
     }
 }
 
+/// The name of the only rail: the memory of the host.
+const RAIL: &str = "memory";
+
 impl Parameters {
     /// The copy mode for `length` bytes.
     #[inline]
@@ -56,9 +59,15 @@ impl Parameters {
         if length < self.plain_bytes_max { CopyMode::Plain } else { self.copy }
     }
 
+    /// The copy mode for `length` bytes, which memory can have.
+    #[inline(always)]
+    pub(crate) const fn mode_for(&self, length: u64) -> CopyMode {
+        if length < self.plain_bytes_max as u64 { CopyMode::Plain } else { self.copy }
+    }
+
     /// The capabilities of endpoints with these parameters.
     #[must_use]
-    pub const fn capabilities(&self) -> Capabilities {
+    pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             vpids: self.endpoints,
             mailbox_depth: self.ring_slots as usize,
@@ -73,7 +82,7 @@ impl Parameters {
             completes_inline: true,
             window_is_memory: true,
             descriptor: true,
-            ..Capabilities::extoll("shm")
+            ..Capabilities::extoll("shm").with_rails(&[RAIL])
         }
     }
 

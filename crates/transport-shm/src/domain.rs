@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicUsize;
 
 use rustix::io::Errno;
 use weft_fabric::{
-    Capabilities, EndpointAddress, EndpointOptions, Group, NodeId, OpenError, Partition,
-    PartitionId, Register, Ticket, Transport, Vpid,
+    Capabilities, EndpointAddress, EndpointOptions, NodeId, OpenError, Partition, PartitionId,
+    Register, Ticket, Transport, Vpid,
 };
 use weft_memory::SegmentError;
 use weft_sync::{AdaptiveWait, fence};
@@ -21,8 +21,11 @@ use crate::broker::{BrokerError, Client, Connector};
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
+use crate::greeting::Greeting;
+use crate::groups::Groups;
 use crate::memory::Grants;
 use crate::moves::Moves;
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::sys;
@@ -60,11 +63,8 @@ impl Transport for ShmTransport {
     }
 
     fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-        if let Some(rail) = &options.rail {
-            let (transport, rail) = (self.capabilities.transport, rail.clone());
-            return Err(OpenError::UnknownRail { transport, rail });
-        }
         let capabilities = self.parameters.limited(&options.limits);
+        let capabilities = capabilities.on_rail(options.rail.as_deref())?;
         let mut client = self.broker.client().map_err(no_broker)?;
         let (wakeup, woken) = sys::wakeup_socket()
             .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;
@@ -112,10 +112,10 @@ impl Transport for ShmTransport {
             wakeup_and_line,
             timer,
             timer_is_set: false,
-            unannounced: false,
+            greeting: Greeting::Over,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
-            recent: None,
+            recently: Recently::default(),
             active: Vec::new(),
             turn: 0,
             batches: Vec::new(),
@@ -123,8 +123,7 @@ impl Transport for ShmTransport {
             leaving: Vec::new(),
             grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
             regions: Arc::new(AtomicUsize::new(0)),
-            joined: 0,
-            members: (0..Group::COUNT).map(|_| None).collect(),
+            groups: Groups::new(),
             client,
             ticket: 1,
             requests: Requests::default(),
@@ -236,7 +235,7 @@ fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
 }
 
 /// The address in an answer to [`Open`].
-fn address_in(first: u64) -> EndpointAddress {
+pub(crate) fn address_in(first: u64) -> EndpointAddress {
     let [v0, v1, n0, n1, n2, n3, ..] = first.to_le_bytes();
     let node = NodeId(u32::from_le_bytes([n0, n1, n2, n3]));
     EndpointAddress::new(node, Vpid(u16::from_le_bytes([v0, v1])))

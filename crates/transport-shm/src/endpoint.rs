@@ -3,7 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `domain` | opening and closing |
-//! | `membership`, `requests` | the conversation with the broker: peers, restarts |
+//! | `membership`, `requests` | the conversation with the broker: peers |
+//! | `greeting` | what a restarted broker is told |
 //! | `groups` | multicast groups and their members |
 //! | `invitation` | invitations into the endpoint's partition |
 //! | `rights` | grants, revocations, keys of peers |
@@ -34,13 +35,15 @@ use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
-use crate::atomic::Recent;
 use crate::attr::Parameters;
 use crate::broker::Client;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
+use crate::greeting::Greeting;
+use crate::groups::Groups;
 use crate::memory::{Grants, ShmRegion};
 use crate::moves::Moves;
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
 use crate::window::ShmWindow;
@@ -80,12 +83,12 @@ pub struct ShmEndpoint {
     /// Makes `wakeup_and_line` readable when a request has waited too long.
     pub(crate) timer: Option<OwnedFd>,
     pub(crate) timer_is_set: bool,
-    /// The broker was restarted and does not know this endpoint yet.
-    pub(crate) unannounced: bool,
+    /// How far a restarted broker knows this endpoint.
+    pub(crate) greeting: Greeting,
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
     pub(crate) wakeup_broken: bool,
     pub(crate) peers: AddressVector,
-    pub(crate) recent: Option<Recent>,
+    pub(crate) recently: Recently,
     /// VPIDs of the peers whose rings are polled.
     pub(crate) active: Vec<u16>,
     /// The index in `active` at which the next poll begins.
@@ -98,10 +101,7 @@ pub struct ShmEndpoint {
     pub(crate) local: LocalQueue,
     pub(crate) grants: Grants,
     pub(crate) regions: Arc<AtomicUsize>,
-    /// The joined groups, one bit each.
-    pub(crate) joined: u64,
-    /// Members of each group; `None` when they are not known.
-    pub(crate) members: Vec<Option<Vec<u16>>>,
+    pub(crate) groups: Groups,
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
     pub(crate) requests: Requests,

@@ -1,13 +1,100 @@
 //! Multicast groups: joining, leaving, and their members as the broker knows them.
+//!
+//! The members of a group are looked up when a message is sent to it: the broker names them, and
+//! the endpoint connects to those that are no peers yet, one after the other. No step waits. The
+//! message is refused meanwhile, and the endpoint tells when it is worth another try.
+//!
+//! # Invariants
+//! - A look-up that began ends: its requests do.
+//! - The broker sends word of a change once for each time that it was asked. A change makes the
+//!   members old, and the next message has them looked up again, but not more than [`ASKS_MAX`]
+//!   times: members that come and go all the time keep no message from going to the others.
 
 use weft_fabric::{
-    ConnectError, EndpointAddress, Group, GroupError, Issued, OperationError, SendError, Vpid,
+    ConnectError, EndpointAddress, Event, Group, GroupError, Issued, OperationError, SendError,
+    Vpid,
 };
 use weft_wire::endpoint_control::{AskMembers, EndpointControl, Join, Leave, status};
 
-use crate::broker::{BrokerError, Received};
+use crate::address_vector::PeerState;
+use crate::attention;
+use crate::broker::BrokerError;
 use crate::endpoint::ShmEndpoint;
+use crate::membership::Asking;
 use crate::requests::Asked;
+
+/// Look-ups of a group for one message.
+const ASKS_MAX: u8 = 4;
+/// Looks at the broker's messages in one call. With a broker in this process they are enough for a
+/// small group.
+const LOOKS: usize = 16;
+
+/// The groups, as an endpoint knows them.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    /// The joined groups, one bit each.
+    pub joined: u64,
+    /// The groups to which a message was refused since the last event about them, one bit each.
+    waiting: u64,
+    states: Vec<GroupState>,
+}
+
+#[derive(Debug, Default)]
+struct GroupState {
+    members: Members,
+    /// They have changed since they were looked up.
+    is_old: bool,
+    /// How often they were looked up since the last message.
+    asks: u8,
+}
+
+#[derive(Debug, Default)]
+enum Members {
+    #[default]
+    Unknown,
+    /// The broker was asked for them.
+    Asked {
+        ticket: u32,
+    },
+    /// The members before the one at `at` are peers, and a connect to that one is under way.
+    Joining {
+        vpids: Vec<u16>,
+        at: usize,
+        ticket: u32,
+    },
+    Known(Vec<u16>),
+    /// The next message is refused with this error.
+    Failed(SendError),
+}
+
+impl Members {
+    /// The ticket of the request that they wait for.
+    const fn awaited(&self) -> Option<u32> {
+        match self {
+            Self::Asked { ticket } | Self::Joining { ticket, .. } => Some(*ticket),
+            Self::Unknown | Self::Known(_) | Self::Failed(_) => None,
+        }
+    }
+}
+
+impl Groups {
+    pub fn new() -> Self {
+        let states = (0..Group::COUNT).map(|_| GroupState::default()).collect();
+        Self { joined: 0, waiting: 0, states }
+    }
+
+    /// Whether a message was refused, and its sender has not been told of room.
+    #[inline]
+    pub fn wait(&self) -> bool {
+        self.waiting != 0
+    }
+
+    /// The group with such members.
+    fn find(&self, is: impl Fn(&Members) -> bool) -> Option<Group> {
+        let place = self.states.iter().position(|state| is(&state.members))?;
+        Group::new(u8::try_from(place).ok()?)
+    }
+}
 
 impl ShmEndpoint {
     pub(crate) fn change_group(
@@ -50,117 +137,229 @@ impl ShmEndpoint {
             _ => return Err(BrokerError::InvalidAnswer.into()),
         }
         let bit = 1 << group.number();
-        self.joined = if join { self.joined | bit } else { self.joined & !bit };
-        self.members[usize::from(group.number())] = None;
+        let joined = &mut self.groups.joined;
+        *joined = if join { *joined | bit } else { *joined & !bit };
         Ok(0)
     }
 
-    /// The other members of a group. Asks the broker, and waits, when they are not known. None when
-    /// the broker does not answer.
+    /// The other members of a group that are peers. Begins to look them up if they are not known.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] while they are looked up; the endpoint tells then that there is
+    /// room. [`SendError::Exhausted`] and [`SendError::Broker`] when they could not be looked up.
     pub(crate) fn group_members(&mut self, group: Group) -> Result<Vec<u16>, SendError> {
         if self.doorbell.words().is_rung() {
             self.answer_wakeup();
         }
-        let place = usize::from(group.number());
-        if let Some(known) = &self.members[place] {
-            return Ok(known.clone());
+        let mut looks = 0;
+        loop {
+            let state = state_of(&mut self.groups, group);
+            let awaited = match &state.members {
+                Members::Known(known) if !state.is_old || state.asks >= ASKS_MAX => {
+                    return Ok(known.clone());
+                }
+                Members::Failed(error) => {
+                    let error = error.clone();
+                    state.members = Members::Unknown;
+                    return Err(error);
+                }
+                Members::Unknown | Members::Known(_) => self.look_up(group),
+                Members::Asked { ticket } | Members::Joining { ticket, .. } => Some(*ticket),
+            };
+            self.handle_broker_messages();
+            looks += 1;
+            let awaits = state_of(&mut self.groups, group).members.awaited();
+            if awaits.is_some() && (awaits == awaited || looks == LOOKS) {
+                self.want_group_room(group);
+                return Err(SendError::WouldBlock);
+            }
         }
+    }
+
+    /// A message went to the members of a group.
+    pub(crate) fn group_was_sent_to(&mut self, group: Group) {
+        state_of(&mut self.groups, group).asks = 0;
+    }
+
+    /// Remembers that a message to a group was refused, so that an event tells when to try again.
+    #[cold]
+    pub(crate) fn want_group_room(&mut self, group: Group) {
+        self.groups.waiting |= 1 << group.number();
+    }
+
+    /// Asks the broker for the members of a group. Returns the ticket of the request.
+    fn look_up(&mut self, group: Group) -> Option<u32> {
         let (ticket, vpid) = (self.next_ticket(), self.address.vpid.0);
         let ask = AskMembers { ticket, vpid, group: group.number() };
-        self.handle_broker_messages();
-        let answer = self.client.call(ask.into(), ticket, &[]);
-        let Ok(Received { message: EndpointControl::Members(found), .. }) = answer else {
-            return Ok(Vec::new());
+        let asked = Asked::Members { group };
+        let sent = self.send_request(ticket, ask, &[], asked, None);
+        let state = state_of(&mut self.groups, group);
+        state.is_old = false;
+        state.asks = state.asks.saturating_add(1);
+        state.members = match sent {
+            Ok(()) => Members::Asked { ticket },
+            Err(error) => Members::Failed(SendError::Broker { reason: error.to_string() }),
         };
-        let (mut members, mut are_all_here) = (Vec::new(), true);
-        for other in (0..crate::wakeup::VPIDS_MAX).filter(|other| *other != vpid) {
-            let bit = found.vpids[usize::from(other / 64)] & (1 << (other % 64));
-            if bit == 0 {
+        state.members.awaited()
+    }
+
+    /// The broker named the members of a group, with one bit for each VPID.
+    pub(crate) fn members_named(&mut self, ticket: u32, vpids: &[u64]) {
+        let own = self.address.vpid.0;
+        let named = |vpid: &u16| {
+            let word = vpids.get(usize::from(vpid / 64)).copied().unwrap_or(0);
+            *vpid != own && word & 1 << (vpid % 64) != 0
+        };
+        let Some(group) = self.groups.find(|of| of.awaited() == Some(ticket)) else { return };
+        let found = (0..crate::wakeup::VPIDS_MAX).filter(named).collect();
+        self.join_peers(group, found, 0);
+    }
+
+    /// The broker did not name the members of a group.
+    pub(crate) fn members_not_named(&mut self, group: Group, reason: String) {
+        state_of(&mut self.groups, group).members = Members::Failed(SendError::Broker { reason });
+    }
+
+    /// The group that waits for the end of the connect with this ticket.
+    fn group_joining(&self, ticket: u32) -> Option<Group> {
+        self.groups.find(|of| matches!(of, Members::Joining { ticket: of, .. } if *of == ticket))
+    }
+
+    /// The broker did not answer a connect, perhaps one to a member of a group.
+    pub(crate) fn member_unanswered(&mut self, ticket: u32, reason: &str) {
+        if let Some(group) = self.group_joining(ticket) {
+            self.members_not_named(group, reason.to_owned());
+        }
+    }
+
+    /// The broker answered a connect, perhaps one to a member of a group.
+    pub(crate) fn member_answered(&mut self, ticket: u32, is_peer: bool) {
+        let Some(group) = self.group_joining(ticket) else { return };
+        let state = state_of(&mut self.groups, group);
+        let Members::Joining { mut vpids, at, .. } = std::mem::take(&mut state.members) else {
+            return;
+        };
+        if is_peer {
+            return self.join_peers(group, vpids, at + 1);
+        }
+        // The broker counts the pairs that this endpoint knows of by now.
+        if let Err(ConnectError::Exhausted { maximum }) = self.check_peers() {
+            state_of(&mut self.groups, group).members =
+                Members::Failed(SendError::Exhausted { maximum });
+            return;
+        }
+        // A member that has gone is left out, and one that may have no more peers now. The broker
+        // sends word when either changes.
+        vpids.remove(at);
+        self.join_peers(group, vpids, at);
+    }
+
+    /// Connects to the members of a group from the one at `at` on, one after the other: each makes
+    /// memory, and more at once would hold up a poll.
+    fn join_peers(&mut self, group: Group, mut vpids: Vec<u16>, mut at: usize) {
+        let members = loop {
+            let Some(vpid) = vpids.get(at).copied() else { break Members::Known(vpids) };
+            if self.peers.by_vpid(vpid).is_some() {
+                at += 1;
                 continue;
             }
-            let address = EndpointAddress::new(self.address.node, Vpid(other));
-            match self.connect_at_once(address) {
-                Ok(()) => members.push(other),
+            match self.ask_to_connect(EndpointAddress::new(self.address.node, Vpid(vpid)), None) {
+                Ok(Asking::There(_)) => at += 1,
+                Ok(Asking::Sent(ticket)) => break Members::Joining { vpids, at, ticket },
                 Err(ConnectError::Exhausted { maximum }) => {
-                    return Err(SendError::Exhausted { maximum });
+                    break Members::Failed(SendError::Exhausted { maximum });
                 }
-                // A member that has gone is left out, and one that may have no more peers now.
-                Err(_) => are_all_here = false,
+                Err(ConnectError::NotFound(_)) => drop(vpids.remove(at)),
+                Err(error) => {
+                    break Members::Failed(SendError::Broker { reason: error.to_string() });
+                }
+            }
+        };
+        state_of(&mut self.groups, group).members = members;
+    }
+
+    /// The members of these groups, one bit each, have changed.
+    pub(crate) fn groups_changed(&mut self, groups: u64) {
+        for (number, state) in self.groups.states.iter_mut().enumerate() {
+            state.is_old |= groups & 1 << number != 0;
+        }
+    }
+
+    /// A peer is gone, which may still be a member of its groups.
+    pub(crate) fn member_gone(&mut self, vpid: u16) {
+        for state in &mut self.groups.states {
+            state.is_old |= match &state.members {
+                Members::Known(vpids) | Members::Joining { vpids, .. } => vpids.contains(&vpid),
+                Members::Unknown | Members::Asked { .. } | Members::Failed(_) => false,
+            };
+        }
+    }
+
+    /// The groups to which a message was refused and is worth another try, one bit each.
+    pub(crate) fn groups_with_room(&mut self) -> u64 {
+        let mut with_room = 0;
+        for (number, state) in (0..).zip(&self.groups.states) {
+            let bit = 1_u64 << number;
+            if self.groups.waiting & bit == 0 {
+                continue;
+            }
+            let has_room = match &state.members {
+                Members::Asked { .. } | Members::Joining { .. } => false,
+                Members::Unknown | Members::Failed(_) => true,
+                Members::Known(_) if state.is_old => true,
+                Members::Known(vpids) => vpids
+                    .iter()
+                    .all(|vpid| self.peers.by_vpid(*vpid).is_none_or(PeerState::has_room)),
+            };
+            with_room |= if has_room { bit } else { 0 };
+        }
+        with_room
+    }
+
+    /// Arms the rings whose lack of room keeps messages to groups back, before a sleep.
+    pub(crate) fn arm_groups(&mut self) {
+        let waiting = self.groups.waiting;
+        self.for_each_member(waiting, |peer| {
+            if !peer.has_room() {
+                attention::arm(peer.pair.own_room());
+            }
+        });
+    }
+
+    /// Hands out which groups have room again.
+    #[cold]
+    pub(crate) fn poll_groups(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let mut with_room = self.groups_with_room();
+        let mut events = 0;
+        while events < budget && with_room != 0 {
+            let number = with_room.trailing_zeros();
+            with_room &= with_room - 1;
+            self.groups.waiting &= !(1 << number);
+            self.for_each_member(1 << number, |peer| attention::watch(peer.pair.own_room()));
+            let Some(group) = u8::try_from(number).ok().and_then(Group::new) else { continue };
+            events += 1;
+            sink(Event::GroupRoom { group });
+        }
+        events
+    }
+
+    /// Does something with each member of these groups, one bit each.
+    fn for_each_member(&mut self, groups: u64, mut act: impl FnMut(&mut PeerState)) {
+        for (number, state) in (0..).zip(&self.groups.states) {
+            let Members::Known(vpids) = &state.members else { continue };
+            for vpid in vpids.iter().filter(|_| groups & 1_u64 << number != 0) {
+                if let Some(peer) = self.peers.by_vpid(*vpid) {
+                    act(peer);
+                }
             }
         }
-        self.members[place] = are_all_here.then(|| members.clone());
-        Ok(members)
     }
+}
+
+fn state_of(groups: &mut Groups, group: Group) -> &mut GroupState {
+    &mut groups.states[usize::from(group.number())]
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::fd::BorrowedFd;
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::broker::{Client, Connector, Limits, local::LocalBroker};
-    use crate::{Parameters, ShmTransport};
-    use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
-    use weft_wire::endpoint_control::Reply;
-
-    /// A broker that answers each request to join a group with a status.
-    struct Refusing(LocalBroker, u16);
-
-    struct RefusingClient(Box<dyn Client>, u16, Vec<Received>);
-
-    impl Connector for Refusing {
-        fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
-            Ok(Box::new(RefusingClient(self.0.client()?, self.1, Vec::new())))
-        }
-    }
-
-    impl Client for RefusingClient {
-        fn call(
-            &mut self,
-            request: EndpointControl,
-            ticket: u32,
-            files: &[BorrowedFd<'_>],
-        ) -> Result<Received, BrokerError> {
-            self.0.call(request, ticket, files)
-        }
-
-        fn start(
-            &mut self,
-            request: EndpointControl,
-            files: &[BorrowedFd<'_>],
-        ) -> Result<(), BrokerError> {
-            if let EndpointControl::Join(Join { ticket, .. }) = request {
-                let message = Reply { ticket, status: self.1, first: 0, second: 0 }.into();
-                self.2.push(Received { message, files: Vec::new() });
-                return Ok(());
-            }
-            self.0.start(request, files)
-        }
-
-        fn next(&mut self) -> Option<Received> {
-            self.2.pop().or_else(|| self.0.next())
-        }
-    }
-
-    #[test]
-    fn each_refusal_to_change_a_group_has_an_error_of_its_own() {
-        let join = |status| {
-            let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
-            let broker = Arc::new(Refusing(broker, status));
-            let transport = ShmTransport::new(broker, Parameters::default());
-            let mut endpoint = transport.open(&EndpointOptions::default()).expect("room");
-            endpoint.join(Group::new(1).expect("a group"), 0)
-        };
-        assert_eq!(join(status::DONE), Ok(Issued::Done(0)));
-        let refusals = [status::NOT_FOUND, status::INVALID, 99].map(|status| join(status).err());
-        assert_eq!(refusals[0], Some(GroupError::UnknownEndpoint));
-        let reason = |of: &Option<GroupError>| match of {
-            Some(GroupError::Broker { reason }) => reason.clone(),
-            other => panic!("{other:?}"),
-        };
-        let reasons = [reason(&refusals[1]), reason(&refusals[2])];
-        assert!(reasons[0].contains("open a new endpoint"), "{reasons:?}");
-        assert_eq!(reasons[1], BrokerError::InvalidAnswer.to_string());
-    }
-}
+#[path = "groups_tests.rs"]
+mod tests;

@@ -52,6 +52,8 @@ mod doorbell;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
+mod greeting;
+#[cfg(not(loom))]
 mod groups;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod hostile;
@@ -75,6 +77,7 @@ mod pair;
 mod progress;
 #[cfg(not(loom))]
 mod receive;
+mod recent;
 #[cfg(not(loom))]
 mod registers;
 #[cfg(not(loom))]
@@ -94,6 +97,8 @@ pub mod sleeper;
 mod slot;
 #[cfg(not(loom))]
 mod sys;
+#[cfg(all(test, not(loom)))]
+mod test_broker;
 pub mod wakeup;
 #[cfg(not(loom))]
 mod window;

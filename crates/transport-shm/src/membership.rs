@@ -1,5 +1,4 @@
-//! The endpoint and the broker: requests and answers, peers that come and go, restarts of the
-//! broker.
+//! The endpoint and the broker: requests and answers, peers that come and go.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -8,22 +7,21 @@ use std::time::Duration;
 
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, GroupError, InviteError, Issued, NodeId,
-    OperationError, Partition, Peer, ReceiveCursor, Revoked, SendCursor, ServiceName, Vpid,
+    OperationError, Peer, ReceiveCursor, Revoked, SendCursor, Vpid,
 };
 use weft_wire::endpoint_control::{
-    Connect, Disconnect, EndpointControl, Join, Paired, PeerGone, Remember, Reply, flags, gone,
-    status,
+    Connect, Disconnect, EndpointControl, Paired, PeerGone, Reply, flags, gone, status,
 };
 
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::broker::{BrokerError, Received};
-use crate::domain::{describe, way_into};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::invitation::invited;
 use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
+use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
 use crate::rights::mapped;
@@ -51,6 +49,14 @@ enum Unanswered {
     Gone,
     /// It has waited too long; the broker may still do what it was asked for.
     Late,
+}
+
+/// A connect that was asked for.
+pub(crate) enum Asking {
+    /// The pair is there.
+    There(Peer),
+    /// The request has this ticket.
+    Sent(u32),
 }
 
 /// A request that was started.
@@ -147,7 +153,7 @@ impl ShmEndpoint {
     }
 
     /// Sends a request, and takes its answer if it is there at once. First handles earlier
-    /// messages, and announces the endpoint to a new broker.
+    /// messages.
     pub(crate) fn start(
         &mut self,
         ticket: u32,
@@ -195,31 +201,25 @@ impl ShmEndpoint {
             if self.requests.waits() {
                 self.end_late_requests();
             }
-            if restarted {
-                self.unannounced = true;
-                if let (Some(wakeup_and_line), Some(line)) =
-                    (&self.wakeup_and_line, self.client.line())
-                {
-                    // This fails when no descriptors are left; waits still look once per slice.
-                    let _ = sys::watch_also(wakeup_and_line.as_fd(), line);
-                }
-            }
-            if !self.unannounced || self.client.is_lost() || !self.announce() {
+            if !self.greet_if_due(restarted) {
                 break;
             }
         }
+        self.remember_some();
         self.stir();
     }
 
     /// Makes the descriptor readable, if the program may sleep on it and something can be polled.
-    fn stir(&self) {
-        if self.armed && (self.unread || self.requests.has_ended() || !self.leaving.is_empty()) {
+    fn stir(&mut self) {
+        let has_events = self.unread || self.requests.has_ended() || !self.leaving.is_empty();
+        if self.armed && (has_events || self.groups.wait() && self.groups_with_room() != 0) {
             sys::ring(self.doorbell.wakeup());
         }
     }
 
     fn handle_broker_message(&mut self, message: EndpointControl, files: Vec<OwnedFd>) {
         match message {
+            EndpointControl::Reply(reply) if self.greeted(&reply) => {}
             EndpointControl::Reply(reply) => {
                 if let Some(request) = self.requests.take(reply.ticket) {
                     self.answered(request, reply, files);
@@ -233,13 +233,11 @@ impl ShmEndpoint {
                 };
                 self.peer_gone(peer, reason);
             }
-            EndpointControl::GroupsChanged(changed) => {
-                for (group, known) in self.members.iter_mut().enumerate() {
-                    if changed.groups & (1 << group) != 0 {
-                        *known = None;
-                    }
-                }
+            EndpointControl::Members(members) if self.requests.asks_for_members(members.ticket) => {
+                self.requests.take(members.ticket);
+                self.members_named(members.ticket, &members.vpids);
             }
+            EndpointControl::GroupsChanged(changed) => self.groups_changed(changed.groups),
             _ => {}
         }
     }
@@ -251,6 +249,7 @@ impl ShmEndpoint {
         match asked {
             Asked::Connect { to, pair } => {
                 let result = self.connected(to, pair, reply, files);
+                self.member_answered(ticket, result.is_ok());
                 let value = result.map(|peer| u64::from(peer.0));
                 self.requests.end(ticket, context, value.map_err(OperationError::Connect));
             }
@@ -274,6 +273,9 @@ impl ShmEndpoint {
             Asked::Resolve { peer, key, stamp, for_whom } => {
                 let result = mapped(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
+            }
+            Asked::Members { group } => {
+                self.members_not_named(group, BrokerError::InvalidAnswer.to_string());
             }
             Asked::Invite => {
                 let result = invited(reply);
@@ -307,6 +309,7 @@ impl ShmEndpoint {
                 if why == Unanswered::Late {
                     self.end_pair(to.vpid.0);
                 }
+                self.member_unanswered(ticket, &reason);
                 let error = ConnectError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Connect(error)));
             }
@@ -335,6 +338,7 @@ impl ShmEndpoint {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
             }
+            Asked::Members { group } => self.members_not_named(group, reason),
             Asked::Invite => {
                 let error = InviteError::Broker { reason };
                 self.requests.end(ticket, context, Err(OperationError::Invite(error)));
@@ -396,29 +400,37 @@ impl ShmEndpoint {
         to: EndpointAddress,
         context: u64,
     ) -> Result<Issued, ConnectError> {
-        self.ask_to_connect(to, Some(context)).map(|(issued, _)| issued)
-    }
-
-    /// Starts a connect. Returns the ticket of its request, too.
-    fn ask_to_connect(
-        &mut self,
-        to: EndpointAddress,
-        context: Option<u64>,
-    ) -> Result<(Issued, u32), ConnectError> {
-        let done = |peer: Peer| (Issued::Done(u64::from(peer.0)), 0);
         if !to.is_exact() {
             return Err(ConnectError::NotExact(to));
         }
         self.handle_broker_messages();
+        let ticket = match self.ask_to_connect(to, Some(context))? {
+            Asking::There(peer) => return Ok(Issued::Done(u64::from(peer.0))),
+            Asking::Sent(ticket) => ticket,
+        };
+        self.handle_broker_messages();
+        let ended = self.requests.take_ended(ticket);
+        ended.map_or(Started::Pending, Started::Ended).issued(|error| match error {
+            OperationError::Connect(error) => Some(error),
+            _ => None,
+        })
+    }
+
+    /// Asks the broker for a pair with the endpoint at an address, if there is none.
+    pub(crate) fn ask_to_connect(
+        &mut self,
+        to: EndpointAddress,
+        context: Option<u64>,
+    ) -> Result<Asking, ConnectError> {
         let vpid = to.vpid.0;
         if to.node != self.address.node {
             return Err(ConnectError::NotFound(to));
         }
         if let Some(peer) = self.peers.by_vpid(vpid) {
-            return Ok(done(peer.handle));
+            return Ok(Asking::There(peer.handle));
         }
         if to == self.address {
-            return self.connect_itself().map(done);
+            return self.connect_itself().map(Asking::There);
         }
         if self.peers.next_handle(vpid).is_none() {
             return Err(ConnectError::NotFound(to));
@@ -428,16 +440,12 @@ impl ShmEndpoint {
         let ticket = self.next_ticket();
         let connect = Connect { ticket, vpid: self.address.vpid.0, node: to.node.0, peer: vpid };
         let asked = Asked::Connect { to, pair };
-        let started = self.start(ticket, connect, &[file.as_fd()], asked, context)?;
-        let issued = started.issued(|error| match error {
-            OperationError::Connect(error) => Some(error),
-            _ => None,
-        })?;
-        Ok((issued, ticket))
+        self.send_request(ticket, connect, &[file.as_fd()], asked, context)?;
+        Ok(Asking::Sent(ticket))
     }
 
     /// Checks that there is room for one more peer.
-    fn check_peers(&self) -> Result<(), ConnectError> {
+    pub(crate) fn check_peers(&self) -> Result<(), ConnectError> {
         let maximum = self.capabilities.peers_max;
         let is_full = self.peers.iter().count() >= maximum;
         if is_full { Err(ConnectError::Exhausted { maximum }) } else { Ok(()) }
@@ -481,19 +489,6 @@ impl ShmEndpoint {
             }),
             _ => Err(BrokerError::InvalidAnswer.into()),
         }
-    }
-
-    /// Connects and waits for the end.
-    pub(crate) fn connect_at_once(&mut self, to: EndpointAddress) -> Result<(), ConnectError> {
-        let ticket = match self.ask_to_connect(to, None)? {
-            (Issued::Done(_), _) => return Ok(()),
-            (Issued::Pending, ticket) => ticket,
-        };
-        let until = sys::now().saturating_add(ANSWER_WITHIN);
-        while self.requests.holds(ticket) && self.await_broker(until) {
-            self.handle_broker_messages();
-        }
-        self.peers.by_vpid(to.vpid.0).map(drop).ok_or(ConnectError::NotFound(to))
     }
 
     fn connect_itself(&mut self) -> Result<Peer, ConnectError> {
@@ -598,7 +593,7 @@ impl ShmEndpoint {
     pub(crate) fn peer_gone(&mut self, vpid: u16, reason: DownReason) {
         let Some(peer) = self.peers.remove(vpid) else { return };
         self.forget(vpid);
-        self.recent = None;
+        self.recently = Recently::default();
         peer.down.store(true, Ordering::Relaxed);
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until, reason });
@@ -609,68 +604,7 @@ impl ShmEndpoint {
         self.active.retain(|other| *other != vpid);
         self.waits_for_room.retain(|other| *other != vpid);
         self.turn = 0;
-        for known in &mut self.members {
-            if known.as_ref().is_some_and(|members| members.contains(&vpid)) {
-                *known = None;
-            }
-        }
-    }
-
-    /// Opens the endpoint again at a restarted broker, offering its partition by this name. `None`
-    /// when the broker did not answer.
-    fn announce_as(&mut self, offers: Option<ServiceName>) -> Option<Reply> {
-        let ticket = self.next_ticket();
-        let partition = match offers {
-            Some(name) => Partition::Offered(self.partition, name),
-            None => Partition::Numbered(self.partition),
-        };
-        let mut open = way_into(partition);
-        open.flags |= flags::AGAIN;
-        (open.ticket, open.vpid, open.birth) = (ticket, self.address.vpid.0, self.birth);
-        describe(&mut open, self.full_fences, &self.capabilities);
-        let files =
-            [self.doorbell_file.as_fd(), self.registers_file.as_fd(), self.doorbell.wakeup()];
-        match self.client.call(open.into(), ticket, &files).ok()?.message {
-            EndpointControl::Reply(reply) => Some(reply),
-            _ => None,
-        }
-    }
-
-    /// Announces the endpoint to a restarted broker. False when the broker did not answer.
-    fn announce(&mut self) -> bool {
-        let vpid = self.address.vpid.0;
-        let Some(mut reply) = self.announce_as(self.offers) else { return false };
-        if reply.status == status::NAME_TAKEN {
-            // Another endpoint was faster: this one stays, without the name.
-            self.offers = None;
-            match self.announce_as(None) {
-                Some(again) => reply = again,
-                None => return false,
-            }
-        }
-        self.unannounced = false;
-        if reply.status != status::DONE {
-            // Too late: another endpoint has the VPID, and the peers were told that this endpoint
-            // is gone.
-            let peers: Vec<u16> = self.peers.iter().map(PeerState::vpid).collect();
-            for peer in peers {
-                self.peer_gone(peer, DownReason::Ended);
-            }
-            return true;
-        }
-        let itself = vpid;
-        for peer in self.peers.iter().filter(|peer| peer.vpid() != itself) {
-            let pair = Remember { vpid, peer: peer.vpid(), birth: peer.birth };
-            let _ = self.client.start(pair.into(), &[]);
-        }
-        let joined = self.joined;
-        for group in (0..64).filter(|group| joined & (1 << group) != 0) {
-            let ticket = self.next_ticket();
-            let _ = self.client.call(Join { ticket, vpid, group }.into(), ticket, &[]);
-        }
-        self.publish_all();
-        self.members.fill(None);
-        true
+        self.member_gone(vpid);
     }
 }
 

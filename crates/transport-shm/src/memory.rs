@@ -187,7 +187,7 @@ impl Mapped {
     /// As [`Mapped::serves`], where no fence of the owner reaches this process.
     #[cold]
     #[inline(never)]
-    fn serves_fenced(&self, word: &StampWord) -> bool {
+    pub fn serves_fenced(&self, word: &StampWord) -> bool {
         if self.looked_for == self.stamp {
             return false;
         }

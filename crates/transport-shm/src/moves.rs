@@ -29,6 +29,7 @@ use weft_memory::{Memory, Moving, SegmentError};
 use weft_sync::{atomic::pause, fence};
 
 use crate::endpoint::ShmEndpoint;
+use crate::greeting;
 use crate::memory::Granted;
 use crate::registers::{Inside, Phase, Stamp};
 use crate::requests::Asked;
@@ -208,7 +209,10 @@ impl ShmEndpoint {
             }
         }
         if !self.moves.unpublished.is_empty() && !self.client.is_lost() {
-            for (slot, generation) in std::mem::take(&mut self.moves.unpublished) {
+            // Each takes a descriptor: all at once would hold up a poll.
+            let some = self.moves.unpublished.len().min(greeting::STEP);
+            let some: Vec<_> = self.moves.unpublished.drain(..some).collect();
+            for (slot, generation) in some {
                 self.publish_again(slot, generation, None);
             }
         }
@@ -328,13 +332,10 @@ impl ShmEndpoint {
         }
     }
 
-    /// Publishes all keys at a broker that was restarted.
+    /// Publishes all keys at a broker that was restarted, some in each look at its messages.
     pub(crate) fn publish_all(&mut self) {
-        self.moves.unpublished.clear();
         let keys = self.grants.iter().map(|(slot, generation, _)| (slot, generation));
-        for (slot, generation) in keys.collect::<Vec<_>>() {
-            self.publish_again(slot, generation, None);
-        }
+        self.moves.unpublished = keys.collect();
     }
 }
 

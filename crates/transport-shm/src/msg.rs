@@ -131,16 +131,9 @@ impl ShmEndpoint {
         let length = check(header, parts)?;
         // Without the broker no member can join; the known members get the message.
         let members = self.group_members(group)?;
-        let mut full = None;
-        for vpid in &members {
-            if let Some(peer) = self.peers.by_vpid(*vpid)
-                && !peer.has_room()
-            {
-                full = Some(peer.handle);
-            }
-        }
-        if let Some(peer) = full {
-            self.want_room(peer);
+        let is_full = |vpid: &u16| self.peers.by_vpid(*vpid).is_some_and(|peer| !peer.has_room());
+        if members.iter().any(is_full) {
+            self.want_group_room(group);
             return Err(SendError::WouldBlock);
         }
         let own = self.address.vpid.0;
@@ -152,6 +145,7 @@ impl ShmEndpoint {
                 sent += 1;
             }
         }
+        self.group_was_sent_to(group);
         self.registers.count(Register::MessagesSent, sent as u64);
         self.registers.count(Register::MessageBytesSent, (sent * length) as u64);
         Ok(sent)

@@ -60,13 +60,16 @@ impl ShmEndpoint {
         if !self.waits_for_room.is_empty() {
             events += self.poll_room(budget - events, sink);
         }
+        if self.groups.wait() {
+            events += self.poll_groups(budget - events, sink);
+        }
         events
     }
 
     /// Whether something goes on that polls have to look after.
     #[inline]
     fn has_requests(&self) -> bool {
-        self.requests.waits() || self.moves.are_under_way()
+        self.requests.waits() || self.moves.are_under_way() || self.greeting.is_under_way()
     }
 
     /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
@@ -321,7 +324,7 @@ impl ShmEndpoint {
                 return true;
             }
         }
-        false
+        self.groups.wait() && self.groups_with_room() != 0
     }
 
     /// Arms all rings and announces the sleep. False when there is something to poll.
@@ -331,7 +334,11 @@ impl ShmEndpoint {
                 attention::arm(peer.pair.own_room());
             }
         }
-        if self.active.is_empty() && !self.waits_for_room.is_empty() {
+        if self.groups.wait() {
+            self.arm_groups();
+        }
+        let waits = !self.waits_for_room.is_empty() || self.groups.wait();
+        if self.active.is_empty() && waits {
             fence::heavy();
         }
         self.arm_rings(0);
@@ -387,7 +394,8 @@ impl ShmEndpoint {
             self.adaptive_wait.give_way();
             return;
         }
-        if self.requests.waits() && self.wakeup_and_line.is_some() {
+        let asked = self.requests.waits() || self.greeting.is_under_way();
+        if asked && self.wakeup_and_line.is_some() {
             self.sleep_for_broker(longest);
             return;
         }

@@ -118,17 +118,13 @@ impl Registers {
 
     /// As [`Registers::begin_put`], for an atomic.
     #[inline(always)]
-    pub fn begin_atomic(&self) -> BegunAtomic {
-        let number = self.word(Register::Atomics).load(Ordering::Relaxed).wrapping_add(1);
-        self.words.atomics_begun.store(number, Ordering::Relaxed);
+    pub fn begin_atomic(&self) -> BegunAtomic<'_> {
+        let words = &*self.words;
+        let ended = &words.registers[Register::Atomics.index()];
+        let number = ended.load(Ordering::Relaxed).wrapping_add(1);
+        words.atomics_begun.store(number, Ordering::Relaxed);
         fence::light(false);
-        BegunAtomic(number)
-    }
-
-    /// An atomic has ended: counts it.
-    #[inline(always)]
-    pub fn end_atomic(&self, BegunAtomic(number): BegunAtomic) {
-        self.word(Register::Atomics).store(number, Ordering::Release);
+        BegunAtomic { number, ended }
     }
 
     /// Whatever was begun is over, and was not done.
@@ -172,6 +168,18 @@ impl Registers {
         &self.words.stamps[usize::from(slot)]
     }
 
+    /// As [`Registers::stamp_word`], for those who look at one stamp often.
+    ///
+    /// # Panics
+    /// When `slot` is not below [`KEYS_MAX`].
+    #[must_use]
+    pub fn stamp_view(&self, slot: u16) -> View<StampWord> {
+        assert!(slot < KEYS_MAX, "there is no key slot {slot}");
+        let place = STAMPS_START + usize::from(slot) * size_of::<StampWord>();
+        // SAFETY: a StampWord is an atomic, for which every bit pattern is valid.
+        unsafe { View::new(self.words.segment(), place) }
+    }
+
     /// Sets the stamp of a key slot of this endpoint.
     ///
     /// # Panics
@@ -187,9 +195,21 @@ impl Registers {
 pub struct BegunPut(());
 
 /// An atomic that was announced, by its number.
+// It has the place of the word, which need not be looked up again behind the atomic.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct BegunAtomic(u64);
+pub struct BegunAtomic<'a> {
+    number: u64,
+    ended: &'a AtomicU64,
+}
+
+impl BegunAtomic<'_> {
+    /// The atomic has ended: counts it.
+    #[inline(always)]
+    pub fn end(self) {
+        self.ended.store(self.number, Ordering::Release);
+    }
+}
 
 /// A peer that announced a write, and may not have ended it yet.
 #[derive(Debug)]
@@ -321,7 +341,7 @@ mod tests {
         assert!(Inside::of(&seen).is_none() && seen.value(Register::Puts) == 1);
         let begun = own.begin_atomic();
         let inside = Inside::of(&seen).expect("it announced an atomic");
-        own.end_atomic(begun);
+        begun.end();
         assert!(!inside.lasts());
         own.count(Register::Atomics, 1);
         assert!(Inside::of(&seen).is_none(), "a lock is an atomic that writes to no region");

@@ -37,6 +37,8 @@ pub enum Asked {
     Again { slot: u16, generation: u32, moves: u32, call: Option<Call> },
     /// The memory of a peer's key. `stamp` was read before the request.
     Resolve { peer: Peer, key: RemoteKey, stamp: Stamp, for_whom: Resolver },
+    /// For the members of a group.
+    Members { group: Group },
     /// To make an invitation.
     Invite,
     /// To end a pair.
@@ -118,9 +120,23 @@ impl Requests {
         self.open.remove(&ticket)
     }
 
+    /// Whether the request with this ticket asks for the members of a group.
+    pub fn asks_for_members(&self, ticket: u32) -> bool {
+        let request = self.open.get(&ticket);
+        request.is_some_and(|request| matches!(request.asked, Asked::Members { .. }))
+    }
+
     /// When the oldest request has waited too long.
     pub fn next_late(&self) -> Option<Duration> {
         Some(self.open.first_key_value()?.1.until)
+    }
+
+    /// Lets all requests wait so much longer, at once.
+    #[cfg(test)]
+    pub fn age(&mut self, time: Duration) {
+        for request in self.open.values_mut() {
+            request.until = request.until.saturating_sub(time);
+        }
     }
 
     /// Takes a request that has waited too long at `now`.
@@ -133,11 +149,6 @@ impl Requests {
     /// Takes any request.
     pub fn take_any(&mut self) -> Option<(u32, Request)> {
         self.open.pop_first()
-    }
-
-    /// Whether the request with this ticket waits for its answer.
-    pub fn holds(&self, ticket: u32) -> bool {
-        self.open.contains_key(&ticket)
     }
 
     /// Takes the resolves that wait for the end of a move, where `is_settled` finds it.

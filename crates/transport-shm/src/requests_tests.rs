@@ -1,126 +1,15 @@
 //! Calls while the broker says nothing, and when it is gone.
 
-use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use weft_fabric::{
-    Access, Audience, Blocking, ConnectError, Endpoint, EndpointOptions, Event, GrantError, Issued,
-    LocalRange, MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer, Region,
-    RemoteKey, Revoked, Source, Target, Transport,
+    Access, Audience, Blocking, ConnectError, Endpoint, Event, GrantError, Issued, LocalRange,
+    MessageHeader, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source,
+    Target,
 };
-use weft_wire::endpoint_control::EndpointControl;
 
-use crate::broker::{BrokerError, Client, Connector, Limits, Received, local::LocalBroker};
-use crate::{Parameters, ShmEndpoint, ShmTransport};
-
-/// How the broker behaves towards the endpoints of a test.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mood {
-    Prompt,
-    /// It hears nothing.
-    Silent,
-    /// It hears everything, and its answers are late.
-    Late,
-    Gone,
-}
-
-/// A broker that can fall silent, and then answers later.
-#[derive(Clone)]
-struct Moody {
-    broker: LocalBroker,
-    mood: Arc<Mutex<Mood>>,
-}
-
-struct MoodyClient {
-    client: Box<dyn Client>,
-    mood: Arc<Mutex<Mood>>,
-    unread: VecDeque<(EndpointControl, Vec<OwnedFd>)>,
-}
-
-impl Connector for Moody {
-    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
-        let (client, mood) = (self.broker.client()?, Arc::clone(&self.mood));
-        Ok(Box::new(MoodyClient { client, mood, unread: VecDeque::new() }))
-    }
-}
-
-impl Client for MoodyClient {
-    fn call(
-        &mut self,
-        request: EndpointControl,
-        ticket: u32,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<Received, BrokerError> {
-        self.client.call(request, ticket, files)
-    }
-
-    fn start(
-        &mut self,
-        request: EndpointControl,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<(), BrokerError> {
-        let copies = files.iter().map(|file| file.try_clone_to_owned().expect("a descriptor"));
-        match *self.mood.lock() {
-            Mood::Gone => Err(BrokerError::Unreachable { reason: "gone".to_owned() }),
-            _ => {
-                self.unread.push_back((request, copies.collect()));
-                Ok(())
-            }
-        }
-    }
-
-    fn next(&mut self) -> Option<Received> {
-        let mood = *self.mood.lock();
-        if matches!(mood, Mood::Silent | Mood::Gone) {
-            return None;
-        }
-        for (request, files) in std::mem::take(&mut self.unread) {
-            let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
-            self.client.start(request, &files).expect("the broker is in this process");
-        }
-        if mood == Mood::Late {
-            return None;
-        }
-        self.client.next()
-    }
-
-    fn is_lost(&self) -> bool {
-        *self.mood.lock() == Mood::Gone
-    }
-}
-
-struct Scene {
-    broker: LocalBroker,
-    transport: ShmTransport,
-    mood: Arc<Mutex<Mood>>,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
-        let mood = Arc::new(Mutex::new(Mood::Prompt));
-        let moody = Moody { broker: broker.clone(), mood: Arc::clone(&mood) };
-        Self { broker, transport: ShmTransport::new(Arc::new(moody), Parameters::default()), mood }
-    }
-
-    /// An endpoint that the broker always answers.
-    fn open_beside(&self) -> ShmEndpoint {
-        let moody = Moody { broker: self.broker.clone(), mood: Arc::new(Mutex::new(Mood::Prompt)) };
-        let transport = ShmTransport::new(Arc::new(moody), Parameters::default());
-        transport.open(&EndpointOptions::default()).expect("room")
-    }
-
-    fn open(&self) -> ShmEndpoint {
-        self.transport.open(&EndpointOptions::default()).expect("room")
-    }
-
-    fn set(&self, mood: Mood) {
-        *self.mood.lock() = mood;
-    }
-}
+use crate::ShmEndpoint;
+use crate::test_broker::{Mood, TestBroker};
 
 /// The end of a call, or a peer with room.
 type Told = Result<(u64, Result<u64, OperationError>), Peer>;
@@ -147,7 +36,7 @@ fn granted(endpoint: &mut ShmEndpoint, region: &crate::ShmRegion) -> RemoteKey {
 
 #[test]
 fn a_connect_ends_when_the_broker_speaks_again() {
-    let scene = Scene::new();
+    let scene = TestBroker::new();
     let (mut one, mut two) = (scene.open(), scene.open());
     scene.set(Mood::Silent);
     assert_eq!(one.connect(two.address(), 5), Ok(Issued::Pending));
@@ -167,7 +56,7 @@ fn a_connect_ends_when_the_broker_speaks_again() {
 
 #[test]
 fn a_grant_that_was_given_up_never_comes_into_force() {
-    let scene = Scene::new();
+    let scene = TestBroker::new();
     let (mut owner, mut other) = (scene.open(), scene.open());
     let region = owner.register(4096).expect("memory");
     let to = other.connect_within(owner.address(), PATIENCE).expect("there");
@@ -187,8 +76,8 @@ fn a_grant_that_was_given_up_never_comes_into_force() {
 
 #[test]
 fn a_guessed_key_does_not_serve_before_it_is_in_force_nor_when_it_was_given_up() {
-    let scene = Scene::new();
-    let (mut owner, mut thief) = (scene.open(), scene.open_beside());
+    let scene = TestBroker::new();
+    let (mut owner, mut thief) = (scene.open(), scene.beside().open());
     let region = owner.register(4096).expect("memory");
     let to = thief.connect_within(owner.address(), PATIENCE).expect("there");
     let first = granted(&mut owner, &region);
@@ -209,7 +98,7 @@ fn a_guessed_key_does_not_serve_before_it_is_in_force_nor_when_it_was_given_up()
 
 #[test]
 fn an_operation_whose_key_is_looked_up_is_refused_until_there_is_room() {
-    let scene = Scene::new();
+    let scene = TestBroker::new();
     let (mut owner, mut other) = (scene.open(), scene.open());
     let region = owner.register(4096).expect("memory");
     let key = granted(&mut owner, &region);
@@ -237,7 +126,7 @@ fn an_operation_whose_key_is_looked_up_is_refused_until_there_is_room() {
 
 #[test]
 fn a_revoked_key_is_void_before_the_broker_knows() {
-    let scene = Scene::new();
+    let scene = TestBroker::new();
     let (mut owner, mut other) = (scene.open(), scene.open());
     let region = owner.register(4096).expect("memory");
     let key = granted(&mut owner, &region);
@@ -252,7 +141,7 @@ fn a_revoked_key_is_void_before_the_broker_knows() {
 
 #[test]
 fn calls_end_with_the_broker() {
-    let scene = Scene::new();
+    let scene = TestBroker::new();
     let (mut one, mut two) = (scene.open(), scene.open());
     let region = one.register(4096).expect("memory");
     let key = granted(&mut one, &region);

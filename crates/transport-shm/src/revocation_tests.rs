@@ -1,10 +1,9 @@
 //! A revoked key gives access to nothing, whatever its former holder does.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
@@ -16,9 +15,10 @@ use weft_fabric::{
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_wire::endpoint_control::EndpointControl;
 
-use crate::broker::{BrokerError, Client, Connector, Limits, Received, local::LocalBroker};
+use crate::broker::{Connector, Limits, local::LocalBroker};
 use crate::door::{Door, on_passing};
 use crate::memory::KeyParts;
+use crate::test_broker::{Fate, TestBroker};
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
 
 fn pair() -> (ShmEndpoint, ShmEndpoint) {
@@ -144,6 +144,15 @@ fn put(
     of.put(to, Source::Bytes(bytes), Target::new(key, 16), Operation::new(0))
 }
 
+/// How often a key is used before: from the third time on its translation is at hand.
+const USES: [u32; 2] = [1, 4];
+
+fn use_often(by: &mut ShmEndpoint, of: Peer, key: RemoteKey) {
+    for _ in 0..USES[1] {
+        let _ = put(by, of, key, b"used").expect("allowed");
+    }
+}
+
 fn has_room(of: &mut ShmEndpoint) -> bool {
     let mut room = false;
     for _ in 0..4 {
@@ -211,7 +220,8 @@ fn a_key_of_another_peer_or_range_does_not_keep_a_reader_s_memory() {
 
 #[test]
 fn a_get_that_stood_still_during_a_move_reads_again() {
-    for door in [Door::Before, Door::Behind] {
+    let doors = [Door::Before, Door::Behind];
+    for (door, uses) in doors.into_iter().flat_map(|door| USES.map(|uses| (door, uses))) {
         let [mut owner, mut thief, mut reader] = endpoints(local());
         owner.wait_for_writers(Duration::ZERO);
         let region = owner.register(8192).expect("memory");
@@ -224,15 +234,20 @@ fn a_get_that_stood_still_during_a_move_reads_again() {
             let range = LocalRange::new(&into, 0, 4);
             reader.get(at, Target::new(valid, 16), range, Operation::new(0))
         };
-        let _ = get(&mut reader).expect("allowed");
+        for _ in 0..uses {
+            let _ = get(&mut reader).expect("allowed");
+        }
         let shared = Rc::new(RefCell::new(owner));
         let owner = Rc::clone(&shared);
         once_at(door, move || {
             owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
             kept.write(16, b"evil", CopyMode::Plain);
         });
-        assert_eq!(get(&mut reader), Err(OperationError::WouldBlock), "{door:?}");
-        assert!(has_room(&mut reader), "{door:?}");
+        // A key at hand is looked up at once.
+        if uses == USES[0] {
+            assert_eq!(get(&mut reader), Err(OperationError::WouldBlock), "{door:?}");
+            assert!(has_room(&mut reader), "{door:?}");
+        }
         let _ = get(&mut reader).expect("the key stays");
         let mut seen = [0; 4];
         into.read(0, &mut seen).expect("inside");
@@ -243,6 +258,11 @@ fn a_get_that_stood_still_during_a_move_reads_again() {
 
 #[test]
 fn a_get_into_memory_that_moves_meanwhile_is_made_again() {
+    USES.into_iter().for_each(get_into_moving_memory);
+}
+
+/// The key is used some times before.
+fn get_into_moving_memory(uses: u32) {
     let [mut owner, mut thief, mut getter] = endpoints(local());
     owner.wait_for_writers(Duration::ZERO);
     let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
@@ -257,21 +277,28 @@ fn a_get_into_memory_that_moves_meanwhile_is_made_again() {
         let range = LocalRange::new(&into, 0, 4);
         getter.get(at, Target::new(key, 16), range, Operation::new(0))
     };
-    let _ = getter.do_resolve(at, key, 0).expect("allowed");
+    for _ in 0..uses {
+        let _ = get(&mut getter).expect("allowed");
+    }
     let old = Segment::open(std::os::fd::AsFd::as_fd(&*memory.file()), 4096, true);
     let old = old.expect("sealed");
     let shared = Rc::new(RefCell::new(owner));
     let owner = Rc::clone(&shared);
+    let changing = source.clone();
     once_at(Door::Behind, move || {
         owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
+        changing.write(16, b"two!").expect("inside");
     });
-    assert_eq!(get(&mut getter), Err(OperationError::WouldBlock));
-    assert!(has_room(&mut getter));
+    // A key at hand is looked up at once.
+    if uses == USES[0] {
+        assert_eq!(get(&mut getter), Err(OperationError::WouldBlock));
+        assert!(has_room(&mut getter));
+    }
     let _ = get(&mut getter).expect("the key stays");
     old.write(0, b"late", CopyMode::Plain);
     let mut seen = [0; 4];
     into.read(0, &mut seen).expect("inside");
-    assert_eq!(&seen, b"new!");
+    assert_eq!(&seen, b"two!");
 }
 
 /// Runs `act` with the owner while the memory is closing, because a writer is inside.
@@ -284,7 +311,7 @@ fn while_closing(
     let (to, lost) = grant(&mut owner, &region, &mut thief);
     let (at, valid) = grant(&mut owner, &region, &mut writer);
     let _ = put(&mut thief, to, lost, b"used").expect("allowed");
-    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    use_often(&mut writer, at, valid);
     let shared = Rc::new(RefCell::new(owner));
     let (owner, of) = (Rc::clone(&shared), region.clone());
     once_at(Door::Before, move || {
@@ -313,7 +340,7 @@ fn a_put_that_meets_a_move_is_not_made_twice() {
     let (to, lost) = grant(&mut owner, &region, &mut thief);
     let (at, valid) = grant(&mut owner, &region, &mut writer);
     let _ = put(&mut thief, to, lost, b"used").expect("allowed");
-    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    use_often(&mut writer, at, valid);
     let shared = Rc::new(RefCell::new(owner));
     let (owner, of) = (Rc::clone(&shared), region.clone());
     once_at(Door::Behind, move || {
@@ -375,7 +402,7 @@ fn two_revocations_at_once_take_one_move() {
         (key, mapping(of, to, key))
     });
     let (at, valid) = grant(&mut owner, &region, &mut writer);
-    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    use_often(&mut writer, at, valid);
     let shared = Rc::new(RefCell::new(owner));
     let owner = Rc::clone(&shared);
     let [one, two] = [keys[0].0, keys[1].0];
@@ -399,59 +426,26 @@ fn two_revocations_at_once_take_one_move() {
     assert_eq!(&seen, b"mine");
 }
 
-/// A broker that loses requests to publish a key while it is told to.
-struct Deaf(Arc<dyn Connector>, Arc<AtomicBool>);
-
-struct DeafClient(Box<dyn Client>, Arc<AtomicBool>);
-
-impl Connector for Deaf {
-    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
-        Ok(Box::new(DeafClient(self.0.client()?, Arc::clone(&self.1))))
-    }
-}
-
-impl Client for DeafClient {
-    fn call(
-        &mut self,
-        request: EndpointControl,
-        ticket: u32,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<Received, BrokerError> {
-        self.0.call(request, ticket, files)
-    }
-
-    fn start(
-        &mut self,
-        request: EndpointControl,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<(), BrokerError> {
-        let deaf = self.1.load(Ordering::Relaxed);
-        if deaf && matches!(request, EndpointControl::Publish(_)) {
-            return Err(BrokerError::Unreachable { reason: "deaf".to_owned() });
-        }
-        self.0.start(request, files)
-    }
-
-    fn next(&mut self) -> Option<Received> {
-        self.0.next()
-    }
+/// Loses requests to publish a key.
+fn deaf(request: &EndpointControl) -> Fate {
+    if matches!(request, EndpointControl::Publish(_)) { Fate::Refused } else { Fate::Heard }
 }
 
 #[test]
 fn no_peer_uses_the_memory_that_was_left_while_the_broker_does_not_know_the_new_one() {
-    let deaf = Arc::new(AtomicBool::new(false));
-    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(Deaf(local(), Arc::clone(&deaf))));
+    let broker = TestBroker::new();
+    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(broker.clone()));
     let region = owner.register(8192).expect("memory");
     let (to, lost) = grant(&mut owner, &region, &mut thief);
     let (at, valid) = grant(&mut owner, &region, &mut writer);
     let _ = put(&mut thief, to, lost, b"used").expect("allowed");
     let _ = put(&mut writer, at, valid, b"used").expect("allowed");
-    deaf.store(true, Ordering::Relaxed);
+    broker.judge(deaf);
     owner.revoke_within(lost, PATIENCE).expect("granted");
     assert_eq!(put(&mut writer, at, valid, b"lost"), Err(OperationError::WouldBlock));
     owner.poll(1, &mut |_| {});
     assert!(!has_room(&mut writer), "the broker would pass the former memory");
-    deaf.store(false, Ordering::Relaxed);
+    broker.hear();
     for _ in 0..1 << 9 {
         owner.poll(1, &mut |_| {});
     }
@@ -483,18 +477,18 @@ fn a_key_that_allowed_writing_is_gone_though_its_holders_may_write_by_another() 
 
 #[test]
 fn a_put_that_stood_still_fails_also_before_the_broker_knows_the_new_memory() {
-    let deaf = Arc::new(AtomicBool::new(false));
-    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(Deaf(local(), Arc::clone(&deaf))));
+    let broker = TestBroker::new();
+    let [mut owner, mut thief, mut writer] = endpoints(Arc::new(broker.clone()));
     owner.wait_for_writers(Duration::ZERO);
     let region = owner.register(8192).expect("memory");
     let (to, lost) = grant(&mut owner, &region, &mut thief);
     let (at, valid) = grant(&mut owner, &region, &mut writer);
     let _ = put(&mut thief, to, lost, b"used").expect("allowed");
-    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    use_often(&mut writer, at, valid);
     let shared = Rc::new(RefCell::new(owner));
     let owner = Rc::clone(&shared);
     once_at(Door::Before, move || {
-        deaf.store(true, Ordering::Relaxed);
+        broker.judge(deaf);
         owner.borrow_mut().revoke_within(lost, PATIENCE).expect("granted");
     });
     assert_eq!(put(&mut writer, at, valid, b"lost"), Err(OperationError::Interrupted));
@@ -510,7 +504,7 @@ fn no_operation_begins_while_a_move_waits_for_another() {
     let (at, valid) = grant(&mut owner, &region, &mut writer);
     let (by, also) = grant(&mut owner, &region, &mut other);
     let _ = put(&mut thief, to, lost, b"used").expect("allowed");
-    let _ = put(&mut writer, at, valid, b"used").expect("allowed");
+    use_often(&mut writer, at, valid);
     let _ = put(&mut other, by, also, b"used").expect("allowed");
     once_at(Door::Before, move || {
         assert_eq!(owner.revoke(lost, 5), Ok(Issued::Pending));

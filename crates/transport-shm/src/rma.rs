@@ -10,7 +10,7 @@ use weft_fabric::{
     Command, EndpointAddress, Issued, LocalRange, Notification, Notify, Operation, OperationError,
     Peer, Register, RemoteKey, Side, Signal, SignalChange, Source, Target,
 };
-use weft_memory::{CopyMode, Watch};
+use weft_memory::{CopyMode, Part, PartMut, Watch};
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
 use crate::attr::Parameters;
@@ -139,6 +139,35 @@ fn source_start(source: &Source<'_, ShmRegion>) -> Result<usize, OperationError>
     }
 }
 
+/// The source of a put, which lies inside its region.
+#[derive(Clone, Copy)]
+enum Bytes<'a> {
+    Slice(&'a [u8]),
+    Region(Part<'a>),
+}
+
+impl<'a> Bytes<'a> {
+    /// `None` when the source is outside its region.
+    #[inline(always)]
+    fn of(source: &Source<'a, ShmRegion>) -> Option<Self> {
+        Some(match source {
+            Source::Bytes(bytes) => Self::Slice(bytes),
+            Source::Region(range) => {
+                Self::Region(range.region.segment().part(range.offset, range.length)?)
+            }
+        })
+    }
+
+    /// Copies the source to a part of the same length.
+    #[inline(always)]
+    fn copy_to(self, place: PartMut<'_>, mode: CopyMode) {
+        match self {
+            Self::Slice(bytes) => place.write(bytes, mode),
+            Self::Region(part) => place.copy_from(part, mode),
+        }
+    }
+}
+
 /// Copies the source of a put, whose region has it at `from`, to `start` in a peer's memory. The
 /// caller has checked both ranges.
 #[inline(always)]
@@ -181,8 +210,9 @@ fn copy_out(
 
 /// Whether `length` bytes that a get wrote to `place` of the watched region are there.
 #[inline(always)]
-fn kept(watch: Watch<'_>, place: usize, length: u64) -> bool {
-    watch.keep(place, usize::try_from(length).unwrap_or(0))
+fn kept(watch: Watch<'_>, place: u64, length: u64) -> bool {
+    // Both lie inside mapped memory.
+    watch.keep(usize::try_from(place).unwrap_or(0), usize::try_from(length).unwrap_or(0))
 }
 
 /// Why an operation cannot be done yet.
@@ -359,6 +389,55 @@ impl ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        if !operation.notify.is_none() || operation.more {
+            return self.put_and_tell(to, source, target, operation);
+        }
+        let length = source.length();
+        if let Some(recent) = self.recently.of(to, target.key)
+            && let Some(place) = recent.writable(target.offset, length)
+            && let Some(source) = Bytes::of(source)
+        {
+            let begun = self.registers.begin_put();
+            let look = recent.look();
+            if look.serves(recent) {
+                door::before();
+                source.copy_to(place, self.parameters.mode_for(length));
+                door::behind();
+                if !look.is_confirmed() {
+                    self.recently.confirm_slowly()?;
+                }
+                self.registers.end_put(begun, length);
+                return Ok(Issued::Done(0));
+            }
+            self.registers.give_up();
+        }
+        self.put_anew(to, source, target, operation)
+    }
+
+    /// A put whose key is not at hand.
+    #[inline(never)]
+    fn put_anew(
+        &mut self,
+        to: Peer,
+        source: &Source<'_, ShmRegion>,
+        target: Target,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let done = self.put_and_tell(to, source, target, operation);
+        if done.is_ok() {
+            self.looked_up(to, target.key);
+        }
+        done
+    }
+
+    #[inline(always)]
+    fn put_and_tell(
+        &mut self,
+        to: Peer,
+        source: &Source<'_, ShmRegion>,
+        target: Target,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
         let parameters = self.parameters;
         let command = Command::Put;
         let length = source.length();
@@ -519,6 +598,37 @@ impl ShmEndpoint {
         into: LocalRange<'_, ShmRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        if operation.notify.is_none()
+            && let Some(recent) = self.recently.of(from, source.key)
+            && let Some(bytes) = recent.readable(source.offset, into.length)
+            && let Some(place) = into.region.segment().part_mut(into.offset, into.length)
+        {
+            let watch = into.region.memory().watch();
+            let look = recent.look();
+            if look.serves(recent) {
+                door::before();
+                place.copy_from(bytes, self.parameters.mode_for(into.length));
+                door::behind();
+                if look.is_confirmed() && kept(watch, into.offset, into.length) {
+                    self.registers.count(Register::Gets, 1);
+                    self.registers.count(Register::GetBytes, into.length);
+                    return Ok(Issued::Done(0));
+                }
+                // A get has no effect, so that it is made again where it met a move.
+            }
+        }
+        self.get_anew(from, source, into, operation)
+    }
+
+    /// A get whose key is not at hand.
+    #[inline(never)]
+    fn get_anew(
+        &mut self,
+        from: Peer,
+        source: Target,
+        into: LocalRange<'_, ShmRegion>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
         let LocalRange { region, offset: place, length } = into;
         let place = region.check(place, length)?;
         let (mapped, _) = mapped_for!(self, from, Command::Get, operation.notify, source.key);
@@ -533,10 +643,12 @@ impl ShmEndpoint {
                 return Err(self.read_in_vain(from, looked));
             }
         }
-        if !kept(watch, place, length) {
+        if !kept(watch, into.offset, length) {
             return Err(self.read_in_vain(from, Ok(())));
         }
-        self.fetched(from, source, length, operation)
+        let done = self.fetched(from, source, length, operation);
+        self.looked_up(from, source.key);
+        done
     }
 
     /// A get met a move, of the peer's memory or of its own, or a revocation. Gets have no effect,
@@ -596,7 +708,7 @@ impl ShmEndpoint {
             copy_out(&mapped, start, into.region, place, into.length, self.parameters);
             door::behind();
             let looked = mapped.confirm(mapped.word);
-            if looked.is_err() || !kept(watch, place, into.length) {
+            if looked.is_err() || !kept(watch, into.offset, into.length) {
                 return Err(self.read_in_vain(from, looked));
             }
             length = length.saturating_add(into.length);

@@ -1,7 +1,7 @@
 //! The conformance suite over shared memory, with a broker in this process.
 #![cfg(not(loom))]
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,9 +14,12 @@ use weft_conformance::{
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_options::ServicePolicy;
-use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
+use weft_transport_shm::broker::{
+    BrokerError, Client, Connector, Limits, Received, local::LocalBroker,
+};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_wire::endpoint_control::EndpointControl;
 
 struct Shm {
     broker: LocalBroker,
@@ -71,6 +74,101 @@ impl Bench for Shm {
 }
 
 conformance_tests!(Shm);
+
+/// A broker whose answers come some looks after the question, as the node daemon's do.
+#[derive(Clone)]
+struct Slow(LocalBroker);
+
+struct SlowClient {
+    client: Box<dyn Client>,
+    /// Looks until the next message is handed out.
+    looks: u8,
+}
+
+impl Connector for Slow {
+    fn client(&self) -> Result<Box<dyn Client>, BrokerError> {
+        Ok(Box::new(SlowClient { client: self.0.client()?, looks: 0 }))
+    }
+}
+
+impl Client for SlowClient {
+    fn call(
+        &mut self,
+        request: EndpointControl,
+        ticket: u32,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Received, BrokerError> {
+        self.client.call(request, ticket, files)
+    }
+
+    fn start(
+        &mut self,
+        request: EndpointControl,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), BrokerError> {
+        // The cases use keys without resolving them, and take a refusal for a failure.
+        // `requests_tests` has keys that are looked up slowly.
+        if !matches!(request, EndpointControl::Resolve(_)) {
+            self.looks = 3;
+        }
+        self.client.start(request, files)
+    }
+
+    fn next(&mut self) -> Option<Received> {
+        self.looks = self.looks.saturating_sub(1);
+        if self.looks == 0 { self.client.next() } else { None }
+    }
+}
+
+/// Shared memory with a slow broker.
+struct Remote(Shm);
+
+impl Remote {
+    fn open_at(broker: LocalBroker, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        ShmTransport::new(Arc::new(Slow(broker)), Parameters::default()).open(options)
+    }
+}
+
+impl Bench for Remote {
+    type Endpoint = ShmEndpoint;
+
+    fn with_services(rules: &str) -> Self {
+        Self(Shm::with_services(rules))
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.0.let_pass(time);
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        Self::open_at(self.0.broker.clone(), options)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<ShmEndpoint, OpenError>> {
+        Some(Self::open_at(self.0.broker.as_user(user), options))
+    }
+
+    fn progress(&mut self) -> bool {
+        false
+    }
+
+    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
+        self.0.kill(endpoint)
+    }
+}
+
+mod slow_broker {
+    use super::Remote;
+    weft_conformance::conformance_tests!(Remote);
+}
 
 impl HostBench for Shm {
     const KINDS: usize = 3;

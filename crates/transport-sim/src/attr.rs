@@ -32,8 +32,13 @@ impl Default for Link {
 pub struct Settings {
     /// The seed of everything random.
     pub seed: u64,
-    /// The default link. [`crate::SimWorld::set_link`] changes a single link.
+    /// The default link. [`crate::SimWorld::set_link`] changes those between two nodes, and
+    /// [`crate::SimWorld::set_rail_link`] a single one.
     pub link: Link,
+    /// The names of the rails. Two nodes have a link on each. Packets take the rail of their sender
+    /// and need that of the receiver, too, so that the two ends of a pair reach each other
+    /// or do not. Default `rail0` alone, minimum 1, no two alike.
+    pub rails: Vec<String>,
     /// The time from the death of an endpoint to the report at its peers, if nothing is still on
     /// its way.
     pub detection_ns: u64,
@@ -74,6 +79,7 @@ impl Default for Settings {
         Self {
             seed: 0,
             link: Link::default(),
+            rails: vec!["rail0".to_owned()],
             detection_ns: 10_000,
             cut_down_after_ns: Some(100_000_000),
             mailbox_depth: limits.mailbox_depth,
@@ -117,6 +123,8 @@ impl Settings {
             completes_inline: false,
             window_is_memory: false,
             descriptor: false,
+            rails: self.rails.clone(),
+            rail: self.rails.first().cloned().unwrap_or_default(),
             ..Capabilities::extoll("sim")
         }
     }
@@ -136,15 +144,18 @@ impl Settings {
         Capabilities { class, ..default.limited(limits, &most) }
     }
 
-    /// Checks that no limit is zero.
+    /// Checks that no limit is zero, and that each rail has a name of its own.
     ///
     /// # Panics
-    /// When a limit is zero.
+    /// When that is not so.
     pub(crate) fn assert_sound(&self) {
         assert!(self.mailbox_depth >= 1, "a mailbox holds at least one message");
         assert!(self.notification_depth >= 1, "at least one notification can wait");
         assert!(self.operations_max >= 1, "at least one operation can be pending");
         assert!(self.descriptor_bytes_max >= 1, "a descriptor moves at least one byte");
         assert!(self.link.bits_per_second >= 1, "a link moves at least one bit per second");
+        assert!(!self.rails.is_empty(), "there is at least one rail");
+        let names: std::collections::BTreeSet<_> = self.rails.iter().collect();
+        assert_eq!(names.len(), self.rails.len(), "each rail has a name of its own");
     }
 }

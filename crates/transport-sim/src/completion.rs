@@ -17,7 +17,7 @@ use crate::memory::RegionInner;
 use crate::progress::{Body, CreditOf, Flight, Occasion};
 use crate::rma::Pending;
 use crate::trace::Kind;
-use crate::world::{Id, State};
+use crate::world::{Id, Rail, State};
 
 /// The state of one endpoint.
 #[derive(Debug)]
@@ -25,7 +25,9 @@ pub(crate) struct EndpointState {
     pub address: EndpointAddress,
     pub partition: PartitionId,
     pub user: u32,
-    /// What the endpoint got.
+    /// The place of its rail in the settings.
+    pub rail: Rail,
+    /// The capabilities that the endpoint got.
     pub capabilities: Capabilities,
     pub alive: bool,
     /// The peers, by handle.
@@ -38,10 +40,16 @@ pub(crate) struct EndpointState {
     pub slots: usize,
     /// Peers for which a call was refused for lack of slots.
     pub starved: BTreeSet<u32>,
+    /// Groups to which a message was refused.
+    pub refused_groups: BTreeSet<Group>,
+    /// Messages and notifications that came by pairs that have ended and wait here, by sender.
+    formers: BTreeMap<Id, Former>,
     /// Fences of all peers: by number, the context and how many peers have not answered.
     pub fences: BTreeMap<u64, (u64, usize)>,
     /// Calls of membership and rights that have not taken effect.
     pub controls: BTreeMap<u64, Control>,
+    /// Calls of that kind that have not taken effect, or whose ends were not polled.
+    pub controls_open: usize,
     /// The results of accesses through windows.
     pub window_results: BTreeMap<u64, Result<Vec<u8>, OperationError>>,
     pub locks: BTreeMap<u32, i32>,
@@ -104,6 +112,23 @@ pub(crate) enum Queued {
         reason: DownReason,
     },
     Room(Peer),
+    GroupRoom(Group),
+}
+
+/// The messages and notifications of one sender that came by pairs that have ended and wait.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Former {
+    pub messages: usize,
+    pub notifications: usize,
+}
+
+impl Former {
+    fn of(&mut self, queue: CreditOf) -> &mut usize {
+        match queue {
+            CreditOf::Mailbox => &mut self.messages,
+            CreditOf::Notifications => &mut self.notifications,
+        }
+    }
 }
 
 impl Queued {
@@ -122,6 +147,7 @@ impl Queued {
                 Event::PeerDown { peer: *peer, address: *address, reason: *reason }
             }
             Self::Room(peer) => Event::Room { peer: *peer },
+            Self::GroupRoom(group) => Event::GroupRoom { group: *group },
         }
     }
 }
@@ -131,12 +157,14 @@ impl EndpointState {
         address: EndpointAddress,
         partition: PartitionId,
         user: u32,
+        rail: Rail,
         capabilities: Capabilities,
     ) -> Self {
         Self {
             address,
             partition,
             user,
+            rail,
             capabilities,
             alive: true,
             peers: Vec::new(),
@@ -145,8 +173,11 @@ impl EndpointState {
             pending: BTreeMap::new(),
             slots: 0,
             starved: BTreeSet::new(),
+            refused_groups: BTreeSet::new(),
+            formers: BTreeMap::new(),
             fences: BTreeMap::new(),
             controls: BTreeMap::new(),
+            controls_open: 0,
             window_results: BTreeMap::new(),
             locks: BTreeMap::new(),
             registers: [0; Register::COUNT],
@@ -155,6 +186,42 @@ impl EndpointState {
             pace: Pace::Free,
             next_take: 0,
             wake_at: None,
+        }
+    }
+
+    /// The messages and notifications of a sender that came by pairs that have ended and wait.
+    pub fn former(&self, sender: Id) -> Former {
+        self.formers.get(&sender).copied().unwrap_or_default()
+    }
+
+    /// The pair with `sender`, whose handle for this endpoint is `mirror`, has ended: what came by
+    /// it and waits is kept count of.
+    pub fn keep_count(&mut self, sender: Id, mirror: u32) {
+        let mut count = Former::default();
+        for queued in &self.events {
+            match queued {
+                Queued::Message { paid_by, .. } if *paid_by == (sender, mirror) => {
+                    count.messages += 1;
+                }
+                Queued::Notification { paid_by, .. } if *paid_by == Some((sender, mirror)) => {
+                    count.notifications += 1;
+                }
+                _ => {}
+            }
+        }
+        if count.messages + count.notifications > 0 {
+            let former = self.formers.entry(sender).or_default();
+            former.messages += count.messages;
+            former.notifications += count.notifications;
+        }
+    }
+
+    /// A message or notification that came by a pair that has ended was taken.
+    fn forget_one(&mut self, sender: Id, queue: CreditOf) {
+        let Some(former) = self.formers.get_mut(&sender) else { return };
+        *former.of(queue) -= 1;
+        if former.messages + former.notifications == 0 {
+            self.formers.remove(&sender);
         }
     }
 
@@ -224,6 +291,7 @@ impl State {
             Queued::Completion(_) | Queued::Ended(_) => (3, &[]),
             Queued::PeerDown { .. } => (4, &[]),
             Queued::Room(_) => (5, &[]),
+            Queued::GroupRoom(_) => (6, &[]),
         };
         let address = endpoint.address;
         self.record(Kind::Take, address, address, kind, payload);
@@ -252,12 +320,17 @@ impl State {
                 }
             }
             Queued::Completion(_) => self.free_slot(id),
-            Queued::Ended(_) | Queued::PeerDown { .. } | Queued::Room(_) => {}
+            Queued::Ended(_) => endpoint.controls_open -= 1,
+            Queued::PeerDown { .. } | Queued::Room(_) | Queued::GroupRoom(_) => {}
         }
     }
 
     /// Sends a credit back to `to` after `from` took its message or notification.
     fn return_credit(&mut self, from: Id, to: Id, peer: u32, queue: CreditOf) {
+        let mirror = self.endpoints[to].peer_mut(peer).mirror;
+        if self.endpoints[from].peer_mut(mirror).down {
+            self.endpoints[from].forget_one(to, queue);
+        }
         if self.endpoints[to].alive {
             let epoch = self.epoch(from, to);
             self.send_now(Flight { from, to, epoch, body: Body::Credit { peer, queue } }, 0);
@@ -268,20 +341,26 @@ impl State {
     pub(crate) fn credit(&mut self, id: Id, peer: u32, queue: CreditOf) {
         let state = self.endpoints[id].peer_mut(peer);
         // Operations pending on a peer end, and return their credits, when the peer is reported
-        // down. The peer may take a notification later, and return its credit again.
-        if state.down {
-            return;
-        }
-        let out = match queue {
-            CreditOf::Mailbox => &mut state.messages_out,
-            CreditOf::Notifications => &mut state.notifications_out,
+        // down. The peer may take a notification later, and return its credit again. That is room
+        // for the pair that was made since.
+        let target = state.target;
+        let peer = if state.down {
+            let Some(Peer(peer)) = self.endpoints[id].handle_of(target) else { return };
+            peer
+        } else {
+            let out = match queue {
+                CreditOf::Mailbox => &mut state.messages_out,
+                CreditOf::Notifications => &mut state.notifications_out,
+            };
+            assert!(*out > 0, "a credit returned that was not taken");
+            *out -= 1;
+            peer
         };
-        assert!(*out > 0, "a credit returned that was not taken");
-        *out -= 1;
-        if state.refused {
-            state.refused = false;
+        let state = self.endpoints[id].peer_mut(peer);
+        if std::mem::take(&mut state.refused) {
             self.endpoints[id].events.push_back(Queued::Room(Peer(peer)));
         }
+        self.tell_group_room(id);
     }
 
     /// Frees an operation slot.

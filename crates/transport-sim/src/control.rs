@@ -2,7 +2,8 @@
 //! [`crate::Settings::control_ns`].
 //!
 //! Invariants: what a call changes, it changes when it ends, with one exception: a key that is
-//! revoked is void at once. A call that its caller gave up changes nothing.
+//! revoked is void at once. A call that its caller gave up changes nothing. [`CONTROLS_MAX`] bounds
+//! the calls that have not ended and the ends that were not polled, together.
 
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::memory::Key;
 use crate::progress::Occasion;
 use crate::world::{Id, State};
 
+/// Calls of one endpoint that have not taken effect, or whose ends were not polled.
+const CONTROLS_MAX: usize = 8192;
+
 /// A call that has not taken effect.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -23,7 +27,7 @@ pub(crate) struct Control {
     wanted: WantedControl,
 }
 
-/// What a call is to change.
+/// The change that a call is for.
 #[derive(Debug)]
 pub(crate) enum WantedControl {
     Connect(EndpointAddress),
@@ -49,6 +53,14 @@ impl State {
         if self.settings.control_ns == 0 {
             return self.take_effect(id, wanted).map(Issued::Done);
         }
+        // A revocation takes something back and must not fail. Keys bound their number.
+        let takes_back = matches!(wanted, WantedControl::Revoke);
+        let endpoint = &mut self.endpoints[id];
+        if endpoint.controls_open >= CONTROLS_MAX && !takes_back {
+            let reason = "too many calls wait for their end; poll first".to_owned();
+            return Err(OperationError::Broker { reason });
+        }
+        endpoint.controls_open += 1;
         self.next_operation += 1;
         let number = self.next_operation;
         self.endpoints[id].controls.insert(number, Control { context, wanted });
@@ -94,7 +106,7 @@ impl State {
         }
         self.control(id, WantedControl::Connect(to), context).map_err(|error| match error {
             OperationError::Connect(error) => error,
-            other => ConnectError::Broker { reason: other.to_string() },
+            other => ConnectError::Broker { reason: reason_of(other) },
         })
     }
 
@@ -112,7 +124,7 @@ impl State {
         let wanted = WantedControl::Group { group, join };
         self.control(id, wanted, context).map_err(|error| match error {
             OperationError::Group(error) => error,
-            other => GroupError::Broker { reason: other.to_string() },
+            other => GroupError::Broker { reason: reason_of(other) },
         })
     }
 
@@ -153,7 +165,7 @@ impl State {
         match started {
             Ok(issued) => Ok((ticket, issued)),
             Err(OperationError::Invite(error)) => Err(error),
-            Err(other) => Err(InviteError::Broker { reason: other.to_string() }),
+            Err(other) => Err(InviteError::Broker { reason: reason_of(other) }),
         }
     }
 
@@ -167,7 +179,9 @@ impl State {
         let place = events
             .iter()
             .position(|queued| matches!(queued, Queued::Ended(end) if end.context == context))?;
-        match events.remove(place) {
+        let taken = events.remove(place);
+        self.endpoints[id].controls_open -= 1;
+        match taken {
             Some(Queued::Ended(Completion { result, .. })) => Some(result),
             _ => unreachable!("the event is the end of a call"),
         }
@@ -184,6 +198,7 @@ impl State {
         let found = controls.iter().find(|(_, control)| control.context == context);
         if let Some(number) = found.map(|(number, _)| *number) {
             controls.remove(&number);
+            self.endpoints[id].controls_open -= 1;
         }
     }
 }
@@ -191,6 +206,13 @@ impl State {
 fn right_error(error: OperationError) -> GrantError {
     match error {
         OperationError::Grant(error) => error,
-        other => GrantError::Broker { reason: other.to_string() },
+        other => GrantError::Broker { reason: reason_of(other) },
+    }
+}
+
+fn reason_of(error: OperationError) -> String {
+    match error {
+        OperationError::Broker { reason } => reason,
+        other => other.to_string(),
     }
 }

@@ -42,12 +42,9 @@ impl Transport for SimTransport {
     }
 
     fn open(&self, options: &EndpointOptions) -> Result<SimEndpoint, OpenError> {
-        if let Some(rail) = &options.rail {
-            let (transport, rail) = (self.capabilities.transport, rail.clone());
-            return Err(OpenError::UnknownRail { transport, rail });
-        }
         let mut state = self.world.lock();
         let capabilities = state.settings.limited(&options.limits, options.class);
+        let capabilities = capabilities.on_rail(options.rail.as_deref())?;
         let opened = state.open((self.node, self.user), options, capabilities.clone())?;
         drop(state);
         Ok(SimEndpoint::new(self.world.clone(), opened, capabilities))
@@ -125,6 +122,14 @@ impl State {
         } else {
             members.remove(&id)
         };
+        self.tell_all_group_room();
         Ok(())
+    }
+
+    /// Members came or went: tells every endpoint of the groups that have room by now.
+    pub(crate) fn tell_all_group_room(&mut self) {
+        for id in self.group_waiters.clone() {
+            self.tell_group_room(id);
+        }
     }
 }

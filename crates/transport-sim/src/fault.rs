@@ -8,9 +8,9 @@ use weft_fabric::{DownReason, EndpointAddress, NodeId, OperationError, Peer, Reg
 use crate::completion::{Pace, Queued};
 use crate::progress::{Body, Flight, Occasion};
 use crate::trace::Kind;
-use crate::world::{Id, Sequence, SimWorld, State, pair};
+use crate::world::{Id, Rail, Sequence, SimWorld, State, Way, pair};
 
-/// A cut between two nodes.
+/// A cut between two nodes, on one rail.
 #[derive(Debug)]
 pub(crate) struct Cut {
     number: u64,
@@ -49,19 +49,46 @@ impl SimWorld {
         ids.len()
     }
 
-    /// Cuts the link between two nodes: packets wait. After [`crate::Settings::cut_down_after_ns`]
-    /// the endpoints of each node get the report that their peers on the other node are down.
+    /// Cuts the links between two nodes on every rail: packets wait. After
+    /// [`crate::Settings::cut_down_after_ns`] the endpoints of each node get the report that their
+    /// peers on the other node are down.
     ///
     /// # Panics
     /// When both are the same node.
     pub fn cut(&self, a: NodeId, b: NodeId) {
-        assert_ne!(a, b, "a node cannot be cut off from itself");
-        self.lock().cut(a, b);
+        let mut state = self.lock();
+        for rail in 0..state.settings.rails.len() {
+            state.cut(a, b, rail);
+        }
     }
 
-    /// Mends a cut: packets that wait at it arrive at once, before those still on their way.
+    /// Cuts the link between two nodes on one rail. Endpoints on other rails go on.
+    ///
+    /// # Panics
+    /// When both are the same node, or there is no such rail.
+    pub fn cut_rail(&self, a: NodeId, b: NodeId, rail: &str) {
+        let mut state = self.lock();
+        let rail = state.rail_named(rail);
+        state.cut(a, b, rail);
+    }
+
+    /// Mends the cuts on every rail: packets that wait at them arrive at once, before those still
+    /// on their way.
     pub fn heal(&self, a: NodeId, b: NodeId) {
-        self.lock().heal(a, b);
+        let mut state = self.lock();
+        for rail in 0..state.settings.rails.len() {
+            state.heal(a, b, rail);
+        }
+    }
+
+    /// Mends the cut on one rail.
+    ///
+    /// # Panics
+    /// When there is no such rail.
+    pub fn heal_rail(&self, a: NodeId, b: NodeId, rail: &str) {
+        let mut state = self.lock();
+        let rail = state.rail_named(rail);
+        state.heal(a, b, rail);
     }
 
     /// Stops the program at `address` from taking events, until [`SimWorld::resume`]. False if
@@ -107,8 +134,11 @@ impl State {
         endpoint.pending.clear();
         endpoint.slots = 0;
         endpoint.starved.clear();
+        endpoint.refused_groups.clear();
+        self.group_waiters.remove(&id);
         endpoint.fences.clear();
         endpoint.controls.clear();
+        endpoint.controls_open = 0;
         endpoint.window_results.clear();
         endpoint.locks.clear();
         self.addresses.remove(&address);
@@ -117,6 +147,7 @@ impl State {
             members.remove(&id);
         }
         self.groups.retain(|_, members| !members.is_empty());
+        self.tell_all_group_room();
         self.revoke_all(id);
         self.record(Kind::Close, address, address, notice_ns, &[]);
         let time = self.now.saturating_add(notice_ns);
@@ -137,7 +168,10 @@ impl State {
         let address = self.endpoints[subject].address;
         let endpoint = &mut self.endpoints[observer];
         let Some(peer) = endpoint.handles.remove(&subject) else { return };
-        endpoint.peer_mut(peer).down = true;
+        let state = endpoint.peer_mut(peer);
+        state.down = true;
+        let mirror = state.mirror;
+        endpoint.keep_count(subject, mirror);
         let on_it = |(number, pending): (&u64, &crate::rma::Pending)| {
             (pending.peer == peer).then_some(*number)
         };
@@ -150,6 +184,7 @@ impl State {
         endpoint.events.push_back(Queued::PeerDown { peer: Peer(peer), address, reason });
         let own = endpoint.address;
         self.record(Kind::Down, address, own, 0, &[]);
+        self.tell_group_room(observer);
     }
 
     /// Whether a packet can pass between its two nodes now.
@@ -157,33 +192,42 @@ impl State {
         if flight.epoch != self.epoch(flight.from, flight.to) {
             return Crossing::Lost;
         }
-        match self.cuts.get(&self.nodes(flight.from, flight.to)) {
+        match self.oldest_cut(flight) {
             None => Crossing::Open,
-            Some(cut) if cut.expired => Crossing::Lost,
+            Some(way) if self.cuts[&way].expired => Crossing::Lost,
             Some(_) => Crossing::Held,
         }
     }
 
+    /// The oldest cut in the way of a packet. Packets between two endpoints wait at the same one,
+    /// so that none overtakes another when one of two cuts is mended.
+    fn oldest_cut(&self, flight: &Flight) -> Option<Way> {
+        let cut = |way: &Way| self.cuts.get(way).map(|cut| cut.number);
+        self.ways(flight.from, flight.to).filter(|way| cut(way).is_some()).min_by_key(cut)
+    }
+
     /// Keeps a packet at a cut.
     pub(crate) fn hold(&mut self, flight: Flight) {
-        let nodes = self.nodes(flight.from, flight.to);
-        self.cuts.get_mut(&nodes).expect("the cut holds packets").held.push(flight);
+        let way = self.oldest_cut(&flight).expect("a cut holds the packet");
+        self.cuts.get_mut(&way).expect("it is a cut").held.push(flight);
     }
 
-    /// True when the cut between two nodes has expired, so that their endpoints do not reach each
+    /// True when a cut between two nodes has expired, so that their endpoints do not reach each
     /// other.
     pub(crate) fn is_cut_off(&self, a: Id, b: Id) -> bool {
-        self.cuts.get(&self.nodes(a, b)).is_some_and(|cut| cut.expired)
+        self.ways(a, b).any(|way| self.cuts.get(&way).is_some_and(|cut| cut.expired))
     }
 
-    /// The cut has lasted for the limit: reports the endpoints of each node down to the other's.
-    pub(crate) fn cut_expired(&mut self, nodes: (NodeId, NodeId), number: u64) {
-        let Some(cut) = self.cuts.get_mut(&nodes).filter(|cut| cut.number == number) else {
+    /// The cut has lasted for the limit: reports the endpoints of each node down to the other's, if
+    /// one of them is on its rail.
+    pub(crate) fn cut_expired(&mut self, way: Way, number: u64) {
+        let Some(cut) = self.cuts.get_mut(&way).filter(|cut| cut.number == number) else {
             return;
         };
         cut.expired = true;
         cut.held.clear();
-        *self.epochs.entry(nodes).or_insert(0) += 1;
+        *self.epochs.entry(way).or_insert(0) += 1;
+        let (nodes, rail) = way;
         let of = |node: NodeId| -> Vec<Id> {
             let all = self.endpoints.iter().enumerate();
             let there = all.filter(|(_, endpoint)| endpoint.address.node == node);
@@ -192,8 +236,10 @@ impl State {
         let (left, right) = (of(nodes.0), of(nodes.1));
         for a in left {
             for b in &right {
-                self.report_if_alive(a, *b);
-                self.report_if_alive(*b, a);
+                if self.endpoints[a].rail == rail || self.endpoints[*b].rail == rail {
+                    self.report_if_alive(a, *b);
+                    self.report_if_alive(*b, a);
+                }
             }
         }
     }
@@ -204,39 +250,36 @@ impl State {
         }
     }
 
-    fn cut(&mut self, a: NodeId, b: NodeId) {
-        let nodes = pair(a, b);
-        if self.cuts.contains_key(&nodes) {
+    fn cut(&mut self, a: NodeId, b: NodeId, rail: Rail) {
+        assert_ne!(a, b, "a node cannot be cut off from itself");
+        let way = (pair(a, b), rail);
+        if self.cuts.contains_key(&way) {
             return;
         }
         self.next_operation += 1;
         let number = self.next_operation;
-        self.cuts.insert(nodes, Cut { number, expired: false, held: Vec::new() });
-        self.record_nodes(Kind::Cut, a, b);
+        self.cuts.insert(way, Cut { number, expired: false, held: Vec::new() });
+        self.record_nodes(Kind::Cut, a, b, rail);
         if let Some(limit) = self.settings.cut_down_after_ns {
             let time = self.now.saturating_add(limit);
-            self.schedule(time, Occasion::CutExpired { nodes, number });
+            self.schedule(time, Occasion::CutExpired { way, number });
         }
     }
 
-    fn heal(&mut self, a: NodeId, b: NodeId) {
-        // What is due now arrives behind what waits already.
+    fn heal(&mut self, a: NodeId, b: NodeId, rail: Rail) {
+        // Packets that are due now arrive behind those that wait already.
         self.run_due();
-        let Some(cut) = self.cuts.remove(&pair(a, b)) else { return };
-        self.record_nodes(Kind::Heal, a, b);
-        // They wait at the end of the link. What was sent behind them may arrive at any time from
+        let Some(cut) = self.cuts.remove(&(pair(a, b), rail)) else { return };
+        self.record_nodes(Kind::Heal, a, b, rail);
+        // They wait at the end of the link. Packets that were sent behind them may arrive at any time from
         // now on, and must not overtake them.
         for flight in cut.held {
             self.schedule(self.now, Occasion::Arrive(flight));
         }
     }
 
-    fn record_nodes(&mut self, kind: Kind, a: NodeId, b: NodeId) {
+    fn record_nodes(&mut self, kind: Kind, a: NodeId, b: NodeId, rail: Rail) {
         let at = |node| EndpointAddress::new(node, weft_fabric::Vpid::ANY);
-        self.record(kind, at(a), at(b), 0, &[]);
-    }
-
-    fn nodes(&self, a: Id, b: Id) -> (NodeId, NodeId) {
-        pair(self.endpoints[a].address.node, self.endpoints[b].address.node)
+        self.record(kind, at(a), at(b), crate::memory::bytes_of(rail), &[]);
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! Invariant: a message takes a credit of its receiver's mailbox, which returns when the receiving
 //! program takes the message. So at most as many messages of one sender are on their way or
-//! wait as the mailboxes of both ends are deep.
+//! wait as the mailboxes of both ends are deep. A pair that ends and is made again gives no more:
+//! what came by the former pair counts until it is taken.
 
 use weft_fabric::{Group, MessageHeader, Peer, Register, SendError};
 
+use crate::completion::Queued;
 use crate::memory::bytes_of;
 use crate::progress::{Body, Flight};
 use crate::world::{Id, State};
@@ -57,10 +59,11 @@ impl State {
                 (Err(_), None) => {}
             }
         }
-        // Every full mailbox is marked, so that each reports when it has room.
-        let full = peers.iter().filter(|peer| !self.has_room(id, **peer)).count();
-        if full > 0 {
-            self.endpoints[id].count(Register::Refused, 1);
+        if peers.iter().any(|peer| self.is_full(id, *peer)) {
+            let endpoint = &mut self.endpoints[id];
+            endpoint.count(Register::Refused, 1);
+            endpoint.refused_groups.insert(group);
+            self.group_waiters.insert(id);
             return Err(SendError::WouldBlock);
         }
         for peer in &peers {
@@ -102,16 +105,44 @@ impl State {
         Ok(parts.concat())
     }
 
+    /// Tells an endpoint of the groups to which a message was refused, and whose members have room
+    /// by now.
+    pub(crate) fn tell_group_room(&mut self, id: Id) {
+        if self.endpoints[id].refused_groups.is_empty() || !self.endpoints[id].alive {
+            return;
+        }
+        for group in std::mem::take(&mut self.endpoints[id].refused_groups) {
+            let mut peers = self.members(id, group).into_iter();
+            let is_full = peers.any(|member| {
+                let peer = self.endpoints[id].handle_of(member);
+                peer.is_some_and(|peer| self.is_full(id, peer.0))
+            });
+            let endpoint = &mut self.endpoints[id];
+            if is_full {
+                endpoint.refused_groups.insert(group);
+            } else {
+                endpoint.events.push_back(Queued::GroupRoom(group));
+            }
+        }
+        if self.endpoints[id].refused_groups.is_empty() {
+            self.group_waiters.remove(&id);
+        }
+    }
+
     /// True when the mailbox of a peer has room. If not, the peer's next credit causes
     /// [`weft_fabric::Event::Room`].
     fn has_room(&mut self, id: Id, peer: u32) -> bool {
+        let is_full = self.is_full(id, peer);
+        self.endpoints[id].peer_mut(peer).refused |= is_full;
+        !is_full
+    }
+
+    /// Whether the mailbox of a peer has no room, also because of what came by former pairs.
+    fn is_full(&self, id: Id, peer: u32) -> bool {
         let depth = |of: Id| self.endpoints[of].capabilities.mailbox_depth;
-        let target = self.endpoints[id].peer(Peer(peer)).map(|peer| peer.target);
-        let maximum = depth(id).min(target.map_or(0, depth));
-        let state = self.endpoints[id].peer_mut(peer);
-        let room = state.messages_out < maximum;
-        state.refused |= !room;
-        room
+        let Some(state) = self.endpoints[id].peer(Peer(peer)) else { return true };
+        let former = self.endpoints[state.target].former(id).messages;
+        state.messages_out + former >= depth(id).min(depth(state.target))
     }
 
     fn count_sent(&mut self, id: Id, length: usize) {

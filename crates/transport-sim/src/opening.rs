@@ -54,7 +54,8 @@ impl State {
             }
             Partition::OfUser | Partition::Numbered(_) | Partition::Service(_) => {}
         }
-        self.endpoints.push(EndpointState::new(address, partition, user, capabilities));
+        let rail = self.rail_named(&capabilities.rail);
+        self.endpoints.push(EndpointState::new(address, partition, user, rail, capabilities));
         self.addresses.insert(address, id);
         self.record(Kind::Open, address, address, partition.0, &[]);
         let host = host.map(|host| self.endpoints[host].address);

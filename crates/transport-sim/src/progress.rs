@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use weft_fabric::{
-    Atomic, Command, DownReason, Group, LockRequest, MessageHeader, NodeId, Operation,
-    OperationError, Peer, Register, Signal, Target,
+    Atomic, Command, DownReason, Group, LockRequest, MessageHeader, Operation, OperationError,
+    Peer, Register, Signal, Target,
 };
 
 use crate::completion::Queued;
 use crate::fault::Crossing;
 use crate::trace::Kind;
-use crate::world::{Id, Moment, State};
+use crate::world::{Id, Moment, State, Way};
 
 /// A scheduled event of the simulation.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum Occasion {
     /// A slow receiver may take its next message.
     Wake { endpoint: Id },
     /// A cut between two nodes has lasted for the limit.
-    CutExpired { nodes: (NodeId, NodeId), number: u64 },
+    CutExpired { way: Way, number: u64 },
     /// A connect, join, leave, grant or revoke of an endpoint takes effect.
     Control { endpoint: Id, number: u64 },
 }
@@ -155,7 +155,7 @@ impl State {
                 self.depart(from, operation, index, arrival);
             }
             Occasion::Wake { endpoint } => self.endpoints[endpoint].wake_at = None,
-            Occasion::CutExpired { nodes, number } => self.cut_expired(nodes, number),
+            Occasion::CutExpired { way, number } => self.cut_expired(way, number),
             Occasion::Control { endpoint, number } => self.control_due(endpoint, number),
         }
     }

@@ -26,7 +26,7 @@ pub(crate) struct Pending {
     target: Id,
     call: Call,
     reply: Reply,
-    /// What leaves for it, one after the other.
+    /// The pieces that leave for it, one after the other.
     pieces: Vec<Piece>,
     /// All of a put, for its pieces.
     put: Option<Arc<PutRequest>>,
@@ -166,7 +166,7 @@ impl Wanted {
         }
     }
 
-    /// What leaves the initiator: a put in pieces of a descriptor, all else as one.
+    /// The pieces that leave the initiator: of a put one for each descriptor, else one.
     fn pieces(&self, descriptor: u64) -> Vec<Piece> {
         match self {
             Self::Put { ranges, .. } => pieces(ranges.iter().map(|range| range.length), descriptor),
@@ -356,8 +356,10 @@ impl State {
 
     fn take_notification_credit(&mut self, id: Id, peer: u32) -> Result<(), OperationError> {
         let maximum = self.settings.notification_depth;
+        let target = self.endpoints[id].peer_mut(peer).target;
+        let former = self.endpoints[target].former(id).notifications;
         let state = self.endpoints[id].peer_mut(peer);
-        if state.notifications_out >= maximum {
+        if state.notifications_out + former >= maximum {
             state.refused = true;
             return Err(OperationError::WouldBlock);
         }

@@ -41,19 +41,21 @@ pub(crate) struct State {
     pub endpoints: Vec<EndpointState>,
     pub addresses: BTreeMap<EndpointAddress, Id>,
     pub groups: BTreeMap<(PartitionId, u8), BTreeSet<Id>>,
+    /// The endpoints of which a message to a group was refused.
+    pub group_waiters: BTreeSet<Id>,
     /// The endpoints that offer a service.
     pub services: BTreeMap<ServiceName, Id>,
     pub invitations: Vec<Invitation>,
     pub keys: BTreeMap<u64, Key>,
     pub next_key: u64,
     pub next_operation: u64,
-    pub cuts: BTreeMap<NodePair, Cut>,
-    pub epochs: BTreeMap<NodePair, u64>,
+    pub cuts: BTreeMap<Way, Cut>,
+    pub epochs: BTreeMap<Way, u64>,
     pub trace: Trace,
     queue: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     pub random: ChaCha8Rng,
-    links: BTreeMap<(NodeId, NodeId), LinkState>,
+    links: BTreeMap<(NodeId, NodeId, Rail), LinkState>,
     arrivals: BTreeMap<(Id, Id), Arrivals>,
 }
 
@@ -82,6 +84,12 @@ pub(crate) enum Sequence {
     /// Behind everything.
     Last,
 }
+
+/// A rail, by its place in the settings.
+pub(crate) type Rail = usize;
+
+/// Two nodes, the lower number first, and a rail between them.
+pub(crate) type Way = (NodePair, Rail);
 
 /// Two nodes, the lower number first.
 pub(crate) type NodePair = (NodeId, NodeId);
@@ -206,13 +214,28 @@ impl SimWorld {
         (0..steps_max).any(|_| !state.step_until(u64::MAX))
     }
 
-    /// Sets the link from one node to another. Packets that already left keep their times.
+    /// Sets the links from one node to another, on every rail. Packets that already left keep their
+    /// times.
     ///
     /// # Panics
     /// When the bandwidth is zero.
     pub fn set_link(&self, from: NodeId, to: NodeId, link: Link) {
         assert!(link.bits_per_second >= 1, "a link moves at least one bit per second");
-        self.lock().link(from, to).link = link;
+        let mut state = self.lock();
+        for rail in 0..state.settings.rails.len() {
+            state.link(from, to, rail).link = link;
+        }
+    }
+
+    /// Sets the link from one node to another on one rail.
+    ///
+    /// # Panics
+    /// When the bandwidth is zero, or there is no such rail.
+    pub fn set_rail_link(&self, from: NodeId, to: NodeId, rail: &str, link: Link) {
+        assert!(link.bits_per_second >= 1, "a link moves at least one bit per second");
+        let mut state = self.lock();
+        let rail = state.rail_named(rail);
+        state.link(from, to, rail).link = link;
     }
 
     /// The digest of all events so far.
@@ -242,6 +265,7 @@ impl State {
             endpoints: Vec::new(),
             addresses: BTreeMap::new(),
             groups: BTreeMap::new(),
+            group_waiters: BTreeSet::new(),
             services: BTreeMap::new(),
             invitations: Vec::new(),
             keys: BTreeMap::new(),
@@ -309,7 +333,8 @@ impl State {
     ) -> (u64, u64) {
         let nodes = (self.endpoints[from].address.node, self.endpoints[to].address.node);
         let (now, mtu_bytes) = (self.now, crate::memory::bytes_of(self.capabilities.mtu_bytes));
-        let state = self.link(nodes.0, nodes.1);
+        let rail = self.endpoints[from].rail;
+        let state = self.link(nodes.0, nodes.1, rail);
         let link = state.link;
         let (departure, free) = state.take(class, bytes, mtu_bytes, now);
         let sent = free.saturating_add(link.latency_ns);
@@ -369,8 +394,21 @@ impl State {
 
     /// How often the nodes of two endpoints reported each other down.
     pub fn epoch(&self, a: Id, b: Id) -> u64 {
-        let nodes = pair(self.endpoints[a].address.node, self.endpoints[b].address.node);
-        self.epochs.get(&nodes).copied().unwrap_or(0)
+        self.ways(a, b).map(|way| self.epochs.get(&way).copied().unwrap_or(0)).sum()
+    }
+
+    /// The ways that the packets between two endpoints need: on the rails of both.
+    pub fn ways(&self, a: Id, b: Id) -> impl Iterator<Item = Way> + use<> {
+        let [one, two] =
+            [a, b].map(|id| (self.endpoints[id].address.node, self.endpoints[id].rail));
+        let (nodes, other) = (pair(one.0, two.0), (one.1 != two.1).then_some(two.1));
+        std::iter::once(one.1).chain(other).map(move |rail| (nodes, rail))
+    }
+
+    /// The rail with this name.
+    pub fn rail_named(&self, name: &str) -> Rail {
+        let rail = self.settings.rails.iter().position(|rail| rail == name);
+        rail.unwrap_or_else(|| panic!("there is no rail {name:?}"))
     }
 
     /// Adds an entry to the trace.
@@ -387,9 +425,9 @@ impl State {
         self.trace.push(Entry { time_ns: self.now, kind, from, to, number, length, payload });
     }
 
-    fn link(&mut self, from: NodeId, to: NodeId) -> &mut LinkState {
+    fn link(&mut self, from: NodeId, to: NodeId, rail: Rail) -> &mut LinkState {
         let link = self.settings.link;
-        self.links.entry((from, to)).or_insert(LinkState::new(link))
+        self.links.entry((from, to, rail)).or_insert(LinkState::new(link))
     }
 }
 

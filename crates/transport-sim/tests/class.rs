@@ -95,7 +95,7 @@ fn a_message_waits_for_a_piece_of_bulk_at_most_and_later_bulk_waits_for_it() {
     );
 }
 
-/// What a bulk endpoint gets is bulk, though an endpoint of class latency sends it.
+/// The answer to a bulk endpoint is bulk, though an endpoint of class latency sends it.
 #[test]
 fn the_answer_to_a_bulk_get_is_bulk() {
     let heard = [TrafficClass::Bulk, TrafficClass::Latency].map(|class| {

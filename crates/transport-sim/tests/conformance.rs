@@ -15,12 +15,16 @@ struct Sim {
 
 const USER: u32 = 1000;
 
+fn rails() -> Vec<String> {
+    ["left", "right"].map(str::to_owned).to_vec()
+}
+
 impl Bench for Sim {
     type Endpoint = SimEndpoint;
 
     fn with_services(rules: &str) -> Self {
         let services = ServicePolicy::parse(rules).expect("rules");
-        let settings = Settings { services, ..Settings::seeded(42) };
+        let settings = Settings { services, rails: rails(), ..Settings::seeded(42) };
         Self { world: SimWorld::new(settings), next_node: 0 }
     }
 
@@ -53,6 +57,18 @@ impl Bench for Sim {
         self.world.step()
     }
 
+    fn set_rail(&mut self, rail: &str, is_up: bool) -> bool {
+        for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+            let (one, other) = (NodeId(one), NodeId(other));
+            if is_up {
+                self.world.heal_rail(one, other, rail);
+            } else {
+                self.world.cut_rail(one, other, rail);
+            }
+        }
+        true
+    }
+
     fn kill(&mut self, endpoint: SimEndpoint) -> bool {
         self.world.kill(endpoint.address())
     }
@@ -74,6 +90,7 @@ impl Bench for Unordered {
         let link = Link { jitter_ns: 50_000, ..Link::default() };
         let settings =
             Settings { ordered: false, control_ns: 3_000, link, services, ..Settings::seeded(43) };
+        let settings = Settings { rails: rails(), ..settings };
         Self(Sim { world: SimWorld::new(settings), next_node: 0 })
     }
 
@@ -103,6 +120,10 @@ impl Bench for Unordered {
 
     fn progress(&mut self) -> bool {
         self.0.progress()
+    }
+
+    fn set_rail(&mut self, rail: &str, is_up: bool) -> bool {
+        self.0.set_rail(rail, is_up)
     }
 
     fn kill(&mut self, endpoint: SimEndpoint) -> bool {

@@ -41,6 +41,7 @@ fn poll(endpoint: &mut SimEndpoint) -> Vec<String> {
             }
             Event::PeerDown { .. } => "down".into(),
             Event::Room { .. } => "room".into(),
+            Event::GroupRoom { group } => format!("room in group {}", group.number()),
         });
     });
     events
@@ -472,4 +473,133 @@ fn a_hundred_thousand_operations_are_pending_and_not_one_more() {
         assert!(handed > 0, "some never ended");
     }
     assert_eq!((cancelled, region.load(0)), (given_up, Ok(MANY as u64 - given_up)));
+}
+
+#[test]
+fn control_calls_and_their_ends_are_bounded() {
+    let settings = Settings { control_ns: 1_000, ..even() };
+    let world = SimWorld::new(settings);
+    let (mut left, right) = (open(&world, 0), open(&world, 1));
+    let to = right.address();
+    let fill = |left: &mut SimEndpoint| {
+        let mut started = 0;
+        while left.connect(to, started).is_ok() {
+            started += 1;
+            assert!(started < 1_000_000, "there is no limit");
+        }
+        started
+    };
+    let most = fill(&mut left);
+    assert!(most > 1_000);
+    let refused = left.connect(to, 0);
+    let Err(ConnectError::Broker { reason }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("poll first"), "{reason}");
+    assert!(left.join(weft_fabric::Group::new(1).unwrap(), 0).is_err());
+    // Their ends count until they are polled.
+    world.advance(2_000);
+    assert!(left.connect(to, 0).is_err());
+    assert_eq!(poll(&mut left).len() as u64, most);
+    assert_eq!(fill(&mut left), most);
+    // One that is given up is over, and so is one whose end was taken.
+    assert_eq!(left.finish(0, Duration::ZERO), None);
+    assert_eq!(left.connect(to, 1 << 32), Ok(Issued::Pending));
+    assert!(left.connect(to, 0).is_err());
+    assert!(matches!(left.finish(1 << 32, Duration::from_secs(1)), Some(Ok(_))));
+    assert_eq!(left.connect(to, 0), Ok(Issued::Pending));
+    assert!(left.connect(to, 0).is_err());
+}
+
+#[test]
+fn a_key_is_revoked_also_when_there_is_no_room_for_calls() {
+    let settings = Settings { control_ns: 1_000, ..even() };
+    let world = SimWorld::new(settings);
+    let (mut left, right) = (open(&world, 0), open(&world, 1));
+    let region = left.register(64).unwrap();
+    let whole = LocalRange::whole(&region);
+    let key = left.grant_within(whole, Audience::Partition, Access::READ, PATIENCE).unwrap();
+    while left.connect(right.address(), 0).is_ok() {}
+    assert_eq!(left.revoke(key, 1), Ok(Issued::Pending));
+}
+
+/// A receiver that does not look holds no more than its mailbox, however often its peer connects
+/// again.
+#[test]
+fn a_pair_that_is_made_again_gives_no_more_room() {
+    for (queue, depth) in [("messages", 3), ("notifications", 5)] {
+        let settings = Settings { mailbox_depth: 3, notification_depth: 5, ..even() };
+        let (world, mut left, mut right, mut peer) = two(settings);
+        let address = right.address();
+        let fill = |left: &mut SimEndpoint, peer| {
+            let send = |left: &mut SimEndpoint| match queue {
+                "messages" => left.send_short(peer, MessageHeader::tag(1), &[]).is_ok(),
+                _ => left.put_notification(peer, 1, 2).is_ok(),
+            };
+            (0..100).take_while(|_| send(left)).count()
+        };
+        let mut sent = fill(&mut left, peer);
+        assert_eq!(sent, depth, "{queue}");
+        for _ in 0..3 {
+            world.advance(10_000);
+            left.disconnect(peer).unwrap();
+            world.advance(10_000);
+            peer = left.connect_within(address, PATIENCE).unwrap();
+            assert_eq!(fill(&mut left, peer), 0, "{queue}");
+        }
+        poll(&mut left);
+        let mut taken = 0;
+        while sent < 3 * depth {
+            // Each that is taken makes room for another, which its sender is told.
+            right.poll(1, &mut |event| {
+                taken += usize::from(matches!(event, Event::Message(_) | Event::Notification(_)));
+            });
+            world.advance(10_000);
+            assert_eq!(poll(&mut left).len(), usize::from(taken > sent - depth), "{queue}");
+            sent += fill(&mut left, peer);
+            assert!(sent <= taken + depth, "{queue}: {sent} with {taken} taken");
+        }
+        world.advance(10_000);
+        taken += poll(&mut right).iter().filter(|event| !event.contains("down")).count();
+        assert_eq!(taken, sent, "{queue}: each arrives once");
+    }
+}
+
+#[test]
+fn cuts_at_any_time_keep_the_order_and_lose_nothing_before_a_death() {
+    for seed in 0..200 {
+        let link = Link { latency_ns: 1_000, jitter_ns: 3_000, ..EVEN };
+        let settings = Settings { link, ordered: seed % 2 == 0, ..Settings::seeded(seed) };
+        let (world, mut left, mut right, peer) = two(settings);
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let mut sent = 0_u8;
+        let mut is_cut = false;
+        while sent < 100 {
+            match random(4) {
+                0 if is_cut => world.heal(NodeId(0), NodeId(1)),
+                0 => world.cut(NodeId(0), NodeId(1)),
+                _ => {
+                    left.send_short(peer, MessageHeader::tag(sent), &[]).expect("there is room");
+                    sent += 1;
+                }
+            }
+            is_cut = world.trace().iter().rev().find_map(|entry| match entry.kind {
+                Kind::Cut => Some(true),
+                Kind::Heal => Some(false),
+                _ => None,
+            }) == Some(true);
+            world.advance(random(2_000));
+        }
+        assert!(world.kill(left.address()));
+        world.advance(random(20_000));
+        world.heal(NodeId(0), NodeId(1));
+        assert!(world.run(1_000));
+        let mut expected: Vec<String> = (0..100).map(|tag| format!("message {tag}")).collect();
+        expected.push("down".into());
+        assert_eq!(poll(&mut right), expected, "seed {seed}");
+    }
 }

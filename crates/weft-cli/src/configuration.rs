@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 use weft_options::runtime_path::{ControlSocket, Surroundings, control_socket};
-use weft_options::{Builder, Options};
+use weft_options::{Builder, Options, Problem};
 
 /// The sum of `weft.toml`, environment and flags.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct Configuration {
     pub options: Options,
     /// The file that was read, if there was one.
     pub file: Option<PathBuf>,
+    /// Variables `WEFT_*` that nobody knows. The user was warned of them.
+    pub unknown_variables: Vec<String>,
 }
 
 /// Options that were given as flags: name and value.
@@ -33,7 +35,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The same, where a mistake is told and its option keeps the value that it had.
+    /// As [`Configuration::load`], but reports a mistake and leaves its option as it was.
     ///
     /// # Errors
     /// A file that was asked for and cannot be read.
@@ -45,7 +47,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Everything that is given, and the mistakes in it; warnings are told here.
+    /// Reads all sources. Prints the warnings, and returns the mistakes.
     fn read(flags: Flags) -> anyhow::Result<(Self, Vec<String>)> {
         let mut builder = Builder::new();
         let file = find_file()?;
@@ -63,7 +65,12 @@ impl Configuration {
             eprintln!("weft: warning: {warning}");
         }
         let errors = errors.into_iter().map(ToString::to_string).collect();
-        Ok((Self { options, file: file.map(|(path, _)| path) }, errors))
+        let unknown = |problem: &Problem| match problem {
+            Problem::Unknown { name, .. } if name.starts_with("WEFT_") => Some(name.clone()),
+            _ => None,
+        };
+        let unknown_variables = problems.iter().filter_map(unknown).collect();
+        Ok((Self { options, file: file.map(|(path, _)| path), unknown_variables }, errors))
     }
 
     /// The control socket of the node that `flag`, environment or default name.
@@ -84,8 +91,8 @@ impl Configuration {
     }
 }
 
-/// Has a program see these options, and nothing of old names: what they said is said by the new
-/// ones, and this command told it already.
+/// Passes these options to a program in its environment. Removes the variables with old names:
+/// their values are under the new names, and this command has warned of them.
 pub fn hand_on(options: &Options, command: &mut Command) {
     for old in weft_options::old_variables() {
         command.env_remove(old);
@@ -98,7 +105,7 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The environment as far as it is UTF-8; a value of ours that is not is shown, not dropped.
+/// The environment as far as it is UTF-8; a value of weft's that is not is reported, not dropped.
 fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().filter_map(|(name, value)| {
         Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))

@@ -1,8 +1,9 @@
 //! `weft daemon`, `weft down`, and starting a daemon in the background.
 //!
-//! Going into the background takes two steps, each this program again: `detach` leaves session,
-//! terminal and inherited descriptors behind, starts `serve` and ends, so that the daemon is
-//! nobody's child: the program that `weft run` becomes must not find a child it never made.
+//! A daemon is started in the background in two steps, each a process of this program. `detach`
+//! leaves the session, the terminal and inherited descriptors, starts `serve`, and ends. The daemon
+//! is then no child of the first process, which `weft run` replaces by the user's program: that
+//! program must not have a child that it did not start.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::ErrorKind;
@@ -26,11 +27,13 @@ use crate::configuration::{Configuration, hand_on};
 
 /// How long a new daemon may take until it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// How long one may take that makes devices first, which may meet others at another daemon.
+/// How long a new daemon may take that makes devices first. They may have to meet those of other
+/// daemons.
 const DEVICES_WITHIN: Duration = Duration::from_secs(10);
-/// How long another may take that was started at the same time, when this one ended, or was killed.
+/// How long this command waits for a daemon that was started at the same time by another command,
+/// and for the end of a daemon that was killed.
 const RIVAL_WITHIN: Duration = Duration::from_millis(250);
-/// How often it is asked meanwhile.
+/// The time between two questions to a daemon.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 /// How much of the end of a log is searched for the reason why a daemon ended.
 const LOG_TAIL_BYTES: usize = 4096;
@@ -123,14 +126,14 @@ fn of_node(socket: &ControlSocket) -> String {
     }
 }
 
-/// Stops the daemon that answers there, and waits for its end.
+/// Stops the daemon that answers at `socket`, and waits for its end.
 ///
 /// # Errors
-/// When it goes on.
+/// The daemon does not end.
 pub fn stop(socket: &ControlSocket) -> anyhow::Result<()> {
     let is_over = || !weftd::client::answers(&socket.path);
     if let Err(error) = weftd::client::stop(&socket.path) {
-        // One that was killed a moment ago takes calls and answers none.
+        // A daemon that was killed a moment ago still accepts connections, but answers none.
         return if until(RIVAL_WITHIN, is_over) { Ok(()) } else { Err(error) };
     }
     ensure!(
@@ -178,7 +181,7 @@ pub fn start(
     devices: &[DeviceSpec],
 ) -> anyhow::Result<()> {
     prepare_directory(socket)?;
-    // The log's end is quoted on failure: what stood there before is not about this start.
+    // On failure the end of the log is quoted, but no line from before this start.
     let log_before = std::fs::metadata(socket.log()).map_or(0, |metadata| metadata.len());
     // The daemon keeps the other end open as its standard output, so that its end is noticed.
     let (ended, alive) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).context("no pipe")?;
@@ -191,19 +194,19 @@ pub fn start(
         .context("the node daemon cannot be started")?;
     let start = Instant::now();
     let within = if devices.is_empty() { ANSWER_WITHIN } else { DEVICES_WITHIN };
-    // Its socket is there before its devices are; it says how it is when all are.
+    // The daemon has a socket before it has devices. It reports its status when all are there.
     let is_ready = || {
         weftd::client::answers(&socket.path)
             && (devices.is_empty() || weftd::client::status(&socket.path).is_ok())
     };
-    let mut adaptive_wait = within;
-    while status.success() && start.elapsed() < adaptive_wait {
+    let mut limit = within;
+    while status.success() && start.elapsed() < limit {
         if is_ready() {
             return Ok(());
         }
-        if adaptive_wait == within && is_over(&ended) {
-            // Another may have been started at the same time, and be about to answer.
-            adaptive_wait = adaptive_wait.min(start.elapsed() + RIVAL_WITHIN);
+        if limit == within && is_over(&ended) {
+            // Another daemon may have been started at the same time, and be about to answer.
+            limit = limit.min(start.elapsed() + RIVAL_WITHIN);
         }
         std::thread::sleep(ASK_EVERY);
     }
@@ -269,7 +272,7 @@ fn open_log(socket: &ControlSocket) -> anyhow::Result<File> {
 /// Makes the directory of the socket, or checks that nobody else can put anything into it.
 pub fn prepare_directory(socket: &ControlSocket) -> anyhow::Result<()> {
     let (mode, forbidden) = match socket.scope {
-        // Made by the daemon; nothing is written into what others could have prepared.
+        // The daemon makes it. A log in a directory that others could have prepared is not safe.
         Scope::Explicit if !socket.directory().exists() => return Ok(()),
         Scope::Explicit => {
             weft_channel::open_directory(socket.directory())?;

@@ -89,7 +89,7 @@ fn can_seal() -> bool {
         .is_ok()
 }
 
-/// Wakes nobody, which works wherever futexes do.
+/// Whether the kernel has futexes: wakes the sleepers of a word that has none.
 fn can_futex() -> bool {
     let word = std::sync::atomic::AtomicU32::new(0);
     rustix::thread::futex::wake(&word, rustix::thread::futex::Flags::empty(), 1).is_ok()
@@ -121,6 +121,7 @@ fn capabilities(of: &Capabilities) -> Value {
         "locks": of.locks,
         "regions_max": of.regions_max,
         "classes": of.classes,
+        "rails": of.rails,
         "progress": format!("{:?}", of.progress).to_lowercase(),
         "ordered": of.ordered,
         "completes_inline": of.completes_inline,
@@ -168,7 +169,7 @@ fn text(information: &Value, configuration: &Configuration) -> String {
     text
 }
 
-/// The options that are not as delivered.
+/// The options whose values are not the defaults.
 fn changed(options: &Options) -> String {
     let mut table = Table::new(config::HEADINGS);
     for entry in TABLE.iter().filter(|entry| *options.origin(entry.id) != Origin::Default) {

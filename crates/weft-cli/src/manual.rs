@@ -77,7 +77,7 @@ fn page(name: &str, command: &clap::Command) -> anyhow::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A synopsis names what a command has itself, and not every option of the configuration.
+/// A synopsis names the flags of the command itself, not those of the configuration.
 fn without_table(command: clap::Command) -> clap::Command {
     let is_option =
         |argument: &clap::Arg| TABLE.iter().any(|entry| entry.name == argument.get_id().as_str());

@@ -1,4 +1,4 @@
-//! Which copy is faster into memory that the other processor reads next: measured, not guessed.
+//! Measures which kind of stores is faster into memory that another processor reads next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,13 +19,14 @@ const ROUNDS: usize = 6;
 /// Plain copies are chosen when their slowest turn was this many times faster.
 const MARGIN: u32 = 2;
 
-/// Streams over a lane of `layout` in both modes, in turns, and returns the better one; takes
-/// about 50 ms, and 1.2 s at most.
+/// Streams over a lane of `layout` in both modes, in turns, and returns the better one. Takes about
+/// 50 ms, and 1.2 s at most.
 ///
-/// Plain stores are as fast as the others, or somewhat faster, while the reader trails by more
-/// than a cache holds or sits near, and up to seven times slower otherwise; the same programs meet
-/// both, as threads and virtual cores move. So the slowest turns are compared, and plain copies
-/// have to win by a margin: that is the most that can be lost by the other choice.
+/// Plain stores are as fast as non-temporal ones, or somewhat faster, in two cases: the reader is
+/// further behind than a cache holds, or it runs on a processor nearby. Otherwise they are up to
+/// seven times slower. Programs meet all cases, because threads and virtual cores move. So the
+/// slowest turns are compared, and plain stores must win by a margin. The margin is the most that
+/// the choice of non-temporal stores can cost.
 pub fn measure(layout: LaneLayout, limits: Limits) -> CopyAdvice {
     let cores = two_cores();
     let (mut plain, mut nontemporal) = (Duration::ZERO, Duration::ZERO);
@@ -92,15 +93,15 @@ fn receive_all(lane: &ShmLane, start: Instant) -> usize {
     received
 }
 
-/// The first and the last core that this process may use, if these are two: on one, the reader
-/// finds everything in its cache, which says nothing about programs that run on two.
+/// The first and the last core that this process may use, if these are two. On a single core the
+/// reader finds everything in its cache, so a measurement there says nothing about two cores.
 fn two_cores() -> Option<(usize, usize)> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     Some((cores.next()?, cores.next_back()?))
 }
 
-/// Keeps this thread on one core; where the system refuses, it measures what it gets.
+/// Keeps this thread on one core. If the system refuses, the thread runs where it is put.
 fn pin(core: Option<usize>) {
     if let Some(core) = core {
         let mut wanted = CpuSet::new();

@@ -54,7 +54,7 @@ fn role() {
     }
 }
 
-/// What an actor has.
+/// The state of an actor.
 struct Act {
     socket: PathBuf,
     endpoint: Option<ShmEndpoint>,

@@ -416,7 +416,7 @@ pub(super) fn input(event: Event<'_>) -> Option<Input> {
         }
         Event::Completion(completion) => Some(Input::Ended(completion)),
         Event::PeerDown { peer, address, .. } => Some(Input::Down(Source { peer, address })),
-        Event::Room { .. } => Some(Input::Room),
+        Event::Room { .. } | Event::GroupRoom { .. } => Some(Input::Room),
         Event::Notification(_) => None,
     }
 }

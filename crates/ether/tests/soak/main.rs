@@ -1,7 +1,7 @@
 //! A soak test of ports on a simulated network. A seed determines each run.
 //!
 //! Several nodes send each other packets of all sizes, while links are slow, uneven, cut and
-//! mended, nodes die and come back, and receivers look seldom. Whatever arrives is whole, and in
+//! mended, nodes die and come back, and receivers look seldom. All that arrives is whole, and in
 //! the order in which its sender gave it. No call of a port lets time pass, and no memory grows
 //! beyond its bound. In the end all faults are over: then nothing waits any more, and every node
 //! reaches every other. Without deaths and long cuts nothing is lost.

@@ -1,4 +1,4 @@
-//! What was sent, and what became of it.
+//! The messages that were sent, and what became of each.
 
 use std::collections::BTreeMap;
 

@@ -175,7 +175,7 @@ pub fn moved(connection: Connection) {
         for index in indices {
             let Some(registration) = set.get(index) else { continue };
             if registration.place == connection.place && !registration.laned {
-                set.comes_to_lane(epfd, index);
+                set.moved_to_lane(epfd, index);
             }
         }
     }
@@ -183,7 +183,7 @@ pub fn moved(connection: Connection) {
 
 impl Set {
     /// The connection of a registration came to a lane.
-    pub(super) fn comes_to_lane(&mut self, epfd: RawFd, index: u32) {
+    pub(super) fn moved_to_lane(&mut self, epfd: RawFd, index: u32) {
         let Some(registration) = self.get(index) else { return };
         registration.laned = true;
         // The kernel would report an edge again if it were told the same events again.

@@ -199,7 +199,7 @@ impl Set {
         let kernel = event.events;
         // The bits of poll and epoll are the same.
         let bits = u16::try_from(kernel & u32::from(u16::MAX)).unwrap_or(0);
-        connection.heard_of(PollFlags::from_bits_truncate(bits));
+        connection.note_poll(PollFlags::from_bits_truncate(bits));
         if kernel & IN != 0 {
             connection.woken_by_bytes();
         }
@@ -262,7 +262,7 @@ impl Set {
             let mut event = kernel_event(registration, index);
             kernel_ctl(epfd, libc::EPOLL_CTL_MOD, registration.fd, &raw mut event);
         }
-        self.comes_to_lane(epfd, index);
+        self.moved_to_lane(epfd, index);
         (event.events != 0).then_some(event)
     }
 }

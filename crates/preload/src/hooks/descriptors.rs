@@ -84,7 +84,7 @@ fn before_copy_onto(old: c_int, new: c_int) {
             && let Some(connection) = find(old)
         {
             if process::is_itself() {
-                connection.becomes_standard_stream(old);
+                connection.prepare_for_stdio(old);
             } else {
                 // The program that this child of vfork becomes uses it, unseen by the library.
                 connection.stay_unless_moved(TcpReason::RawUse);
@@ -195,12 +195,10 @@ macro_rules! reopens {
                 stream: *mut libc::FILE,
             ) -> *mut libc::FILE {
                 if let Some(fd) = crate::stdio::descriptor_of(stream)
-                    && !path.is_null()
                     && !mode.is_null()
-                    // SAFETY: the program's strings, as freopen(3) demands.
-                    && let Some(stream) = unsafe { crate::stdio::reopen(fd, path, mode, stream) }
                 {
-                    return stream;
+                    // SAFETY: the program's strings, as freopen(3) demands.
+                    return unsafe { crate::stdio::reopen(fd, path, mode, stream) };
                 }
                 real!($name as
                     fn(*const c_char, *const c_char, *mut libc::FILE) -> *mut libc::FILE,

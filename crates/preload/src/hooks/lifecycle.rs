@@ -1,8 +1,11 @@
 //! Loads the library, and follows forks and the end of the process.
 
-use libc::c_long;
-use weft_options::Options;
+use std::sync::atomic::Ordering;
 
+use libc::c_long;
+use weft_options::{Options, Problem};
+
+use crate::log::{debug, warn_user};
 use crate::{
     arena, cancel, control, decision, ending, epoll, handover, lanes, log, other_end, process,
     real, reserve, stats, stdio, sys, table,
@@ -18,8 +21,10 @@ extern "C" fn start() {
     real::resolve_all();
     // The environment is read only here, since another thread may change it later.
     let pairs: Vec<(String, String)> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .filter(|(name, _)| name.starts_with("WEFT_"))
+        // A value that is not UTF-8 is reported, not dropped.
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .collect();
     let variable = |wanted: &str| {
         pairs.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
@@ -27,7 +32,8 @@ extern "C" fn start() {
     if let Some(filter) = variable("WEFT_LOG") {
         log::set_level(filter);
     }
-    let (options, _) = Options::from_environment(pairs.iter().map(|(n, v)| (n, v)));
+    let (options, problems) = Options::from_environment(pairs.iter().map(|(n, v)| (n, v)));
+    report(&problems, variable("WEFT_WARNED").unwrap_or_default());
     if let Some(path) = variable("WEFT_STATS") {
         stats::open(path);
     }
@@ -36,7 +42,10 @@ extern "C" fn start() {
     if !process::configure(options) || !enabled {
         return;
     }
-    let Some(socket) = socket else { return };
+    let Some(socket) = socket else {
+        debug!("WEFT_SOCKET is not set, so all connections stay on tcp; use `weft run`");
+        return;
+    };
     control::set_path(socket);
     weft_sync::fence::register();
     // SAFETY: the three functions live as long as the library, which is never unloaded.
@@ -47,6 +56,19 @@ extern "C" fn start() {
             handover::take_over(text);
         }
         process::set_ready();
+    }
+}
+
+/// Reports mistakes in the variables `WEFT_*`, except for the names in `warned`: `weft run` has
+/// warned of these. It refuses the other mistakes, so that they come from a program that was
+/// started without it, or that set the variable later.
+fn report(problems: &[Problem], warned: &str) {
+    for problem in problems {
+        match problem {
+            Problem::Unknown { name, .. } if warned.split(' ').any(|one| one == name) => {}
+            problem if problem.is_warning() => warn_user!("warning: {problem}"),
+            problem => warn_user!("warning: {problem}; the default is in force"),
+        }
     }
 }
 
@@ -72,7 +94,7 @@ extern "C" fn finish() {
 /// Ends this process's use of its connections. Called before the process exits, possibly by several
 /// threads at once.
 pub(super) fn end() {
-    if process::begins_to_end() {
+    if process::begin_exit() {
         ending::close_all();
     }
 }
@@ -91,7 +113,7 @@ extern "C" fn before_fork() {
     control::lock().take();
     epoll::before_fork();
     leaving.take();
-    for_each_connection(|connection| connection.is_inherited());
+    for_each_connection(|connection| connection.count_heir());
 }
 
 /// Makes a child by a call that runs no functions of pthread_atfork(3).
@@ -116,7 +138,7 @@ pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
 
 /// Called when fork failed: takes back the references that `before_fork` counted for the child.
 pub(super) fn fork_failed() {
-    for_each_connection(|connection| connection.is_not_inherited());
+    for_each_connection(|connection| connection.uncount_heir());
 }
 
 fn for_each_connection(act: impl Fn(arena::Connection)) {
@@ -143,7 +165,7 @@ extern "C" fn after_fork() {
 
 extern "C" fn in_forked_child() {
     process::set_pid();
-    for_each_connection(|connection| connection.has_heir());
+    for_each_connection(|connection| connection.name_heir());
     cancel::forked();
     after_fork();
     arena::forked();

@@ -278,7 +278,7 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
     if level == libc::SOL_SOCKET
         && name == libc::SO_ZEROCOPY
         && let Some(connection) = find(fd)
-        && !connection.sends_by_kernel(fd)
+        && !connection.send_over_tcp_for_good(fd)
     {
         // Bytes on the lane get no completions. Programs copy after this error.
         sys::set_errno(libc::ENOTSUP);
@@ -308,7 +308,7 @@ pub(super) unsafe extern "C-unwind" fn setsockopt(
         if let Some(connection) = find(fd) {
             // Only the kernel can wait for so many bytes. The peer follows this end to TCP.
             connection.set(flag::LOW_WATER, true);
-            connection.sends_by_kernel(fd);
+            connection.send_over_tcp_for_good(fd);
         }
     }
     let sizes = [libc::SO_SNDBUF, libc::SO_RCVBUF, libc::SO_SNDBUFFORCE, libc::SO_RCVBUFFORCE];
@@ -395,7 +395,7 @@ fn unread(connection: Connection, fd: c_int) -> Option<c_int> {
     let on_tcp = match receiving.origin() {
         Origin::Lane => 0,
         // Before the switch, and on TCP again, all bytes are in the kernel's socket.
-        Origin::Tcp { at_most: None } | Origin::Wakeups(_) | Origin::Back => return None,
+        Origin::Tcp { at_most: None } | Origin::Wakeups(_) | Origin::Return => return None,
         Origin::Tcp { at_most: Some(left) } => {
             let here = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
             if here < left {

@@ -39,7 +39,7 @@ pub(super) unsafe extern "C-unwind" fn splice(
     {
         return returned(from_lane(connection, input, output, length, flags));
     }
-    if find(output).is_some_and(|connection| !connection.sends_by_kernel(output)) {
+    if find(output).is_some_and(|connection| !connection.send_over_tcp_for_good(output)) {
         // EINVAL, as for files that do not support splice: programs then read and write.
         log::debug!("a splice to descriptor {output} is refused");
         sys::set_errno(libc::EINVAL);

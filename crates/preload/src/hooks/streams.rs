@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::memory::{check, source, target};
 use super::vectors::{receive_vector, send_vector};
 use super::{as_int, kernel, returned};
-use crate::arena::Connection;
+use crate::arena::{Connection, flag};
 use crate::cancel;
 use crate::connection::find;
 use crate::real::real;
@@ -169,7 +169,7 @@ pub(super) unsafe extern "C-unwind" fn __recvfrom_chk(
 /// sending direction back to TCP; if it cannot return, the urgent byte is sent in line, as with
 /// SO_OOBINLINE. MSG_ZEROCOPY gets its completions only where the direction returned before.
 fn how_to_send(connection: Connection, fd: c_int, flags: c_int) -> Option<How> {
-    let urgent = flags & libc::MSG_OOB != 0 && connection.sends_by_kernel(fd);
+    let urgent = flags & libc::MSG_OOB != 0 && connection.send_over_tcp_for_good(fd);
     let completes = flags & libc::MSG_ZEROCOPY != 0 && connection.is_back_for_good();
     if urgent || completes { None } else { how(flags & !libc::MSG_OOB) }
 }
@@ -267,7 +267,7 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
     }
     stay_before_fastopen(fd, flags);
     // SAFETY: the program's message or null.
-    if unsafe { passes_stuck_lanes(message) } {
+    if unsafe { passes_stuck_lane(message) } {
         // The receiver of the descriptor could not read the bytes that lie on the lane.
         sys::set_errno(libc::EOPNOTSUPP);
         return -1;
@@ -281,7 +281,7 @@ pub(super) unsafe extern "C-unwind" fn sendmsg(
 ///
 /// # Safety
 /// `message` is null or valid for sendmsg(2).
-unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
+unsafe fn passes_stuck_lane(message: *const msghdr) -> bool {
     let is_there = check(message as usize, size_of::<msghdr>()).is_ok();
     if !is_there || !crate::process::ready() {
         return false;
@@ -301,7 +301,7 @@ unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
             for index in 0..count {
                 // SAFETY: inside the data of this header.
                 let fd = unsafe { data.add(index).read_unaligned() };
-                stuck |= find(fd).is_some_and(|connection| !connection.goes_back_for_good(fd));
+                stuck |= find(fd).is_some_and(|connection| !connection.return_to_tcp_for_good(fd));
             }
         }
         // SAFETY: the caller's promise.
@@ -309,6 +309,100 @@ unsafe fn passes_stuck_lanes(message: *const msghdr) -> bool {
     }
     stuck
 }
+
+/// recvmmsg(2) by the kernel's rules. It waits for each message; with MSG_WAITFORONE only for the
+/// first. It looks at the time limit behind each message, so that a wait may outlast the limit.
+///
+/// # Safety
+/// `messages` are `count` messages, and `timeout` is null or a time that can be changed.
+unsafe fn receive_messages(
+    connection: Connection,
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: u32,
+    mut flags: c_int,
+    timeout: *mut libc::timespec,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let limit = match unsafe { TimeLimit::begin(timeout) } {
+        Ok(limit) => limit,
+        Err(errno) => return as_int(returned(Err(errno))),
+    };
+    let mut done = 0;
+    for index in 0..count as usize {
+        let place = messages.wrapping_add(index);
+        if let Err(errno) = check(place as usize, size_of::<mmsghdr>()) {
+            sys::set_errno(errno.raw_os_error());
+            break;
+        }
+        // SAFETY: the caller's promise.
+        let entry = unsafe { &mut *place };
+        // SAFETY: as above.
+        let received =
+            unsafe { recvmsg(fd, &raw mut entry.msg_hdr, flags & !libc::MSG_WAITFORONE) };
+        let Ok(length) = u32::try_from(received) else { break };
+        entry.msg_len = length;
+        done += 1;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        let is_over = limit.as_ref().is_some_and(TimeLimit::is_over);
+        if is_over || entry.msg_hdr.msg_flags & libc::MSG_OOB != 0 {
+            return done;
+        }
+    }
+    if done == 0 {
+        return if count == 0 { 0 } else { -1 };
+    }
+    if (done.unsigned_abs()) < count && sys::errno() == libc::ECONNRESET {
+        // This call returns the messages before the reset. The next call reports the reset.
+        connection.set(flag::RESET_REPORTED, false);
+    }
+    done
+}
+
+/// The time limit of recvmmsg(2).
+struct TimeLimit {
+    /// The program's time, which becomes the time that is left.
+    place: *mut libc::timespec,
+    ends_ns: u64,
+}
+
+impl TimeLimit {
+    /// The limit that begins now; `None` without one.
+    ///
+    /// # Safety
+    /// `place` is null, or a time that can be changed while the value is used.
+    unsafe fn begin(place: *mut libc::timespec) -> Result<Option<Self>, Errno> {
+        if place.is_null() {
+            return Ok(None);
+        }
+        check(place as usize, size_of::<libc::timespec>())?;
+        // SAFETY: the caller's promise.
+        let time = unsafe { *place };
+        let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
+        let nanoseconds = u64::try_from(time.tv_nsec).map_err(|_| Errno::INVAL)?;
+        if nanoseconds >= SECOND_NS {
+            return Err(Errno::INVAL);
+        }
+        let length_ns = seconds.saturating_mul(SECOND_NS).saturating_add(nanoseconds);
+        Ok(Some(Self { place, ends_ns: sys::now_ns().saturating_add(length_ns) }))
+    }
+
+    /// Stores the time that is left. True if that is nothing.
+    fn is_over(&self) -> bool {
+        let left_ns = self.ends_ns.saturating_sub(sys::now_ns());
+        let time = libc::timespec {
+            tv_sec: i64::try_from(left_ns / SECOND_NS).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(left_ns % SECOND_NS).unwrap_or(0),
+        };
+        // SAFETY: the promise to `begin`.
+        unsafe { self.place.write(time) };
+        left_ns == 0
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn recvmmsg(
@@ -318,24 +412,9 @@ pub(super) unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut libc::timespec,
 ) -> c_int {
-    if find(fd).is_some() {
-        let mut done = 0;
-        let mut flags = flags & !libc::MSG_WAITFORONE;
-        for index in 0..count as usize {
-            // SAFETY: the program's promise to recvmmsg(2): `count` messages.
-            let entry = unsafe { &mut *messages.add(index) };
-            // SAFETY: as above.
-            let received = unsafe { recvmsg(fd, &raw mut entry.msg_hdr, flags) };
-            let Ok(length) = u32::try_from(received) else { break };
-            entry.msg_len = length;
-            done += 1;
-            if length == 0 {
-                break;
-            }
-            // Only the first message waits: more bytes may never come.
-            flags |= libc::MSG_DONTWAIT;
-        }
-        return if done > 0 { done } else { -1 };
+    if let Some(connection) = find(fd) {
+        // SAFETY: the program's promise to recvmmsg(2).
+        return unsafe { receive_messages(connection, fd, messages, count, flags, timeout) };
     }
     real!(recvmmsg as fn(c_int, *mut mmsghdr, u32, c_int, *mut libc::timespec) -> c_int,
         (fd, messages, count, flags, timeout),

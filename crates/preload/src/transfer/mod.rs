@@ -67,7 +67,7 @@ impl Connection {
         if !matches!(attempt, Attempt::Failed(Errno::CONNRESET)) {
             return attempt;
         }
-        self.heard(waits::Wakeup::Failed(Errno::CONNRESET));
+        self.note_wakeup(waits::Wakeup::Failed(Errno::CONNRESET));
         let former = self.shared.flags.fetch_or(flag::RESET_REPORTED, Ordering::Relaxed);
         if former & flag::RESET_REPORTED == 0 { attempt } else { after }
     }

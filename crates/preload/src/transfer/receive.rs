@@ -122,13 +122,13 @@ impl Connection {
         if !undecided || self.is_shared() {
             return None;
         }
-        let former = self.stay_while_in_kernel();
+        let former = self.begin_kernel_wait();
         let result = loop {
             if let Some(result) = cancel::sleeping(|| wait_and_receive(fd, targets)) {
                 break result;
             }
         };
-        Self::out_of_kernel(former);
+        Self::end_kernel_wait(former);
         if let (Ok(bytes @ 1..), Some(receiving)) = (result, self.receiving()) {
             receiving.state.begin_tcp();
             receiving.state.took_tcp(bytes);
@@ -150,7 +150,7 @@ impl Connection {
                     self.read_tcp_beside_lane(fd, &mut receiving, targets, skip, limit, how)
                 }
                 // Wakeups come first that have not arrived yet, unless the connection ended.
-                Origin::Wakeups(_) | Origin::Back => {
+                Origin::Wakeups(_) | Origin::Return => {
                     match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
                         Attempt::Moved(_) => Attempt::Again,
                         other => other,
@@ -200,7 +200,7 @@ impl Connection {
             // The peer may have switched, written and closed since the peek. All that it posted
             // before its end is visible by now.
             Attempt::End | Attempt::Failed(_) if receiving.origin() == Origin::Lane => {
-                self.heard(waits::Wakeup::End);
+                self.note_wakeup(waits::Wakeup::End);
                 Attempt::Again
             }
             other => other,
@@ -268,7 +268,7 @@ impl Connection {
                     }
                     Err(_) if total > 0 => short = true,
                     Err(error) => {
-                        *room |= receiving.state.settles_room(lane);
+                        *room |= receiving.state.settle_room(lane);
                         return self.lane_is_empty(fd, receiving, error);
                     }
                 }
@@ -284,7 +284,7 @@ impl Connection {
             stats::add(BYTES_FABRIC_RECEIVED, total as u64);
             self.count();
         }
-        if short && receiving.state.origin(lane) == Origin::Back {
+        if short && receiving.state.origin(lane) == Origin::Return {
             // The kernel's read stops at an urgent byte.
             let on_tcp = matches!(receiving.origin(), Origin::Tcp { .. });
             if on_tcp && !sys::is_at_mark(fd) {
@@ -335,7 +335,7 @@ impl Connection {
         match error {
             ReadError::Ended => Attempt::End,
             ReadError::Reset => self.report_reset(),
-            ReadError::Back => Attempt::Again,
+            ReadError::Return => Attempt::Again,
             ReadError::Empty => match receiving.found_empty() {
                 Empty::Wait => Attempt::WouldBlock,
                 Empty::LookAgain => Attempt::Again,
@@ -371,7 +371,7 @@ impl Connection {
             // now.
             return Err(Errno::BADF);
         }
-        self.heard(wakeup);
+        self.note_wakeup(wakeup);
         self.shared.common.end_sleep(WaitFor::Data);
         self.stop_waiting(fd, WaitFor::Data);
         match wakeup {

@@ -98,7 +98,7 @@ impl Connection {
             Err(sending) => return self.send_without_lane(fd, sending, parts),
         };
         let lane = sending.lane;
-        if let Some(how) = sending.called_back() {
+        if let Some(how) = sending.leave_to_follow() {
             sending.leave(how);
         }
         if !sending.switch() {
@@ -111,7 +111,7 @@ impl Connection {
         if self.looks_dead(fd) {
             // As on TCP: bytes that were never read make a reset. Otherwise the next bytes go out,
             // and the peer's kernel answers them with a reset.
-            let lost = sending.lost_something();
+            let lost = sending.peer_died_with_bytes_unread();
             let resets = lost && !self.has(flag::SENT_TO_NOBODY);
             return if resets { self.lane_is_broken() } else { self.send_to_nobody(fd, parts) };
         }
@@ -123,18 +123,18 @@ impl Connection {
                 if written.ring {
                     sending.ring();
                 }
-                if let Some(how) = sending.called_back() {
+                if let Some(how) = sending.leave_to_follow() {
                     // The peer returned to TCP meanwhile, perhaps without seeing these bytes.
                     sending.leave(how);
                 }
                 drop(sending);
                 stats::add(BYTES_FABRIC_SENT, written.bytes as u64);
                 self.count();
-                self.is_not_stuck();
+                self.note_progress();
                 Attempt::Moved(written.bytes)
             }
             Err(WriteError::Full) if sending.is_gone() => self.lane_is_broken(),
-            Err(WriteError::Full) if self.leaves_when_full(&mut sending) => Attempt::Again,
+            Err(WriteError::Full) if self.leave_if_stuck(&mut sending) => Attempt::Again,
             Err(WriteError::Full) => Attempt::WouldBlock,
             Err(WriteError::Closed) if sending.state.is_shut() => Attempt::End,
             Err(WriteError::Closed) => self.send_to_nobody(fd, parts),
@@ -231,7 +231,7 @@ impl Connection {
     #[cold]
     fn is_dead(&self, fd: RawFd) -> bool {
         let Ok(seen) = waits::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
-        self.heard_of(seen);
+        self.note_poll(seen);
         // The stream reports a close in order. A peer without a goodbye was killed.
         self.peer() != Peer::Alive && !self.peer_said_goodbye()
     }
@@ -262,7 +262,7 @@ impl Connection {
             match sending.lane {
                 Some(lane) if sending.state.on_lane() => {
                     settling::settle(lane, WaitFor::Room);
-                    if sending.state.writable(lane) || !SendSide::is_answered(lane) {
+                    if sending.state.writable(lane) || !SendSide::peer_can_ring(lane) {
                         return Ok(());
                     }
                     Some(stale)
@@ -305,12 +305,12 @@ impl Connection {
             if seen.contains(PollFlags::IN) {
                 self.woken_by_bytes();
             }
-            self.heard_of(seen);
+            self.note_poll(seen);
             return Ok(());
         }
         let seen = waits::poll_one(fd, PollFlags::RDHUP, 1)?;
         if !seen.is_empty() && !self.has(flag::READING_SHUT) {
-            self.heard(waits::Wakeup::End);
+            self.note_wakeup(waits::Wakeup::End);
         }
         Ok(())
     }

@@ -84,7 +84,7 @@ impl World {
         if !is_done || host.is_gone() || !host.phase.claim(Phase::Laned, 0) {
             return;
         }
-        sending.begin_again(&mut receiving);
+        sending.forget_lane(&mut receiving);
         self.close_lane(number, host.lanes_before.get());
         host.giving_back.set(false);
         host.lanes_before.set(host.lanes_before.get() + 1);
@@ -92,13 +92,13 @@ impl World {
     }
 
     /// Resets a connection whose lane was lost with bytes on it. True if it did.
-    pub fn meet_loss(&self, number: usize) -> bool {
+    pub fn reset_if_lost(&self, number: usize) -> bool {
         let host = &self.hosts[number];
         let Ok(mut send) = host.send.try_borrow_mut() else { return false };
         let may_be = host.has_lane() && !host.is_gone();
         may_be && {
             let lane = self.lane(number);
-            self.sending(number, &mut send, &lane).meet_loss()
+            self.sending(number, &mut send, &lane).reset_if_lost()
         }
     }
 
@@ -111,7 +111,7 @@ impl World {
         let is_due = self.plan.network.is_some()
             && !send.is_shut()
             && self.plan.leaves_at[number].is_some_and(|at| self.steps.get() >= at);
-        let is_wanted = is_due || send.called_back(&lane).is_some();
+        let is_wanted = is_due || send.leave_to_follow(&lane).is_some();
         host.has_lane() && send.on_lane() && is_wanted && lane.has_landed()
     }
 

@@ -1,4 +1,4 @@
-//! What a network does beside carrying: it is cut and mended, nodes die, and arrivals wake threads.
+//! The events of a network: links are cut and mended, nodes die, and arrivals wake threads.
 
 use std::cell::Cell;
 

@@ -40,7 +40,7 @@ pub struct Network {
     pub bits_per_second: u64,
     /// Operations take effect in the order of their calls.
     pub ordered: bool,
-    /// What an endpoint has room for.
+    /// The limits of an endpoint.
     pub operations_max: usize,
     pub notification_depth: usize,
     pub tcp_latency_ns: u64,

@@ -93,7 +93,7 @@ impl Reader {
             State::Arm => self.arm(world),
             State::Look => self.look(world),
             State::Asleep => {
-                world.hear(self.host, WaitFor::Data, false);
+                world.set_peer(self.host, WaitFor::Data, false);
                 self.wake(world);
             }
             State::Over => {}
@@ -114,10 +114,10 @@ impl Reader {
             if world.chance(2)
                 && let Ok(mut receive) = host.receive.try_borrow_mut()
             {
-                host.has_recalled.set(true);
+                host.has_requested_resend.set(true);
                 world.receive(self.host, &mut receive, |receiving| {
                     receiving.origin();
-                    receiving.state.recall(receiving.lane);
+                    receiving.state.request_resend(receiving.lane);
                 });
             }
             world.leave(self.host, &mut send, Leave::ForGood);
@@ -129,11 +129,11 @@ impl Reader {
         let host = &world.hosts[self.host];
         if host.has_lane()
             && let Ok(mut send) = host.send.try_borrow_mut()
-            && let Some(how) = send.called_back(&world.lane(self.host))
+            && let Some(how) = send.leave_to_follow(&world.lane(self.host))
         {
             world.leave(self.host, &mut send, how);
         }
-        world.meet_loss(self.host);
+        world.reset_if_lost(self.host);
         let attempt = self.try_receive(world);
         if host.is_gone() {
             return;
@@ -181,8 +181,9 @@ impl Reader {
                 if !is_end || world.plan.faults.believe_kernel {
                     return Some(attempt);
                 }
-                world.hear(self.host, WaitFor::Data, false);
-                let met = world.receive(self.host, &mut receive, |receiving| receiving.met_end());
+                world.set_peer(self.host, WaitFor::Data, false);
+                let met = world
+                    .receive(self.host, &mut receive, |receiving| receiving.after_end_of_tcp());
                 return Some(match met {
                     Empty::PeerDied => attempt,
                     Empty::LookAgain => Attempt::Again,
@@ -199,7 +200,7 @@ impl Reader {
         Some(match error {
             ReadError::Ended => Attempt::End,
             ReadError::Reset => Attempt::Reset,
-            ReadError::Back => Attempt::Again,
+            ReadError::Return => Attempt::Again,
             ReadError::Empty => {
                 match world.receive(self.host, &mut receive, |receiving| receiving.found_empty()) {
                     Empty::Wait => Attempt::WouldBlock,
@@ -307,9 +308,9 @@ impl Reader {
             // The end that the kernel told may have become the end of all since the last look.
             let ends = self.is_on_tcp
                 && world.has_heard(self.host, WaitFor::Data)
-                && world.receive(self.host, &mut receive, |receiving| receiving.met_end())
+                && world.receive(self.host, &mut receive, |receiving| receiving.after_end_of_tcp())
                     != Empty::Wait;
-            if !sleeps || ends || world.may_follow(self.host) || world.meet_loss(self.host) {
+            if !sleeps || ends || world.may_follow(self.host) || world.reset_if_lost(self.host) {
                 drop(receive);
                 return self.wake(world);
             }

@@ -137,7 +137,7 @@ impl World {
         let Ok(mut send) = host.send.try_borrow_mut() else { return };
         host.follows.set(false);
         if host.has_lane()
-            && let Some(how) = send.called_back(&self.lane(number))
+            && let Some(how) = send.leave_to_follow(&self.lane(number))
         {
             self.leave(number, &mut send, how);
         }

@@ -48,8 +48,8 @@ pub struct Host {
     pub send: RefCell<SendSide>,
     pub receive: RefCell<ReceiveSide>,
     pub common: Common,
-    /// The reader recalled the bytes that lay on the lane.
-    pub has_recalled: Cell<bool>,
+    /// The reader requested a resend of the bytes that lay on the lane.
+    pub has_requested_resend: Cell<bool>,
     /// The reader, and the writer, saw that the kernel has told of the end of the peer.
     pub has_heard: [Cell<bool>; 2],
     pub gone: Cell<Gone>,
@@ -72,7 +72,7 @@ impl Host {
             send: RefCell::default(),
             receive: RefCell::default(),
             common: Common::default(),
-            has_recalled: Cell::new(false),
+            has_requested_resend: Cell::new(false),
             has_heard: Default::default(),
             gone: Cell::new(Gone::No),
             accepted: Cell::new(0),
@@ -404,9 +404,9 @@ impl World {
     /// Checks that a reset may be reported to the program of host `number`.
     pub fn check_reset(&self, number: usize, reading: bool) {
         let other = &self.hosts[1 - number];
-        // An end that recalled has bytes unread, which come to a closed socket. Over a network the
-        // reset can arrive before the word that makes the kernel's end of file final.
-        let has_unread = self.plan.network.is_some() && other.has_recalled.get();
+        // An end that requested a resend has bytes unread, which come to a closed socket. Over a
+        // network the reset can arrive before the word that makes the kernel's end of file final.
+        let has_unread = self.plan.network.is_some() && other.has_requested_resend.get();
         let fits = match other.gone.get() {
             Gone::No => false,
             Gone::Orderly => !reading || has_unread,
@@ -441,20 +441,20 @@ impl World {
         let host = &self.hosts[number];
         host.has_lane()
             && match self.end(number) {
-                End::Memory(lane) => !SendSide::is_answered(lane),
-                End::Network(lane) => !SendSide::is_answered(lane),
+                End::Memory(lane) => !SendSide::peer_can_ring(lane),
+                End::Network(lane) => !SendSide::peer_can_ring(lane),
             }
     }
 
     /// Stores the state of the peer that the kernel reports to the thread that waits for `what`,
     /// and that looks now.
-    pub fn hear(&self, number: usize, what: WaitFor, even_before_data: bool) {
+    pub fn set_peer(&self, number: usize, what: WaitFor, even_before_data: bool) {
         self.note_heard(number, what);
         let pipe = self.pipes[1 - number].borrow();
         let host = &self.hosts[number];
         if pipe.is_over(self.now()) && (even_before_data || !pipe.has_bytes(self.now())) {
             let reset = pipe.is_reset(self.now());
-            host.common.hear(if reset { Peer::Reset } else { Peer::Ended });
+            host.common.set_peer(if reset { Peer::Reset } else { Peer::Ended });
         }
     }
 

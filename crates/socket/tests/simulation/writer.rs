@@ -72,7 +72,7 @@ impl Writer {
             State::Arm => self.arm(world),
             State::Look => self.look(world),
             State::Asleep | State::Nap => {
-                world.hear(self.host, WaitFor::Room, true);
+                world.set_peer(self.host, WaitFor::Room, true);
                 self.wake(world);
             }
             State::AsleepOnTcp => self.state = State::Try,
@@ -113,7 +113,7 @@ impl Writer {
             }
             Some(Attempt::WouldBlock) => State::Arm,
             Some(Attempt::Broken) => {
-                world.meet_loss(self.host);
+                world.reset_if_lost(self.host);
                 world.check_reset(self.host, false);
                 State::Over
             }
@@ -161,7 +161,7 @@ impl Writer {
                 }
                 Attempt::Moved(written.bytes)
             }
-            Err(WriteError::Full) if !SendSide::is_answered(&lane) => {
+            Err(WriteError::Full) if !SendSide::peer_can_ring(&lane) => {
                 world.leave(self.host, &mut send, Leave::ForNow);
                 Attempt::Again
             }
@@ -182,7 +182,7 @@ impl Writer {
         if for_good && !send.is_back_for_good() {
             world.leave(self.host, send, Leave::ForGood);
             return !send.on_lane() || lane.is_over();
-        } else if let Some(how) = send.called_back(&lane) {
+        } else if let Some(how) = send.leave_to_follow(&lane) {
             world.leave(self.host, send, how);
             return !send.on_lane() || lane.is_over();
         } else if for_now && send.on_lane() {
@@ -193,11 +193,11 @@ impl Writer {
 
     /// Asks the kernel whether the peer was killed.
     fn looks_dead(&self, world: &World) -> bool {
-        world.hear(self.host, WaitFor::Room, true);
+        world.set_peer(self.host, WaitFor::Room, true);
         let lane = world.lane(self.host);
         let said_goodbye = ReceiveSide::peer_closed(&lane).is_some();
         let is_gone = world.hosts[self.host].common.peer() != Peer::Alive;
-        is_gone && ReceiveSide::knows_end(&lane) && !said_goodbye
+        is_gone && ReceiveSide::end_is_visible(&lane) && !said_goodbye
     }
 
     fn arm(&mut self, world: &World) {
@@ -229,7 +229,7 @@ impl Writer {
         }
         let lane = world.lane(self.host);
         lane.settle();
-        if send.writable(&lane) || !SendSide::is_answered(&lane) {
+        if send.writable(&lane) || !SendSide::peer_can_ring(&lane) {
             drop(send);
             return self.wake(world);
         }

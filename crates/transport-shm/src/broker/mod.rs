@@ -60,6 +60,17 @@ pub struct Received {
     pub files: Vec<OwnedFd>,
 }
 
+/// What an endpoint's connection to the broker is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Connection {
+    /// Requests reach the broker.
+    Open,
+    /// It leads to a broker that was restarted and has not answered yet.
+    Greeting,
+    /// The broker is gone, and no other was found.
+    Lost,
+}
+
 /// An endpoint's connection to the broker.
 pub trait Client: Send {
     /// Sends a request and waits a bounded time for its answer. Other messages that arrive
@@ -89,9 +100,14 @@ pub trait Client: Send {
     fn next(&mut self) -> Option<Received>;
 
     /// Whether the broker was restarted: true once for each restart. The endpoint must then
-    /// announce itself. Never blocks.
+    /// announce itself. While the broker is gone, tries to find the next. Never blocks.
     fn reconnected(&mut self) -> bool {
         false
+    }
+
+    /// What the connection is good for.
+    fn connection(&self) -> Connection {
+        Connection::Open
     }
 
     /// A descriptor that is readable when the broker sent a message or is gone. `None` where the
@@ -100,9 +116,9 @@ pub trait Client: Send {
         None
     }
 
-    /// True while the broker is gone and no other has been found.
+    /// Whether the broker is gone and no other has answered.
     fn is_lost(&self) -> bool {
-        false
+        self.connection() != Connection::Open
     }
 }
 

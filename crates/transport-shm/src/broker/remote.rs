@@ -1,7 +1,8 @@
 //! The connection to the node daemon: each endpoint has a control socket.
 //!
 //! # Invariants
-//! - A call waits at most [`ANSWER_MS_MAX`] for its answer; a request that was started never waits.
+//! - A call waits at most [`ANSWER_MS_MAX`] for its answer; a request that was started never waits,
+//!   nor does a new connection, whose welcome may take as long.
 //! - The end of the socket means the end of the daemon, not of the endpoint: mapped memory keeps
 //!   working. The next request or look connects again, and [`Client::reconnected`] reports it once.
 //! - Messages that the daemon sent before it died are read before the new connection is used.
@@ -10,13 +11,15 @@ use std::collections::VecDeque;
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
-use weft_channel::{Channel, Packet};
+use weft_channel::{Channel, ConnectError, Packet};
 use weft_wire::control::{Control, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS};
 
-use super::{BrokerError, Client, Connector, Received, ticket_of};
+use super::{BrokerError, Client, Connection, Connector, Received, ticket_of};
+use crate::requests::ANSWER_WITHIN;
 
 /// How long a request waits for its answer, milliseconds.
 pub const ANSWER_MS_MAX: u32 = 5_000;
@@ -50,8 +53,7 @@ impl Connector for RemoteBroker {
             channel,
             unasked,
             unsent,
-            lost: false,
-            is_new: false,
+            line: Line::Open,
         }))
     }
 }
@@ -63,32 +65,59 @@ struct RemoteClient {
     unasked: VecDeque<Received>,
     /// Requests for which the socket had no room.
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
-    /// The daemon closed the connection.
-    lost: bool,
-    /// A new connection was made, and [`Client::reconnected`] has not reported it yet.
-    is_new: bool,
+    line: Line,
+}
+
+/// What became of the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Line {
+    Open,
+    /// The daemon closed it.
+    Lost,
+    /// It is new, and the daemon has to welcome this client until then.
+    Greeting {
+        until: Duration,
+    },
+    /// It is new, and [`Client::reconnected`] has not reported it yet.
+    New,
 }
 
 fn unreachable(socket: &Path, what: &str, why: impl Display) -> BrokerError {
     BrokerError::Unreachable { reason: format!("{what} at {}: {why}", socket.display()) }
 }
 
-/// Connects and exchanges hello and welcome.
-fn handshake(broker: &RemoteBroker) -> Result<Channel, BrokerError> {
+/// Says hello on a connection that was made.
+fn hello(
+    broker: &RemoteBroker,
+    channel: Result<Channel, ConnectError>,
+) -> Result<Channel, BrokerError> {
     let socket = &broker.socket;
-    let channel = Channel::connect(socket).map_err(|e| unreachable(socket, "connect", e))?;
+    let channel = channel.map_err(|e| unreachable(socket, "connect", e))?;
     let hello = Control::Hello { pid: std::process::id(), name: broker.name.clone() };
     channel.send(&hello.emit(), &[]).map_err(|e| unreachable(socket, "hello", e))?;
-    let answer = channel
-        .receive_within(ANSWER_MS_MAX)
-        .map_err(|e| unreachable(socket, "welcome", e))?
-        .ok_or_else(|| unreachable(socket, "welcome", Errno::CONNRESET))?;
+    Ok(channel)
+}
+
+/// Whether the answer to a hello is a welcome.
+fn welcomed(answer: &Packet) -> Result<(), BrokerError> {
     match Control::parse(&answer.bytes) {
-        Ok(Control::Welcome { .. }) => Ok(channel),
+        Ok(Control::Welcome { .. }) => Ok(()),
         Ok(Control::Refused { reason, .. }) => Err(BrokerError::Unreachable { reason }),
         Ok(_) => Err(BrokerError::InvalidAnswer),
         Err(error) => Err(BrokerError::Unreachable { reason: error.to_string() }),
     }
+}
+
+/// Connects and exchanges hello and welcome.
+fn handshake(broker: &RemoteBroker) -> Result<Channel, BrokerError> {
+    let socket = &broker.socket;
+    let channel = hello(broker, Channel::connect(socket))?;
+    let answer = channel
+        .receive_within(ANSWER_MS_MAX)
+        .map_err(|e| unreachable(socket, "welcome", e))?
+        .ok_or_else(|| unreachable(socket, "welcome", Errno::CONNRESET))?;
+    welcomed(&answer)?;
+    Ok(channel)
 }
 
 /// Decodes a packet as an endpoint message; `None` for all other packets. Where descriptors were
@@ -104,29 +133,49 @@ fn decode(packet: Packet) -> Option<Received> {
 }
 
 impl RemoteClient {
-    /// Sends what waits and reads the packets that arrived. Sets `lost` at the end of the
-    /// connection.
+    /// Sends what waits and reads the packets that arrived. Finds the end of the connection, and
+    /// the welcome of a new one.
     fn pump(&mut self) {
+        match self.line {
+            Line::Lost => return,
+            Line::Greeting { until } => return self.await_welcome(until),
+            Line::Open | Line::New => {}
+        }
         self.flush();
-        while !self.lost && self.unasked.len() < UNASKED_MAX {
+        while self.line != Line::Lost && self.unasked.len() < UNASKED_MAX {
             match self.channel.receive() {
                 Ok(Some(packet)) => self.unasked.extend(decode(packet)),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MSGSIZE) => {}
-                Ok(None) | Err(_) => self.lost = true,
+                Ok(None) | Err(_) => self.line = Line::Lost,
             }
         }
     }
 
-    /// Connects again when the connection is lost.
+    fn await_welcome(&mut self, until: Duration) {
+        let welcomed = match self.channel.receive() {
+            Ok(Some(packet)) => welcomed(&packet).is_ok(),
+            Err(Errno::AGAIN) if crate::sys::now() < until => return,
+            Ok(None) | Err(_) => false,
+        };
+        self.line = if welcomed { Line::New } else { Line::Lost };
+    }
+
+    /// Begins a new connection when there is none.
     fn reconnect(&mut self) -> Result<(), BrokerError> {
-        if self.lost {
-            self.channel = handshake(&self.broker)?;
+        if self.line == Line::Lost {
+            self.channel = hello(&self.broker, Channel::connect_now(&self.broker.socket))?;
             self.unsent.clear();
-            self.lost = false;
-            self.is_new = true;
+            self.line = Line::Greeting { until: crate::sys::now() + ANSWER_WITHIN };
         }
         Ok(())
+    }
+
+    /// The connection failed, unless the error is a harmless one.
+    fn lose_unless(&mut self, errno: Errno, harmless: Errno) {
+        if errno != harmless {
+            self.line = Line::Lost;
+        }
     }
 
     /// Sends the requests that wait, as far as the socket has room.
@@ -138,23 +187,25 @@ impl RemoteClient {
                 // Answers to earlier requests are on their way, and with them room.
                 Err(Errno::AGAIN) => return,
                 Err(_) => {
-                    self.lost = true;
+                    self.line = Line::Lost;
                     return;
                 }
             }
         }
     }
 
-    /// Connects again when the connection is lost. The new daemon must know the endpoint before it
-    /// gets any other request.
+    /// Checks that requests reach the daemon. A new one must know the endpoint before it gets any
+    /// other request.
     fn ready(&mut self, request: &EndpointControl) -> Result<(), BrokerError> {
         self.pump();
         self.reconnect()?;
-        if self.is_new && !matches!(request, EndpointControl::Open(_)) {
-            let reason = "the node daemon was started anew".to_owned();
-            return Err(BrokerError::Unreachable { reason });
+        match self.line {
+            Line::Open => return Ok(()),
+            Line::New if matches!(request, EndpointControl::Open(_)) => return Ok(()),
+            Line::New | Line::Lost | Line::Greeting { .. } => {}
         }
-        Ok(())
+        let reason = "the node daemon was started anew; try again".to_owned();
+        Err(BrokerError::Unreachable { reason })
     }
 }
 
@@ -168,7 +219,7 @@ impl Client for RemoteClient {
         self.ready(&request)?;
         let packet = join(request.kind(), &request.emit());
         self.channel.send(&packet, files).map_err(|errno| {
-            self.lost |= errno != Errno::AGAIN;
+            self.lose_unless(errno, Errno::AGAIN);
             unreachable(&self.broker.socket, "request", errno)
         })?;
         let deadline = crate::sys::now() + std::time::Duration::from_millis(ANSWER_MS_MAX.into());
@@ -181,11 +232,11 @@ impl Client for RemoteClient {
                 // A signal ended the wait early.
                 Err(Errno::TIMEDOUT) if left > 0 => continue,
                 Ok(None) => {
-                    self.lost = true;
+                    self.line = Line::Lost;
                     return Err(unreachable(&self.broker.socket, "answer", Errno::CONNRESET));
                 }
                 Err(errno) => {
-                    self.lost |= errno != Errno::TIMEDOUT;
+                    self.lose_unless(errno, Errno::TIMEDOUT);
                     return Err(unreachable(&self.broker.socket, "answer", errno));
                 }
             };
@@ -210,7 +261,7 @@ impl Client for RemoteClient {
             match self.channel.send(&packet, files) {
                 Err(Errno::AGAIN) => {}
                 Err(errno) => {
-                    self.lost = true;
+                    self.line = Line::Lost;
                     return Err(refused(errno));
                 }
                 Ok(()) => return Ok(()),
@@ -239,15 +290,161 @@ impl Client for RemoteClient {
             self.pump();
             // This fails while no new daemon runs; the next call tries again.
             let _ = self.reconnect();
+            // A daemon that is quick has answered.
+            self.pump();
         }
-        std::mem::take(&mut self.is_new)
+        let is_new = self.line == Line::New;
+        if is_new {
+            self.line = Line::Open;
+        }
+        is_new
     }
 
     fn line(&self) -> Option<BorrowedFd<'_>> {
         Some(self.channel.as_fd())
     }
 
-    fn is_lost(&self) -> bool {
-        self.lost
+    fn connection(&self) -> Connection {
+        match self.line {
+            Line::Open | Line::New => Connection::Open,
+            Line::Greeting { .. } => Connection::Greeting,
+            Line::Lost => Connection::Lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_channel::Listener;
+    use weft_wire::endpoint_control::Leave;
+
+    /// A daemon that does what a test says, on the thread of the client: a client that waited for
+    /// it would wait in vain.
+    struct Daemon {
+        folder: tempfile::TempDir,
+        listener: Option<Listener>,
+    }
+
+    impl Daemon {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            Self { folder, listener: None }
+        }
+
+        fn socket(&self) -> PathBuf {
+            self.folder.path().join("d.sock")
+        }
+
+        fn listen(&mut self) {
+            self.listener = None;
+            let _ = std::fs::remove_file(self.socket());
+            self.listener = Some(Listener::bind(&self.socket()).expect("a free name"));
+        }
+
+        fn accept(&self) -> Channel {
+            let listener = self.listener.as_ref().expect("it listens");
+            let channel = listener.accept().expect("a client has connected");
+            let hello = channel.receive().expect("it said hello").expect("it is there");
+            assert!(matches!(Control::parse(&hello.bytes), Ok(Control::Hello { .. })));
+            channel
+        }
+
+        /// A client whose daemon has ended.
+        fn client(&self) -> RemoteClient {
+            let (channel, _) = Channel::pair().expect("sockets");
+            RemoteClient {
+                broker: RemoteBroker::new(&self.socket(), "test"),
+                channel,
+                unasked: VecDeque::new(),
+                unsent: VecDeque::new(),
+                line: Line::Open,
+            }
+        }
+    }
+
+    fn welcome(channel: &Channel) {
+        let advice = weft_wire::control::Advice::default();
+        let welcome = Control::Welcome { pid: 1, advice };
+        channel.send(&welcome.emit(), &[]).expect("room");
+    }
+
+    fn leave() -> EndpointControl {
+        Leave { ticket: 1, vpid: 2, group: 3 }.into()
+    }
+
+    #[test]
+    fn a_new_daemon_is_greeted_without_waiting_for_it() {
+        let mut daemon = Daemon::new();
+        let mut client = daemon.client();
+        assert!(!client.reconnected());
+        assert_eq!(client.connection(), Connection::Lost, "nobody listens");
+        assert!(client.start(leave(), &[]).is_err());
+        daemon.listen();
+        assert!(!client.reconnected());
+        assert_eq!(client.connection(), Connection::Greeting);
+        assert!(client.start(leave(), &[]).is_err(), "it is not there yet");
+        let channel = daemon.accept();
+        assert!(!client.reconnected() && client.next().is_none());
+        welcome(&channel);
+        assert!(client.start(leave(), &[]).is_err(), "it does not know the endpoint");
+        assert!(client.reconnected());
+        assert_eq!(client.connection(), Connection::Open);
+        assert!(!client.reconnected(), "that is told once");
+        client.start(leave(), &[]).expect("the daemon is there");
+        let packet = channel.receive().expect("a packet").expect("the client is there");
+        assert!(decode(packet).is_some_and(|received| received.message == leave()));
+    }
+
+    #[test]
+    fn a_new_daemon_that_ends_or_says_nothing_or_nonsense_is_given_up() {
+        for fault in 0..4 {
+            let mut daemon = Daemon::new();
+            let mut client = daemon.client();
+            daemon.listen();
+            assert!(!client.reconnected());
+            let channel = daemon.accept();
+            match fault {
+                0 => drop(channel),
+                1 => channel.send(b"nonsense", &[]).expect("room"),
+                2 => {
+                    let hello = Control::Hello { pid: 1, name: "x".to_owned() };
+                    channel.send(&hello.emit(), &[]).expect("room");
+                }
+                _ => client.line = Line::Greeting { until: Duration::ZERO },
+            }
+            client.pump();
+            assert_eq!(client.connection(), Connection::Lost, "fault {fault}");
+            // The next look begins anew.
+            assert!(!client.reconnected());
+            assert_eq!(client.connection(), Connection::Greeting, "fault {fault}");
+            let channel = daemon.accept();
+            welcome(&channel);
+            assert!(client.reconnected(), "fault {fault}");
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_accepts_nobody_holds_nobody_up() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+        let daemon = Daemon::new();
+        let flags = SocketFlags::CLOEXEC;
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let listener = rustix::net::socket_with(family, kind, flags, None).expect("a socket");
+        let address = SocketAddrUnix::new(daemon.socket()).expect("short");
+        rustix::net::bind(&listener, &address).expect("free");
+        rustix::net::listen(&listener, 1).expect("bound");
+        // Each is kept, so that its queue stays full.
+        let mut waiting = Vec::new();
+        while let Ok(channel) = Channel::connect_now(&daemon.socket()) {
+            waiting.push(channel);
+            assert!(waiting.len() < 100, "the queue has no end");
+        }
+        let mut client = daemon.client();
+        assert!(!client.reconnected());
+        assert_eq!(client.connection(), Connection::Lost);
+        drop(rustix::net::accept(&listener).expect("one waits"));
+        assert!(!client.reconnected());
+        assert_eq!(client.connection(), Connection::Greeting, "there is room");
     }
 }

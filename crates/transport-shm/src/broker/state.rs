@@ -287,8 +287,8 @@ impl State {
         self.keys -= entry.keys_count;
         self.invitations.void(vpid);
         for peer in entry.pairs.iter().filter(|peer| *peer != vpid) {
-            if let Some(other) = self.entry_mut(peer) {
-                other.pairs.remove(vpid);
+            if self.entry(peer).is_some() {
+                self.unpair(peer, vpid, out);
                 self.tell_gone(peer, vpid, gone::ENDED, out);
             }
         }
@@ -350,12 +350,24 @@ impl State {
         if !own.pairs.contains(peer) {
             return Answer::refused(status::NOT_FOUND);
         }
-        own.pairs.remove(peer);
-        if let Some(other) = self.entry_mut(peer) {
-            other.pairs.remove(vpid);
+        self.unpair(vpid, peer, out);
+        if self.entry(peer).is_some() {
+            self.unpair(peer, vpid, out);
             self.tell_gone(peer, vpid, gone::DISCONNECTED, out);
         }
         Answer::done(0, 0)
+    }
+
+    /// Takes a peer from an endpoint. Who sends to its groups hears of it if there was no room for
+    /// further peers, because it was left out.
+    fn unpair(&mut self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
+        let Some(entry) = self.entry_mut(vpid) else { return };
+        let was_full = entry.full().is_some();
+        entry.pairs.remove(peer);
+        let groups = entry.groups | 1 << Group::BROADCAST.number();
+        if let Some(partition) = entry.inside().filter(|_| was_full) {
+            self.tell_groups(partition, vpid, groups, out);
+        }
     }
 
     fn change_group(

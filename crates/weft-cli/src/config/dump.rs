@@ -9,7 +9,7 @@ use crate::terminal::wrap;
 /// Columns of a comment behind its `# `.
 const COMMENT_COLUMNS: usize = 78;
 
-/// The file, each option under what it means.
+/// The file, with each option below its description.
 pub fn file(options: &Options) -> String {
     let mut text = String::from(
         "# weft.toml: what was in force when `weft config dump` printed this.\n\

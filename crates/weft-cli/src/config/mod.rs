@@ -1,7 +1,7 @@
 //! `weft config`: the options in force, what each means, and a file that says them.
 //!
 //! Always true: `list` and `dump` refuse a configuration with a mistake, as every other
-//! command does; `explain` tells the mistake and goes on, since it is what helps to mend it.
+//! command does; `explain` reports the mistake and goes on, because it helps to mend it.
 
 mod dump;
 mod explain;
@@ -22,7 +22,7 @@ pub fn config(command: &ConfigCommand, flags: Flags) -> anyhow::Result<ExitCode>
         ConfigCommand::Explain(arguments) => {
             explain::explain(arguments, &Configuration::load_with_mistakes(flags)?)?;
         }
-        // The list was asked for so before `list` was there.
+        // Scripts ask for the list in this way from the time before `weft config list`.
         ConfigCommand::Dump(arguments) if arguments.json => {
             list::list(true, &Configuration::load(flags)?)?;
         }
@@ -63,7 +63,7 @@ pub fn line(entry: &Entry, options: &Options) -> [String; 4] {
     ]
 }
 
-/// Where a value came from, in a word: which file it was is said once.
+/// The origin of a value in one word. The path of the file is printed once, by [`file_line`].
 fn origin(origin: &Origin) -> &'static str {
     match origin {
         Origin::Default => "default",

@@ -121,7 +121,7 @@ pub fn free_port() -> anyhow::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// True when some socket listens on the port; nobody is disturbed by asking the kernel.
+/// True when some socket listens on the port. Asks the kernel, and does not connect.
 fn is_listening(port: u16) -> bool {
     let wanted = format!(":{port:04X}");
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {

@@ -33,12 +33,12 @@ pub fn link(arguments: &LabLinkArguments, socket: &ControlSocket) -> anyhow::Res
     topology.set(link, wanted == LinkState::Down)?;
     super::ensure_daemon(&state, socket)?;
     state.cut = topology.cut().map(|Link(a, b)| (a, b)).collect();
-    // Written down first: a daemon that starts again is told of it.
+    // Stored first: a daemon that starts again gets the links from the record.
     state.store(socket)?;
     tell(&topology, socket)
 }
 
-/// Tells the daemon who reaches whom.
+/// Tells the daemon which nodes reach each other.
 pub fn tell(topology: &Topology, socket: &ControlSocket) -> anyhow::Result<()> {
     for node in 0..topology.nodes() {
         weftd::client::set_reach(&socket.path, node.into(), reach(topology, node))?;

@@ -43,7 +43,7 @@ const EXIT_EXEC_FAILED: u8 = 125;
 pub fn lab(command: &LabCommand, configuration: &Configuration) -> anyhow::Result<ExitCode> {
     let socket = configuration.control_socket(Some(NODE))?;
     if socket.directory().exists() {
-        // The record of the lab there is believed.
+        // The record of the lab in this directory is trusted, so nobody else may write there.
         weft_channel::open_directory(socket.directory())?;
     }
     let _guard = match command {
@@ -138,7 +138,7 @@ fn up(
     }
     state.store(socket)?;
     state.store_hosts(socket)?;
-    // One that was killed a moment ago takes calls and answers none.
+    // A daemon that was killed a moment ago still accepts connections, but reports no status.
     let topology = state.topology()?;
     if weftd::client::status(&socket.path).is_err() {
         daemon::ensure_same_release(socket)?;
@@ -155,8 +155,8 @@ fn up(
         daemon::start(socket, &configuration.options, &devices)?;
     }
     wait_for_devices(socket)?;
-    // Also when nothing is cut: a shape may leave nodes apart, and who mended a link may have died
-    // before the daemon was told.
+    // Also without a cut link: a shape may have nodes without a path between them, and a command
+    // that mended a link may have died before it told the daemon.
     link::tell(&topology, socket)?;
     for node in 0..nodes {
         let set = || -> anyhow::Result<()> {
@@ -177,8 +177,8 @@ fn up(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The daemon's socket is there before its devices are; it says what it serves when all are, and
-/// they can reach each other a moment later.
+/// Waits until the devices can reach each other. The daemon has a socket before it has devices. It
+/// reports them when all are there, and they find each other a moment later.
 fn wait_for_devices(socket: &ControlSocket) -> anyhow::Result<()> {
     let deadline = Instant::now() + DEVICES_WITHIN;
     loop {
@@ -205,7 +205,7 @@ fn has_met(devices: &[DeviceStatus]) -> bool {
     devices.iter().all(|device| device.peers.len() + 1 == devices.len())
 }
 
-/// Nothing comes back from a program that this one became.
+/// The value of a successful exec, which does not return.
 enum Never {}
 
 fn exec(arguments: &LabExecArguments, socket: &ControlSocket) -> anyhow::Result<Never> {

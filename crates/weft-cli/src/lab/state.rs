@@ -84,8 +84,8 @@ impl State {
         socket.path.with_extension("json")
     }
 
-    /// A command that changes a lab holds this meanwhile, and others wait; nobody where no lab ever
-    /// was.
+    /// Locks the lab for a command that changes it; other commands wait. `None` where there was
+    /// never a lab.
     pub fn guard(socket: &ControlSocket) -> anyhow::Result<Option<fs::File>> {
         let file = socket.path.with_extension("guard");
         let failed = || format!("{} cannot be locked", file.display());
@@ -145,7 +145,7 @@ impl State {
     /// Forgets the lab.
     pub fn remove(socket: &ControlSocket) -> anyhow::Result<()> {
         let file = Self::file(socket);
-        // One may be left by somebody who died between its two steps.
+        // A command that died between the two steps of `write` left the unfinished file.
         for file in [Self::hosts(socket), unfinished(&file), file] {
             match fs::remove_file(&file) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -159,7 +159,7 @@ impl State {
     }
 }
 
-/// Where a file is written before it has its name.
+/// The name of a file until it is written whole.
 fn unfinished(file: &std::path::Path) -> PathBuf {
     file.with_extension("new")
 }

@@ -16,7 +16,7 @@ use crate::arguments::{PerfArguments, PerfTest, TransportName};
 
 /// Round trips of a run.
 const ITERATIONS: u64 = 1_000_000;
-/// Written when it is over.
+/// The number that ends the measurement.
 const STOP: u64 = u64::MAX;
 
 /// A word with two cache lines of its own: neighbours are fetched in pairs.

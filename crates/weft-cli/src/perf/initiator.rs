@@ -418,7 +418,7 @@ impl Inbox {
                 Err(error) => self.failure = Some(error.clone()),
             },
             Event::PeerDown { .. } => self.is_down = true,
-            Event::Room { .. } => {}
+            Event::Room { .. } | Event::GroupRoom { .. } => {}
         }
     }
 }

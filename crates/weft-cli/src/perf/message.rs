@@ -18,7 +18,7 @@ const IDLE_TURNS_MAX: u64 = 2_000_000_000;
 /// The first word of the other end is bounded by its time instead.
 const HELLO_WITHIN_NS: u64 = 5_000_000_000;
 
-/// What a message is, in its head.
+/// The kind of a message, in its head.
 mod head {
     pub const HELLO: u8 = 1;
     /// Wants an answer of its own length.
@@ -85,7 +85,7 @@ fn accepted(sent: Result<weft_fabric::Issued, SendError>) -> anyhow::Result<bool
     }
 }
 
-/// What came in at the near end.
+/// The events that came in at the near end.
 #[derive(Default)]
 struct Inbox {
     peer: Option<Peer>,

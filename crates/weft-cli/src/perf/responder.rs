@@ -182,7 +182,7 @@ impl Inbox {
                 }
             }
             Event::PeerDown { .. } => self.is_over = true,
-            Event::Room { .. } => {}
+            Event::Room { .. } | Event::GroupRoom { .. } => {}
         }
     }
 

@@ -76,6 +76,8 @@ pub fn run(arguments: &RunArguments, configuration: &Configuration) -> anyhow::R
 fn prepare(command: &mut Command, socket: &ControlSocket, configuration: &Configuration) {
     command.env("WEFT_SOCKET", &socket.path).env("WEFT_NODE", &socket.node);
     hand_on(&configuration.options, command);
+    // The preload library would warn of these again, in each process of the program.
+    command.env("WEFT_WARNED", configuration.unknown_variables.join(" "));
 }
 
 /// Runs the program as a child, then prints what went where.

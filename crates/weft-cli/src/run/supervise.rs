@@ -1,24 +1,27 @@
-//! Runs a child to its end, passes signals on to it, and ends as it did.
+//! Runs a child to its end, passes signals on to it, and returns its status.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::thread;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+/// The signals by which users and service managers end a program.
+const PASSED_ON: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+
 /// Runs the command to its end and returns its status as a shell would.
 ///
-/// Signals are caught before the child is there, and no longer passed on once it ended: its
-/// number stays its own until it is reaped, so no signal can hit a stranger.
+/// Signals are caught from before the start of the child, so that none ends this process alone.
+/// None is passed on after the child was reaped: its number may then be that of another process.
 ///
 /// # Errors
 /// When the child cannot be started, or not be waited for.
 pub fn run(command: &mut Command) -> io::Result<u8> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+    let mut signals = Signals::new(PASSED_ON)?;
     let handle = signals.handle();
     let mut child = command.spawn()?;
     let pid = Pid::from_child(&child);
@@ -32,9 +35,10 @@ pub fn run(command: &mut Command) -> io::Result<u8> {
     // A panic there has been printed already; the child's status matters more.
     drop(forwarder.join());
     ended?;
-    reap(&mut child)
+    child.wait().map(exit_code)
 }
 
+/// Waits for the end of the child, which stays a zombie and keeps its number.
 fn wait_without_reaping(pid: Pid) -> io::Result<()> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     loop {
@@ -44,10 +48,6 @@ fn wait_without_reaping(pid: Pid) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-fn reap(child: &mut Child) -> io::Result<u8> {
-    child.wait().map(exit_code)
 }
 
 /// The status as a shell has it: the program's own, or 128 and the signal.

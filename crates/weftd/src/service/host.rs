@@ -98,7 +98,7 @@ impl Host {
     /// Returns the packet when it has to wait.
     pub fn handle(&self, request: Request) -> Result<(), Request> {
         match &self.queue {
-            Some(queue) => queue.put(request),
+            Some(queue) => queue.enqueue(request),
             None => {
                 self.serve(Event::Packet(request));
                 Ok(())
@@ -109,7 +109,7 @@ impl Host {
     /// Reports the end of a process or of a program. `place` is the place of the program.
     pub fn end(&self, event: Event, place: &Arc<Lease>) {
         match &self.queue {
-            Some(queue) => queue.put_end(event, place),
+            Some(queue) => queue.enqueue_end(event, place),
             None => self.serve(event),
         }
     }
@@ -257,7 +257,7 @@ impl Host {
             return None;
         }
         let (sender, receiver) = channel();
-        queue.ask(sender);
+        queue.request_status(sender);
         match receiver.recv_timeout(ANSWER_WITHIN) {
             Ok(answer) => Some(answer),
             Err(RecvTimeoutError::Timeout) => {

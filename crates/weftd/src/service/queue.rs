@@ -3,9 +3,10 @@
 //! # Invariants
 //! - At most [`PACKETS_MAX`] packets wait. Each user may have a share of what the other users
 //!   leave.
-//! - Ends of programs wait in the same queue and hold no places of packets. Each holds the place of
-//!   its program, and a program has at most two. The place is free again when all services have
-//!   handled the end of the program.
+//! - The end of a process and the end of a program wait in the same queue. They take no place from
+//!   packets: each keeps the place that its program has among the programs of the daemon. That place
+//!   is free again when all services have handled the end. A program has one end of each kind, so
+//!   their number is bounded.
 //! - Events of one user leave in the order in which they came. Users take turns, one event each. A
 //!   user with many events therefore delays an event of another user by one event, not by all.
 
@@ -33,16 +34,19 @@ pub enum Next {
 
 struct Entry {
     event: Event,
-    /// The lease that is held while the event waits.
-    _held: Arc<Lease>,
+    /// The place of the event, which is free again when the entry is dropped.
+    _place: Arc<Lease>,
 }
 
+/// The waiting events. A user is in both tables while an event of that user waits.
 #[derive(Default)]
 struct Waiting {
+    /// The events of each user, the oldest first. No list is empty.
     by_user: HashMap<u32, VecDeque<Entry>>,
-    /// Users with waiting events, in the order of their turns.
+    /// The same users, in the order of their turns.
     turns: VecDeque<u32>,
-    asked: Option<Sender<Answer>>,
+    /// The answer to a request for the status goes here.
+    status_to: Option<Sender<Answer>>,
 }
 
 /// The queue of one service.
@@ -63,7 +67,7 @@ impl Queue {
     ///
     /// # Errors
     /// Returns the packet when its user has no place left.
-    pub fn put(&self, request: Request) -> Result<(), Request> {
+    pub fn enqueue(&self, request: Request) -> Result<(), Request> {
         match self.places.lease(request.from.uid, 1) {
             Some(place) => {
                 self.append(Event::Packet(request), Arc::new(place));
@@ -74,15 +78,15 @@ impl Queue {
     }
 
     /// Adds the end of a process or of a program. `place` is the place of the program.
-    pub fn put_end(&self, event: Event, place: &Arc<Lease>) {
+    pub fn enqueue_end(&self, event: Event, place: &Arc<Lease>) {
         self.append(event, Arc::clone(place));
     }
 
-    fn append(&self, event: Event, held: Arc<Lease>) {
+    fn append(&self, event: Event, place: Arc<Lease>) {
         let user = event.from().uid;
         let mut waiting = self.lock();
         let own = waiting.by_user.entry(user).or_default();
-        own.push_back(Entry { event, _held: held });
+        own.push_back(Entry { event, _place: place });
         if own.len() == 1 {
             waiting.turns.push_back(user);
         }
@@ -90,9 +94,10 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Asks the service for its status. A question that is still open is dropped without an answer.
-    pub fn ask(&self, sender: Sender<Answer>) {
-        self.lock().asked = Some(sender);
+    /// Asks the service for its status. An earlier request that the service has not answered is
+    /// dropped.
+    pub fn request_status(&self, sender: Sender<Answer>) {
+        self.lock().status_to = Some(sender);
         self.changed.notify_one();
     }
 
@@ -104,10 +109,10 @@ impl Queue {
             if left.is_some_and(|left| left.is_zero()) {
                 return Next::Timeout;
             }
-            if let Some(sender) = waiting.asked.take() {
+            if let Some(sender) = waiting.status_to.take() {
                 return Next::Report(sender);
             }
-            if let Some(event) = waiting.take() {
+            if let Some(event) = waiting.dequeue() {
                 return Next::Event(event);
             }
             waiting = match left {
@@ -132,7 +137,7 @@ impl Queue {
 }
 
 impl Waiting {
-    fn take(&mut self) -> Option<Event> {
+    fn dequeue(&mut self) -> Option<Event> {
         let user = self.turns.pop_front()?;
         let own = self.by_user.get_mut(&user)?;
         let taken = own.pop_front();

@@ -253,16 +253,16 @@ fn request(user: u32, number: u8) -> Request {
 #[test]
 fn users_take_turns_and_none_fills_the_queue() {
     let queue = Queue::new(Quota { user_share: 50, own_user: 0 });
-    let filled = (0..=255).cycle().take_while(|number| queue.put(request(1, *number)).is_ok());
+    let filled = (0..=255).cycle().take_while(|number| queue.enqueue(request(1, *number)).is_ok());
     assert_eq!(filled.count(), PACKETS_MAX / 2);
-    queue.put(request(2, 1)).expect("room for others");
-    queue.put(request(2, 2)).expect("room for others");
+    queue.enqueue(request(2, 1)).expect("room for others");
+    queue.enqueue(request(2, 2)).expect("room for others");
     let next = || match queue.next(None) {
         Next::Event(Event::Packet(request)) => (request.from.uid, request.bytes[0]),
         _ => panic!("only packets are there"),
     };
     assert_eq!([next(), next(), next(), next(), next()], [(1, 0), (2, 1), (1, 1), (2, 2), (1, 2)]);
-    assert!(queue.put(request(1, 0)).is_ok(), "taken packets make room");
+    assert!(queue.enqueue(request(1, 0)).is_ok(), "taken packets make room");
     assert_eq!(queue.len(), PACKETS_MAX / 2 - 2);
     assert!(matches!(queue.next(Some(Instant::now())), Next::Timeout), "a due timeout comes first");
 }

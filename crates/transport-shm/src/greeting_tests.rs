@@ -1,0 +1,283 @@
+//! A broker that is restarted: it answers late, wrongly or never, or ends once more.
+
+use weft_fabric::{
+    Access, Audience, Blocking, ConnectError, Endpoint, EndpointAddress, Event, Group, Issued,
+    LocalRange, MessageHeader, NodeId, Operation, PATIENCE, Peer, Region, RemoteKey, SendError,
+    Source, Target, Vpid,
+};
+use weft_wire::endpoint_control::{EndpointControl, Reply, status};
+
+use super::{Greeting, STEP};
+use crate::requests::ANSWER_WITHIN;
+use crate::test_broker::{Fate, Mood, TestBroker};
+use crate::{ShmEndpoint, ShmRegion};
+
+/// Two peers, the first of which has granted a key.
+struct Scene {
+    broker: TestBroker,
+    one: ShmEndpoint,
+    two: ShmEndpoint,
+    to_one: Peer,
+    region: ShmRegion,
+    key: RemoteKey,
+}
+
+fn scene() -> Scene {
+    let broker = TestBroker::new();
+    let (mut one, mut two) = (broker.open(), broker.open());
+    let to_one = two.connect_within(one.address(), PATIENCE).expect("there");
+    let region = one.register(4096).expect("memory");
+    let whole = LocalRange::whole(&region);
+    let key = one.grant_within(whole, Audience::Partition, Access::all(), PATIENCE);
+    one.join(group(), 0).map(drop).expect("prompt");
+    one.poll(64, &mut |_| {});
+    broker.take_heard();
+    Scene { broker, one, two, to_one, region, key: key.expect("a grant") }
+}
+
+fn group() -> Group {
+    Group::new(5).expect("a group")
+}
+
+/// An address that nobody had before.
+fn stranger() -> EndpointAddress {
+    EndpointAddress::new(NodeId::LOCAL, Vpid(9))
+}
+
+/// Polls until endpoints have noticed everything: they look at the broker from time to time.
+fn poll(endpoints: &mut [&mut ShmEndpoint]) -> usize {
+    let mut downs = 0;
+    for _ in 0..2 {
+        for endpoint in endpoints.iter_mut() {
+            endpoint.handle_broker_messages();
+            endpoint.poll(64, &mut |event| {
+                downs += usize::from(matches!(event, Event::PeerDown { .. }));
+            });
+        }
+    }
+    downs
+}
+
+impl Scene {
+    /// What was there before a restart is there again.
+    fn check(self) {
+        let Self { broker, mut one, mut two, to_one, region, key } = self;
+        assert_eq!(poll(&mut [&mut one, &mut two]), 0);
+        assert!(matches!(one.greeting, Greeting::Over), "{:?}", one.greeting);
+        two.send_short(to_one, MessageHeader::tag(1), &[b"old friend"]).expect("room");
+        let mut third = broker.open();
+        let to = third.connect_within(one.address(), PATIENCE).expect("the broker knows it");
+        let put = |of: &mut ShmEndpoint, to| {
+            of.put(to, Source::Bytes(&[7; 8]), Target::new(key, 0), Operation::new(0))
+        };
+        assert_eq!(put(&mut third, to), Ok(Issued::Done(0)), "the key is published");
+        assert_eq!(region.load(0), Ok(u64::from_le_bytes([7; 8])));
+        assert_eq!(put(&mut two, to_one), Ok(Issued::Done(0)), "the pair is a pair");
+        let sent = third.send_multicast(group(), MessageHeader::tag(2), &[b"to members"]);
+        assert_eq!(sent, Ok(1), "it is in its group");
+        drop(third);
+        // The broker knows the pair: it tells of its end.
+        drop(two);
+        assert_eq!(poll(&mut [&mut one]), 2, "the third and the second are gone");
+    }
+}
+
+#[test]
+fn a_restarted_broker_learns_everything() {
+    let scene = scene();
+    scene.broker.restart();
+    scene.check();
+}
+
+#[test]
+fn a_restarted_broker_may_answer_late() {
+    let mut scene = scene();
+    scene.broker.restart();
+    scene.broker.set(Mood::Late);
+    let Scene { one, two, to_one, key, .. } = &mut scene;
+    poll(&mut [one, two]);
+    assert!(matches!(one.greeting, Greeting::Opening { .. }));
+    // Nothing of what is there needs the broker, and calls that do are pending.
+    two.send_short(*to_one, MessageHeader::tag(1), &[b"meanwhile"]).expect("room");
+    let resolved = Endpoint::resolve(two, *to_one, *key, 7);
+    assert_eq!(resolved, Ok(Issued::Pending));
+    scene.broker.set(Mood::Prompt);
+    scene.check();
+}
+
+#[test]
+fn a_broker_that_never_answers_is_not_asked_twice() {
+    let mut scene = scene();
+    scene.broker.restart();
+    scene.broker.judge(|request| match request {
+        EndpointControl::Open(_) => Fate::Lost,
+        _ => Fate::Heard,
+    });
+    poll(&mut [&mut scene.one, &mut scene.two]);
+    let Greeting::Opening { ticket: first, until, .. } = &mut scene.one.greeting else {
+        panic!("{:?}", scene.one.greeting)
+    };
+    let first = *first;
+    let heard = scene.broker.take_heard();
+    assert!(matches!(heard.as_slice(), [EndpointControl::Join(_)]), "{heard:?}");
+    *until = until.saturating_sub(ANSWER_WITHIN);
+    assert!(!scene.one.greeting.is_under_way(), "polls do not look for the answer any more");
+    poll(&mut [&mut scene.one]);
+    let Greeting::Opening { ticket, .. } = &scene.one.greeting else { panic!("it is not over") };
+    assert_eq!(*ticket, first, "it was asked once");
+    // A call ends, because the broker knows nothing of this endpoint.
+    let refused = scene.one.connect_within(stranger(), PATIENCE);
+    assert!(matches!(refused, Err(ConnectError::Broker { .. })), "{refused:?}");
+    // The next broker is another matter.
+    scene.broker.hear();
+    scene.broker.restart();
+    scene.check();
+}
+
+#[test]
+fn an_answer_after_its_time_is_taken() {
+    let mut scene = scene();
+    scene.broker.restart();
+    scene.broker.set(Mood::Late);
+    poll(&mut [&mut scene.one, &mut scene.two]);
+    for endpoint in [&mut scene.one, &mut scene.two] {
+        let Greeting::Opening { until, .. } = &mut endpoint.greeting else { panic!("it waits") };
+        *until = until.saturating_sub(ANSWER_WITHIN);
+    }
+    scene.broker.set(Mood::Prompt);
+    scene.check();
+}
+
+#[test]
+fn a_refusal_to_open_again_ends_every_pair() {
+    for refusal in [status::IN_USE, status::FORBIDDEN, 99] {
+        let mut scene = scene();
+        scene.broker.restart();
+        let own = scene.one.address().vpid.0;
+        scene.broker.judge(move |request| match request {
+            EndpointControl::Open(open) if open.vpid == own => {
+                let (ticket, status) = (open.ticket, refusal);
+                Fate::Answered(Reply { ticket, status, first: 0, second: 0 })
+            }
+            _ => Fate::Heard,
+        });
+        assert_eq!(poll(&mut [&mut scene.one]), 1, "status {refusal}");
+        assert!(matches!(scene.one.greeting, Greeting::Over));
+    }
+}
+
+#[test]
+fn an_answer_with_another_address_ends_every_pair() {
+    let mut scene = scene();
+    scene.broker.restart();
+    scene.broker.judge(|request| match request {
+        EndpointControl::Open(open) => {
+            let (ticket, first) = (open.ticket, u64::from(open.vpid) + 1);
+            Fate::Answered(Reply { ticket, status: status::DONE, first, second: 0 })
+        }
+        _ => Fate::Heard,
+    });
+    assert_eq!(poll(&mut [&mut scene.one]), 1);
+}
+
+#[test]
+fn an_answer_to_nobody_does_not_end_the_announcement() {
+    let mut scene = scene();
+    scene.broker.restart();
+    scene.broker.judge(|request| match request {
+        EndpointControl::Open(open) => {
+            let (ticket, status) = (open.ticket.wrapping_add(1000), status::DONE);
+            Fate::Answered(Reply { ticket, status, first: 0, second: 0 })
+        }
+        _ => Fate::Heard,
+    });
+    poll(&mut [&mut scene.one, &mut scene.two]);
+    assert!(matches!(scene.one.greeting, Greeting::Opening { .. }));
+    scene.broker.hear();
+    scene.broker.restart();
+    scene.check();
+}
+
+#[test]
+fn a_broker_may_be_restarted_at_each_step_of_an_announcement() {
+    // It ends behind its connection, behind each request, and behind its answers.
+    for step in 0..6 {
+        let mut scene = scene();
+        scene.broker.restart();
+        match step {
+            0 => scene.broker.set(Mood::Greeting),
+            1 => scene.broker.judge(|_| Fate::Refused),
+            2 => scene.broker.set(Mood::Silent),
+            3 => scene.broker.set(Mood::Late),
+            4 => scene.broker.judge(|request| match request {
+                EndpointControl::Remember(_) => Fate::Lost,
+                _ => Fate::Heard,
+            }),
+            _ => scene.broker.judge(|request| match request {
+                EndpointControl::Publish(_) => Fate::Lost,
+                _ => Fate::Heard,
+            }),
+        }
+        assert_eq!(poll(&mut [&mut scene.one, &mut scene.two]), 0, "step {step}");
+        match (step, &scene.one.greeting) {
+            (0, Greeting::Expected) | (1, Greeting::Due) => {}
+            (2 | 3, Greeting::Opening { .. }) | (4 | 5, Greeting::Over) => {}
+            (_, other) => panic!("step {step}: {other:?}"),
+        }
+        scene.broker.hear();
+        scene.broker.set(Mood::Gone);
+        assert_eq!(poll(&mut [&mut scene.one, &mut scene.two]), 0, "step {step}");
+        assert!(matches!(scene.one.greeting, Greeting::Over), "step {step}");
+        scene.broker.restart();
+        scene.broker.set(Mood::Prompt);
+        scene.check();
+    }
+}
+
+#[test]
+fn an_announcement_takes_small_steps() {
+    let broker = TestBroker::new();
+    let mut one = broker.open();
+    let others: Vec<_> = (0..2 * STEP).map(|_| broker.open()).collect();
+    for other in &others {
+        one.connect_within(other.address(), PATIENCE).expect("there");
+    }
+    let region = one.register(4096).expect("memory");
+    let keys = 2 * STEP + 1;
+    for _ in 0..keys {
+        let whole = LocalRange::whole(&region);
+        one.grant_within(whole, Audience::Partition, Access::READ, PATIENCE).expect("a grant");
+    }
+    broker.restart();
+    broker.take_heard();
+    let (mut remembered, mut published, mut looks) = (0, 0, 0);
+    while remembered < others.len() || published < keys {
+        one.handle_broker_messages();
+        one.requests.take_late(std::time::Duration::ZERO);
+        let heard = broker.take_heard();
+        let count = |is: fn(&EndpointControl) -> bool| heard.iter().filter(|of| is(of)).count();
+        let pairs = count(|of| matches!(of, EndpointControl::Remember(_)));
+        let publications = count(|of| matches!(of, EndpointControl::Publish(_)));
+        assert!(pairs <= STEP && publications <= STEP, "{pairs} and {publications} in one look");
+        (remembered, published) = (remembered + pairs, published + publications);
+        looks += 1;
+        assert!(looks < 100, "{remembered} and {published} after {looks} looks");
+    }
+    assert_eq!((remembered, published), (others.len(), keys), "each once");
+}
+
+#[test]
+fn calls_fail_at_once_while_a_new_broker_says_nothing() {
+    let mut scene = scene();
+    scene.broker.restart();
+    scene.broker.set(Mood::Greeting);
+    let Scene { one, region, .. } = &mut scene;
+    let refused = one.connect(stranger(), 1);
+    assert!(matches!(refused, Err(ConnectError::Broker { .. })), "{refused:?}");
+    let whole = LocalRange::whole(region);
+    assert!(one.grant(whole, Audience::Partition, Access::READ, 2).is_err());
+    let sent = one.send_multicast(Group::BROADCAST, MessageHeader::tag(1), &[b"x"]);
+    assert!(matches!(sent, Err(SendError::Broker { .. })), "{sent:?}");
+    assert!(matches!(one.greeting, Greeting::Expected));
+    assert!(!one.requests.waits() && !one.requests.has_ended(), "nothing is pending");
+}
