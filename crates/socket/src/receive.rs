@@ -48,7 +48,7 @@ pub struct ReceiveSide {
 
 impl ReceiveSide {
     fn in_force(&self) -> usize {
-        usize::from(self.moves % 2 != 0)
+        usize::from(!self.moves.is_multiple_of(2))
     }
 
     #[inline]
