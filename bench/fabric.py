@@ -32,8 +32,8 @@ class Weft:
     def main(self, test: str, size: Optional[int] = None) -> float:
         return self.perf(test, size)["median"]
 
-    def single(self, test: str, size: int) -> float:
-        return self.perf(test, size)["latency"]["median"]
+    def single(self, test: str, size: int, figure: str = "latency") -> float:
+        return self.perf(test, size)[figure]["median"]
 
     def crowd(self, pairs: int) -> float:
         """The worst p99 latency of several pairs at once, microseconds."""
@@ -117,6 +117,15 @@ def bars(weft: Weft) -> list:
             "put latency 8 B / ucx ucp_put_lat",
             "us",
             lambda: weft.single("put", 8),
+            lambda: ucx("ucp_put_lat", 8, 500_000).latency_us,
+            1.2,
+            True,
+            raw_line,
+        ),
+        Bar(
+            "put latency 8 B, signal / ucp_put_lat",
+            "us",
+            lambda: weft.single("put", 8, "signal_latency"),
             lambda: ucx("ucp_put_lat", 8, 500_000).latency_us,
             1.2,
             True,

@@ -230,6 +230,41 @@ fn files_open_with_their_purpose_and_keep_to_their_size() {
     report("files against the rules of form", violations);
 }
 
+/// The only file of `weft-fabric` that may name types of the operating system: its traits are
+/// extensions, for transports that run on a host.
+const HOST_TRAITS: &str = "host.rs";
+
+/// Whether a line of a core trait names the operating system.
+fn names_the_system(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or("");
+    let modules =
+        ["std::os", "std::io", "std::fs", "std::net", "std::process", "libc::", "rustix::"];
+    let types = ["BorrowedFd", "OwnedFd", "RawFd", "IoSlice", "NonNull<"];
+    modules.iter().chain(&types).any(|name| code.contains(name))
+}
+
+#[test]
+fn the_core_traits_name_no_operating_system() {
+    let mut violations = Vec::new();
+    let mut has_host_traits = false;
+    let source = root().join("crates/fabric/src");
+    for file in sources().remove("weft-fabric").expect("the package is there") {
+        if !file.starts_with(&source) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a readable file");
+        let mut lines = (1..).zip(text.lines()).filter(|(_, line)| names_the_system(line));
+        if file.ends_with(HOST_TRAITS) {
+            has_host_traits = lines.next().is_some();
+            continue;
+        }
+        violations
+            .extend(lines.map(|(number, line)| format!("{}:{number}: {line}", file.display())));
+    }
+    report("core traits that name the operating system", violations);
+    assert!(has_host_traits, "{HOST_TRAITS} names no descriptor, or is not looked at");
+}
+
 fn edge(from: &str, to: &str, is_for_tests: bool) -> Edge {
     Edge { from: from.into(), to: to.into(), is_for_tests }
 }

@@ -104,6 +104,7 @@ macro_rules! conformance_tests {
             a_batch_arrives_with_its_last_operation,
             a_batch_without_its_last_operation_arrives,
             a_cancelled_operation_has_done_nothing,
+            an_operation_that_is_cancelled_on_its_way_tells_whether_it_is_done,
             a_cancel_without_its_operation_has_no_effect,
         );
         $crate::case_group!($bench, membership:
@@ -156,6 +157,8 @@ macro_rules! conformance_tests {
         $crate::case_group!($bench, window:
             a_window_stores_and_loads,
             a_window_keeps_to_its_region,
+            a_window_loads_and_stores_words_of_each_width,
+            a_word_that_is_misplaced_or_not_allowed_is_refused,
             a_window_gives_the_rights_of_its_key,
             a_window_needs_a_valid_key,
             a_window_dies_with_its_key,
@@ -217,6 +220,10 @@ macro_rules! host_memory_tests {
             memory_of_each_kind_is_a_source_and_a_sink,
             memory_of_each_kind_survives_a_revocation,
             one_memory_serves_several_endpoints,
+            memory_of_each_kind_is_reached_as_the_endpoint_says,
+            one_operation_reaches_memory_of_different_kinds,
+            operations_on_memory_of_different_kinds_keep_their_order,
+            operations_on_memory_of_each_kind_end_with_the_pair,
         );
     };
 }

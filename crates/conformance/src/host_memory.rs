@@ -2,8 +2,8 @@
 //! [`weft_fabric::HostMemory`].
 
 use weft_fabric::{
-    Access, Atomic, Endpoint, HostMemory, LocalRange, Operation, OperationError, Region,
-    RegisterError, Source, Target,
+    Access, Addressable, Atomic, Endpoint, HostMemory, LocalRange, MessageHeader, Operation,
+    OperationError, Region, RegisterError, Source, Target, Way,
 };
 
 use crate::{HostBench, Rig, pattern};
@@ -83,7 +83,7 @@ where
         let peer = rig.connect(0, 1);
         let memory = B::memory(kind, &pattern(3, LENGTH));
         let region = register(&mut rig, 1, &memory).expect("there is room");
-        let base = B::Endpoint::base(&region);
+        let base = region.base();
         for round in 0..3_u8 {
             let key = rig.grant(1, &region, Access::all()).expect("a grant");
             let mut put = |byte: u8| {
@@ -104,7 +104,7 @@ where
             let mut expected = pattern(3, LENGTH);
             expected[0] = round;
             assert_eq!(B::bytes(&memory), expected, "kind {kind}, round {round}");
-            assert_eq!(B::Endpoint::base(&region), base, "kind {kind}");
+            assert_eq!(region.base(), base, "kind {kind}");
         }
     }
 }
@@ -143,6 +143,177 @@ where
         let seen = B::bytes(&memory);
         let word = u64::from_le_bytes(seen[..8].try_into().expect("8 bytes"));
         assert_eq!(word, start.wrapping_add(4), "kind {kind}");
+    }
+}
+
+/// Windows, puts and gets reach memory of each kind in the way that the endpoint names.
+pub fn memory_of_each_kind_is_reached_as_the_endpoint_says<B: HostBench>()
+where
+    B::Endpoint: HostMemory,
+{
+    for kind in 0..B::KINDS {
+        let mut rig = Rig::<B>::new(2);
+        let peer = rig.connect(0, 1);
+        let memory = B::memory(kind, &pattern(5, LENGTH));
+        let region = register(&mut rig, 1, &memory).expect("there is room");
+        let key = rig.grant(1, &region, Access::all()).expect("a grant");
+        let way = B::way(kind, rig.endpoint(0).reach(peer).expect("the peer lives"));
+        assert_ne!(way, Way::Refused, "kind {kind}");
+        let window = rig.endpoint(0).window(peer, key);
+        match way {
+            Way::Direct => assert!(window.is_ok(), "kind {kind}"),
+            _ => assert_eq!(window.err(), Some(OperationError::NotMapped), "kind {kind}"),
+        }
+        let context = rig.context();
+        let target = Target::new(key, 9);
+        let put = |endpoint: &mut B::Endpoint| {
+            endpoint.put(peer, Source::Bytes(b"there"), target, Operation::new(context))
+        };
+        let issued = put(rig.endpoint(0));
+        // Nobody polls in between: only what needs the owner is not done yet.
+        let is_there = &B::bytes(&memory)[9..14] == b"there";
+        assert_eq!((issued.is_ok(), is_there), (true, way != Way::Target), "kind {kind}");
+        assert_eq!(rig.finish(0, context, issued), Ok(0), "kind {kind}");
+        assert_eq!(&B::bytes(&memory)[9..14], b"there", "kind {kind}");
+        let unknown = rig.endpoint(0).reach(weft_fabric::Peer(u32::MAX));
+        assert_eq!(unknown, Err(OperationError::UnknownPeer));
+    }
+}
+
+/// Regions of memory of each kind and of the transport's own, of endpoint 1, with their keys.
+fn regions_of_all_kinds<B: HostBench>(
+    rig: &mut Rig<B>,
+) -> Vec<(<B::Endpoint as Endpoint>::Region, weft_fabric::RemoteKey)>
+where
+    B::Endpoint: HostMemory,
+{
+    let mut regions = vec![rig.share(1, LENGTH as u64, Access::all())];
+    for kind in 0..B::KINDS {
+        let memory = B::memory(kind, &vec![0; LENGTH]);
+        let region = register(rig, 1, &memory).expect("there is room");
+        let key = rig.grant(1, &region, Access::all()).expect("a grant");
+        regions.push((region, key));
+    }
+    regions
+}
+
+/// A vectored put and get may use memory of several kinds, and is refused whole.
+pub fn one_operation_reaches_memory_of_different_kinds<B: HostBench>()
+where
+    B::Endpoint: HostMemory,
+{
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let regions = regions_of_all_kinds(&mut rig);
+    let bytes = pattern(6, LENGTH - 100);
+    let mut ranges: Vec<_> = regions
+        .iter()
+        .map(|(_, key)| (Source::Bytes(&bytes[..]), Target::new(*key, 100)))
+        .collect();
+    let put = rig
+        .run(0, |endpoint, context| endpoint.put_vectored(peer, &ranges, Operation::new(context)));
+    assert_eq!(put, Ok(0));
+    for (region, _) in &regions {
+        assert_eq!(contents(region)[100..], bytes[..]);
+        region.write(0, &[0; LENGTH]).expect("inside");
+    }
+    let local = rig.local(0, &vec![0; regions.len() * LENGTH]);
+    for (region, _) in &regions {
+        region.write(0, &pattern(7, LENGTH)).expect("inside");
+    }
+    let gets: Vec<_> = regions
+        .iter()
+        .zip(0..)
+        .map(|((_, key), number)| {
+            let into = LocalRange::new(&local, number * LENGTH as u64, LENGTH as u64);
+            (Target::new(*key, 0), into)
+        })
+        .collect();
+    let got =
+        rig.run(0, |endpoint, context| endpoint.get_vectored(peer, &gets, Operation::new(context)));
+    assert_eq!((got, contents(&local)), (Ok(0), pattern(7, LENGTH).repeat(regions.len())));
+    // The last range leaves its region.
+    ranges.last_mut().expect("some").1.offset = 101;
+    let refused = rig
+        .run(0, |endpoint, context| endpoint.put_vectored(peer, &ranges, Operation::new(context)));
+    let (length, region) = (LENGTH as u64 - 100, LENGTH as u64);
+    assert_eq!(refused, Err(OperationError::OutOfBounds { offset: 101, length, region }));
+    for (region, _) in &regions {
+        assert_eq!(contents(region), pattern(7, LENGTH), "nothing was written");
+    }
+}
+
+/// What comes behind an order takes effect after what came before, whatever the memory.
+pub fn operations_on_memory_of_different_kinds_keep_their_order<B: HostBench>()
+where
+    B::Endpoint: HostMemory,
+{
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let regions = regions_of_all_kinds(&mut rig);
+    for round in 1..=4_u8 {
+        let mut pending = Vec::new();
+        for (_, key) in &regions {
+            let bytes = vec![round; LENGTH];
+            let context = rig.context();
+            let mut issued = Err(OperationError::WouldBlock);
+            rig.until("room for a put", |rig| {
+                let target = Target::new(*key, 0);
+                let put = Operation::new(context);
+                issued = rig.endpoint(0).put(peer, Source::Bytes(&bytes), target, put);
+                issued != Err(OperationError::WouldBlock)
+            });
+            rig.endpoint(0).order(peer).expect("the peer lives");
+            pending.push((context, issued));
+        }
+        rig.send(0, peer, MessageHeader::tag(round), &[]);
+        rig.messages(1, 1);
+        for (region, _) in &regions {
+            assert_eq!(contents(region), vec![round; LENGTH], "the message tells of it");
+        }
+        for (context, issued) in pending {
+            assert_eq!(rig.finish(0, context, issued), Ok(0));
+        }
+    }
+}
+
+/// Operations on memory of each kind that are pending end when their peer is given up, before the
+/// report, and a new pair works.
+pub fn operations_on_memory_of_each_kind_end_with_the_pair<B: HostBench>()
+where
+    B::Endpoint: HostMemory,
+{
+    for kind in 0..B::KINDS {
+        let mut rig = Rig::<B>::new(2);
+        let peer = rig.connect(0, 1);
+        let memory = B::memory(kind, &vec![0; LENGTH]);
+        let region = register(&mut rig, 1, &memory).expect("there is room");
+        let key = rig.grant(1, &region, Access::all()).expect("a grant");
+        let bytes = pattern(8, LENGTH);
+        let put = |rig: &mut Rig<B>, peer| {
+            rig.run(0, |endpoint, context| {
+                let (source, target) = (Source::Bytes(&bytes[..]), Target::new(key, 0));
+                endpoint.put(peer, source, target, Operation::new(context))
+            })
+        };
+        assert_eq!(put(&mut rig, peer), Ok(0));
+        let mut pending = Vec::new();
+        for _ in 0..8 {
+            let context = rig.context();
+            let (source, target) = (Source::Bytes(&bytes[..]), Target::new(key, 0));
+            let issued = rig.endpoint(0).put(peer, source, target, Operation::new(context));
+            pending.push((context, issued));
+        }
+        rig.endpoint(0).disconnect(peer).expect("the peer lives");
+        for (context, issued) in pending {
+            let end = rig.finish(0, context, issued);
+            assert!(matches!(end, Ok(0) | Err(OperationError::PeerDown)), "kind {kind}: {end:?}");
+        }
+        assert_eq!(put(&mut rig, peer), Err(OperationError::PeerDown), "kind {kind}");
+        let there = rig.address(1);
+        rig.until("the ends of the pair", |rig| rig.downs(0).len() == 1 && rig.downs(1).len() == 1);
+        let peer = rig.try_connect(0, there).expect("it is open");
+        assert_eq!((put(&mut rig, peer), contents(&region) == bytes), (Ok(0), true));
     }
 }
 

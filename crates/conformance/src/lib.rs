@@ -24,7 +24,7 @@
 
 use std::time::Duration;
 
-use weft_fabric::{Endpoint, EndpointOptions, HostMemory, Lane, OpenError};
+use weft_fabric::{Endpoint, EndpointOptions, HostMemory, Lane, OpenError, Reach, Way};
 
 pub mod addressing;
 pub mod atomic;
@@ -54,6 +54,9 @@ pub use rig::{Down, Mail, Rig, Seen, pattern};
 pub trait Bench: Sized {
     /// The endpoints under test.
     type Endpoint: Endpoint;
+
+    /// Whether a window to a region can be opened. Memory that cannot be mapped has none.
+    const WINDOWS: bool = true;
 
     /// A new fabric without endpoints, under these rules for services, as the option
     /// `daemon.services` has them.
@@ -117,11 +120,15 @@ pub trait HostBench: Bench
 where
     Self::Endpoint: HostMemory,
 {
-    /// The number of kinds of memory that the transport has: fresh, from a descriptor, existing.
+    /// The number of kinds of memory that the transport has: fresh, from a descriptor, existing and
+    /// adopted, existing and in place.
     const KINDS: usize;
 
     /// Memory of a kind with these bytes.
     fn memory(kind: usize, bytes: &[u8]) -> <Self::Endpoint as HostMemory>::Memory;
+
+    /// The way to memory of a kind, as the endpoint says.
+    fn way(kind: usize, reach: Reach) -> Way;
 
     /// The bytes of the memory, as the program that has it sees them.
     fn bytes(memory: &<Self::Endpoint as HostMemory>::Memory) -> Vec<u8>;

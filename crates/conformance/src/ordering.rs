@@ -226,6 +226,35 @@ pub fn a_cancelled_operation_has_done_nothing<B: Bench>() {
     }
 }
 
+/// An operation that is cancelled at any moment of its way has done all or nothing, and its end
+/// says which.
+pub fn an_operation_that_is_cancelled_on_its_way_tells_whether_it_is_done<B: Bench>() {
+    let mut rig = Rig::<B>::new(2);
+    let peer = rig.connect(0, 1);
+    let (region, key) = rig.share(1, 64 * 8, Access::WRITE);
+    let mut done = 0;
+    for word in 0..12_u64 {
+        let context = rig.context();
+        let (source, target) = (1_u64.to_le_bytes(), Target::new(key, word * 8));
+        let put =
+            rig.endpoint(0).put(peer, Source::Bytes(&source), target, Operation::new(context));
+        for _ in 0..word {
+            rig.bench.progress();
+        }
+        assert_eq!(rig.endpoint(0).cancel(peer, context), Ok(()));
+        let end = rig.finish(0, context, put);
+        rig.settle();
+        let expected = match end {
+            Ok(_) => 1,
+            Err(OperationError::Cancelled) => 0,
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(region.load(word * 8), Ok(expected), "after {word} steps");
+        done += expected;
+    }
+    assert!(done > 0, "an operation that is over cannot be cancelled");
+}
+
 /// Cancelling what does not exist, or has ended, has no effect.
 pub fn a_cancel_without_its_operation_has_no_effect<B: Bench>() {
     let mut rig = Rig::<B>::new(2);

@@ -216,6 +216,24 @@ impl<B: Bench> Rig<B> {
         right_of(self.finish(number, context, Ok(issued))).map(Revoked::of_value)
     }
 
+    /// Opens a window. `None` if the bench has none, and says so.
+    ///
+    /// # Panics
+    /// When the transport refuses for another reason, or does not refuse.
+    pub fn window(
+        &mut self,
+        number: usize,
+        peer: Peer,
+        key: RemoteKey,
+    ) -> Option<<B::Endpoint as Endpoint>::Window> {
+        let opened = self.endpoint(number).window(peer, key);
+        if B::WINDOWS {
+            return Some(opened.expect("the key is valid"));
+        }
+        assert_eq!(opened.err(), Some(OperationError::NotMapped));
+        None
+    }
+
     /// Makes a ticket.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! A Python interpreter that has loaded a script, and forks for each program that a test starts.
 //!
 //! An interpreter takes some 30 ms of processor time to start and to load a file of cases; a fork
-//! takes 1 ms (docs/measurements/verify.md). Only programs without weft come from here. A program under weft is
-//! started afresh each time: processes that were forked from one program share its counters and
-//! the memory of its connections, which programs of different users never do.
+//! takes 1 ms (docs/measurements/verify.md). Only programs without weft come from here. A program
+//! under weft is started afresh each time: processes that were forked from one program share its
+//! counters and the memory of its connections, which programs of different users never do.
 //!
 //! Invariants: a forked program is a child of the test's process, in a process group of its own,
 //! as one that was started. Its descriptors are those of a program that was started.

@@ -70,6 +70,7 @@ impl Running {
     /// # Panics
     /// When the program cannot be started.
     #[must_use]
+    #[allow(clippy::zombie_processes, reason = "the value waits for the process by its number")]
     pub fn start(mut command: Command, directory: &Path) -> Self {
         let outputs = Outputs::create(directory);
         let shown = format!("{command:?}").replace('"', "");

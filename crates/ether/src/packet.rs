@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use weft_fabric::{Region, Window};
+use weft_fabric::{Addressable, Window};
 
 /// First bytes of a packet that are always in private memory: all headers that are read, and every
 /// packet that goes in messages.
@@ -30,9 +30,10 @@ pub enum Space<'a, R> {
     },
 }
 
-impl<R: Region> Space<'_, R> {
-    /// Reads a packet from `device` and returns its length. `read` is used when the whole packet
-    /// goes into private memory.
+impl<R: Addressable> Space<'_, R> {
+    /// Has the kernel read a packet from `device` and returns its length. `read` is used when the
+    /// whole packet goes into private memory. That is always so where windows are no memory, and
+    /// a driver of such ports needs nothing else.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -44,7 +45,7 @@ impl<R: Region> Space<'_, R> {
         match self {
             Self::Bytes(bytes) => read(device, bytes),
             Self::Ring { head, region, offset, length } => {
-                region.fill(head, offset, length, device)
+                region.fill(head, offset, length, device, None)
             }
         }
     }
@@ -81,23 +82,6 @@ impl<W: Window> Delivery<'_, W> {
         }
     }
 
-    /// Writes the packet to `device`. `write` is used when all of it is in private memory.
-    ///
-    /// # Errors
-    /// Those of the kernel.
-    pub fn pour(
-        &self,
-        device: BorrowedFd<'_>,
-        write: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        match self {
-            Self::Bytes(bytes) => write(device, bytes),
-            Self::Ring { head, window, offset, length } => {
-                window.pour(head, *offset, *length, device)
-            }
-        }
-    }
-
     /// A copy of the packet. Bytes that can no longer be read are zero.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
@@ -109,6 +93,26 @@ impl<W: Window> Delivery<'_, W> {
                 // Fails if the sender is gone, or took its memory back.
                 let _ = window.load(*offset, &mut packet[head.len()..]);
                 packet
+            }
+        }
+    }
+}
+
+impl<W: Window + Addressable> Delivery<'_, W> {
+    /// Has the kernel write the packet to `device`. `write` is used when all of it is in private
+    /// memory, as it always is where windows are no memory.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    pub fn pour(
+        &self,
+        device: BorrowedFd<'_>,
+        write: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        match self {
+            Self::Bytes(bytes) => write(device, bytes),
+            Self::Ring { head, window, offset, length } => {
+                window.pour(head, *offset, *length, device, None)
             }
         }
     }

@@ -6,6 +6,34 @@
 use crate::error::OpenError;
 use crate::opening::{EndpointLimits, TrafficClass};
 
+/// The way of the bytes of a put or get between this endpoint and memory of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// The initiator copies, or its NIC does. Windows and all operations need nothing of the peer.
+    Direct,
+    /// The kernel copies between the two processes. Puts and gets need nothing of the peer;
+    /// atomics, immediate puts and signals go the way of [`Way::Target`], because only the owner
+    /// changes words of such memory as words. There are no windows.
+    Kernel,
+    /// The peer's endpoint copies when it is polled or waits. There are no windows.
+    Target,
+    /// The transport has no way to memory of this kind.
+    Refused,
+}
+
+/// How an endpoint reaches memory of each kind of one peer: see [`crate::Endpoint::reach`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// Memory that [`crate::Endpoint::register`] made, or that was made to be registered.
+    pub fresh: Way,
+    /// Memory of a descriptor that somebody else made.
+    pub descriptor: Way,
+    /// Memory that existed already, and whose pages were replaced by shared ones.
+    pub adopted: Way,
+    /// Memory that existed already and stays as it is.
+    pub in_place: Way,
+}
+
 /// Which thread makes progress on a one-sided operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
@@ -61,17 +89,19 @@ pub struct Capabilities {
     pub rails: Vec<String>,
     /// The rail of an endpoint.
     pub rail: String,
-    /// Which thread makes progress on one-sided operations.
+    /// Which thread makes progress on one-sided operations. Memory that a peer has in place may
+    /// need more: [`crate::Endpoint::reach`] says so.
     pub progress: Progress,
     /// Operations, messages and notifications to one peer take effect in the order of their calls,
     /// so that [`crate::Endpoint::order`] costs nothing and changes nothing.
     pub ordered: bool,
-    /// Operations complete inside the call that starts them.
+    /// Operations complete inside the call that starts them, but for those that go the way of
+    /// [`Way::Target`].
     pub completes_inline: bool,
-    /// A window is mapped memory: loads and stores need no call, and the kernel can copy to and
-    /// from it.
+    /// A window is mapped memory ([`crate::HostWindow`]): loads and stores need no call, and the
+    /// kernel can copy to and from it.
     pub window_is_memory: bool,
-    /// [`crate::Endpoint::descriptor`] returns a descriptor to sleep on.
+    /// The endpoint is [`crate::Watchable`]: it has a descriptor to sleep on.
     pub descriptor: bool,
 }
 

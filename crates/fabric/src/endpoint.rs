@@ -4,13 +4,11 @@
 //! [`Endpoint::finish`] block, and both end with their timeout. [`crate::Blocking`] has calls for
 //! programs without a loop.
 
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::address::{EndpointAddress, Group, PartitionId};
 use crate::atomic::{Atomic, LockRequest};
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Reach};
 use crate::error::{
     ConnectError, GrantError, GroupError, InviteError, OpenError, OperationError, RegionError,
     RegisterError, SendError, WindowError,
@@ -20,6 +18,7 @@ use crate::opening::EndpointOptions;
 use crate::operation::{Access, Issued, MessageHeader, Operation, RemoteKey, Signal, Target};
 use crate::register::Register;
 use crate::service::Ticket;
+use crate::word::Word;
 
 /// A transport between endpoints: shm, sim, ofi.
 ///
@@ -202,24 +201,6 @@ pub trait Region: Send + Sync + Clone {
     /// [`RegionError::OutOfBounds`].
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError>;
 
-    /// Has the kernel read from `source` with one call: the first bytes into `head`, the rest into
-    /// the region from `offset` on, at most `length` bytes. Returns the number of bytes in all.
-    /// Needs [`Capabilities::window_is_memory`].
-    ///
-    /// # Errors
-    /// Those of the kernel; [`io::ErrorKind::InvalidInput`] for a range outside the region, and
-    /// [`io::ErrorKind::Unsupported`] if the region is not mapped memory.
-    fn fill(
-        &self,
-        head: &mut [u8],
-        offset: u64,
-        length: u64,
-        source: BorrowedFd<'_>,
-    ) -> io::Result<usize> {
-        let _ = (head, offset, length, source);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     /// Loads a 64-bit word with acquire order.
     ///
     /// # Errors
@@ -280,23 +261,21 @@ pub trait Window: Send {
     /// [`WindowError`] as for a put.
     fn store(&self, offset: u64, source: &[u8]) -> Result<(), WindowError>;
 
-    /// Has the kernel write to `target` with one call: `head`, and behind it `length` bytes of the
-    /// window from `offset` on. Returns the number of bytes in all. Needs
-    /// [`Capabilities::window_is_memory`].
+    /// Loads the word at `offset` with acquire order. Where the window is memory, that is one
+    /// access of its width; elsewhere the word is fetched whole.
     ///
     /// # Errors
-    /// Those of the kernel; [`io::ErrorKind::InvalidInput`] if a get of that range would be
-    /// refused, and [`io::ErrorKind::Unsupported`] if the window is not mapped memory.
-    fn pour(
-        &self,
-        head: &[u8],
-        offset: u64,
-        length: u64,
-        target: BorrowedFd<'_>,
-    ) -> io::Result<usize> {
-        let _ = (head, offset, length, target);
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    /// [`WindowError`] as for a get; [`OperationError::Misaligned`] unless the word lies at a
+    /// multiple of its size in the peer's memory.
+    fn load_word<W: Word>(&self, offset: u64) -> Result<W, WindowError>;
+
+    /// Stores a word at `offset` with release order. Where the window is memory, that is one access
+    /// of its width; elsewhere the word is written whole.
+    ///
+    /// # Errors
+    /// [`WindowError`] as for a put; [`OperationError::Misaligned`] as for
+    /// [`Window::load_word`].
+    fn store_word<W: Word>(&self, offset: u64, word: W) -> Result<(), WindowError>;
 }
 
 /// The result of [`Endpoint::wait`].
@@ -416,6 +395,28 @@ pub trait Endpoint: Send {
     /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
     fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError>;
 
+    /// How memory of each kind of a peer is reached. It may be found out by the first call for a
+    /// peer, and stays so as long as the peer lives.
+    ///
+    /// # Errors
+    /// [`OperationError::PeerDown`], [`OperationError::UnknownPeer`].
+    ///
+    /// ```
+    /// use weft_fabric::{Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, Transport, Way};
+    ///
+    /// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
+    /// # let mut one = world.transport(NodeId(0), 1000).open(&EndpointOptions::default())?;
+    /// # let two = world.transport(NodeId(1), 1000).open(&EndpointOptions::default())?;
+    /// let peer = one.connect_within(two.address(), PATIENCE)?;
+    /// match one.reach(peer)?.in_place {
+    ///     Way::Direct | Way::Kernel => println!("puts need nothing of the peer"),
+    ///     Way::Target => println!("the peer has to poll"),
+    ///     Way::Refused => println!("the peer has to register other memory"),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    fn reach(&mut self, peer: Peer) -> Result<Reach, OperationError>;
+
     /// The address of a peer, or `None` for a handle that was never returned.
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress>;
 
@@ -513,9 +514,14 @@ pub trait Endpoint: Send {
     ///
     /// It is a fence for operations that started before: each that ended well is in the region at
     /// the end of the call, and every other ends with an error. No byte by that key appears later,
-    /// whatever other keys there are. On shm that takes membarrier(2), where both ends had it when
-    /// they opened, and memory of one endpoint alone: memory that another endpoint of the program
-    /// granted, too, stays where it is, and a holder that breaks the rules can still write to it.
+    /// whatever other keys there are, also those of other endpoints that registered the memory. On
+    /// shm that takes membarrier(2), where both ends had it when they opened. It does not hold for
+    /// the memory of somebody else's memfd: that stays where it is, and a holder that breaks the
+    /// rules can still write to it.
+    ///
+    /// Memory in place does not move, so the call waits for peers that have begun a write. If one
+    /// does not end within a second, the call fails with [`GrantError::StillWriting`]: the key is
+    /// void, and the memory must not be used for another thing yet.
     ///
     /// # Errors
     /// [`GrantError::UnknownKey`]; [`OperationError::Grant`] from the completion.
@@ -702,33 +708,33 @@ pub trait Endpoint: Send {
     /// sleeps; how long it spins depends on how often spinning paid off before.
     fn wait(&mut self, timeout: Option<Duration>) -> Waited;
 
-    /// Prepares to sleep on [`Endpoint::descriptor`]. Nothing that comes after the call is missed.
+    /// Prepares to sleep on [`Watchable::descriptor`](crate::Watchable::descriptor). Nothing that
+    /// comes after the call is missed.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use weft_fabric::{Armed, Endpoint};
+    /// use weft_fabric::{Armed, Watchable};
     ///
     /// /// Sleeps until `endpoint` may have events. `sleep` waits until a descriptor is readable or
     /// /// a time has passed: poll(2), or the loop of a runtime.
-    /// fn idle<E: Endpoint>(endpoint: &mut E, sleep: impl Fn(Option<i32>, Option<Duration>)) {
+    /// fn idle<E: Watchable>(endpoint: &mut E, sleep: impl Fn(Option<i32>, Option<Duration>)) {
     ///     use std::os::fd::AsRawFd;
     ///     match endpoint.arm() {
-    ///         Armed::Sleep => sleep(endpoint.descriptor().map(|fd| fd.as_raw_fd()), None),
+    ///         Armed::Sleep => sleep(Some(endpoint.descriptor().as_raw_fd()), None),
     ///         Armed::PollWithin(time) => sleep(None, Some(time)),
     ///         Armed::Busy => {}
     ///     }
     ///     // Then the program polls.
     /// }
+    /// # use std::sync::Arc;
     /// # use weft_fabric::{EndpointOptions, NodeId, Transport};
-    /// # let world = weft_transport_sim::SimWorld::new(weft_transport_sim::Settings::seeded(1));
-    /// # let transport = world.transport(NodeId(0), 1000);
+    /// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+    /// # use weft_transport_shm::{Parameters, ShmTransport};
+    /// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    /// # let transport = ShmTransport::new(broker, Parameters::default());
     /// # let mut endpoint = transport.open(&EndpointOptions::default())?;
-    /// # idle(&mut endpoint, |_, time| assert!(time.is_some()));
+    /// # idle(&mut endpoint, |file, time| assert!(file.is_some() || time.is_some()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     fn arm(&mut self) -> Armed;
-
-    /// A descriptor that becomes readable with the next event after [`Endpoint::arm`] returned
-    /// [`Armed::Sleep`].
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -13,16 +13,20 @@ use crate::service::{ServiceName, Ticket};
 /// Numbers of `errno.h` on Linux, which all platforms of weft share.
 pub mod errno {
     #![allow(missing_docs, reason = "named as in errno.h")]
+    pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;
+    pub const ESRCH: i32 = 3;
     pub const EIO: i32 = 5;
     pub const EAGAIN: i32 = 11;
     pub const ENOMEM: i32 = 12;
     pub const EACCES: i32 = 13;
+    pub const EFAULT: i32 = 14;
     pub const EBUSY: i32 = 16;
     pub const ENODEV: i32 = 19;
     pub const EINVAL: i32 = 22;
     pub const EMFILE: i32 = 24;
     pub const EMSGSIZE: i32 = 90;
+    pub const EOPNOTSUPP: i32 = 95;
     pub const EADDRINUSE: i32 = 98;
     pub const ENETDOWN: i32 = 100;
     pub const ECONNRESET: i32 = 104;
@@ -294,6 +298,16 @@ pub enum GrantError {
     /// The key would be for a peer that is down or was never connected.
     #[error("the peer that the key would be for is not connected")]
     Peer,
+    /// The key is void. But its memory is in place and cannot move, and a write that this peer
+    /// began before has not ended: its process is stopped, or very slow.
+    #[error(
+        "the key is void, but {peer} has begun a write that may still come; keep the memory, or \
+         end that process"
+    )]
+    StillWriting {
+        /// The peer.
+        peer: EndpointAddress,
+    },
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not publish the key: {reason}")]
     Broker {
@@ -347,6 +361,19 @@ pub enum OperationError {
     /// while a window was used. A part of the operation may have been done. The key stays valid.
     #[error("the memory was moved while the operation stood still; a part of it may be done")]
     Interrupted,
+    /// The peer's memory is in place: it cannot be mapped, so that there is no window to it.
+    #[error("the peer's memory cannot be mapped; use put and get")]
+    NotMapped,
+    /// The kernel did not copy to or from the peer's memory in place. A part of the operation may
+    /// have been done.
+    #[error(
+        "the kernel does not copy to or from the peer's memory (errno {errno}); EFAULT says that \
+         the peer has it no more, others that this process may not"
+    )]
+    KernelCopy {
+        /// The error number.
+        errno: i32,
+    },
     /// The range leaves the peer's region.
     #[error("{length} bytes at offset {offset} are outside the peer's region of {region} bytes")]
     OutOfBounds {
@@ -437,6 +464,8 @@ impl OperationError {
             | Self::Empty
             | Self::UnknownPeer => errno::EINVAL,
             Self::Interrupted => errno::EIO,
+            Self::NotMapped => errno::EOPNOTSUPP,
+            Self::KernelCopy { errno } => *errno,
             Self::Cancelled => errno::ECANCELED,
             Self::PeerDown => errno::ECONNRESET,
             Self::Connect(error) => error.errno(),
@@ -487,6 +516,7 @@ impl GrantError {
             Self::Broker { .. } => errno::ENETDOWN,
             Self::Local(_) => errno::EINVAL,
             Self::Peer => errno::ECONNRESET,
+            Self::StillWriting { .. } => errno::EBUSY,
         }
     }
 }

@@ -17,8 +17,8 @@
 //! Everything that an end sends, puts and posts becomes visible at the other in that order, never
 //! in part, and never before the bytes that it tells of. The number that the peer *took* may be
 //! known late: [`Carry::slots_free`], [`Carry::sink_free`] and [`Carry::messages_read`] never say
-//! more than is true, and catch up without a call of either end. [`Carry::look_back`] and [`Carry::view_back`]
-//! are exact, and no peer has to be alive for them.
+//! more than is true, and catch up without a call of either end. [`Carry::look_back`] and
+//! [`Carry::view_back`] are exact, and no peer has to be alive for them.
 //!
 //! # Waiting
 //! An end that is going to sleep until data or room comes arms an attention word. The peer reads

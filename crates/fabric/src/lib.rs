@@ -2,8 +2,9 @@
 //!
 //! This crate has the vocabulary (addresses, keys, operations, notifications, events), the errors,
 //! and the traits that a transport implements ([`Transport`], [`Endpoint`], [`Region`], [`Window`],
-//! [`Lane`]). It depends on nothing else of weft and on no operating system: it uses no clock,
-//! thread, socket or file.
+//! [`Lane`]). It depends on nothing else of weft, and uses no clock, thread, socket or file. These
+//! traits name no operating system; what a transport offers on a host is in [`HostMemory`],
+//! [`HostWindow`], [`Addressable`] and [`Watchable`].
 //!
 //! # Where to begin
 //! A program opens an [`Endpoint`] at a [`Transport`], connects to peers, and has a loop in which
@@ -90,7 +91,7 @@ mod endpoint;
 mod error;
 mod event;
 mod global_address;
-mod host_memory;
+mod host;
 mod lane;
 mod notify;
 mod opening;
@@ -98,11 +99,12 @@ mod operation;
 mod register;
 mod service;
 pub mod terms;
+mod word;
 
 pub use address::{EndpointAddress, Group, NodeId, PartitionId, Vpid};
 pub use atomic::{Atomic, AtomicOperation, LockRequest, Width};
 pub use blocking::{Blocking, PATIENCE};
-pub use capabilities::{Capabilities, Progress};
+pub use capabilities::{Capabilities, Progress, Reach, Way};
 pub use endpoint::{
     Armed, Audience, Endpoint, LocalRange, Peer, Region, Revoked, Source, Transport, Waited, Window,
 };
@@ -112,7 +114,7 @@ pub use error::{
 };
 pub use event::{Completion, DownReason, Event, Filter, Message, Notification, Side};
 pub use global_address::{GlobalAddressMap, Interval, Located, MapError, Mask};
-pub use host_memory::HostMemory;
+pub use host::{Addressable, HostMemory, HostWindow, Watchable};
 pub use lane::{
     Attention, Carry, Lane, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,
     Standing, WaitFor, Wake,
@@ -125,3 +127,4 @@ pub use operation::{
 };
 pub use register::Register;
 pub use service::{InvalidName, ServiceName, Ticket};
+pub use word::Word;

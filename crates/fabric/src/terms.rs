@@ -35,14 +35,14 @@
 //! | [`TrafficClass`] | traffic class | `FI_TC_LOW_LATENCY`, `FI_TC_BULK_DATA` |
 //! | [`Partition::Service`] | none | authorization key |
 //! | [`Endpoint::poll`] | notification and receive queues | `fi_cq_read` |
-//! | [`Endpoint::descriptor`] | interrupt | `FI_WAIT_FD` |
+//! | [`Watchable::descriptor`] | interrupt | `FI_WAIT_FD` |
 //! | [`HostMemory`] | pinned user pages | `fi_mr_regattr` |
 
 #[cfg(doc)]
 use crate::{
     Access, Capabilities, Completion, Endpoint, EndpointAddress, EndpointLimits, GlobalAddressMap,
     HostMemory, MessageHeader, Notification, Operation, Partition, PartitionId, Region, Register,
-    RemoteKey, Side, TrafficClass, Window,
+    RemoteKey, Side, TrafficClass, Watchable, Window,
 };
 
 /// One term.

@@ -1,17 +1,20 @@
 //! Memory of this process that can be registered with transports, apart from any endpoint.
 //!
-//! Invariant: whatever the memory was, a sealed memfd holds it, so that peers can map it and its
-//! owner can move it out of their reach.
+//! Invariant: a sealed memfd holds the memory, so that peers can map it and its owner can move it
+//! out of their reach. Memory in place is the exception: nobody can map it, and it stays where it
+//! is.
 
+use std::any::Any;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU32;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::fs::SealFlags;
 
 use crate::moving::{Place, moving_word};
+use crate::reservation::Reservation;
 use crate::segment::{Segment, SegmentError};
 
 /// How fresh memory is to be made.
@@ -54,7 +57,13 @@ impl MemoryOptions {
 impl MemoryOptions {
     /// Makes the memory; [`MemoryOptions::populate`] is for the first of it alone.
     fn make(&self) -> Result<(Segment, OwnedFd), SegmentError> {
-        let (segment, file) = Segment::create(NAME, self.length)?;
+        self.prepared(Segment::create(NAME, self.length)?)
+    }
+
+    fn prepared(
+        &self,
+        (segment, file): (Segment, OwnedFd),
+    ) -> Result<(Segment, OwnedFd), SegmentError> {
         if let Some(node) = self.node {
             segment.bind_to_node(node)?;
         }
@@ -78,6 +87,8 @@ enum Origin {
     Own(MemoryOptions),
     /// Somebody else has it, too, and would be left behind.
     Foreign,
+    /// It is memory of this process that no file holds.
+    InPlace,
 }
 
 #[derive(Debug)]
@@ -87,15 +98,28 @@ struct Inner {
     place: RwLock<Place>,
     /// [`moving_word`] of the place.
     moving: AtomicU32,
-    /// Keys that all endpoints granted to it, or asked the broker to publish.
-    keys: AtomicUsize,
+    kept: Kept,
+}
+
+/// What transports keep with the memory: one value of each type.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
 }
 
 impl Memory {
     fn new(segment: Segment, file: OwnedFd, origin: Origin) -> Self {
-        let place = RwLock::new(Place { file: Arc::new(file), moves: 0, next: None });
-        let (moving, keys) = (AtomicU32::new(moving_word(0, false)), AtomicUsize::new(0));
-        Self { inner: Arc::new(Inner { segment, origin, place, moving, keys }) }
+        Self::at(segment, Some(Arc::new(file)), origin)
+    }
+
+    fn at(segment: Segment, file: Option<Arc<OwnedFd>>, origin: Origin) -> Self {
+        let place = RwLock::new(Place { file, moves: 0, next: None });
+        let (moving, kept) = (AtomicU32::new(moving_word(0, false)), Kept::default());
+        Self { inner: Arc::new(Inner { segment, origin, place, moving, kept }) }
     }
 
     /// Fresh memory.
@@ -104,6 +128,24 @@ impl Memory {
     /// [`SegmentError::Os`]: the system lacks memory, or has no such NUMA node.
     pub fn fresh(options: MemoryOptions) -> Result<Self, SegmentError> {
         let (segment, file) = options.make()?;
+        if options.populate {
+            segment.populate()?;
+        }
+        Ok(Self::new(segment, file, Origin::Own(options)))
+    }
+
+    /// Fresh memory at `offset` of a reservation. It stays at these addresses when it moves.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misplaced`]: something is there, or the memory leaves the reservation; as
+    /// [`Memory::fresh`].
+    pub fn fresh_at(
+        options: MemoryOptions,
+        reservation: &Reservation,
+        offset: usize,
+    ) -> Result<Self, SegmentError> {
+        let made = Segment::create_at(NAME, options.length, reservation, offset)?;
+        let (segment, file) = options.prepared(made)?;
         if options.populate {
             segment.populate()?;
         }
@@ -156,6 +198,31 @@ impl Memory {
         Ok(Self::new(segment, file, Origin::Own(MemoryOptions::bytes(length))))
     }
 
+    /// Memory that exists already and stays as it is: any range of addresses, such as a stack of
+    /// somebody else's allocator or a part of a page. Peers cannot map it; transports copy to and
+    /// from it.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] for no bytes at all.
+    ///
+    /// # Safety
+    /// The range must be mapped for reading and writing as long as any clone of this value lives,
+    /// and as long as a peer may still write to it: until the revocation of each key to it has
+    /// ended well, or the endpoint that granted them is closed. No reference to its bytes may be
+    /// used while a peer or this crate may write to them.
+    pub unsafe fn in_place(base: NonNull<u8>, length: usize) -> Result<Self, SegmentError> {
+        // SAFETY: the caller's promise.
+        let segment = unsafe { Segment::in_place(base, length) }?;
+        Ok(Self::at(segment, None, Origin::InPlace))
+    }
+
+    /// A segment that has no file, such as [`Segment::anonymous`], in place. It stays mapped until
+    /// the process ends, since nobody says when the last peer has written to it.
+    #[must_use]
+    pub fn kept_in_place(segment: Segment) -> Self {
+        Self::at(segment.kept(), None, Origin::InPlace)
+    }
+
     /// A segment that has no file, such as [`Segment::anonymous`]: its pages are replaced by shared
     /// ones with the same bytes.
     ///
@@ -174,10 +241,25 @@ impl Memory {
         &self.inner.segment
     }
 
-    /// The descriptor of the memory, for peers.
+    /// The descriptor of the memory, for peers; `None` for memory in place.
     #[must_use]
-    pub fn file(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.inner.place.read().file)
+    pub fn file(&self) -> Option<Arc<OwnedFd>> {
+        self.inner.place.read().file.clone()
+    }
+
+    /// Whether this is [memory in place](Memory::in_place), which peers cannot map.
+    #[inline]
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        matches!(self.inner.origin, Origin::InPlace)
+    }
+
+    /// The descriptor, and how often the memory had been moved when it was that one. Another thread
+    /// may move it at any time.
+    #[must_use]
+    pub fn file_and_moves(&self) -> (Option<Arc<OwnedFd>>, u32) {
+        let place = self.inner.place.read();
+        (place.file.clone(), place.moves)
     }
 
     /// Whether the memory may move; see [`Memory::begin_move`].
@@ -190,7 +272,7 @@ impl Memory {
     pub(crate) fn make_next(&self) -> Result<(Segment, OwnedFd), SegmentError> {
         match self.inner.origin {
             Origin::Own(options) => options.make(),
-            Origin::Foreign => Err(SegmentError::Os {
+            Origin::Foreign | Origin::InPlace => Err(SegmentError::Os {
                 call: "move",
                 length: self.segment().length(),
                 errno: rustix::io::Errno::OPNOTSUPP.raw_os_error(),
@@ -214,20 +296,17 @@ impl Memory {
         &self.inner.place
     }
 
-    /// One more key was granted to the memory.
-    pub fn add_key(&self) {
-        self.inner.keys.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A key to the memory is void.
-    pub fn remove_key(&self) {
-        self.inner.keys.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// How many keys are in force, of all endpoints.
+    /// What a transport keeps with the memory for all its endpoints of this process. The first who
+    /// asks makes it. It must not keep the memory, which would never end then.
     #[must_use]
-    pub fn keys(&self) -> usize {
-        self.inner.keys.load(Ordering::Relaxed)
+    pub fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
+        let mut all = self.inner.kept.0.lock();
+        if let Some(kept) = all.iter().find_map(|kept| Arc::clone(kept).downcast().ok()) {
+            return kept;
+        }
+        let kept = Arc::new(T::default());
+        all.push(Arc::clone(&kept) as Arc<dyn Any + Send + Sync>);
+        kept
     }
 }
 
@@ -240,6 +319,27 @@ mod tests {
     use crate::CopyMode;
     use rustix::fs::MemfdFlags;
     use std::os::fd::AsFd;
+    use std::sync::atomic::Ordering;
+
+    fn file_of(memory: &Memory) -> Arc<OwnedFd> {
+        memory.file().expect("a memfd holds it")
+    }
+
+    #[test]
+    fn memory_in_place_is_any_range_and_stays_when_the_value_is_gone() {
+        let mut bytes = *b"0123456789";
+        let base = NonNull::from(&mut bytes[3]);
+        // SAFETY: the array outlives the memory, and nothing refers to it until that is dropped.
+        let memory = unsafe { Memory::in_place(base, 5) }.expect("some bytes");
+        assert_eq!((memory.segment().base(), memory.segment().length()), (base, 5));
+        assert!(memory.file().is_none() && memory.is_in_place() && !memory.may_move());
+        assert!(memory.begin_move().is_err());
+        memory.writing(1, 2, |segment| segment.write(1, b"xy", CopyMode::Plain));
+        drop(memory);
+        assert_eq!(&bytes, b"0123xy6789");
+        // SAFETY: as above.
+        assert!(unsafe { Memory::in_place(base, 0) }.is_err());
+    }
 
     #[test]
     fn memory_that_was_there_keeps_its_bytes_and_its_address() {
@@ -252,7 +352,7 @@ mod tests {
         // SAFETY: as above.
         let adopted = unsafe { Memory::adopt(base, 2 * page) }.expect("memory");
         assert_eq!(adopted.segment().base(), base);
-        let peer = Segment::open(adopted.file().as_fd(), 2 * page, true).expect("sealed");
+        let peer = Segment::open(file_of(&adopted).as_fd(), 2 * page, true).expect("sealed");
         let mut seen = [0; 6];
         peer.read(7, &mut seen);
         assert_eq!(&seen, b"before");
@@ -272,7 +372,7 @@ mod tests {
         old.write(9, b"before", CopyMode::Plain);
         let memory = Memory::of_segment(old).expect("whole pages");
         assert_eq!(memory.segment().base(), base);
-        let peer = Segment::open(memory.file().as_fd(), length, false).expect("sealed");
+        let peer = Segment::open(file_of(&memory).as_fd(), length, false).expect("sealed");
         let mut seen = [0; 6];
         peer.read(9, &mut seen);
         assert_eq!(&seen, b"before");
@@ -283,6 +383,21 @@ mod tests {
         let left = maps();
         let line = left.lines().find(|line| line.starts_with(&start));
         assert!(line.is_none_or(|line| !line.contains(NAME)), "{line:?}");
+    }
+
+    #[test]
+    fn all_clones_of_a_memory_keep_the_same_value_of_each_type() {
+        let memory = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        let (one, other) = (memory.kept::<Mutex<u32>>(), memory.kept::<Mutex<u64>>());
+        *one.lock() = 5;
+        *other.lock() = 6;
+        let clone = memory.clone();
+        assert_eq!(
+            (*clone.kept::<Mutex<u32>>().lock(), *clone.kept::<Mutex<u64>>().lock()),
+            (5, 6)
+        );
+        let another = Memory::fresh(MemoryOptions::bytes(4096)).expect("memory");
+        assert_eq!(*another.kept::<Mutex<u32>>().lock(), 0);
     }
 
     #[test]
@@ -320,7 +435,8 @@ mod tests {
     fn fresh_memory_is_zeroed_and_present_as_asked() {
         let options = MemoryOptions::bytes(1 << 21).populate().huge_pages();
         let memory = Memory::fresh(options).expect("memory");
-        let resident = rustix::fs::fstat(memory.file().as_ref()).expect("a file").st_blocks * 512;
+        let resident =
+            rustix::fs::fstat(file_of(&memory).as_ref()).expect("a file").st_blocks * 512;
         assert_eq!(resident, 1 << 21, "all of it is there");
         assert_eq!(memory.segment().word64(4096).load(Ordering::Relaxed), 0);
         let nowhere = Memory::fresh(MemoryOptions::bytes(4096).on_node(1000));

@@ -22,7 +22,8 @@ use crate::segment::{Segment, SegmentError};
 /// Where memory is, and where it goes.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub file: Arc<OwnedFd>,
+    /// `None` for memory in place.
+    pub file: Option<Arc<OwnedFd>>,
     /// How often the memory was moved.
     pub moves: u32,
     pub next: Option<Next>,
@@ -105,7 +106,7 @@ impl Moving {
         // No write of this process is under way: each holds the lock, or finds that it was moved.
         memory.segment().replace(&next.file)?;
         let next = place.next.take().expect("as above");
-        place.file = Arc::new(next.file);
+        place.file = Some(Arc::new(next.file));
         place.moves = place.moves.wrapping_add(1);
         drop(place);
         Ok(None)
@@ -150,8 +151,8 @@ impl Memory {
         }
         place.next = Some(Next { segment, file, copied: 0 });
         self.moving().store(moving_word(place.moves, true), Ordering::Relaxed);
-        // A write that did not find the memory moving (`keep`) came before this, and so before the first
-        // copy.
+        // A write that did not find the memory moving (`keep`) came before this, and so before the
+        // first copy.
         fence::heavy();
         Ok(Moving { memory: self.clone() })
     }
@@ -184,6 +185,10 @@ mod tests {
 
     const PAGE: usize = 4096;
 
+    fn file_of(memory: &Memory) -> Arc<OwnedFd> {
+        memory.file().expect("a memfd holds it")
+    }
+
     fn move_away(memory: &Memory) {
         let mut moving = Some(memory.begin_move().expect("memory"));
         while let Some(under_way) = moving {
@@ -194,7 +199,7 @@ mod tests {
     #[test]
     fn a_write_during_a_move_is_there_on_either_side_of_the_copy() {
         let memory = Memory::fresh(MemoryOptions::bytes(4 * PAGE)).expect("memory");
-        let old = Segment::open(memory.file().as_fd(), 4 * PAGE, true).expect("sealed");
+        let old = Segment::open(file_of(&memory).as_fd(), 4 * PAGE, true).expect("sealed");
         memory.segment().write(3 * PAGE + 1, b"kept", CopyMode::Plain);
         let moving = memory.begin_move().expect("memory");
         assert!(memory.begin_move().is_err(), "one move at a time");
@@ -207,7 +212,7 @@ mod tests {
         assert_eq!(&seen, b"live", "until the end the former memory counts");
         assert!(moving.on(usize::MAX).expect("memory").is_none());
         old.write(8, b"late", CopyMode::Plain);
-        let new = Segment::open(memory.file().as_fd(), 4 * PAGE, false).expect("sealed");
+        let new = Segment::open(file_of(&memory).as_fd(), 4 * PAGE, false).expect("sealed");
         for (offset, expected) in [(8, b"live"), (3 * PAGE + 8, b"live"), (3 * PAGE + 1, b"kept")] {
             memory.segment().read(offset, &mut seen);
             assert_eq!(&seen, expected);
@@ -220,9 +225,9 @@ mod tests {
     #[test]
     fn a_move_that_is_given_up_leaves_the_memory_where_it_was() {
         let memory = Memory::fresh(MemoryOptions::bytes(2 * PAGE)).expect("memory");
-        let file = memory.file();
+        let file = file_of(&memory);
         drop(memory.begin_move().expect("memory").on(PAGE).expect("memory"));
-        assert!(Arc::ptr_eq(&memory.file(), &file) && memory.moves() == 0);
+        assert!(Arc::ptr_eq(&file_of(&memory), &file) && memory.moves() == 0);
         move_away(&memory);
         assert_eq!(memory.moves(), 1);
     }
@@ -277,7 +282,7 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             writers.map(|writer| writer.join().expect("no panic")).to_vec()
         });
-        let new = Segment::open(memory.file().as_fd(), 4 * PAGE, false).expect("sealed");
+        let new = Segment::open(file_of(&memory).as_fd(), 4 * PAGE, false).expect("sealed");
         for (word, value) in words.into_iter().zip(last) {
             assert_eq!(new.word64(word).load(Ordering::Acquire), value);
         }

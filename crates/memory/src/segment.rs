@@ -1,7 +1,8 @@
 //! A segment: a memfd whose size is sealed, and one mapping of it.
 //!
 //! Invariants: the mapping is valid for `length` bytes as long as the segment lives. The file can
-//! neither shrink nor grow, so an access never raises SIGBUS. Every offset is checked against
+//! neither shrink nor grow, so an access never raises SIGBUS; of memory in place, which has no
+//! file, its maker promises that. Every offset is checked against
 //! `length` before it becomes an address.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -9,10 +10,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use thiserror::Error;
 
 use crate::copy::{self, CopyMode};
+use crate::reservation::{Reservation, Taken};
 
 /// Why a segment could not be created or mapped.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -42,6 +44,19 @@ pub enum SegmentError {
         /// Bytes of a page.
         page: usize,
     },
+    /// A segment fits into a reservation only at a whole page, and where nothing else is.
+    #[error(
+        "{length} bytes do not fit at {offset} of {reserved} reserved bytes: a segment begins at a \
+         multiple of the page size, ends inside the reservation, and has its range for itself"
+    )]
+    Misplaced {
+        /// Where it was to begin.
+        offset: usize,
+        /// Bytes.
+        length: usize,
+        /// Bytes of the reservation.
+        reserved: usize,
+    },
     /// The received memory has another size than announced.
     #[error("the memory passed has {actual} bytes where {expected} were announced")]
     WrongSize {
@@ -59,7 +74,7 @@ static MAPPED: AtomicUsize = AtomicUsize::new(0);
 /// The file system of memfds with ordinary pages, from `linux/magic.h`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-fn os(call: &'static str, length: usize, errno: rustix::io::Errno) -> SegmentError {
+pub(crate) fn os(call: &'static str, length: usize, errno: rustix::io::Errno) -> SegmentError {
     SegmentError::Os { call, length, errno: errno.raw_os_error() }
 }
 
@@ -73,12 +88,14 @@ pub struct Segment {
 }
 
 /// The fate of the mapping at the end of its segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 enum End {
     /// It is taken away.
     Unmapped,
     /// It stays: the addresses belong to somebody else.
     Kept,
+    /// The addresses go back to their reservation.
+    Returned(#[expect(dead_code, reason = "its end returns them")] Taken),
 }
 
 // SAFETY: the segment owns its mapping, which is not tied to a thread. Its bytes are accessed only
@@ -216,6 +233,27 @@ impl Segment {
         Ok((Self { base, length, writable: true, end: End::Kept }, file))
     }
 
+    /// A segment of memory that exists already, which stays as it is.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`] for no bytes at all.
+    ///
+    /// # Safety
+    /// As [`crate::Memory::in_place`].
+    pub(crate) unsafe fn in_place(base: NonNull<u8>, length: usize) -> Result<Self, SegmentError> {
+        if length == 0 || base.addr().get().checked_add(length).is_none() {
+            return Err(os("in place", length, rustix::io::Errno::INVAL));
+        }
+        MAPPED.fetch_add(1, Ordering::Acquire);
+        Ok(Self { base, length, writable: true, end: End::Kept })
+    }
+
+    /// The same segment, whose mapping stays at its end.
+    pub(crate) fn kept(mut self) -> Self {
+        self.end = End::Kept;
+        self
+    }
+
     /// Makes a segment without a file shareable, as [`Segment::adopt`] does. Safe, because nobody
     /// else has the segment during the call.
     ///
@@ -251,6 +289,61 @@ impl Segment {
         let base = NonNull::new(base.cast::<u8>()).expect("mmap never maps address 0 unasked");
         MAPPED.fetch_add(1, Ordering::Acquire);
         Ok(Self { base, length, writable, end: End::Unmapped })
+    }
+
+    /// Maps `length` bytes of this segment from `start` on once more, at `offset` of a
+    /// reservation. The range is rounded to whole pages, and the segment returned has those.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misplaced`], [`SegmentError::Os`].
+    ///
+    /// # Panics
+    /// When the range is outside the segment.
+    pub fn place(
+        &self,
+        start: usize,
+        length: usize,
+        reservation: &Reservation,
+        offset: usize,
+    ) -> Result<Self, SegmentError> {
+        self.check(start, length);
+        let page = rustix::param::page_size();
+        let first = start - start % page;
+        let length = (start + length - first).next_multiple_of(page).min(self.length - first);
+        let taken = reservation.take(offset, length, |at| {
+            let refused = |errno| os("mremap", length, errno);
+            // SAFETY: with an old size of 0 the source stays, and its pages are mapped once more.
+            // The target is a range of the reservation that was free and is taken.
+            let placed = unsafe {
+                let source = self.base.as_ptr().add(first).cast();
+                let flags = MremapFlags::MAYMOVE;
+                rustix::mm::mremap_fixed(source, 0, length, flags, at.as_ptr().cast())
+            };
+            placed.map(drop).map_err(refused)
+        })?;
+        MAPPED.fetch_add(1, Ordering::Acquire);
+        let (base, writable) = (taken.base(), self.writable);
+        Ok(Self { base, length, writable, end: End::Returned(taken) })
+    }
+
+    /// As [`Segment::create`], at `offset` of a reservation.
+    ///
+    /// # Errors
+    /// [`SegmentError::Misplaced`], [`SegmentError::Os`].
+    pub(crate) fn create_at(
+        name: &str,
+        length: usize,
+        reservation: &Reservation,
+        offset: usize,
+    ) -> Result<(Self, OwnedFd), SegmentError> {
+        let file = Self::create_file(name, length)?;
+        let taken = reservation.take(offset, length, |at| {
+            // SAFETY: the range is free in the reservation and is taken. The file has its length.
+            unsafe { map_over(at, length, file.as_fd()) }
+        })?;
+        MAPPED.fetch_add(1, Ordering::Acquire);
+        let base = taken.base();
+        Ok((Self { base, length, writable: true, end: End::Returned(taken) }, file))
     }
 
     /// Memory that is shared only with forked children.
@@ -289,6 +382,13 @@ impl Segment {
         self.writable
     }
 
+    /// Whether a word of `width` bytes at `offset` is aligned. Memory in place may begin anywhere.
+    #[inline]
+    #[must_use]
+    pub fn is_aligned(&self, offset: usize, width: usize) -> bool {
+        self.base.as_ptr().wrapping_add(offset).addr().is_multiple_of(width)
+    }
+
     /// The 32-bit word at `offset`.
     ///
     /// # Panics
@@ -297,12 +397,12 @@ impl Segment {
     #[must_use]
     pub fn word32(&self, offset: usize) -> &AtomicU32 {
         self.check(offset, 4);
-        if !offset.is_multiple_of(4) {
+        if !self.is_aligned(offset, 4) {
             misaligned(offset);
         }
-        // SAFETY: the word is inside the mapping and aligned, as checked above (the base is
-        // page-aligned). Atomics tolerate concurrent writers. Callers do not store through a
-        // read-only mapping, where a store would fault.
+        // SAFETY: the word is inside the mapping and aligned, as checked above. Atomics tolerate
+        // concurrent writers. Callers do not store through a read-only mapping, where a store would
+        // fault.
         unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU32>() }
     }
 
@@ -314,7 +414,7 @@ impl Segment {
     #[must_use]
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, 8);
-        if !offset.is_multiple_of(8) {
+        if !self.is_aligned(offset, 8) {
             misaligned(offset);
         }
         // SAFETY: as for `word32`.
@@ -331,7 +431,7 @@ impl Segment {
     #[must_use]
     pub unsafe fn shared<T: Sync>(&self, offset: usize) -> &T {
         self.check(offset, size_of::<T>());
-        if !offset.is_multiple_of(align_of::<T>()) {
+        if !self.is_aligned(offset, align_of::<T>()) {
             misaligned(offset);
         }
         // SAFETY: the value is inside the mapping and aligned. The caller promises that `T`
@@ -452,7 +552,7 @@ fn misaligned(offset: usize) -> ! {
 impl Drop for Segment {
     fn drop(&mut self) {
         MAPPED.fetch_sub(1, Ordering::Release);
-        if self.end == End::Kept {
+        if !matches!(self.end, End::Unmapped) {
             return;
         }
         // SAFETY: the segment owns the mapping, and no reference into it is left: references borrow

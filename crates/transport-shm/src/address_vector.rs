@@ -16,11 +16,15 @@ use crate::memory::Mapped;
 use crate::pair::Pair;
 use crate::registers::Registers;
 use crate::wakeup::VPIDS_MAX;
+use crate::ways::{InPlace, Jobs, Owner};
 
 /// The state of a living peer.
 #[derive(Debug)]
 pub struct PeerState {
     pub handle: Peer,
+    /// What [`AddressVector::live`] compares: the handle, or one that nobody has while the peer is
+    /// held.
+    serving: Peer,
     pub address: EndpointAddress,
     pub birth: u64,
     pub pair: Pair,
@@ -42,6 +46,77 @@ pub struct PeerState {
     pub keys: Vec<Option<Mapped>>,
     /// Keys that could not be resolved, for the next operation that uses them.
     pub unresolved: Vec<(RemoteKey, OperationError)>,
+    /// The resolved keys to memory in place.
+    pub in_place: Vec<InPlace>,
+    /// The peer's process, as far as its memory is copied by the kernel.
+    pub owner: Owner,
+    /// Operations that the peer carries out, and answers to those that it asked for.
+    pub jobs: Jobs,
+    /// A call was refused while the peer was held: room is told at the end of that.
+    refused: bool,
+}
+
+/// What is known of a peer at its beginning.
+#[derive(Debug)]
+pub struct Acquaintance {
+    pub handle: Peer,
+    pub address: EndpointAddress,
+    pub birth: u64,
+    pub pair: Pair,
+    pub full_fences: bool,
+    pub doorbell: Doorbell,
+    pub registers: Registers,
+}
+
+impl PeerState {
+    /// A peer that was just met.
+    pub fn new(met: Acquaintance) -> Self {
+        let Acquaintance { handle, address, birth, pair, full_fences, doorbell, registers } = met;
+        Self {
+            handle,
+            serving: handle,
+            address,
+            birth,
+            pair,
+            send: SendCursor::default(),
+            receive: ReceiveCursor::default(),
+            full_fences,
+            active: false,
+            idle: 0,
+            wants_room: false,
+            doorbell,
+            registers: Arc::new(registers),
+            down: Arc::new(AtomicBool::new(false)),
+            keys: Vec::new(),
+            unresolved: Vec::new(),
+            in_place: Vec::new(),
+            owner: Owner::Unknown,
+            jobs: Jobs::default(),
+            refused: false,
+        }
+    }
+
+    /// Whether operations that the peer carries out are under way, which nothing may overtake.
+    pub fn is_held(&self) -> bool {
+        self.serving != self.handle
+    }
+
+    /// Nothing overtakes what is under way: [`AddressVector::live`] does not find the peer.
+    pub fn hold(&mut self) {
+        // No handle counts nothing given out, and this one is looked up at another VPID.
+        self.serving = Peer(u32::from(self.vpid() ^ 1));
+    }
+
+    /// Whether a message to a group would go to this member.
+    pub fn takes_more(&mut self) -> bool {
+        !self.is_held() && self.has_room()
+    }
+
+    /// Ends what [`PeerState::hold`] began. True if a call was refused meanwhile.
+    pub fn release(&mut self) -> bool {
+        self.serving = self.handle;
+        std::mem::take(&mut self.refused)
+    }
 }
 
 impl PeerState {
@@ -59,6 +134,8 @@ pub enum Lost {
     Unknown,
     /// The peer is gone.
     Down,
+    /// The peer is held: what came before is under way. The peer remembers that it was asked for.
+    Held,
 }
 
 #[derive(Debug)]
@@ -69,6 +146,19 @@ struct Slot {
 
 impl Slot {
     const EMPTY: Self = Self { issued: 0, live: None };
+
+    /// Why a handle does not name a living peer that is not held.
+    #[cold]
+    fn lost(&mut self, handle: Peer, issued: u32) -> Lost {
+        match &mut self.live {
+            Some(peer) if peer.handle == handle => {
+                peer.refused = true;
+                Lost::Held
+            }
+            _ if issued == 0 || issued > self.issued => Lost::Unknown,
+            _ => Lost::Down,
+        }
+    }
 }
 
 /// The table of peers, by VPID.
@@ -92,9 +182,8 @@ impl AddressVector {
         Self { node, slots: Vec::new() }
     }
 
-    /// The living peer that a handle names.
-    #[inline]
-    pub fn live(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
+    /// The living peer that a handle names, held or not.
+    pub fn find(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
         let (place, issued) = split(handle);
         let Some(slot) = self.slots.get_mut(place) else { return Err(Lost::Unknown) };
         match &mut slot.live {
@@ -102,6 +191,17 @@ impl AddressVector {
             _ if issued == 0 || issued > slot.issued => Err(Lost::Unknown),
             _ => Err(Lost::Down),
         }
+    }
+
+    /// The living peer that a handle names, unless it is held.
+    #[inline]
+    pub fn live(&mut self, handle: Peer) -> Result<&mut PeerState, Lost> {
+        let (place, issued) = split(handle);
+        let Some(slot) = self.slots.get_mut(place) else { return Err(Lost::Unknown) };
+        if slot.live.as_ref().is_none_or(|peer| peer.serving != handle) {
+            return Err(slot.lost(handle, issued));
+        }
+        slot.live.as_deref_mut().ok_or(Lost::Down)
     }
 
     /// The living peer with a VPID.

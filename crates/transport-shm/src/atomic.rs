@@ -15,7 +15,7 @@ use crate::endpoint::ShmEndpoint;
 use crate::rma::{Account, mapped_for};
 
 #[inline(always)]
-fn apply_64(word: &AtomicU64, atomic: &Atomic) -> u64 {
+pub(crate) fn apply_64(word: &AtomicU64, atomic: &Atomic) -> u64 {
     let operand = atomic.operand;
     match atomic.operation {
         AtomicOperation::Read => word.load(Ordering::Acquire),
@@ -36,7 +36,7 @@ const fn low(value: u64) -> u32 {
 }
 
 #[inline]
-fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
+pub(crate) fn apply_32(word: &AtomicU32, atomic: &Atomic) -> u64 {
     let operand = low(atomic.operand);
     u64::from(match atomic.operation {
         AtomicOperation::Read => word.load(Ordering::Acquire),
@@ -111,6 +111,8 @@ impl ShmEndpoint {
         if done.is_ok() {
             self.looked_up(to, target.key);
         }
+        let done =
+            done.or_else(|error| self.atomic_otherwise(error, to, target, atomic, operation));
         done.map_err(|error| self.note(error))
     }
 

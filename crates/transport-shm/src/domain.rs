@@ -25,10 +25,13 @@ use crate::greeting::Greeting;
 use crate::groups::Groups;
 use crate::memory::Grants;
 use crate::moves::Moves;
+use crate::partings::Partings;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
+use crate::sharing::Granter;
 use crate::sys;
+use crate::ways::{Initiated, Sign};
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -86,6 +89,8 @@ impl Transport for ShmTransport {
             wakeup_and_line = Some(both.map_err(os("epoll_create"))?);
             timer = Some(own);
         }
+        let (doorbell, registers) = (Arc::new(doorbell), Arc::new(registers));
+        let granter = Arc::new(Granter::new(Arc::clone(&registers), Arc::clone(&doorbell)));
         let ring_slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
         let parameters = Parameters { ring_slots, ..self.parameters };
         let offers = match options.partition {
@@ -106,7 +111,9 @@ impl Transport for ShmTransport {
             full_fences,
             doorbell,
             doorbell_file,
-            registers: Arc::new(registers),
+            sign: Sign::show(&registers),
+            initiated: Initiated::default(),
+            registers,
             registers_file,
             woken,
             wakeup_and_line,
@@ -121,6 +128,7 @@ impl Transport for ShmTransport {
             batches: Vec::new(),
             waits_for_room: Vec::new(),
             leaving: Vec::new(),
+            granter,
             grants: Grants::new(u32::from_le_bytes([a, b, c, d])),
             regions: Arc::new(AtomicUsize::new(0)),
             groups: Groups::new(),
@@ -128,10 +136,13 @@ impl Transport for ShmTransport {
             ticket: 1,
             requests: Requests::default(),
             moves: Moves::new(),
+            partings: Partings::new(),
             unread: false,
             adaptive_wait: AdaptiveWait::new(spins, parameters.yields),
             armed: false,
             polls: 0,
+            #[cfg(any(test, feature = "test-doors"))]
+            registers_in_place: false,
             #[cfg(any(test, feature = "test-doors"))]
             vanished: false,
         })
@@ -247,6 +258,8 @@ impl Drop for ShmEndpoint {
         let closes = !self.vanished;
         #[cfg(not(any(test, feature = "test-doors")))]
         let closes = true;
+        self.sign.take_down();
+        self.part_from_writers();
         if closes {
             self.ticket = self.ticket.wrapping_add(1);
             let close = Close { ticket: self.ticket, vpid: self.address.vpid.0 };
@@ -254,6 +267,7 @@ impl Drop for ShmEndpoint {
             let _ = self.client.call(close.into(), self.ticket, &[]);
         }
         self.registers.set(Register::Scratch, 0);
+        self.leave_moves();
     }
 }
 

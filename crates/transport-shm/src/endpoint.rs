@@ -9,8 +9,10 @@
 //! | `invitation` | invitations into the endpoint's partition |
 //! | `rights` | grants, revocations, keys of peers |
 //! | `moves` | the move of memory out of reach of a revoked key |
+//! | `partings` | revocations that wait for writers to memory in place |
 //! | `msg` | messages |
-//! | `rma`, `atomic` | one-sided operations |
+//! | `rma`, `atomic` | one-sided operations on memory that is mapped |
+//! | `ways` | one-sided operations on memory that peers have in place |
 //! | `progress` | polling, waiting, sleeping |
 //!
 //! # Invariants
@@ -19,7 +21,6 @@
 //! - No value that a peer can write is trusted: positions, keys and limits are private.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -27,9 +28,9 @@ use std::time::Duration;
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
-    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
-    RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket, Waited,
-    WindowError,
+    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach,
+    Register, RegisterError, RemoteKey, SendError, ServiceName, Signal, Source, Target, Ticket,
+    Waited, Watchable, WindowError,
 };
 use weft_memory::{Memory, MemoryOptions, SegmentError};
 use weft_sync::AdaptiveWait;
@@ -43,9 +44,12 @@ use crate::greeting::Greeting;
 use crate::groups::Groups;
 use crate::memory::{Grants, ShmRegion};
 use crate::moves::Moves;
+use crate::partings::Partings;
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::Requests;
+use crate::sharing::Granter;
+use crate::ways::{Initiated, Sign};
 use crate::window::ShmWindow;
 
 /// A peer that is gone and whose last messages have not all been handed out.
@@ -71,7 +75,7 @@ pub struct ShmEndpoint {
     pub(crate) birth: u64,
     /// This process lacks the asymmetric fence.
     pub(crate) full_fences: bool,
-    pub(crate) doorbell: Doorbell,
+    pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) doorbell_file: OwnedFd,
     pub(crate) registers: Arc<Registers>,
     pub(crate) registers_file: OwnedFd,
@@ -100,12 +104,19 @@ pub struct ShmEndpoint {
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) local: LocalQueue,
     pub(crate) grants: Grants,
+    /// What other endpoints of this process know of this one.
+    pub(crate) granter: Arc<Granter>,
     pub(crate) regions: Arc<AtomicUsize>,
     pub(crate) groups: Groups,
     pub(crate) client: Box<dyn Client>,
     pub(crate) ticket: u32,
     pub(crate) requests: Requests,
     pub(crate) moves: Moves,
+    pub(crate) partings: Partings,
+    /// By which peers know this process.
+    pub(crate) sign: Sign,
+    /// Operations that peers carry out.
+    pub(crate) initiated: Initiated,
     /// The last look at the broker's messages left some.
     pub(crate) unread: bool,
     pub(crate) adaptive_wait: AdaptiveWait,
@@ -113,6 +124,9 @@ pub struct ShmEndpoint {
     pub(crate) armed: bool,
     /// Number of polls so far. The low bits decide when to look for idle and for armed rings.
     pub(crate) polls: u32,
+    /// See [`ShmEndpoint::keep_memory_in_place`].
+    #[cfg(any(test, feature = "test-doors"))]
+    pub(crate) registers_in_place: bool,
     /// The endpoint was ended by [`ShmEndpoint::vanish`].
     #[cfg(any(test, feature = "test-doors"))]
     pub(crate) vanished: bool,
@@ -129,6 +143,7 @@ impl From<Lost> for SendError {
         match lost {
             Lost::Unknown => Self::UnknownPeer,
             Lost::Down => Self::PeerDown,
+            Lost::Held => Self::WouldBlock,
         }
     }
 }
@@ -138,6 +153,7 @@ impl From<Lost> for OperationError {
         match lost {
             Lost::Unknown => Self::UnknownPeer,
             Lost::Down => Self::PeerDown,
+            Lost::Held => Self::WouldBlock,
         }
     }
 }
@@ -169,7 +185,7 @@ impl ShmEndpoint {
     /// Writes any word of the pair with `peer`, as a hostile peer could.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn scribble(&mut self, peer: Peer, offset: usize, value: u32) {
-        if let Ok(peer) = self.peers.live(peer) {
+        if let Ok(peer) = self.peers.find(peer) {
             peer.pair.scribble(offset, value);
         }
     }
@@ -190,6 +206,10 @@ impl ShmEndpoint {
             errno: weft_fabric::errno::ENOMEM,
         })?;
         self.check_regions()?;
+        #[cfg(any(test, feature = "test-doors"))]
+        if self.registers_in_place {
+            return self.register_in_place(length);
+        }
         match Memory::fresh(MemoryOptions::bytes(length)) {
             Ok(memory) => self.register_memory(&memory),
             Err(SegmentError::Os { call, length, errno }) => {
@@ -197,6 +217,27 @@ impl ShmEndpoint {
             }
             Err(_) => unreachable!("what was just made is sealed and of its size"),
         }
+    }
+
+    /// From here on [`Endpoint::register`] makes memory in place, which is never freed, and the
+    /// capabilities say what follows from that.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn keep_memory_in_place(&mut self) {
+        self.registers_in_place = true;
+        self.capabilities.window_is_memory = false;
+        self.capabilities.completes_inline = false;
+        self.capabilities.progress = weft_fabric::Progress::Manual;
+    }
+
+    #[cfg(any(test, feature = "test-doors"))]
+    fn register_in_place(&mut self, length: usize) -> Result<ShmRegion, RegisterError> {
+        // Behind a whole word, so that it is not whole pages.
+        let words = vec![0_u64; length / 8 + 2].leak();
+        // SAFETY: nobody else has these words, which are never freed, and the only reference to
+        // them ends here.
+        let memory =
+            unsafe { Memory::in_place(std::ptr::NonNull::from(&mut words[1]).cast(), length) };
+        self.register_memory(&memory.expect("some bytes"))
     }
 
     fn check_regions(&self) -> Result<(), RegisterError> {
@@ -213,9 +254,11 @@ impl HostMemory for ShmEndpoint {
         self.check_regions()?;
         Ok(ShmRegion::new(memory.clone(), &self.regions))
     }
+}
 
-    fn base(region: &ShmRegion) -> NonNull<u8> {
-        region.segment().base()
+impl Watchable for ShmEndpoint {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd()
     }
 }
 
@@ -245,6 +288,10 @@ impl Endpoint for ShmEndpoint {
 
     fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError> {
         self.do_connect(to, context)
+    }
+
+    fn reach(&mut self, peer: Peer) -> Result<Reach, OperationError> {
+        self.do_reach(peer).map_err(|error| self.note(error))
     }
 
     fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
@@ -319,7 +366,8 @@ impl Endpoint for ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put(to, &source, target, operation).map_err(|error| self.note(error))
+        let done = self.do_put(to, &source, target, operation);
+        done.or_else(|error| self.put_otherwise(error, to, &[(source, target)], operation))
     }
 
     fn put_immediate(
@@ -330,8 +378,9 @@ impl Endpoint for ShmEndpoint {
         target: Target,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put_immediate(to, value, length, target, operation)
-            .map_err(|error| self.note(error))
+        self.do_put_immediate(to, value, length, target, operation).or_else(|error| {
+            self.immediate_otherwise(error, to, (value, length), target, operation)
+        })
     }
 
     fn put_vectored(
@@ -340,7 +389,8 @@ impl Endpoint for ShmEndpoint {
         ranges: &[(Source<'_, ShmRegion>, Target)],
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put_vectored(to, ranges, operation).map_err(|error| self.note(error))
+        let done = self.do_put_vectored(to, ranges, operation);
+        done.or_else(|error| self.put_otherwise(error, to, ranges, operation))
     }
 
     fn put_signal(
@@ -351,7 +401,8 @@ impl Endpoint for ShmEndpoint {
         signal: Signal,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_put_signal(to, &source, target, signal, operation).map_err(|error| self.note(error))
+        let done = self.do_put_signal(to, &source, target, signal, operation);
+        done.or_else(|error| self.signal_otherwise(error, to, (source, target), signal, operation))
     }
 
     fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
@@ -365,7 +416,8 @@ impl Endpoint for ShmEndpoint {
         into: LocalRange<'_, ShmRegion>,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_get(from, source, into, operation).map_err(|error| self.note(error))
+        let done = self.do_get(from, source, into, operation);
+        done.or_else(|error| self.get_otherwise(error, from, &[(source, into)], operation))
     }
 
     fn get_vectored(
@@ -374,7 +426,8 @@ impl Endpoint for ShmEndpoint {
         ranges: &[(Target, LocalRange<'_, ShmRegion>)],
         operation: Operation,
     ) -> Result<Issued, OperationError> {
-        self.do_get_vectored(from, ranges, operation).map_err(|error| self.note(error))
+        let done = self.do_get_vectored(from, ranges, operation);
+        done.or_else(|error| self.get_otherwise(error, from, ranges, operation))
     }
 
     // Inlined, so that a caller with a constant operation compiles to that one instruction.
@@ -399,23 +452,22 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn order(&mut self, to: Peer) -> Result<(), OperationError> {
-        // Copies ended when their calls returned; only accesses through windows are unordered.
+        // Copies ended when their calls returned, and nothing overtakes what a peer carries out;
+        // only accesses through windows are unordered.
         std::sync::atomic::fence(Ordering::SeqCst);
-        self.peers.live(to).map(drop).map_err(|lost| self.note(lost.into()))
+        self.peers.find(to).map(drop).map_err(|lost| self.note(lost.into()))
     }
 
-    fn fence(&mut self, to: Peer, _context: u64) -> Result<Issued, OperationError> {
-        self.order(to).map(|()| Issued::Done(0))
+    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
+        self.do_fence(to, context).map_err(|error| self.note(error))
     }
 
-    fn fence_all(&mut self, _context: u64) -> Result<Issued, OperationError> {
-        std::sync::atomic::fence(Ordering::SeqCst);
-        Ok(Issued::Done(0))
+    fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError> {
+        self.do_fence_all(context).map_err(|error| self.note(error))
     }
 
-    fn cancel(&mut self, to: Peer, _context: u64) -> Result<(), OperationError> {
-        // Operations complete inside their calls: none is left to give up.
-        self.peers.live(to).map(drop).map_err(|lost| self.note(lost.into()))
+    fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError> {
+        self.do_cancel(to, context).map_err(|error| self.note(error))
     }
 
     fn window(&mut self, to: Peer, key: RemoteKey) -> Result<ShmWindow, WindowError> {
@@ -436,7 +488,7 @@ impl Endpoint for ShmEndpoint {
         register: Register,
         _context: u64,
     ) -> Result<Issued, OperationError> {
-        match self.peers.live(of) {
+        match self.peers.find(of) {
             Ok(peer) => Ok(Issued::Done(peer.registers.value(register))),
             Err(lost) => Err(self.note(lost.into())),
         }
@@ -457,9 +509,5 @@ impl Endpoint for ShmEndpoint {
 
     fn arm(&mut self) -> Armed {
         self.do_arm()
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.wakeup_and_line.as_ref().unwrap_or(&self.woken).as_fd())
     }
 }

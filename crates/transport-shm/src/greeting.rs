@@ -60,6 +60,11 @@ impl Greeting {
             Self::Opening { until, .. } => sys::now() < *until,
         }
     }
+
+    /// Whether its next step waits for nobody, so that the endpoint must not sleep.
+    pub fn has_steps(&self) -> bool {
+        matches!(self, Self::Due | Self::Remembering(_))
+    }
 }
 
 impl ShmEndpoint {

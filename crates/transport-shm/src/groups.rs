@@ -306,10 +306,10 @@ impl ShmEndpoint {
             let has_room = match &state.members {
                 Members::Asked { .. } | Members::Joining { .. } => false,
                 Members::Unknown | Members::Failed(_) => true,
-                Members::Known(_) if state.is_old => true,
+                Members::Known(_) if state.is_old && state.asks < ASKS_MAX => true,
                 Members::Known(vpids) => vpids
                     .iter()
-                    .all(|vpid| self.peers.by_vpid(*vpid).is_none_or(PeerState::has_room)),
+                    .all(|vpid| self.peers.by_vpid(*vpid).is_none_or(PeerState::takes_more)),
             };
             with_room |= if has_room { bit } else { 0 };
         }

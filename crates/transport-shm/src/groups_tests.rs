@@ -2,7 +2,7 @@
 
 use weft_fabric::{
     Blocking, Endpoint, EndpointLimits, EndpointOptions, Event, Group, GroupError, Issued,
-    MessageHeader, PATIENCE, SendError, Transport,
+    MessageHeader, PATIENCE, SendError, Transport, Watchable,
 };
 use weft_wire::endpoint_control::{AskMembers, Connect, EndpointControl, Join, Reply, status};
 
@@ -97,7 +97,7 @@ fn who_sleeps_is_woken_when_the_members_are_known() {
     for context in 0..8 {
         assert!(sender.join(one(), context).is_ok());
     }
-    let descriptor = sender.descriptor().expect("shm has one");
+    let descriptor = sender.descriptor();
     let mut polled =
         [rustix::event::PollFd::from_borrowed_fd(descriptor, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -233,6 +233,25 @@ fn the_end_of_a_full_member_is_room() {
         }
         assert_eq!(messages(&mut other), 1);
     }
+}
+
+/// A sender whose members have changed too often waits for room, and does not try again and again.
+#[test]
+fn old_members_that_are_full_are_waited_for() {
+    let broker = TestBroker::new();
+    let (mut sender, mut full) = (broker.open(), broker.open());
+    let to = sender.connect_within(full.address(), PATIENCE).expect("there");
+    while sender.send_short(to, MessageHeader::default(), &[]).is_ok() {}
+    for _ in 0..8 {
+        assert_eq!(broadcast(&mut sender), Err(SendError::WouldBlock));
+        drop(broker.open());
+        told(&mut sender);
+    }
+    assert_eq!(broadcast(&mut sender), Err(SendError::WouldBlock));
+    assert_eq!(told(&mut sender), 0, "nothing has changed");
+    assert!(messages(&mut full) > 0);
+    assert_eq!(told(&mut sender), 1);
+    assert_eq!(broadcast(&mut sender), Ok(1));
 }
 
 #[test]

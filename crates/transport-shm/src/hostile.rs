@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange, LockRequest,
-    MessageHeader, NodeId, Notify, Operation, PATIENCE, Source, Target, Transport,
+    MessageHeader, NodeId, Notify, Operation, PATIENCE, Region, Source, Target, Transport,
 };
 
 use crate::broker::{Limits, local::LocalBroker};
-use crate::{Parameters, ShmEndpoint, ShmTransport};
+use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport, WayInPlace};
 
 /// Bytes of one step of the script: an action, an offset and a value.
 const STEP: usize = 8;
@@ -25,7 +25,12 @@ struct Scene {
     victim: ShmEndpoint,
     hostile: ShmEndpoint,
     friend: ShmEndpoint,
+    /// Memory of the victim in place, of which the hostile peer has a key to [`GRANTED`].
+    region: ShmRegion,
 }
+
+/// The range of the victim's memory that the hostile peer may write.
+const GRANTED: std::ops::Range<u64> = 64..192;
 
 /// Runs a script of overwrites and calls, and checks that the victim still talks to its friend.
 ///
@@ -33,10 +38,15 @@ struct Scene {
 /// When the victim panics or its friend cannot reach it.
 pub fn fuzz_endpoint(script: &[u8]) {
     let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
-    let parameters = Parameters { ring_slots: 16, spin_us: 0, yields: 0, ..Parameters::default() };
+    let in_place = WayInPlace::Target;
+    let parameters =
+        Parameters { ring_slots: 16, spin_us: 0, yields: 0, in_place, ..Parameters::default() };
     let transport = ShmTransport::new(broker, parameters);
     let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
-    let mut scene = Scene { victim: open(), hostile: open(), friend: open() };
+    let mut victim = open();
+    victim.keep_memory_in_place();
+    let region = victim.register(256).expect("memory");
+    let mut scene = Scene { victim, hostile: open(), friend: open(), region };
     let at_victim = scene.hostile.connect_within(scene.victim.address(), PATIENCE).expect("there");
     let at_hostile = scene.victim.connect_within(scene.hostile.address(), PATIENCE).expect("there");
     let at_friend = scene.victim.connect_within(scene.friend.address(), PATIENCE).expect("there");
@@ -46,6 +56,15 @@ pub fn fuzz_endpoint(script: &[u8]) {
         .hostile
         .grant_within(LocalRange::whole(&region), Audience::Partition, all, PATIENCE)
         .expect("a grant");
+    scene.hostile.keep_memory_in_place();
+    let asked = scene.hostile.register(64).expect("memory");
+    let asked = scene
+        .hostile
+        .grant_within(LocalRange::whole(&asked), Audience::Partition, all, PATIENCE)
+        .expect("a grant");
+    let granted = LocalRange::new(&scene.region, GRANTED.start, GRANTED.end - GRANTED.start);
+    let given = scene.victim.grant_within(granted, Audience::Partition, all, PATIENCE);
+    let given = given.expect("a grant");
     let (steps, _) = script.as_chunks::<STEP>();
     for step in steps.iter().take(512) {
         let [action, a, b, c, v0, v1, v2, v3] = *step;
@@ -58,7 +77,7 @@ pub fn fuzz_endpoint(script: &[u8]) {
         };
         let victim = &mut scene.victim;
         let target = Target::new(key, u64::from(a));
-        match action % 12 {
+        match action % 16 {
             0..=3 => scene.hostile.scribble(at_victim, offset, value),
             4 => victim.scribble_doorbell(offset % 1024, value),
             5 => victim.scribble_doorbell(usize::from(a) % 48, value),
@@ -83,6 +102,32 @@ pub fn fuzz_endpoint(script: &[u8]) {
                 let _ =
                     victim.lock(at_hostile, request, Operation::new(0).notify(Notify::RESPONDER));
             }
+            12 => {
+                // A question that may be valid: about the key, with a verb and small numbers.
+                let first = u64::from(value & 7) | u64::from(b % 8) << 32 | u64::from(c) << 40;
+                let [offset, length, start, bytes] =
+                    [a, v0, v1, v2].map(|byte| u64::from(byte).wrapping_sub(u64::from(v3 & 3)));
+                let words = [first, given.0, offset, length, start, bytes, 9, 9];
+                scene.hostile.send_packet(at_victim, words, false);
+            }
+            13 => {
+                let number = u64::from(a % 64) | u64::from(b % 6) << 32;
+                let words = [number, u64::from(value), 0, 0, 0, 0, 0, 0];
+                scene.hostile.send_packet(at_victim, words, true);
+            }
+            14 => {
+                let target = Target::new(asked, u64::from(a % 80));
+                let source = Source::Bytes(step);
+                let _ = victim.put(at_hostile, source, target, Operation::new(3));
+                let add = Atomic::fetch_add(1);
+                let _ = victim.atomic(at_hostile, target, add, Operation::new(4));
+                let into = LocalRange::new(&scene.region, 0, 8);
+                let _ = victim.get(at_hostile, target, into, Operation::new(5));
+                let _ = victim.fence_all(6);
+            }
+            15 => {
+                scene.hostile.poll(usize::from(a), &mut |_| {});
+            }
             10 => {
                 victim.wait(Some(Duration::from_micros(u64::from(a) % 50)));
                 let _ = victim.arm();
@@ -97,7 +142,11 @@ pub fn fuzz_endpoint(script: &[u8]) {
 
 /// Checks that the victim and its friend still receive each other's messages.
 fn check(scene: Scene, at_friend: weft_fabric::Peer) {
-    let Scene { mut victim, hostile, mut friend } = scene;
+    let Scene { mut victim, hostile, mut friend, region } = scene;
+    // The first word is where the victim's own gets go.
+    for offset in (8..region.length()).step_by(8).filter(|offset| !GRANTED.contains(offset)) {
+        assert_eq!(region.load(offset), Ok(0), "the peer reached more than it was given");
+    }
     let text = b"still here";
     victim.send_short(at_friend, MessageHeader::tag(200), &[text]).expect("an own ring");
     let back = friend.connect_within(victim.address(), PATIENCE).expect("there");

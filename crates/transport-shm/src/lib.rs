@@ -74,9 +74,12 @@ mod msg;
 #[cfg(not(loom))]
 mod pair;
 #[cfg(not(loom))]
+mod partings;
+#[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]
 mod receive;
+#[cfg(not(loom))]
 mod recent;
 #[cfg(not(loom))]
 mod registers;
@@ -92,6 +95,9 @@ pub mod ring;
 #[cfg(not(loom))]
 mod rma;
 #[cfg(not(loom))]
+mod sharing;
+#[cfg(all(test, not(loom)))]
+mod sharing_tests;
 pub mod sleeper;
 #[cfg(not(loom))]
 mod slot;
@@ -101,10 +107,12 @@ mod sys;
 mod test_broker;
 pub mod wakeup;
 #[cfg(not(loom))]
+mod ways;
+#[cfg(not(loom))]
 mod window;
 
 #[cfg(not(loom))]
-pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX};
+pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
 #[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]

@@ -1,19 +1,18 @@
 //! The endpoint and the broker: requests and answers, peers that come and go.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, GroupError, InviteError, Issued, NodeId,
-    OperationError, Peer, ReceiveCursor, Revoked, SendCursor, Vpid,
+    OperationError, Peer, Revoked, Vpid,
 };
 use weft_wire::endpoint_control::{
     Connect, Disconnect, EndpointControl, Paired, PeerGone, Reply, flags, gone, status,
 };
 
-use crate::address_vector::PeerState;
+use crate::address_vector::{Acquaintance, PeerState};
 use crate::attention;
 use crate::broker::{BrokerError, Received};
 use crate::doorbell::Doorbell;
@@ -24,7 +23,7 @@ use crate::pair::{Pair, PairMemory};
 use crate::recent::Recently;
 use crate::registers::Registers;
 use crate::requests::{ANSWER_WITHIN, Asked, Request};
-use crate::rights::mapped;
+use crate::rights::resolved_memory;
 use crate::sys;
 
 /// Messages of the broker that one look handles. Each may add a peer, which maps memory and takes
@@ -173,6 +172,7 @@ impl ShmEndpoint {
     /// keys of peers whose memory moves.
     pub(crate) fn handle_broker_messages(&mut self) {
         self.handle_some_messages();
+        self.drive_partings();
         self.drive_moves();
         if self.requests.waits() {
             self.ask_where_settled();
@@ -271,7 +271,7 @@ impl ShmEndpoint {
                 self.end_revocation(call, context);
             }
             Asked::Resolve { peer, key, stamp, for_whom } => {
-                let result = mapped(key, stamp, reply, files);
+                let result = resolved_memory(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
             }
             Asked::Members { group } => {
@@ -366,12 +366,14 @@ impl ShmEndpoint {
             if let Some(result) = self.requests.take_context(context) {
                 return Some(result);
             }
-            if !self.requests.awaits(context) && !self.moves.awaits(context) {
+            let moves = self.moves.awaits(context) || self.partings.awaits(context);
+            if !self.requests.awaits(context) && !moves {
                 return None;
             }
             if !self.await_broker(until) {
                 self.requests.forget(context);
                 self.moves.forget(context);
+                self.partings.forget(context);
                 return None;
             }
         }
@@ -383,7 +385,7 @@ impl ShmEndpoint {
         if left.is_zero() {
             return false;
         }
-        if self.moves.are_under_way() {
+        if self.has_steps() {
             self.adaptive_wait.give_way();
         } else if !self.unread
             && let Some(line) = self.client.line()
@@ -514,7 +516,7 @@ impl ShmEndpoint {
     }
 
     pub(crate) fn do_disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
-        let vpid = self.peers.live(peer)?.vpid();
+        let vpid = self.peers.find(peer)?.vpid();
         self.peer_gone(vpid, DownReason::Disconnected);
         if vpid != self.address.vpid.0 {
             self.end_pair(vpid);
@@ -568,33 +570,22 @@ impl ShmEndpoint {
         // The ring is armed from the start, so that a silent peer costs nothing.
         attention::arm(pair.own_data());
         weft_sync::fence::heavy();
-        self.peers.insert(PeerState {
-            handle,
-            address,
-            birth,
-            pair,
-            send: SendCursor::default(),
-            receive: ReceiveCursor::default(),
-            full_fences,
-            active: false,
-            idle: 0,
-            wants_room: false,
-            doorbell,
-            registers: Arc::new(registers),
-            down: Arc::new(AtomicBool::new(false)),
-            keys: Vec::new(),
-            unresolved: Vec::new(),
-        });
+        let met = Acquaintance { handle, address, birth, pair, full_fences, doorbell, registers };
+        let peer = PeerState::new(met);
+        self.granter.add_peer(&peer.registers, &peer.down);
+        self.peers.insert(peer);
         self.activate_if_filled(address.vpid.0);
         Some(handle)
     }
 
     /// A peer is gone: its last messages are still handed out, and then its end.
     pub(crate) fn peer_gone(&mut self, vpid: u16, reason: DownReason) {
-        let Some(peer) = self.peers.remove(vpid) else { return };
+        let Some(mut peer) = self.peers.remove(vpid) else { return };
+        self.end_jobs(&mut peer.jobs);
         self.forget(vpid);
         self.recently = Recently::default();
         peer.down.store(true, Ordering::Relaxed);
+        self.granter.forget_the_dead();
         let until = peer.receive.messages.wrapping_add(peer.pair.incoming().depth());
         self.leaving.push(Leaving { peer, until, reason });
     }

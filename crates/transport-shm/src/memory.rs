@@ -7,14 +7,16 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weft_fabric::{Access, Command, OperationError, Region, RegionError, RemoteKey};
+use weft_fabric::{Access, Addressable, Command, OperationError, Region, RegionError, RemoteKey};
 use weft_memory::{CopyMode, Memory, Segment};
 use weft_sync::fence;
 
 use crate::registers::{KEYS_MAX, Stamp, StampWord};
+use crate::sharing::Sharing;
 
 /// Registered memory of an endpoint. Clones share the memory.
 #[derive(Clone, Debug)]
@@ -25,6 +27,7 @@ pub struct ShmRegion {
 #[derive(Debug)]
 struct Inner {
     memory: Memory,
+    sharing: Arc<Sharing>,
     /// The region counter of the endpoint. Its address also identifies the endpoint.
     count: Arc<AtomicUsize>,
 }
@@ -33,7 +36,8 @@ impl ShmRegion {
     /// A region of the endpoint whose counter is `count`.
     pub(crate) fn new(memory: Memory, count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self { inner: Arc::new(Inner { memory, count: Arc::clone(count) }) }
+        let (sharing, count) = (memory.kept(), Arc::clone(count));
+        Self { inner: Arc::new(Inner { memory, sharing, count }) }
     }
 
     /// Whether the region belongs to the endpoint whose counter is `count`.
@@ -44,6 +48,11 @@ impl ShmRegion {
     /// The memory, which other regions may have, too.
     pub(crate) fn memory(&self) -> &Memory {
         &self.inner.memory
+    }
+
+    /// What the endpoints that registered the memory share.
+    pub(crate) fn sharing(&self) -> &Sharing {
+        &self.inner.sharing
     }
 
     /// The mapped memory.
@@ -60,10 +69,18 @@ impl ShmRegion {
     }
 
     fn check_word(&self, offset: u64) -> Result<usize, RegionError> {
-        if !offset.is_multiple_of(8) {
-            return Err(RegionError::Misaligned { offset, alignment: 8 });
+        let start = self.check(offset, 8)?;
+        // Memory in place may begin anywhere, so the address counts.
+        if self.segment().is_aligned(start, 8) {
+            Ok(start)
+        } else {
+            Err(RegionError::Misaligned { offset, alignment: 8 })
         }
-        self.check(offset, 8)
+    }
+
+    /// The address of a byte in this process.
+    pub(crate) fn address_of(&self, offset: u64) -> u64 {
+        (self.segment().base().addr().get() as u64).wrapping_add(offset)
     }
 }
 
@@ -98,26 +115,6 @@ impl Region for ShmRegion {
         Ok(())
     }
 
-    fn fill(
-        &self,
-        head: &mut [u8],
-        offset: u64,
-        length: u64,
-        source: BorrowedFd<'_>,
-    ) -> io::Result<usize> {
-        let wrong = |wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong);
-        let start = self.check(offset, length).map_err(wrong)?;
-        let length = usize::try_from(length).unwrap_or(0);
-        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
-        let watch = self.memory().watch();
-        let filled = self.segment().fill(head, start, length, source)?;
-        if !watch.keep(start, length) {
-            let moved = "the memory was moved while it was filled: bytes may be missing";
-            return Err(io::Error::other(moved));
-        }
-        Ok(filled)
-    }
-
     fn load(&self, offset: u64) -> Result<u64, RegionError> {
         let start = self.check_word(offset)?;
         Ok(self.segment().word64(start).load(Ordering::Acquire))
@@ -129,6 +126,50 @@ impl Region for ShmRegion {
         self.memory().writing(start, 8, store);
         Ok(())
     }
+}
+
+impl Addressable for ShmRegion {
+    fn base(&self) -> NonNull<u8> {
+        self.segment().base()
+    }
+
+    fn fill(
+        &self,
+        head: &mut [u8],
+        offset: u64,
+        length: u64,
+        source: BorrowedFd<'_>,
+        position: Option<u64>,
+    ) -> io::Result<usize> {
+        let start = self.check(offset, length).map_err(wrong)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
+        let watch = self.memory().watch();
+        let filled = self.segment().fill(head, start, length, source, position)?;
+        if !watch.keep(start, length) {
+            let moved = "the memory was moved while it was filled: bytes may be missing";
+            return Err(io::Error::other(moved));
+        }
+        Ok(filled)
+    }
+
+    fn pour(
+        &self,
+        head: &[u8],
+        offset: u64,
+        length: u64,
+        target: BorrowedFd<'_>,
+        position: Option<u64>,
+    ) -> io::Result<usize> {
+        let start = self.check(offset, length).map_err(wrong)?;
+        let length = usize::try_from(length).unwrap_or(0);
+        Ok(self.segment().pour(head, start, length, target, position)?)
+    }
+}
+
+/// What is wrong with the range of a copy by the kernel.
+pub(crate) fn wrong(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
 /// The parts of a key.
@@ -348,7 +389,6 @@ impl Grants {
             }
         };
         let grant = &mut self.slots[usize::from(slot)];
-        granted.region.memory().add_key();
         grant.state = SlotState::Asked(granted);
         Some((slot, grant.generation))
     }
@@ -372,7 +412,6 @@ impl Grants {
         match std::mem::replace(&mut grant.state, SlotState::Vacant) {
             SlotState::Asked(granted) => {
                 grant.generation = generation.wrapping_add(1);
-                granted.region.memory().remove_key();
                 self.free.push(slot);
                 Some(granted)
             }
@@ -391,7 +430,6 @@ impl Grants {
             SlotState::InForce(granted) => {
                 let next = generation.wrapping_add(1);
                 grant.generation = next;
-                granted.region.memory().remove_key();
                 self.free.push(slot);
                 Some((next, granted))
             }
@@ -416,28 +454,12 @@ impl Grants {
         }
     }
 
-    /// What all keys grant, those included that are not in force yet.
-    pub fn all(&self) -> impl Iterator<Item = &Granted> {
-        self.slots.iter().filter_map(|grant| match &grant.state {
-            SlotState::Asked(granted) | SlotState::InForce(granted) => Some(granted),
-            SlotState::Vacant => None,
-        })
-    }
-
     /// The keys in force: slot, generation and what they grant.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32, &Granted)> {
         (0..).zip(&self.slots).filter_map(|(slot, grant)| match &grant.state {
             SlotState::InForce(granted) => Some((slot, grant.generation, granted)),
             SlotState::Vacant | SlotState::Asked(_) => None,
         })
-    }
-}
-
-impl Drop for Grants {
-    fn drop(&mut self) {
-        for granted in self.all() {
-            granted.region.memory().remove_key();
-        }
     }
 }
 

@@ -9,30 +9,33 @@
 //!    fails. That is the lot of a peer that stood still for [`QUIET_WITHIN`], and of a window whose
 //!    store took as long as the first step.
 //! 3. The bytes are copied, [`BYTES_MAX`] a step, and the new memory takes the place of the old.
-//! 4. The keys are published again. A stamp says *still* when the broker has the new memory.
+//! 4. The keys are published again, each by the endpoint that granted it. A stamp says *still* when
+//!    the broker has the new memory.
+//!
+//! The first three are in [`crate::sharing`], because the keys may be those of several endpoints.
+//!
+//! Memory in place does not move: see [`crate::partings`].
 //!
 //! # Invariants
 //! - A stamp says *still* only while the broker passes the memory that the region is.
 //! - What a peer wrote before it saw *still* or *closing* is in the region: the fences order it
 //!   before the first byte is copied.
-//! - A memory has at most one move. A key that is revoked during a move joins it: nobody has the
+//! - A memory has at most one move. A key that is revoked during a move joins it, if nobody has the
 //!   new memory yet.
 //! - A step takes no longer than [`LOOKS`] looks at each peer, or a copy of [`BYTES_MAX`]. No step
 //!   waits for a peer or the broker.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weft_fabric::{Access, GrantError, OperationError, Revoked};
-use weft_memory::{Memory, Moving, SegmentError};
-use weft_sync::{atomic::pause, fence};
+use weft_memory::{Memory, SegmentError};
 
 use crate::endpoint::ShmEndpoint;
 use crate::greeting;
-use crate::memory::Granted;
-use crate::registers::{Inside, Phase, Stamp};
+use crate::memory::{Granted, ShmRegion};
 use crate::requests::Asked;
+use crate::rights::{Publication, descriptors};
+use crate::sharing::{Awaited, Outcome, Standing};
 use crate::sys;
 
 /// How long a move waits for peers that announced a write, before it leaves them behind. A peer
@@ -41,7 +44,7 @@ pub const QUIET_WITHIN: Duration = Duration::from_millis(250);
 /// Bytes that one step copies: some hundred microseconds.
 pub const BYTES_MAX: usize = 1 << 20;
 /// Looks at the peers in one step, some microseconds. A write of a peer that runs takes less.
-const LOOKS: u32 = 64;
+pub const LOOKS: u32 = 64;
 
 /// The moves of an endpoint, and what they left to do.
 #[derive(Debug)]
@@ -54,11 +57,13 @@ pub struct Moves {
     untold: bool,
 }
 
+/// A move that this endpoint waits for and drives, whoever began it.
 #[derive(Debug)]
 struct Move {
-    memory: Memory,
+    /// A region with the memory.
+    region: ShmRegion,
+    awaited: Awaited,
     calls: Vec<Call>,
-    step: Step,
 }
 
 /// A revocation that ends with the move.
@@ -68,34 +73,6 @@ pub struct Call {
     /// `None` when nobody waits for the end.
     pub context: Option<u64>,
     pub revoked: Revoked,
-}
-
-#[derive(Debug)]
-enum Step {
-    Closing { inside: Vec<Writer>, until: Duration },
-    Copying(Moving),
-}
-
-impl Step {
-    fn phase(&self) -> Phase {
-        match self {
-            Self::Closing { .. } => Phase::Closing,
-            Self::Copying(_) => Phase::Left,
-        }
-    }
-}
-
-/// A peer that announced a write before the move.
-#[derive(Debug)]
-struct Writer {
-    inside: Inside,
-    down: Arc<AtomicBool>,
-}
-
-impl Writer {
-    fn lasts(&self) -> bool {
-        self.inside.lasts() && !self.down.load(Ordering::Relaxed)
-    }
 }
 
 impl Moves {
@@ -120,15 +97,10 @@ impl Moves {
         !self.unpublished.is_empty()
     }
 
-    /// The phase of the move of a memory.
-    pub fn phase_of(&self, memory: &Memory) -> Phase {
-        let of = self.under_way.iter().find(|of| of.memory.is(memory));
-        of.map_or(Phase::Still, |of| of.step.phase())
-    }
-
     /// Whether the call with this context waits for a move.
     pub fn awaits(&self, context: u64) -> bool {
-        self.under_way.iter().flat_map(|of| &of.calls).any(|call| call.context == Some(context))
+        let mut calls = self.under_way.iter().flat_map(|of| &of.calls);
+        calls.any(|call| call.context == Some(context))
     }
 
     /// No call waits any more for a move with this context.
@@ -142,10 +114,12 @@ impl Moves {
 }
 
 impl ShmEndpoint {
-    /// Has moves wait so long for peers that announced a write, in place of [`QUIET_WITHIN`].
+    /// Has moves and revocations wait so long for peers that announced a write, in place of
+    /// [`QUIET_WITHIN`] and [`crate::partings::PARTING_WITHIN`].
     #[cfg(any(test, feature = "test-doors"))]
-    pub fn wait_for_writers(&mut self, quiet_within: Duration) {
-        self.moves.quiet_within = quiet_within;
+    pub fn wait_for_writers(&mut self, within: Duration) {
+        self.moves.quiet_within = within;
+        self.partings.wait_at_most(within);
     }
 
     /// A key to what `lost` says is void: takes its memory out of reach of the peers that mapped
@@ -156,28 +130,52 @@ impl ShmEndpoint {
             self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
             return;
         }
-        if let Some(of) = self.moves.under_way.iter_mut().find(|of| of.memory.is(memory)) {
-            of.calls.push(call);
-            return;
+        if memory.is_in_place() {
+            return self.begin_parting(lost.access, call);
         }
         let keys = self.keys_to(memory);
-        // Only the endpoint that granted a key can publish new memory for it.
-        let own = self.grants.all().filter(|granted| granted.region.memory().is(memory)).count();
-        let of_others = memory.keys() > own;
-        if of_others || keys.iter().any(|(.., other)| other.replaces(lost)) {
+        if keys.iter().any(|(.., other)| other.replaces(lost)) {
             self.requests.end(call.ticket, call.context, Ok(call.revoked.value()));
             return;
         }
-        self.set_phase(memory, Phase::Closing);
-        let inside = self.peers.iter().filter_map(|peer| {
-            let inside = Inside::of(&peer.registers)?;
-            Some(Writer { inside, down: Arc::clone(&peer.down) })
-        });
-        let inside = inside.collect();
-        let until = sys::now().saturating_add(self.moves.quiet_within);
-        let step = Step::Closing { inside, until };
-        self.moves.under_way.push(Move { memory: memory.clone(), calls: vec![call], step });
+        let region = lost.region.clone();
+        let awaited = self.withdraw(&region);
+        self.moves.under_way.push(Move { region, awaited, calls: vec![call] });
         self.drive_moves();
+    }
+
+    fn withdraw(&self, region: &ShmRegion) -> Awaited {
+        let until = sys::now().saturating_add(self.moves.quiet_within);
+        region.sharing().withdraw(region.memory(), &self.granter, until)
+    }
+
+    /// Takes part in the move of a region's memory that is under way or has just ended, unless it
+    /// does already.
+    fn join(&mut self, region: &ShmRegion) {
+        let takes_part = |of: &Move| of.region.memory().is(region.memory());
+        if !self.moves.under_way.iter().any(takes_part) {
+            let awaited = region.sharing().join(region.memory());
+            self.moves.under_way.push(Move { region: region.clone(), awaited, calls: Vec::new() });
+        }
+    }
+
+    /// Takes part in the moves that other endpoints of this process began.
+    #[cold]
+    fn join_moves(&mut self) {
+        let registers = &self.registers;
+        let in_moves = self.grants.iter().filter(|(slot, ..)| registers.stamp(*slot).is_moving());
+        let regions: Vec<_> = in_moves.map(|(.., granted)| granted.region.clone()).collect();
+        for region in &regions {
+            self.join(region);
+        }
+    }
+
+    /// The endpoint ends, and its keys with it.
+    pub(crate) fn leave_moves(&self) {
+        let granted = self.grants.iter().map(|(.., granted)| &granted.region);
+        for region in granted.chain(self.moves.under_way.iter().map(|of| &of.region)) {
+            region.sharing().leave(&self.granter);
+        }
     }
 
     /// The keys in force to a memory.
@@ -188,24 +186,23 @@ impl ShmEndpoint {
             .collect()
     }
 
-    /// Sets the stamps of all keys to a memory, and has every processor see them.
-    fn set_phase(&self, memory: &Memory, phase: Phase) {
-        let moves = memory.moves();
-        for (slot, generation, granted) in self.grants.iter() {
-            if granted.region.memory().is(memory) {
-                self.registers.set_stamp(slot, Stamp::of(generation, moves, phase));
-            }
-        }
-        fence::heavy();
-    }
-
     /// Takes the next step of each move.
     pub(crate) fn drive_moves(&mut self) {
-        for Move { memory, calls, step } in std::mem::take(&mut self.moves.under_way) {
-            match self.step(&memory, step) {
-                Ok(Some(step)) => self.moves.under_way.push(Move { memory, calls, step }),
-                Ok(None) => self.moved(&memory, &calls),
-                Err(error) => self.stayed(&memory, &calls, &error),
+        if self.granter.take_call() {
+            self.join_moves();
+        }
+        for mut of in std::mem::take(&mut self.moves.under_way) {
+            let (sharing, memory) = (of.region.sharing(), of.region.memory());
+            sharing.drive(memory, sys::now());
+            match sharing.outcome(memory, of.awaited) {
+                Outcome::Pending => self.moves.under_way.push(of),
+                Outcome::Moved => self.moved(memory, &of.calls),
+                Outcome::Stayed(error) => self.stayed(memory, &of.calls, &error),
+                Outcome::Again if of.calls.is_empty() => self.moved(memory, &[]),
+                Outcome::Again => {
+                    of.awaited = self.withdraw(&of.region);
+                    self.moves.under_way.push(of);
+                }
             }
         }
         if !self.moves.unpublished.is_empty() && !self.client.is_lost() {
@@ -221,32 +218,6 @@ impl ShmEndpoint {
                 peer.doorbell.ring(self.address.vpid.0);
             }
         }
-    }
-
-    /// Takes the next step of a move. Returns the one behind it, if there is one.
-    fn step(&self, memory: &Memory, step: Step) -> Result<Option<Step>, SegmentError> {
-        let moving = match step {
-            Step::Closing { mut inside, until } => {
-                for _ in 0..LOOKS {
-                    inside.retain(Writer::lasts);
-                    if inside.is_empty() {
-                        break;
-                    }
-                    pause();
-                }
-                if !inside.is_empty() && sys::now() < until {
-                    return Ok(Some(Step::Closing { inside, until }));
-                }
-                // Memory that somebody else has, too, stays: those who were writing have ended.
-                if !memory.may_move() {
-                    return Ok(None);
-                }
-                self.set_phase(memory, Phase::Left);
-                memory.begin_move()?
-            }
-            Step::Copying(moving) => moving,
-        };
-        Ok(moving.on(BYTES_MAX)?.map(Step::Copying))
     }
 
     /// The memory is out of reach: its keys lead to the new one, and the calls end when they do.
@@ -283,10 +254,14 @@ impl ShmEndpoint {
     fn publish_again(&mut self, slot: u16, generation: u32, call: Option<Call>) -> Option<Call> {
         let granted = self.grants.in_force(slot, generation)?.clone();
         let moves = granted.region.memory().moves();
-        let sent = self.publication(slot, generation, &granted).and_then(|(publish, file)| {
+        if call.is_none() && self.requests.publishes((slot, generation), moves) {
+            return None;
+        }
+        let sent = self.publication(slot, generation, &granted).and_then(|publication| {
+            let Publication { publish, file, moves } = publication;
             let asked = Asked::Again { slot, generation, moves, call };
             let context = call.and_then(|call| call.context);
-            let files = [std::os::fd::AsFd::as_fd(&*file)];
+            let files = descriptors(&file);
             Ok(self.send_request(publish.ticket, publish, &files, asked, context)?)
         });
         if sent.is_err() {
@@ -300,11 +275,8 @@ impl ShmEndpoint {
     pub(crate) fn published_again(&mut self, slot: u16, generation: u32, moves: u32) {
         // The key may have been revoked meanwhile, and the memory moved once more.
         let Some(granted) = self.grants.in_force(slot, generation) else { return };
-        let memory = granted.region.memory();
-        if memory.moves() == moves && self.moves.phase_of(memory) == Phase::Still {
-            self.registers.set_stamp(slot, Stamp::of(generation, moves, Phase::Still));
-            self.moves.untold = true;
-        }
+        let (sharing, memory) = (granted.region.sharing(), granted.region.memory());
+        self.moves.untold |= sharing.settle(memory, &self.granter, (slot, generation), moves);
     }
 
     /// The broker did not answer the request to replace the memory of a key.
@@ -319,16 +291,12 @@ impl ShmEndpoint {
     /// `moves` moves.
     pub(crate) fn put_in_force(&mut self, slot: u16, generation: u32, moves: u32) {
         let Some(granted) = self.grants.in_force(slot, generation) else { return };
-        let memory = granted.region.memory();
-        let now = memory.moves();
-        let mut phase = self.moves.phase_of(memory);
-        let is_behind = phase == Phase::Still && now != moves;
-        if is_behind {
-            phase = Phase::Left;
-        }
-        self.registers.set_stamp(slot, Stamp::of(generation, now, phase));
-        if is_behind {
-            self.publish_again(slot, generation, None);
+        let (region, key) = (granted.region.clone(), (slot, generation));
+        let standing = region.sharing().put_in_force(region.memory(), &self.granter, key, moves);
+        match standing {
+            Standing::Serves => {}
+            Standing::Moves => self.join(&region),
+            Standing::Behind => drop(self.publish_again(slot, generation, None)),
         }
     }
 

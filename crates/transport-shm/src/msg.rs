@@ -131,7 +131,7 @@ impl ShmEndpoint {
         let length = check(header, parts)?;
         // Without the broker no member can join; the known members get the message.
         let members = self.group_members(group)?;
-        let is_full = |vpid: &u16| self.peers.by_vpid(*vpid).is_some_and(|peer| !peer.has_room());
+        let is_full = |vpid: &u16| self.peers.by_vpid(*vpid).is_some_and(|peer| !peer.takes_more());
         if members.iter().any(is_full) {
             self.want_group_room(group);
             return Err(SendError::WouldBlock);
@@ -164,7 +164,7 @@ impl ShmEndpoint {
     pub(crate) fn ring_for_batches(&mut self) {
         let own = self.address.vpid.0;
         for to in std::mem::take(&mut self.batches) {
-            if let Ok(peer) = self.peers.live(to) {
+            if let Ok(peer) = self.peers.find(to) {
                 peer.outlet().ring_if_asked(own);
             }
         }
@@ -176,9 +176,12 @@ impl ShmEndpoint {
         if let Ok(peer) = self.peers.live(to)
             && !peer.wants_room
         {
+            let is_listed = peer.jobs.is_stuck;
             peer.wants_room = true;
             let vpid = peer.vpid();
-            self.waits_for_room.push(vpid);
+            if !is_listed {
+                self.waits_for_room.push(vpid);
+            }
         }
     }
 }

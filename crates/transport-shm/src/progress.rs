@@ -23,7 +23,8 @@ use weft_sync::{Step, fence, futex};
 use crate::address_vector::PeerState;
 use crate::attention;
 use crate::endpoint::{Leaving, ShmEndpoint};
-use crate::receive::{Received, head, is_filled, receive};
+use crate::greeting::Greeting;
+use crate::receive::{Behind, Next, Received, head, is_filled, next, receive};
 use crate::sys;
 use crate::wakeup;
 
@@ -39,8 +40,10 @@ const LOOK_EVERY: u32 = 1 << 16;
 const TIDY_EVERY: u32 = 1 << 8;
 /// How soon to poll again while the wakeup socket is broken or the daemon is gone.
 const BROKEN_WAKEUP_POLL: Duration = Duration::from_millis(10);
-/// How soon to poll again while own memory moves.
-const MOVE_POLL: Duration = Duration::from_micros(100);
+/// How many times a look at the rings takes packets, before it lets the program poll.
+const PACKET_ROUNDS: u32 = 64;
+/// How soon to poll again while own memory moves, or a restarted broker is told of this endpoint.
+const STEP_POLL: Duration = Duration::from_micros(100);
 
 impl ShmEndpoint {
     #[inline]
@@ -66,10 +69,16 @@ impl ShmEndpoint {
         events
     }
 
+    /// Whether revocations go on that only polls of this endpoint advance.
+    #[inline]
+    pub(crate) fn has_steps(&self) -> bool {
+        self.moves.are_under_way() || self.partings.are_under_way()
+    }
+
     /// Whether something goes on that polls have to look after.
     #[inline]
     fn has_requests(&self) -> bool {
-        self.requests.waits() || self.moves.are_under_way() || self.greeting.is_under_way()
+        self.requests.waits() || self.has_steps() || self.greeting.is_under_way()
     }
 
     /// The rare part of a poll: leaves sleep, handles the wakeup, searches for idle rings.
@@ -130,7 +139,7 @@ impl ShmEndpoint {
                 place = 0;
             }
             let Some(peer) = self.peers.by_vpid(vpid) else { continue };
-            let Received { events: some, is_valid } = match head(peer) {
+            let Received { events: some, behind } = match head(peer) {
                 Ok(None) => {
                     peer.idle = peer.idle.saturating_add(1);
                     continue;
@@ -139,11 +148,11 @@ impl ShmEndpoint {
                     let left = budget - events;
                     receive(peer, status, own, left, &self.registers, sink)
                 }
-                Err(_) => Received { events: 0, is_valid: false },
+                Err(_) => Received { events: 0, behind: Behind::Invalid },
             };
             events += some;
             peer.idle = 0;
-            if !is_valid {
+            if behind != Behind::Nothing && !(behind == Behind::Packet && self.take_packets(vpid)) {
                 // `peer_gone` changed the list; the next poll serves the other rings.
                 self.peer_gone(vpid, DownReason::Misbehaved);
                 self.end_pair(vpid);
@@ -171,8 +180,14 @@ impl ShmEndpoint {
             {
                 let received = receive(peer, status, own, left, &self.registers, sink);
                 events += received.events;
-                if received.is_valid {
-                    continue;
+                match received.behind {
+                    Behind::Nothing => continue,
+                    // Nobody waits for the answer, and what it answers has ended.
+                    Behind::Packet => {
+                        peer.pair.incoming().advance(&mut peer.receive, false);
+                        continue;
+                    }
+                    Behind::Invalid => {}
                 }
             }
             let (peer, address, reason) = (peer.handle, peer.address, *reason);
@@ -188,10 +203,10 @@ impl ShmEndpoint {
     fn poll_room(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         // A send may have failed because the local queue was full. A retry is worthwhile when the
         // queue is half empty.
-        let local = self.local.has_room();
         let mut events = 0;
         let mut place = 0;
         while events < budget && place < self.waits_for_room.len() {
+            let local = self.local.has_room();
             let vpid = self.waits_for_room[place];
             let Some(peer) = self.peers.by_vpid(vpid) else {
                 self.waits_for_room.swap_remove(place);
@@ -201,12 +216,18 @@ impl ShmEndpoint {
                 place += 1;
                 continue;
             }
-            peer.wants_room = false;
+            let (is_wanted, is_stuck) = (peer.wants_room, peer.jobs.is_stuck);
+            (peer.wants_room, peer.jobs.is_stuck) = (false, false);
             attention::watch(peer.pair.own_room());
             let handle = peer.handle;
             self.waits_for_room.swap_remove(place);
-            events += 1;
-            sink(Event::Room { peer: handle });
+            if is_wanted {
+                events += 1;
+                sink(Event::Room { peer: handle });
+            }
+            if is_stuck {
+                self.advance(vpid);
+            }
         }
         events
     }
@@ -313,14 +334,40 @@ impl ShmEndpoint {
         if !self.local.is_empty() || !self.leaving.is_empty() || self.requests.has_ended() {
             return true;
         }
-        for vpid in &self.active {
-            if self.peers.by_vpid(*vpid).is_some_and(|peer| is_filled(peer)) {
+        for _ in 0..PACKET_ROUNDS {
+            let mut packet = None;
+            for vpid in &self.active {
+                match self.peers.by_vpid(*vpid).map_or(Next::Nothing, |peer| next(peer)) {
+                    Next::Nothing => {}
+                    Next::Packet => packet = Some(*vpid),
+                    Next::Event => return true,
+                }
+            }
+            let Some(vpid) = packet else { return self.has_room_to_tell() };
+            if !self.take_packets(vpid) {
+                self.peer_gone(vpid, DownReason::Misbehaved);
+                self.end_pair(vpid);
+            }
+            if self.requests.has_ended() || !self.local.is_empty() || !self.leaving.is_empty() {
                 return true;
             }
         }
-        // The local queue is empty, so room depends on the peers' rings only.
-        for vpid in &self.waits_for_room {
-            if self.peers.by_vpid(*vpid).is_some_and(PeerState::has_room) {
+        // The packets do not end: the program polls in between.
+        true
+    }
+
+    /// Goes on with what was stuck. Whether a poll would tell of room, or of the end of that.
+    fn has_room_to_tell(&mut self) -> bool {
+        if !self.waits_for_room.is_empty() {
+            self.advance_stuck();
+            // The local queue was empty, so room depends on the peers' rings only.
+            for vpid in &self.waits_for_room {
+                let tells = |peer: &mut PeerState| peer.wants_room && peer.has_room();
+                if self.peers.by_vpid(*vpid).is_some_and(tells) {
+                    return true;
+                }
+            }
+            if self.requests.has_ended() || !self.local.is_empty() {
                 return true;
             }
         }
@@ -390,7 +437,7 @@ impl ShmEndpoint {
 
     /// Sleeps until a peer or the broker rings, at most `longest`.
     fn sleep(&mut self, longest: Duration) {
-        if self.moves.are_under_way() {
+        if self.has_steps() || matches!(self.greeting, Greeting::Remembering(_)) {
             self.adaptive_wait.give_way();
             return;
         }
@@ -437,8 +484,8 @@ impl ShmEndpoint {
                 Armed::PollWithin(BROKEN_WAKEUP_POLL)
             };
         }
-        if self.moves.are_under_way() {
-            return Armed::PollWithin(MOVE_POLL);
+        if self.has_steps() || self.greeting.has_steps() {
+            return Armed::PollWithin(STEP_POLL);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;

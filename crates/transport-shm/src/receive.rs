@@ -7,13 +7,25 @@ use crate::attention;
 use crate::completion::{Content, classify, decode_notification};
 use crate::registers::Registers;
 use crate::ring::{FIRST_LINE_PAYLOAD, PAYLOAD_BYTES, SlotMemory, Status};
+use crate::ways::is_packet;
 
 /// The result of receiving from a peer.
 pub(crate) struct Received {
     /// How many events were handed out.
     pub events: usize,
-    /// False when the peer wrote a slot that is not valid, behind those events.
-    pub is_valid: bool,
+    /// What comes behind those events.
+    pub behind: Behind,
+}
+
+/// The reason why a reception ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Behind {
+    /// No more slots, or no more budget.
+    Nothing,
+    /// A packet, which is not taken yet.
+    Packet,
+    /// A slot that is not valid.
+    Invalid,
 }
 
 /// The status of the first slot of a peer's ring, if the slot is filled.
@@ -25,14 +37,34 @@ pub(crate) fn head(peer: &PeerState) -> Result<Option<Status>, LaneClosed> {
     peer.pair.incoming().peek(&peer.receive)
 }
 
+/// What a peer's ring holds next.
+pub(crate) fn next(peer: &PeerState) -> Next {
+    match head(peer) {
+        Ok(None) => Next::Nothing,
+        Ok(Some(status)) if is_packet(status) => Next::Packet,
+        _ => Next::Event,
+    }
+}
+
+/// The next slot of a peer's ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// It is not filled.
+    Nothing,
+    /// A packet, of which the program does not hear.
+    Packet,
+    /// An event, or a slot that is not valid.
+    Event,
+}
+
 /// Whether a peer's ring holds a slot to receive, valid or not.
 #[inline]
 pub(crate) fn is_filled(peer: &PeerState) -> bool {
     !matches!(head(peer), Ok(None))
 }
 
-/// Hands out up to `budget` events of a peer, and stops at a slot that is not valid. `status` is
-/// the result of [`head`].
+/// Hands out up to `budget` events of a peer, and stops at a packet and at a slot that is not
+/// valid. `status` is the result of [`head`].
 #[inline]
 pub(crate) fn receive(
     peer: &mut PeerState,
@@ -46,13 +78,13 @@ pub(crate) fn receive(
     let (ring, sender, source) = (pair.incoming(), *handle, *address);
     let returned = receive.messages_returned;
     let (mut events, mut messages, mut bytes) = (0, 0, 0);
-    let is_valid = loop {
+    let behind = loop {
         let slot = ring.slot(receive.messages);
         let length = usize::from(status.length);
         match classify(status) {
             Some(Content::Notification) => {
                 let Some(told) = decode_notification(status, &slot, (sender, source)) else {
-                    break false;
+                    break Behind::Invalid;
                 };
                 ring.advance(receive, false);
                 sink(Event::Notification(told));
@@ -78,16 +110,17 @@ pub(crate) fn receive(
                     hand_out(&payload[..length]);
                 }
             }
-            None => break false,
+            Some(Content::Packet) => break Behind::Packet,
+            None => break Behind::Invalid,
         }
         events += 1;
         if events >= budget {
-            break true;
+            break Behind::Nothing;
         }
         status = match ring.peek(receive) {
             Ok(Some(status)) => status,
-            Ok(None) => break true,
-            Err(_) => break false,
+            Ok(None) => break Behind::Nothing,
+            Err(_) => break Behind::Invalid,
         };
     };
     if messages != 0 {
@@ -101,5 +134,5 @@ pub(crate) fn receive(
     {
         peer.doorbell.ring(own);
     }
-    Received { events, is_valid }
+    Received { events, behind }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! 0      register file: Register::COUNT words of 64 bits
 //! 128    atomics begun: one more than ended while there may be one under way
+//! 136    address and value of a word of the owner's process, by which peers know the process
 //! 4096   stamp of each key slot: KEYS_MAX words of 64 bits
 //! ```
 //!
@@ -43,7 +44,8 @@ pub struct Registers {
 struct Words {
     registers: [AtomicU64; Register::COUNT],
     atomics_begun: AtomicU64,
-    reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - 1],
+    sign: [AtomicU64; 2],
+    reserved: [AtomicU64; STAMPS_START / 8 - Register::COUNT - 3],
     stamps: [StampWord; KEYS_MAX as usize],
 }
 
@@ -83,6 +85,20 @@ impl Registers {
     pub fn value(&self, register: Register) -> u64 {
         let word = self.word(register).load(Ordering::Relaxed);
         if register == Register::PutBytes { word >> 1 } else { word }
+    }
+
+    /// Shows peers the address and the value of a word of this process, so that they know it by its
+    /// memory.
+    pub fn show_sign(&self, address: u64, value: u64) {
+        self.words.sign[0].store(address, Ordering::Relaxed);
+        self.words.sign[1].store(value, Ordering::Relaxed);
+    }
+
+    /// What the owner showed: an address and the value of the word there.
+    #[must_use]
+    pub fn sign(&self) -> (u64, u64) {
+        let [address, value] = &self.words.sign;
+        (address.load(Ordering::Relaxed), value.load(Ordering::Relaxed))
     }
 
     /// Sets a register of this endpoint.

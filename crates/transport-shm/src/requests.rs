@@ -27,8 +27,7 @@ pub enum Asked {
     Connect { to: EndpointAddress, pair: PairMemory },
     /// A change of a group.
     Group { group: Group, join: bool },
-    /// To publish a key,
-    /// with the memory as it was after this many moves.
+    /// To publish a key, with the memory as it was after this many moves.
     Grant { key: RemoteKey, moves: u32 },
     /// To withdraw a key, whose memory may have to be taken out of reach.
     Revoke { lost: Granted },
@@ -89,6 +88,8 @@ enum Ended {
 pub struct Requests {
     open: BTreeMap<u32, Request>,
     ended: VecDeque<Ended>,
+    /// How many of those are calls.
+    ended_calls: usize,
 }
 
 impl Requests {
@@ -107,6 +108,11 @@ impl Requests {
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.ended.is_empty()
+    }
+
+    /// How many ends of calls were not handed out.
+    pub fn ended_calls(&self) -> usize {
+        self.ended_calls
     }
 
     /// Adds a request that was sent at `now`.
@@ -151,6 +157,17 @@ impl Requests {
         self.open.pop_first()
     }
 
+    /// Whether the broker was asked to publish a key again, with the memory as it was after `moves`
+    /// moves.
+    pub fn publishes(&self, key: (u16, u32), moves: u32) -> bool {
+        self.open.values().any(|request| match request.asked {
+            Asked::Again { slot, generation, moves: of, .. } => {
+                (slot, generation) == key && of == moves
+            }
+            _ => false,
+        })
+    }
+
     /// Takes the resolves that wait for the end of a move, where `is_settled` finds it.
     pub fn take_settled(
         &mut self,
@@ -189,6 +206,7 @@ impl Requests {
     pub fn end(&mut self, ticket: u32, context: Option<u64>, result: Result<u64, OperationError>) {
         if let Some(context) = context {
             self.ended.push_back(Ended::Call(ticket, Completion { context, result }));
+            self.ended_calls += 1;
         }
     }
 
@@ -215,7 +233,10 @@ impl Requests {
             |ended| matches!(ended, Ended::Call(ticket, end) if is(*ticket, end.context)),
         )?;
         match self.ended.remove(place) {
-            Some(Ended::Call(_, Completion { result, .. })) => Some(result),
+            Some(Ended::Call(_, Completion { result, .. })) => {
+                self.ended_calls -= 1;
+                Some(result)
+            }
             _ => None,
         }
     }
@@ -236,7 +257,10 @@ impl Requests {
     /// The next event to hand out.
     pub fn pop(&mut self) -> Option<Event<'static>> {
         Some(match self.ended.pop_front()? {
-            Ended::Call(_, completion) => Event::Completion(completion),
+            Ended::Call(_, completion) => {
+                self.ended_calls -= 1;
+                Event::Completion(completion)
+            }
             Ended::Room(peer) => Event::Room { peer },
         })
     }

@@ -1,13 +1,13 @@
 //! Grants and revocations of own memory, and the keys of peers.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use weft_fabric::{
     Access, Audience, GrantError, Issued, LocalRange, OperationError, Peer, RemoteKey, Revoked,
 };
 use weft_memory::Segment;
-use weft_wire::endpoint_control::{Publish, Reply, Resolve, Retract, status};
+use weft_wire::endpoint_control::{IN_PLACE, Publish, Reply, Resolve, Retract, memory, status};
 
 use crate::address_vector::PeerState;
 use crate::broker::BrokerError;
@@ -16,11 +16,20 @@ use crate::memory::{Granted, KeyParts, Mapped, ShmRegion, inside};
 use crate::moves::Call;
 use crate::registers::{KEYS_MAX, Stamp};
 use crate::requests::{Asked, Resolver, Waiting};
+use crate::ways::InPlace;
 
 /// Keys of one peer whose failed resolution is kept until an operation uses them.
 const UNRESOLVED_MAX: usize = 64;
 /// Stands for all peers in [`Publish::audience`].
 const EVERYBODY: u16 = 0xffff;
+
+/// What publishes a key.
+pub(crate) struct Publication {
+    pub publish: Publish,
+    /// The memory, as it was after `moves` moves; `None` for memory in place.
+    pub file: Option<Arc<OwnedFd>>,
+    pub moves: u32,
+}
 
 impl ShmEndpoint {
     pub(crate) fn do_grant(
@@ -55,9 +64,11 @@ impl ShmEndpoint {
         }
         let (slot, generation) = self.grants.ask(granted.clone()).ok_or(exhausted)?;
         let key = KeyParts { vpid: self.address.vpid.0, slot, generation }.key();
-        let started = self.publication(slot, generation, &granted).and_then(|(publish, file)| {
-            let asked = Asked::Grant { key, moves: region.memory().moves() };
-            Ok(self.start(publish.ticket, publish, &[file.as_fd()], asked, Some(context))?)
+        let started = self.publication(slot, generation, &granted).and_then(|publication| {
+            let Publication { publish, file, moves } = publication;
+            let asked = Asked::Grant { key, moves };
+            let files = descriptors(&file);
+            Ok(self.start(publish.ticket, publish, &files, asked, Some(context))?)
         });
         if started.is_err() {
             self.grants.give_up(slot, generation);
@@ -68,21 +79,24 @@ impl ShmEndpoint {
         })
     }
 
-    /// The request that publishes a key, and the descriptor that goes with it.
+    /// The request that publishes a key, and what goes with it.
     pub(crate) fn publication(
         &mut self,
         slot: u16,
         generation: u32,
         granted: &Granted,
-    ) -> Result<(Publish, Arc<OwnedFd>), GrantError> {
+    ) -> Result<Publication, GrantError> {
         let Granted { region, start, length, access, audience } = granted;
-        let whole = region.memory().file();
-        let file = if access.contains(Access::WRITE) {
-            whole
-        } else {
-            let file = Segment::reopen_read_only(whole.as_fd());
-            let refused = |reason: String| GrantError::Broker { reason };
-            Arc::new(file.map_err(|error| refused(error.to_string()))?)
+        let (whole, moves) = region.memory().file_and_moves();
+        let (file, memory, start) = match whole {
+            None => (None, memory::IN_PLACE, region.address_of(*start)),
+            Some(whole) if access.contains(Access::WRITE) => (Some(whole), memory::FILE, *start),
+            Some(whole) => {
+                let file = Segment::reopen_read_only(whole.as_fd());
+                let refused = |reason: String| GrantError::Broker { reason };
+                let file = file.map_err(|error| refused(error.to_string()))?;
+                (Some(Arc::new(file)), memory::FILE, *start)
+            }
         };
         let (audience, audience_birth) = audience.unwrap_or((EVERYBODY, 0));
         let publish = Publish {
@@ -91,12 +105,13 @@ impl ShmEndpoint {
             slot,
             generation,
             access: access.bits(),
-            start: *start,
+            memory,
+            start,
             length: *length,
             audience,
             audience_birth,
         };
-        Ok((publish, file))
+        Ok(Publication { publish, file, moves })
     }
 
     /// The broker answered a grant, to which it has the memory as it was after `moves` moves.
@@ -158,7 +173,7 @@ impl ShmEndpoint {
         let emptied = self.grants.empty(slot, generation);
         let (_, lost) = emptied.ok_or(GrantError::UnknownKey)?;
         // From here on initiators refuse the key, whether the broker answers or not.
-        self.registers.set_stamp(slot, Stamp::NEVER);
+        lost.region.sharing().void(&self.granter, slot);
         weft_sync::fence::heavy();
         let retract = self.retraction(slot, generation);
         let ticket = retract.ticket;
@@ -185,7 +200,8 @@ impl ShmEndpoint {
         key: RemoteKey,
         context: u64,
     ) -> Result<Issued, OperationError> {
-        if self.peers.live(of)?.split(key).is_some() {
+        let peer = self.peers.find(of)?;
+        if peer.split(key).is_some() || peer.in_place(key).is_some() {
             return Ok(Issued::Done(0));
         }
         let ticket = self.ask_for_memory(of, key, Resolver::Call, Some(context))?;
@@ -203,7 +219,7 @@ impl ShmEndpoint {
             let place = peer.unresolved.iter().position(|(of, _)| *of == key)?;
             Some(peer.unresolved.swap_remove(place).1)
         };
-        if let Some(error) = refused(self.peers.live(to)?) {
+        if let Some(error) = refused(self.peers.find(to)?) {
             return Err(error);
         }
         if self.requests.refuses(key) {
@@ -213,7 +229,7 @@ impl ShmEndpoint {
         if self.requests.refuses(key) {
             return Err(OperationError::WouldBlock);
         }
-        refused(self.peers.live(to)?).map_or(Ok(()), Err)
+        refused(self.peers.find(to)?).map_or(Ok(()), Err)
     }
 
     /// Asks the broker for the memory of a peer's key. Returns the ticket of the request.
@@ -241,7 +257,7 @@ impl ShmEndpoint {
         context: Option<u64>,
     ) -> Result<(), OperationError> {
         let KeyParts { vpid: owner, slot, generation } = KeyParts::of(key);
-        let peer = self.peers.live(of)?;
+        let peer = self.peers.find(of)?;
         if owner != peer.vpid() || slot >= KEYS_MAX {
             return Err(OperationError::InvalidKey);
         }
@@ -268,7 +284,7 @@ impl ShmEndpoint {
         let peers = &mut self.peers;
         let settled = self.requests.take_settled(|peer, key| {
             let slot = KeyParts::of(key).slot;
-            peers.live(peer).map_or(true, |peer| !peer.registers.stamp(slot).is_moving())
+            peers.find(peer).map_or(true, |peer| !peer.registers.stamp(slot).is_moving())
         });
         for (ticket, Waiting { peer, key, for_whom, context }) in settled {
             if let Err(error) = self.ask_as(ticket, peer, key, for_whom, context) {
@@ -282,14 +298,18 @@ impl ShmEndpoint {
         &mut self,
         of: Peer,
         key: RemoteKey,
-        result: Result<Mapped, OperationError>,
+        result: Result<Resolved, OperationError>,
         for_whom: Resolver,
         (ticket, context): (u32, Option<u64>),
     ) {
         let mut end = Ok(0);
-        match (result, self.peers.live(of)) {
+        match (result, self.peers.find(of)) {
             (_, Err(lost)) => end = Err(lost.into()),
-            (Ok(mut mapped), Ok(peer)) => {
+            (Ok(Resolved::InPlace(found)), Ok(peer)) => {
+                peer.add_in_place(found);
+                peer.unresolved.retain(|(of, _)| *of != key);
+            }
+            (Ok(Resolved::Mapped(mut mapped)), Ok(peer)) => {
                 if peer.full_fences {
                     mapped.looked_for = Stamp::NEVER;
                 }
@@ -311,37 +331,59 @@ impl ShmEndpoint {
                 end = Err(error);
             }
         }
-        if for_whom == Resolver::Refused && self.peers.live(of).is_ok() {
+        if for_whom == Resolver::Refused && self.peers.find(of).is_ok() {
             self.requests.tell_room(of);
         }
         self.requests.end(ticket, context, end);
     }
 }
 
+/// The descriptors that go with a request.
+pub(crate) fn descriptors(file: &Option<Arc<OwnedFd>>) -> Vec<BorrowedFd<'_>> {
+    file.iter().map(|file| file.as_fd()).collect()
+}
+
+/// The memory behind a peer's key.
+pub(crate) enum Resolved {
+    Mapped(Mapped),
+    InPlace(InPlace),
+}
+
 /// The memory that the broker passed for a key.
-pub(crate) fn mapped(
+pub(crate) fn resolved_memory(
     key: RemoteKey,
     stamp: Stamp,
     reply: Reply,
     files: Vec<OwnedFd>,
-) -> Result<Mapped, OperationError> {
+) -> Result<Resolved, OperationError> {
     if reply.status == status::NOT_FOUND {
         return Err(OperationError::InvalidKey);
     }
     let broker = |reason: String| OperationError::Broker { reason };
     let invalid = || broker(BrokerError::InvalidAnswer.to_string());
-    let file = <[OwnedFd; 1]>::try_from(files).ok().filter(|_| reply.status == status::DONE);
-    let [file] = file.ok_or_else(invalid)?;
     let (length, start) = (reply.first, reply.second >> 8);
-    let access = Access::from_bits(reply.second.to_le_bytes()[0]).ok_or_else(invalid)?;
-    if access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE) {
+    let [bits, ..] = reply.second.to_le_bytes();
+    let access = Access::from_bits(bits & !IN_PLACE).ok_or_else(invalid)?;
+    let atomic_alone =
+        access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE);
+    if atomic_alone || reply.status != status::DONE {
         return Err(invalid());
     }
+    if bits & IN_PLACE != 0 {
+        let address = if start == 0 { None } else { Some(start) };
+        let wraps = address.is_some_and(|address| address.checked_add(length).is_none());
+        if wraps || !files.is_empty() {
+            return Err(invalid());
+        }
+        return Ok(Resolved::InPlace(InPlace { key, stamp, access, length, address }));
+    }
+    let [file] = <[OwnedFd; 1]>::try_from(files).map_err(|_| invalid())?;
     let refused = |error: weft_memory::SegmentError| broker(error.to_string());
     let bytes = Segment::sealed_length(file.as_fd()).map_err(refused)?;
     let start = inside(start, length, bytes).ok_or_else(invalid)?;
     let bytes = usize::try_from(bytes).map_err(|_| invalid())?;
     let writable = access.contains(Access::WRITE);
     let segment = Arc::new(Segment::open(file.as_fd(), bytes, writable).map_err(refused)?);
-    Ok(Mapped { key, stamp, looked_for: stamp, access, start, length, segment })
+    let looked_for = stamp;
+    Ok(Resolved::Mapped(Mapped { key, stamp, looked_for, access, start, length, segment }))
 }

@@ -23,7 +23,7 @@ use crate::registers::{BegunPut, Registers, StampWord};
 use crate::window::ShmWindow;
 
 /// The operation that a notification reports.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub command: Command,
     pub operation: Operation,
@@ -51,7 +51,7 @@ impl Account {
 
     /// The side as which the target is notified, if it is notified.
     #[inline]
-    fn at_target(&self) -> Option<Side> {
+    pub(crate) fn at_target(&self) -> Option<Side> {
         if is_put(self.command) {
             self.operation.notify.completer().then_some(Side::Completer)
         } else {
@@ -132,7 +132,7 @@ impl Outlet<'_> {
 
 /// The start of the source in its region, if it is in one and lies inside.
 #[inline]
-fn source_start(source: &Source<'_, ShmRegion>) -> Result<usize, OperationError> {
+pub(crate) fn source_start(source: &Source<'_, ShmRegion>) -> Result<usize, OperationError> {
     match source {
         Source::Bytes(_) => Ok(0),
         Source::Region(range) => Ok(range.region.check(range.offset, range.length)?),
@@ -210,7 +210,7 @@ fn copy_out(
 
 /// Whether `length` bytes that a get wrote to `place` of the watched region are there.
 #[inline(always)]
-fn kept(watch: Watch<'_>, place: u64, length: u64) -> bool {
+pub(crate) fn kept(watch: Watch<'_>, place: u64, length: u64) -> bool {
     // Both lie inside mapped memory.
     watch.keep(usize::try_from(place).unwrap_or(0), usize::try_from(length).unwrap_or(0))
 }
@@ -244,7 +244,7 @@ impl From<Missing> for OperationError {
 }
 
 #[inline]
-fn check_notify(
+pub(crate) fn check_notify(
     peer: &mut PeerState,
     free: usize,
     command: Command,
@@ -322,7 +322,7 @@ impl ShmEndpoint {
         key: RemoteKey,
     ) -> Result<(), OperationError> {
         match missing {
-            Missing::Key => self.resolve(to, key),
+            Missing::Key => self.resolve_mapped(to, key),
             Missing::Room => {
                 self.want_room(to);
                 Err(OperationError::WouldBlock)
@@ -357,7 +357,7 @@ impl ShmEndpoint {
         if account.operation.notify.is_none() {
             return;
         }
-        if let Ok(peer) = self.peers.live(to) {
+        if let Ok(peer) = self.peers.find(to) {
             peer.outlet().tell_target(self.address.vpid.0, &self.registers, &account);
         }
         if account.operation.notify.requester() || account.completer_at_home() {
@@ -490,7 +490,7 @@ impl ShmEndpoint {
     }
 
     /// Counts a put that is done, and sends its notifications.
-    fn wrote(
+    pub(crate) fn wrote(
         &mut self,
         begun: BegunPut,
         to: Peer,
@@ -654,7 +654,11 @@ impl ShmEndpoint {
     /// A get met a move, of the peer's memory or of its own, or a revocation. Gets have no effect,
     /// so that it is tried once more where the key is still valid.
     #[cold]
-    fn read_in_vain(&mut self, from: Peer, looked: Result<(), OperationError>) -> OperationError {
+    pub(crate) fn read_in_vain(
+        &mut self,
+        from: Peer,
+        looked: Result<(), OperationError>,
+    ) -> OperationError {
         match looked {
             Ok(()) | Err(OperationError::Interrupted) => {
                 self.requests.tell_room(from);
@@ -666,7 +670,7 @@ impl ShmEndpoint {
 
     /// Counts a get that is done, and sends its notifications.
     #[inline]
-    fn fetched(
+    pub(crate) fn fetched(
         &mut self,
         from: Peer,
         first: Target,

@@ -11,14 +11,14 @@ use rustix::fs::MemfdFlags;
 use weft_conformance::{
     Bench, HostBench, Hostile, LaneBench, conformance_tests, host_memory_tests, lane_tests,
 };
-use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
+use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_options::ServicePolicy;
 use weft_transport_shm::broker::{
     BrokerError, Client, Connector, Limits, Received, local::LocalBroker,
 };
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
 use weft_wire::endpoint_control::EndpointControl;
 
 struct Shm {
@@ -170,8 +170,99 @@ mod slow_broker {
     weft_conformance::conformance_tests!(Remote);
 }
 
+/// Endpoints whose regions are all in place, and which reach those of others in one way.
+struct InPlace<const WAY: u8> {
+    shm: Shm,
+}
+
+const BEST: u8 = 0;
+const KERNEL: u8 = 1;
+const TARGET: u8 = 2;
+
+fn open_in_place(
+    broker: LocalBroker,
+    options: &EndpointOptions,
+    way: u8,
+) -> Result<ShmEndpoint, OpenError> {
+    let in_place = match way {
+        BEST => WayInPlace::Best,
+        KERNEL => WayInPlace::Kernel,
+        _ => WayInPlace::Target,
+    };
+    let parameters = Parameters { in_place, ..Parameters::default() };
+    let mut endpoint = ShmTransport::new(Arc::new(broker), parameters).open(options)?;
+    endpoint.keep_memory_in_place();
+    Ok(endpoint)
+}
+
+impl<const WAY: u8> Bench for InPlace<WAY> {
+    type Endpoint = ShmEndpoint;
+
+    const WINDOWS: bool = false;
+
+    fn with_services(rules: &str) -> Self {
+        Self { shm: Shm::with_services(rules) }
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.shm.let_pass(time);
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
+        open_in_place(self.shm.broker.clone(), options, WAY)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<ShmEndpoint, OpenError>> {
+        Some(open_in_place(self.shm.broker.as_user(user), options, WAY))
+    }
+
+    fn progress(&mut self) -> bool {
+        // A poll of each endpoint is all that there is to advance.
+        false
+    }
+
+    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
+        endpoint.vanish();
+        true
+    }
+}
+
+/// By the kernel, since the endpoints are of one process, but for endpoints of different users.
+mod in_place_by_the_kernel {
+    use super::{BEST, InPlace};
+    weft_conformance::conformance_tests!(InPlace<BEST>);
+}
+
+mod in_place_by_the_target {
+    use super::{InPlace, TARGET};
+    weft_conformance::conformance_tests!(InPlace<TARGET>);
+}
+
+/// Memory that is never freed, as static data of a program, and is not whole pages.
+fn in_place(bytes: &[u8]) -> Memory {
+    let words = vec![0_u64; bytes.len() / 8 + 2].leak();
+    // SAFETY: nobody else has these words, which are never freed, and the only reference to them
+    // ends here.
+    let memory = unsafe { Memory::in_place(NonNull::from(&mut words[1]).cast(), bytes.len()) };
+    let memory = memory.expect("some bytes");
+    memory.segment().write(0, bytes, CopyMode::Plain);
+    memory
+}
+
 impl HostBench for Shm {
-    const KINDS: usize = 3;
+    const KINDS: usize = 4;
+
+    fn way(kind: usize, reach: Reach) -> Way {
+        [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind]
+    }
 
     fn memory(kind: usize, bytes: &[u8]) -> Memory {
         let length = bytes.len();
@@ -184,6 +275,7 @@ impl HostBench for Shm {
                 rustix::io::pwrite(&file, bytes, 0).expect("room");
                 return Memory::from_descriptor(file.as_fd()).expect("it can be sealed");
             }
+            3 => return in_place(bytes),
             _ => {
                 // Memory that is never freed, as static data of a program.
                 let page = rustix::param::page_size();
@@ -210,6 +302,34 @@ impl HostBench for Shm {
 }
 
 host_memory_tests!(Shm);
+
+impl<const WAY: u8> HostBench for InPlace<WAY> {
+    const KINDS: usize = 1;
+
+    fn memory(_kind: usize, bytes: &[u8]) -> Memory {
+        in_place(bytes)
+    }
+
+    fn way(_kind: usize, reach: Reach) -> Way {
+        let expected = if WAY == TARGET { Way::Target } else { Way::Kernel };
+        assert_eq!(reach.in_place, expected);
+        reach.in_place
+    }
+
+    fn bytes(memory: &Memory) -> Vec<u8> {
+        Shm::bytes(memory)
+    }
+}
+
+mod host_memory_by_the_kernel {
+    use super::{InPlace, KERNEL};
+    weft_conformance::host_memory_tests!(InPlace<KERNEL>);
+}
+
+mod host_memory_by_the_target {
+    use super::{InPlace, TARGET};
+    weft_conformance::host_memory_tests!(InPlace<TARGET>);
+}
 
 struct Lanes {
     ends: [ShmLane; 2],

@@ -3,14 +3,13 @@
 //! Invariants: only [`Endpoint::wait`] and accesses through windows let time pass. Events are
 //! passed to the sink without the lock, so that the sink may use other endpoints.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
-    LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Register,
-    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, WindowError,
+    LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
+    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Way, WindowError,
 };
 
 use crate::memory::SimRegion;
@@ -91,6 +90,14 @@ impl Endpoint for SimEndpoint {
 
     fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
         self.world.lock().disconnect(self.id, peer)
+    }
+
+    fn reach(&mut self, peer: Peer) -> Result<Reach, OperationError> {
+        let mut state = self.world.lock();
+        let target = state.target_of(self.id, peer);
+        target.map_err(|error| state.count_refusal(self.id, error))?;
+        let none = Way::Refused;
+        Ok(Reach { fresh: Way::Direct, descriptor: none, adopted: none, in_place: none })
     }
 
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
@@ -357,10 +364,6 @@ impl Endpoint for SimEndpoint {
         }
         let next = state.next_time().map_or(POLL_AGAIN_NS, |time| time - state.now);
         Armed::PollWithin(Duration::from_nanos(next))
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

@@ -271,8 +271,8 @@ impl State {
         self.run_due();
         let Some(cut) = self.cuts.remove(&(pair(a, b), rail)) else { return };
         self.record_nodes(Kind::Heal, a, b, rail);
-        // They wait at the end of the link. Packets that were sent behind them may arrive at any time from
-        // now on, and must not overtake them.
+        // They wait at the end of the link. Packets that were sent behind them may arrive at any
+        // time from now on, and must not overtake them.
         for flight in cut.held {
             self.schedule(self.now, Occasion::Arrive(flight));
         }

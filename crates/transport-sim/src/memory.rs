@@ -260,6 +260,16 @@ impl State {
     ) -> Result<u64, OperationError> {
         Ok(self.key(from, at, key)?.length)
     }
+
+    /// Where the range of a key of endpoint `at` starts in its region.
+    pub(crate) fn key_start(
+        &self,
+        from: Id,
+        at: Id,
+        key: RemoteKey,
+    ) -> Result<u64, OperationError> {
+        Ok(self.key(from, at, key)?.start)
+    }
 }
 
 /// Bytes of one region at most. Bounds the memory of a test.

@@ -1,7 +1,7 @@
 //! Windows: an access to a peer's region lets the world run until its response arrives.
 
 use weft_fabric::{
-    Command, Operation, OperationError, Peer, RemoteKey, Target, Window, WindowError,
+    Command, Operation, OperationError, Peer, RemoteKey, Target, Window, WindowError, Word,
 };
 
 use crate::memory::bytes_of;
@@ -32,6 +32,17 @@ impl SimWindow {
         let length = state.key_length(endpoint, target, key)?;
         drop(state);
         Ok(Self { world: world.clone(), endpoint, peer, key, length })
+    }
+
+    /// A range that leaves the window, or a key that is void, is found by the access itself.
+    fn check_aligned(&self, offset: u64, width: u64) -> Result<(), WindowError> {
+        let state = self.world.lock();
+        let target = state.target_of(self.endpoint, self.peer)?;
+        let start = state.key_start(self.endpoint, target, self.key)?;
+        if start.wrapping_add(offset).is_multiple_of(width) {
+            return Ok(());
+        }
+        Err(OperationError::Misaligned { offset, alignment: width })
     }
 
     fn access(&self, what: Wanted) -> Result<Vec<u8>, WindowError> {
@@ -72,5 +83,17 @@ impl Window for SimWindow {
         let ranges = vec![WantedPut { source, target, length }];
         let what = Wanted::Put { command: Command::Put, ranges, signal: None };
         self.access(what).map(drop)
+    }
+
+    fn load_word<W: Word>(&self, offset: u64) -> Result<W, WindowError> {
+        self.check_aligned(offset, W::BYTES.into())?;
+        let mut bytes = [0; 8];
+        self.load(offset, &mut bytes[..W::BYTES.into()])?;
+        Ok(W::of_value(u64::from_le_bytes(bytes)))
+    }
+
+    fn store_word<W: Word>(&self, offset: u64, word: W) -> Result<(), WindowError> {
+        self.check_aligned(offset, W::BYTES.into())?;
+        self.store(offset, &word.value().to_le_bytes()[..W::BYTES.into()])
     }
 }

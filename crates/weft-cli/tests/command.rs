@@ -202,3 +202,29 @@ fn run_starts_a_daemon_that_is_nobodys_child() {
     assert!(place.weft(&["status"]).output().expect("weft starts").status.success());
     assert!(place.weft(&["down"]).status().expect("weft starts").success());
 }
+
+#[test]
+fn a_lane_is_measured_between_two_processes_over_memory_and_over_endpoints() {
+    let place = Place::new();
+    let few = ["--size", "5000", "--json", "--runs", "2", "--iterations", "20", "--unpinned"];
+    for over in ["memory", "endpoint"] {
+        let line = [&["perf", "lane", "--over", over][..], &few].concat();
+        let output = place.weft(&line).output().expect("weft starts");
+        assert!(output.status.success(), "{over}: {}", text(&output.stderr));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let field = |name: &str| told[name].clone();
+        assert_eq!((field("test"), field("over")), ("lane".into(), over.into()));
+        assert_eq!((field("unit"), field("runs")), ("messages/s".into(), 2.into()));
+        for figure in [field("median"), field("p99"), told["latency"]["median"].clone()] {
+            assert!(figure.as_f64().is_some_and(|figure| figure > 0.0), "{told}");
+        }
+    }
+    for (line, advice) in [
+        (&["perf", "put", "--over", "memory"][..], "leave it out"),
+        (&["perf", "lane", "--transport", "sim"], "use --over endpoint"),
+    ] {
+        let output = place.weft(line).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(advice), "{}", text(&output.stderr));
+    }
+}

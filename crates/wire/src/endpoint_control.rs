@@ -66,6 +66,18 @@ pub mod status {
     pub const NOT_INVITED: u16 = 12;
 }
 
+/// Values of [`Publish::memory`].
+pub mod memory {
+    /// The memory comes as a descriptor.
+    pub const FILE: u8 = 0;
+    /// It is memory of the process that no file holds, and comes as an address.
+    pub const IN_PLACE: u8 = 1;
+}
+
+/// The bit of [`Reply::second`] of a [`Resolve`], beside the access bits, that says that the memory
+/// is in place.
+pub const IN_PLACE: u8 = 0x80;
+
 /// Values of [`PeerGone::reason`].
 pub mod gone {
     /// The peer closed its endpoint, or its process ended.
@@ -334,7 +346,7 @@ messages! {
     }
 
     /// Publishes a key, or replaces the memory of a published key. Descriptor: the memory, opened
-    /// with the access that the key grants.
+    /// with the access that the key grants; none for memory in place.
     Publish = 38 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -346,7 +358,10 @@ messages! {
         generation: u32,
         /// The access bits of the key.
         access: u8,
-        /// Where the range of the key starts in the memory, in bytes.
+        /// See [`memory`].
+        memory: u8,
+        /// Where the range of the key starts in the memory, in bytes; for memory in place its
+        /// address in the owner's process.
         start: u64,
         /// Bytes of the range.
         length: u64,
@@ -369,8 +384,9 @@ messages! {
     }
 
     /// Asks for the memory of a key. Answer: `first` is the length of its range in bytes; `second`
-    /// has its access bits in the low 8 bits, and above them the start of the range; descriptor:
-    /// the memory.
+    /// has its access bits in the low 7 bits, and above the 8th the start of the range; descriptor:
+    /// the memory. With the bit [`IN_PLACE`] there is no descriptor, and the start is an address in
+    /// the owner's process, or 0 for other users than the owner's.
     Resolve = 40 {
         /// Identifies the request in its answer.
         ticket: u32,

@@ -6,6 +6,7 @@ mod lives;
 #[path = "../venue/mod.rs"]
 mod venue;
 
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -18,7 +19,7 @@ use weft_ether::message::Hello;
 use weft_ether::{
     Delivery, Limits, MacAddress, Port, Reach, STALLS_AFTER, Seat, SharedSwitch, Space, Switch, Way,
 };
-use weft_fabric::{Blocking, Endpoint, MessageHeader, NodeId, PATIENCE, Window};
+use weft_fabric::{Blocking, Endpoint, MessageHeader, NodeId, PATIENCE};
 use zerocopy::IntoBytes;
 
 use venue::{Shm, Sim, Slow};
@@ -184,6 +185,44 @@ fn packets_of_all_sizes_come_in_order_and_wait_for_room<V: Venue + Default>() {
     assert!(delivered == sent);
 }
 
+type SpaceAt<'a, V> = Space<'a, <<V as Venue>::Endpoint as Endpoint>::Region>;
+type DeliveryAt<'a, V> = Delivery<'a, <<V as Venue>::Endpoint as Endpoint>::Window>;
+
+/// How the driver of a device moves packets.
+trait Driver: Venue + Default {
+    fn read(space: SpaceAt<'_, Self>, device: &UnixDatagram) -> io::Result<usize>;
+    fn write(packet: &DeliveryAt<'_, Self>, device: &UnixDatagram) -> io::Result<usize>;
+}
+
+impl Driver for Shm {
+    fn read(space: SpaceAt<'_, Self>, device: &UnixDatagram) -> io::Result<usize> {
+        space.fill(device.as_fd(), |_, bytes| device.recv(bytes))
+    }
+
+    fn write(packet: &DeliveryAt<'_, Self>, device: &UnixDatagram) -> io::Result<usize> {
+        packet.pour(device.as_fd(), |_, bytes| device.send(bytes))
+    }
+}
+
+/// Without memory that has addresses, every packet goes through private memory.
+macro_rules! private {
+    ($($venue:ty)*) => { $(
+        impl Driver for $venue {
+            fn read(space: SpaceAt<'_, Self>, device: &UnixDatagram) -> io::Result<usize> {
+                let Space::Bytes(bytes) = space else { panic!("there is no ring to read into") };
+                device.recv(bytes)
+            }
+
+            fn write(packet: &DeliveryAt<'_, Self>, device: &UnixDatagram) -> io::Result<usize> {
+                let Delivery::Bytes(bytes) = packet else { panic!("there is no ring") };
+                device.send(bytes)
+            }
+        }
+    )* };
+}
+
+private!(Sim Slow);
+
 /// Sockets in place of TAP devices. They preserve packet boundaries, too.
 struct Sockets {
     /// A packet that the test sends on the first socket is read as one from node 0's device.
@@ -197,16 +236,15 @@ impl Sockets {
         Self { from: pair(), to: pair() }
     }
 
-    fn depart<E: Endpoint>(&self, port: &mut Port<E>, packet: &[u8]) {
+    fn depart<V: Driver>(&self, port: &mut Port<V::Endpoint>, packet: &[u8]) {
         let [near, far] = &self.from;
         assert_eq!(near.send(packet).expect("room"), packet.len());
-        let read = |space: Space<'_, _>| space.fill(far.as_fd(), |_, bytes| far.recv(bytes));
-        port.depart_by(NOW, read).expect("a packet waits");
+        port.depart_by(NOW, |space| V::read(space, far)).expect("a packet waits");
     }
 
-    fn deliver<W: Window>(&self, packet: &Delivery<'_, W>, delivered: &mut Vec<Vec<u8>>) {
+    fn deliver<V: Driver>(&self, packet: &DeliveryAt<'_, V>, delivered: &mut Vec<Vec<u8>>) {
         let [near, far] = &self.to;
-        let written = packet.pour(near.as_fd(), |_, bytes| near.send(bytes)).expect("room");
+        let written = V::write(packet, near).expect("room");
         assert_eq!(written, packet.length());
         let mut bytes = packet.to_vec();
         assert_eq!(far.recv(&mut bytes).expect("the message was sent"), packet.length());
@@ -214,7 +252,7 @@ impl Sockets {
     }
 }
 
-fn packets_that_the_kernel_copies_arrive_unchanged<V: Venue + Default>() {
+fn packets_that_the_kernel_copies_arrive_unchanged<V: Driver>() {
     let (mut net, sockets) = (Net::<V>::new(3), Sockets::new());
     let mut due = [const { Vec::new() }; 3];
     let mut delivered = [const { Vec::new() }; 3];
@@ -226,7 +264,7 @@ fn packets_that_the_kernel_copies_arrive_unchanged<V: Venue + Default>() {
             assert!(round < 100_000, "the port takes nothing more");
             net.venue.pass();
             for (port, delivered) in net.ports.iter_mut().zip(&mut delivered) {
-                port.poll(5, NOW, &mut |packet| sockets.deliver(&packet, delivered));
+                port.poll(5, NOW, &mut |packet| sockets.deliver::<V>(&packet, delivered));
             }
         }
         // Long packets for one node, which are read into its ring, and other packets between them.
@@ -237,7 +275,7 @@ fn packets_that_the_kernel_copies_arrive_unchanged<V: Venue + Default>() {
             _ => (of(1), &[1]),
         };
         let packet = frame(to, of(0), &payload(size, u8::try_from(number % 256).unwrap_or(0)));
-        sockets.depart(&mut net.ports[0], &packet);
+        sockets.depart::<V>(&mut net.ports[0], &packet);
         for node in at {
             due[*node].push(packet.clone());
         }

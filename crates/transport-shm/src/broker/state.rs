@@ -18,12 +18,12 @@ use weft_fabric::{Access, Group, NodeId, PartitionId};
 use weft_options::ServicePolicy;
 use weft_wire::control::InvalidMessage;
 use weft_wire::endpoint_control::{
-    AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, Join, Leave, Members,
-    Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, gone, status,
+    AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, IN_PLACE, Join, Leave,
+    Members, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, gone, memory, status,
 };
 
 use super::invitations::Invitations;
-use super::tables::{Entry, Files, Key, Limits, VpidSet};
+use super::tables::{Entry, Files, Key, Limits, PublishedMemory, VpidSet};
 use super::{Credentials, ProcessId};
 use crate::doorbell::Doorbell;
 use crate::wakeup::VPIDS_MAX;
@@ -424,10 +424,13 @@ impl State {
         let Some(entry) = self.own(asker, vpid) else {
             return Answer::refused(status::INVALID);
         };
-        let (Ok([file]), Some(access)) =
-            (<[OwnedFd; 1]>::try_from(files), Access::from_bits(access))
-        else {
+        let Some(access) = Access::from_bits(access) else {
             return Answer::refused(status::INVALID);
+        };
+        let memory = match (ask.memory, <[OwnedFd; 1]>::try_from(files)) {
+            (memory::FILE, Ok([file])) => PublishedMemory::File(Arc::new(file)),
+            (memory::IN_PLACE, Err(none)) if none.is_empty() => PublishedMemory::InPlace,
+            _ => return Answer::refused(status::INVALID),
         };
         // Peers would map the memory read-only, and their atomics would fault.
         if access.contains(Access::ATOMIC) && !access.contains(Access::READ | Access::WRITE) {
@@ -440,8 +443,7 @@ impl State {
             return Answer::refused(status::INVALID);
         }
         let audience = (ask.audience != 0xffff).then_some((ask.audience, ask.audience_birth));
-        let file = Arc::new(file);
-        let key = Key { generation, access, start, length, audience, file, resolved: 0 };
+        let key = Key { generation, access, start, length, audience, memory, resolved: 0 };
         let Some(more) = entry.publish(slot, key) else {
             return Answer::refused(status::INVALID);
         };
@@ -470,19 +472,31 @@ impl State {
         else {
             return Answer::refused(status::INVALID);
         };
-        let key = self
+        let entry = self
             .entry_mut(owner)
-            .filter(|entry| partition.is_some() && entry.inside() == partition)
+            .filter(|entry| partition.is_some() && entry.inside() == partition);
+        // An address is for the owner's user alone. To others the kernel gives no memory of the
+        // owner's. Root could be led to write to a process that the owner only claims to be.
+        let may_copy = entry.as_ref().is_some_and(|of| of.uid == asker.uid);
+        let key = entry
             .and_then(|entry| entry.key_mut(slot, generation))
             .filter(|key| key.audience.is_none_or(|audience| audience == (vpid, birth)));
         let Some(key) = key else {
             return Answer::refused(status::NOT_FOUND);
         };
         key.resolved += 1;
-        let access = u64::from(key.access.bits());
-        let mut answer = Answer::done(key.length, key.start << 8 | access);
-        answer.files = vec![Arc::clone(&key.file)];
-        answer
+        let access = key.access.bits();
+        match &key.memory {
+            PublishedMemory::File(file) => {
+                let mut answer = Answer::done(key.length, key.start << 8 | u64::from(access));
+                answer.files = vec![Arc::clone(file)];
+                answer
+            }
+            PublishedMemory::InPlace => {
+                let address = if may_copy { key.start } else { 0 };
+                Answer::done(key.length, address << 8 | u64::from(access | IN_PLACE))
+            }
+        }
     }
 
     /// Restores a pair from before the restart.

@@ -260,6 +260,46 @@ fn the_limit_of_peers_holds_for_both_ends_of_a_pair() {
     }
 }
 
+#[test]
+fn memory_in_place_has_an_address_and_no_descriptor() {
+    let mut world = World::new(16);
+    let shared = Open { birth: 1, ..numbered(3) };
+    assert_eq!(world.status_of(1000, shared), status::DONE);
+    assert_eq!(world.status_of(1000, invite(3, 1)), status::DONE);
+    assert_eq!(world.status_of(1002, Open { vpid: 5, ..by_ticket(1) }), status::DONE);
+    assert_eq!(world.status_of(1000, Open { birth: 2, ..numbered(4) }), status::DONE);
+    let publish = Publish {
+        vpid: 3,
+        generation: 5,
+        access: 1,
+        memory: memory::IN_PLACE,
+        start: 0x7f00_1234_5678,
+        length: 9,
+        audience: 0xffff,
+        ..Publish::default()
+    };
+    let mut status = |ask, files| match world.ask(1000, 1000, ask, files).pop() {
+        Some(Outgoing { message: EndpointControl::Reply(reply), .. }) => reply.status,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(status(publish, vec![memory()]), status::INVALID, "a descriptor as well");
+    assert_eq!(status(Publish { memory: 2, ..publish }, vec![]), status::INVALID);
+    assert_eq!(status(Publish { memory: memory::FILE, ..publish }, vec![]), status::INVALID);
+    assert_eq!(status(Publish { start: 1 << 56, ..publish }, vec![]), status::INVALID);
+    assert_eq!(status(publish, vec![]), status::DONE);
+    // The address is for the owner's user alone.
+    let told = u64::from(1 | IN_PLACE);
+    for (user, vpid, second) in [(1000, 4, publish.start << 8 | told), (1002, 5, told)] {
+        let resolve = Resolve { vpid, owner: 3, slot: 0, generation: 5, ticket: 1 };
+        let out = world.ask(user.into(), user, resolve, vec![]);
+        let [Outgoing { message: EndpointControl::Reply(reply), files, .. }] = &out[..] else {
+            panic!("{out:?}");
+        };
+        assert_eq!((reply.status, reply.first, reply.second), (status::DONE, 9, second));
+        assert!(files.is_empty());
+    }
+}
+
 /// The partition that users share in these tests, of user 1000.
 const SHARED: u64 = 7 << 32 | 1000;
 

@@ -18,7 +18,7 @@ use crate::wakeup::{VPIDS, VPIDS_MAX};
 pub struct Limits {
     /// Endpoints of the node, at most [`VPIDS_MAX`].
     pub endpoints_max: u16,
-    /// Keys of all endpoints together. Each key holds a descriptor.
+    /// Keys of all endpoints together. Most keys hold a descriptor.
     pub keys_max: usize,
     /// Invitations of all endpoints together.
     pub invitations_max: usize,
@@ -94,18 +94,28 @@ pub(crate) struct Files {
     pub wakeup: Arc<OwnedFd>,
 }
 
+/// The memory of a published key.
+#[derive(Debug)]
+pub(crate) enum PublishedMemory {
+    /// Peers map it.
+    File(Arc<OwnedFd>),
+    /// No file holds it. The start of the key is an address in the owner's process.
+    InPlace,
+}
+
 /// A published key.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub generation: u32,
     pub access: Access,
-    /// Start and length of the range that the key names, in bytes of the memory.
+    /// Start and length of the range that the key names, in bytes; the start is one of the memory,
+    /// or an address.
     pub start: u64,
     pub length: u64,
     /// VPID and birth of the only endpoint that may resolve the key; `None` for all of the
     /// partition.
     pub audience: Option<(u16, u64)>,
-    pub file: Arc<OwnedFd>,
+    pub memory: PublishedMemory,
     /// How often the key was resolved.
     pub resolved: u64,
 }

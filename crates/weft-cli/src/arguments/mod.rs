@@ -72,6 +72,7 @@ const PERF_EXAMPLES: &str = "\
 Examples:
   weft perf latency --size 64            one-way latency of 64-byte messages
   weft perf put --size 1048576 --json    bandwidth and latency of puts, for scripts
+  weft perf lane --over endpoint         what direct sockets run over, between endpoints
   weft perf rate --transport sim         the same logic in the simulator's virtual time";
 
 const CONFIG_EXAMPLES: &str = "\
@@ -315,6 +316,9 @@ pub struct PerfArguments {
     /// Bytes of a message or operation [default: 8]
     #[arg(long, value_name = "N")]
     pub size: Option<u64>,
+    /// What the lane goes over [default: memory]
+    #[arg(long, value_enum)]
+    pub over: Option<LaneKind>,
     /// The memory that is put to and got from and to
     #[arg(long, value_enum, default_value_t = MemoryKind::Fresh)]
     pub memory: MemoryKind,
@@ -334,8 +338,15 @@ pub struct PerfArguments {
     #[arg(long)]
     pub unpinned: bool,
     /// Is the other end, for the initiator at this address
-    #[arg(long, hide = true, value_name = "NODE:VPID")]
+    #[arg(long, hide = true, value_name = "NODE:VPID|PID")]
     pub respond: Option<String>,
+}
+
+impl PerfArguments {
+    /// The lane of `weft perf lane`.
+    pub fn lane_kind(&self) -> LaneKind {
+        self.over.unwrap_or(LaneKind::Memory)
+    }
 }
 
 /// Arguments of `weft demo`.
@@ -365,7 +376,7 @@ pub enum PerfTest {
     Latency,
     /// Messages a second on one pair
     Rate,
-    /// Bandwidth of puts, and latency of puts with completer notification
+    /// Bandwidth of puts, and latency of puts with completer notification and with a signal
     Put,
     /// Bandwidth of gets, and the time of one
     Get,
@@ -373,6 +384,8 @@ pub enum PerfTest {
     Atomic,
     /// Messages of any length a second, and the one-way latency of one
     Message,
+    /// Messages a second over a lane, as of direct sockets, and the one-way latency of one
+    Lane,
     /// The bounds of the machine: two threads and two cache lines
     #[value(hide = true)]
     Cacheline,
@@ -388,7 +401,27 @@ impl PerfTest {
             Self::Get => "get",
             Self::Atomic => "atomic",
             Self::Message => "message",
+            Self::Lane => "lane",
             Self::Cacheline => "cacheline",
+        }
+    }
+}
+
+/// Kinds of lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum LaneKind {
+    /// Memory that both ends map
+    Memory,
+    /// An endpoint of each end, as between hosts
+    Endpoint,
+}
+
+impl LaneKind {
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Endpoint => "endpoint",
         }
     }
 }
@@ -420,6 +453,10 @@ impl MemoryKind {
 pub enum MemoryWay {
     /// Its pages are replaced by shared ones with the same bytes
     Adopt,
+    /// It stays as it is, and the kernel copies
+    Kernel,
+    /// It stays as it is, and the far end copies when it polls
+    Target,
 }
 
 impl MemoryWay {
@@ -427,6 +464,8 @@ impl MemoryWay {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adopt => "adopt",
+            Self::Kernel => "kernel",
+            Self::Target => "target",
         }
     }
 }

@@ -54,7 +54,7 @@ fn ask(lines: &[Line; 2], iterations: u64) -> Sample {
     }
     let elapsed = start.elapsed().as_secs_f64() * 1e9;
     let mean_ns = elapsed / iterations as f64 / 2.0;
-    Sample { mean_ns, p99_ns: mean_ns, single: None }
+    Sample { mean_ns, p99_ns: mean_ns, ..Sample::default() }
 }
 
 fn answer(lines: &[Line; 2], core: usize) -> anyhow::Result<()> {

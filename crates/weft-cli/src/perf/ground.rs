@@ -5,9 +5,9 @@ use rustix::fs::MemfdFlags;
 use std::os::fd::AsFd;
 use weft_fabric::{Endpoint, HostMemory};
 use weft_memory::{Memory, Segment};
-use weft_transport_shm::{ShmEndpoint, ShmRegion};
+use weft_transport_shm::{ShmEndpoint, ShmRegion, WayInPlace};
 
-use crate::arguments::{MemoryKind, PerfArguments};
+use crate::arguments::{MemoryKind, MemoryWay, PerfArguments};
 
 /// Registers `length` bytes of memory of the kind that was asked for.
 pub fn register(
@@ -18,7 +18,7 @@ pub fn register(
     let memory = match arguments.memory {
         MemoryKind::Fresh => return Ok(endpoint.register(length)?),
         MemoryKind::File => of_file(length)?,
-        MemoryKind::Existing => adopted(usize::try_from(length)?)?,
+        MemoryKind::Existing => existing(usize::try_from(length)?, arguments.way)?,
     };
     Ok(endpoint.register_memory(&memory)?)
 }
@@ -32,11 +32,23 @@ fn of_file(length: u64) -> anyhow::Result<Memory> {
 }
 
 /// Memory of this process that existed before, whole pages of it.
-fn adopted(length: usize) -> anyhow::Result<Memory> {
+fn existing(length: usize, way: MemoryWay) -> anyhow::Result<Memory> {
     let page = rustix::param::page_size();
     let was_there = Segment::anonymous(length.next_multiple_of(page))?;
     for offset in (0..length / 8 * 8).step_by(page) {
         was_there.word64(offset).store(1, std::sync::atomic::Ordering::Relaxed);
     }
-    Memory::of_segment(was_there).context("memory that was there before")
+    match way {
+        MemoryWay::Adopt => Memory::of_segment(was_there).context("memory that was there before"),
+        MemoryWay::Kernel | MemoryWay::Target => Ok(Memory::kept_in_place(was_there)),
+    }
+}
+
+/// How the endpoints reach memory in place.
+pub fn way_in_place(way: MemoryWay) -> WayInPlace {
+    match way {
+        MemoryWay::Adopt => WayInPlace::Best,
+        MemoryWay::Kernel => WayInPlace::Kernel,
+        MemoryWay::Target => WayInPlace::Target,
+    }
 }

@@ -5,11 +5,11 @@ use hdrhistogram::Histogram;
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Command, Endpoint, Event, Issued, LocalRange,
     MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, SendError,
-    Side, Source, Target,
+    Side, Signal, SignalChange, Source, Target,
 };
 
 use super::responder::{CLASS_ECHO, tag};
-use super::{Near, Surroundings};
+use super::{Near, Surroundings, signal_offset};
 use crate::arguments::PerfTest;
 
 /// Operations that are pending at most where a transport does not end them inside the call.
@@ -34,7 +34,7 @@ pub struct Plan {
 }
 
 /// The figures of one run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Mean time of one operation or message while they were streamed, nanoseconds; of one way
     /// for latency.
@@ -43,6 +43,8 @@ pub struct Sample {
     pub p99_ns: f64,
     /// Latency of single operations, where streaming was the main figure: mean and p99.
     pub single: Option<(f64, f64)>,
+    /// One-way latency of puts whose reader looks at the word of their signal: mean and p99.
+    pub signalled: Option<(f64, f64)>,
 }
 
 /// Everything that came in.
@@ -55,6 +57,7 @@ struct Inbox {
     completed: u64,
     result: u64,
     failure: Option<OperationError>,
+    watched: bool,
     is_down: bool,
 }
 
@@ -69,6 +72,8 @@ pub struct Initiator<E: Endpoint, S> {
     inbox: Inbox,
     issued: u64,
     added: u64,
+    /// The last value of a signal.
+    signals: u64,
     bytes: Vec<u8>,
 }
 
@@ -84,7 +89,7 @@ impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
             PerfTest::Put => self.put(plan),
             PerfTest::Get => self.get(plan),
             PerfTest::Atomic => self.atomic(plan),
-            PerfTest::Message => bail!("messages of any length have an initiator of their own"),
+            PerfTest::Message | PerfTest::Lane => bail!("this test has an initiator of its own"),
             PerfTest::Cacheline => bail!("a cache line is no transport"),
         }
     }
@@ -140,6 +145,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             inbox,
             issued: 0,
             added: 0,
+            signals: 0,
             bytes,
         };
         initiator.send(tag::KEY, &key.0.to_le_bytes())?;
@@ -157,7 +163,8 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             sent?;
             own.until(|inbox| inbox.pongs > pongs)
         })?;
-        Ok(Sample { mean_ns: mean_ns / 2.0, p99_ns: p99_ns / 2.0, single: None })
+        let (mean_ns, p99_ns) = (mean_ns / 2.0, p99_ns / 2.0);
+        Ok(Sample { mean_ns, p99_ns, ..Sample::default() })
     }
 
     /// Rate of messages on one pair; the far end counts them.
@@ -186,10 +193,12 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             plan.iterations,
             self.inbox.counted
         );
-        Ok(Sample { mean_ns: per(elapsed, sent), p99_ns: p99(&histogram), single: None })
+        let (mean_ns, p99_ns) = (per(elapsed, sent), p99(&histogram));
+        Ok(Sample { mean_ns, p99_ns, ..Sample::default() })
     }
 
-    /// Bandwidth of puts, then the latency of puts with completer notification.
+    /// Bandwidth of puts, then the latency of puts with completer notification, and of puts with
+    /// a signal.
     fn put(&mut self, plan: Plan) -> anyhow::Result<Sample> {
         let length = usize::try_from(plan.size)?;
         let target = Target::new(self.target, 0);
@@ -212,7 +221,40 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             own.until(|inbox| inbox.echoes > echoes)
         })?;
         self.drain(0)?;
-        Ok(Sample { mean_ns, p99_ns, single: Some((there_and_back / 2.0, worst / 2.0)) })
+        let single = Some((there_and_back / 2.0, worst / 2.0));
+        let signalled = Some(self.signal(plan)?);
+        Ok(Sample { mean_ns, p99_ns, single, signalled })
+    }
+
+    /// One-way latency of puts with a signal, to whose word the reader looks; mean and p99.
+    fn signal(&mut self, plan: Plan) -> anyhow::Result<(f64, f64)> {
+        let length = usize::try_from(plan.size)?;
+        let word = signal_offset(plan.size);
+        let (data, signal) = (Target::new(self.target, 0), Target::new(self.target, word));
+        self.send(tag::WATCH, &plan.size.to_le_bytes())?;
+        self.inbox.watched = false;
+        self.until(|inbox| inbox.watched)?;
+        let (there_and_back, worst) = self.round_trips(plan.iterations, |own| {
+            own.signals += 1;
+            let value = own.signals;
+            own.issue(|own, context| {
+                let source = Source::Bytes(&own.bytes[..length]);
+                let signal = Signal { target: signal, change: SignalChange::Set(value) };
+                let operation = Operation::new(context);
+                own.endpoint.put_signal(own.responder, source, data, signal, operation)
+            })?;
+            let mut turns: u64 = 0;
+            while own.region.load(word)? != value {
+                own.turn()?;
+                turns += 1;
+                ensure!(turns < IDLE_TURNS_MAX, "the other end no longer answers");
+            }
+            own.surroundings.busy();
+            Ok(())
+        })?;
+        self.drain(0)?;
+        self.send(tag::WATCH, &[])?;
+        Ok((there_and_back / 2.0, worst / 2.0))
     }
 
     /// Bandwidth of gets, then the time of one.
@@ -231,7 +273,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             own.issue(get)?;
             own.drain(0)
         })?;
-        Ok(Sample { mean_ns, p99_ns, single: Some(single) })
+        Ok(Sample { mean_ns, p99_ns, single: Some(single), signalled: None })
     }
 
     /// Rate of fetch-adds, then the time of one; the sum is checked.
@@ -254,7 +296,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
         self.added += 3 * plan.iterations;
         let sum = self.fetch()?;
         ensure!(sum == self.added, "{} was added, but the word holds {sum}", self.added);
-        Ok(Sample { mean_ns, p99_ns, single: Some(single) })
+        Ok(Sample { mean_ns, p99_ns, single: Some(single), signalled: None })
     }
 
     /// The word that the atomics add to.
@@ -402,6 +444,7 @@ impl Inbox {
             Event::Message(message) => match message.header.tag {
                 tag::PONG => self.pongs += 1,
                 tag::HELLO => self.key = number(message.payload).map(RemoteKey),
+                tag::WATCHING => self.watched = true,
                 tag::COUNTED => self.counted = number(message.payload),
                 _ => {}
             },

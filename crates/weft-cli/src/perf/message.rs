@@ -220,7 +220,8 @@ impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
             self.trip()?;
             times.record((self.surroundings.now_ns() - before).max(1) * 1_000)?;
         }
-        Ok(Sample { mean_ns, p99_ns, single: Some((mean / 2.0, p99(&times) / 2.0)) })
+        let single = Some((mean / 2.0, p99(&times) / 2.0));
+        Ok(Sample { mean_ns, p99_ns, single, signalled: None })
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@
 mod cacheline;
 mod ground;
 mod initiator;
+mod lane;
 mod message;
 mod report;
 mod responder;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use weft_fabric::Transport;
 
-use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
+use crate::arguments::{LaneKind, MemoryKind, MemoryWay, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use initiator::{Plan, Sample};
 use report::Report;
@@ -126,6 +127,22 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         "--memory is for put and get; leave it out for `weft perf {}`",
         arguments.test.name()
     );
+    ensure!(
+        arguments.memory == MemoryKind::Existing || arguments.way == MemoryWay::Adopt,
+        "--way {} is for memory that exists already; add `--memory existing`",
+        arguments.way.name()
+    );
+    ensure!(
+        arguments.test == PerfTest::Lane || arguments.over.is_none(),
+        "--over is for lane; leave it out for `weft perf {}`",
+        arguments.test.name()
+    );
+    ensure!(
+        arguments.transport == TransportName::Shm
+            || arguments.test != PerfTest::Lane
+            || arguments.lane_kind() == LaneKind::Endpoint,
+        "simulated nodes share no memory; use --over endpoint"
+    );
     let report = match (arguments.test, arguments.transport) {
         (PerfTest::Cacheline, _) => cacheline::measure(arguments)?,
         (_, TransportName::Sim) => simulated::measure(arguments, size)?,
@@ -139,9 +156,14 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Bytes that the ends register for a test of `size`.
+/// Bytes that the ends register for a test of `size`: the data and the word of a signal.
 fn region_bytes(size: u64) -> u64 {
-    size.max(REGION_BYTES_MIN)
+    (signal_offset(size) + 8).max(REGION_BYTES_MIN)
+}
+
+/// The word of a signal is right behind the data.
+fn signal_offset(size: u64) -> u64 {
+    size.next_multiple_of(8)
 }
 
 /// Checks a size against what the transport can send as one message.
@@ -179,7 +201,11 @@ fn gather(
         samples.push(initiator.run(arguments.test, plan)?);
     }
     initiator.stop()?;
-    Ok(Report::new(arguments.test, arguments.transport, plan, placement, samples))
+    let report = Report::new(arguments.test, arguments.transport, plan, placement, samples);
+    Ok(match arguments.test {
+        PerfTest::Lane => report.of_lane(arguments.lane_kind()),
+        _ => report,
+    })
 }
 
 #[cfg(test)]

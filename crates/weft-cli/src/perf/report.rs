@@ -3,13 +3,15 @@
 use serde_json::{Value, json};
 
 use super::initiator::{Plan, Sample};
-use crate::arguments::{PerfTest, TransportName};
+use crate::arguments::{LaneKind, PerfTest, TransportName};
 
 /// Figures of one test.
 #[derive(Clone, Debug)]
 pub struct Report {
     test: PerfTest,
     transport: TransportName,
+    /// The kind of lane that was measured, if it was one.
+    over: Option<LaneKind>,
     plan: Plan,
     placement: String,
     samples: Vec<Sample>,
@@ -25,14 +27,21 @@ impl Report {
         samples: Vec<Sample>,
     ) -> Self {
         assert!(!samples.is_empty(), "a report is about at least one run");
-        Self { test, transport, plan, placement: placement.to_owned(), samples }
+        let placement = placement.to_owned();
+        Self { test, transport, over: None, plan, placement, samples }
+    }
+
+    /// The same figures, of a lane of this kind.
+    pub const fn of_lane(mut self, over: LaneKind) -> Self {
+        self.over = Some(over);
+        self
     }
 
     /// The unit of the main figure.
     const fn unit(&self) -> &'static str {
         match self.test {
             PerfTest::Latency | PerfTest::Cacheline => "us",
-            PerfTest::Rate | PerfTest::Message => "messages/s",
+            PerfTest::Rate | PerfTest::Message | PerfTest::Lane => "messages/s",
             PerfTest::Put | PerfTest::Get => "GB/s",
             PerfTest::Atomic => "operations/s",
         }
@@ -42,7 +51,9 @@ impl Report {
     fn figure(&self, nanoseconds: f64) -> f64 {
         match self.test {
             PerfTest::Latency | PerfTest::Cacheline => nanoseconds / 1_000.0,
-            PerfTest::Rate | PerfTest::Message | PerfTest::Atomic => 1e9 / nanoseconds,
+            PerfTest::Rate | PerfTest::Message | PerfTest::Lane | PerfTest::Atomic => {
+                1e9 / nanoseconds
+            }
             PerfTest::Put | PerfTest::Get => self.plan.size as f64 / nanoseconds,
         }
     }
@@ -56,10 +67,9 @@ impl Report {
         self.figure(median(self.samples.iter().map(|sample| sample.p99_ns)))
     }
 
-    /// Latency of single operations: median and p99, microseconds.
-    fn latency(&self) -> Option<(f64, f64)> {
-        let singles: Vec<(f64, f64)> =
-            self.samples.iter().filter_map(|sample| sample.single).collect();
+    /// A latency that the samples may have: median and p99, microseconds.
+    fn latency(&self, of: impl Fn(&Sample) -> Option<(f64, f64)>) -> Option<(f64, f64)> {
+        let singles: Vec<(f64, f64)> = self.samples.iter().filter_map(of).collect();
         if singles.is_empty() {
             return None;
         }
@@ -82,31 +92,50 @@ impl Report {
             "iterations": self.plan.iterations,
             "placement": self.placement,
         });
-        if let Some((median, p99)) = self.latency() {
-            json["latency"] =
-                json!({ "unit": "us", "median": rounded(median), "p99": rounded(p99) });
+        if let Some(over) = self.over {
+            json["over"] = json!(over.name());
+        }
+        let latencies = [
+            ("latency", self.latency(|sample| sample.single)),
+            ("signal_latency", self.latency(|sample| sample.signalled)),
+        ];
+        for (name, latency) in latencies {
+            if let Some((median, p99)) = latency {
+                json[name] =
+                    json!({ "unit": "us", "median": rounded(median), "p99": rounded(p99) });
+            }
         }
         json
     }
 
     /// For people.
     pub fn text(&self) -> String {
+        let over = match self.over {
+            None => self.transport.name().to_owned(),
+            Some(LaneKind::Memory) => "memory".to_owned(),
+            Some(LaneKind::Endpoint) => format!("endpoints of {}", self.transport.name()),
+        };
         let mut text = format!(
-            "{} over {}, {} bytes: {} {} (median of {} runs), p99 {}\n",
+            "{} over {over}, {} bytes: {} {} (median of {} runs), p99 {}\n",
             self.test.name(),
-            self.transport.name(),
             self.plan.size,
             shown(median(self.values())),
             self.unit(),
             self.samples.len(),
             shown(self.p99())
         );
-        if let Some((median, p99)) = self.latency() {
-            let what = match self.test {
-                PerfTest::Put => "one way, with completer notification",
-                _ => "one at a time",
-            };
-            text.push_str(&format!("  {what}: {} us, p99 {}\n", shown(median), shown(p99)));
+        let single = match self.test {
+            PerfTest::Put => "one way, with completer notification",
+            _ => "one at a time",
+        };
+        let latencies = [
+            (single, self.latency(|sample| sample.single)),
+            ("one way, with a signal", self.latency(|sample| sample.signalled)),
+        ];
+        for (what, latency) in latencies {
+            if let Some((median, p99)) = latency {
+                text.push_str(&format!("  {what}: {} us, p99 {}\n", shown(median), shown(p99)));
+            }
         }
         text.push_str(&format!(
             "  {} iterations a run; {}\n",
@@ -142,7 +171,12 @@ mod tests {
     use super::*;
 
     fn report(test: PerfTest, size: u64) -> Report {
-        let sample = |mean_ns, p99_ns| Sample { mean_ns, p99_ns, single: Some((2_000.0, 3_000.0)) };
+        let sample = |mean_ns, p99_ns| Sample {
+            mean_ns,
+            p99_ns,
+            single: Some((2_000.0, 3_000.0)),
+            signalled: Some((500.0, 700.0)),
+        };
         let samples = vec![sample(100.0, 200.0), sample(400.0, 900.0), sample(200.0, 400.0)];
         Report::new(test, TransportName::Sim, Plan { size, iterations: 9 }, "here", samples)
     }
@@ -155,6 +189,7 @@ mod tests {
         let json = report(PerfTest::Put, 1_000).json();
         assert_eq!((&json["unit"], &json["median"]), (&json!("GB/s"), &json!(5.0)));
         assert_eq!(json["latency"], json!({"unit": "us", "median": 2.0, "p99": 3.0}));
+        assert_eq!(json["signal_latency"], json!({"unit": "us", "median": 0.5, "p99": 0.7}));
         let json = report(PerfTest::Rate, 8).json();
         assert_eq!((&json["median"], &json["p99"]), (&json!(5e6), &json!(2.5e6)));
         assert_eq!((&json["runs"], &json["size"]), (&json!(3), &json!(8)));

@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 
-use super::FarEnd;
+use super::{FarEnd, signal_offset};
 use anyhow::{anyhow, ensure};
 use weft_fabric::{
     Access, Audience, Blocking, Command, Endpoint, EndpointAddress, Event, LocalRange,
     MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, SendError,
-    Side, Source, Target,
+    Side, Signal, SignalChange, Source, Target,
 };
 
 /// Messages between the ends; the number is the tag.
@@ -30,6 +30,11 @@ pub mod tag {
     pub const COUNTED: u8 = 7;
     /// It is over.
     pub const STOP: u8 = 8;
+    /// Puts of so many bytes, a number of 8 bytes, come with a signal, and are put back with the
+    /// same one. Without a number they come no more.
+    pub const WATCH: u8 = 9;
+    /// The answer.
+    pub const WATCHING: u8 = 10;
 }
 
 /// Class of puts that are to be put back.
@@ -62,6 +67,8 @@ struct Inbox {
     spare: Vec<Vec<u8>>,
     key: Option<RemoteKey>,
     counted: u64,
+    /// The length of puts that come with a signal.
+    watched: Option<u64>,
     is_over: bool,
     failure: Option<OperationError>,
 }
@@ -70,10 +77,11 @@ struct Inbox {
 #[derive(Debug)]
 pub struct Responder<E: Endpoint> {
     endpoint: E,
-    // Unregistered when dropped.
-    _region: E::Region,
+    region: E::Region,
     initiator: Peer,
     inbox: Inbox,
+    /// The last value of a signal that was answered.
+    answered: u64,
     bytes: Vec<u8>,
 }
 
@@ -89,7 +97,8 @@ impl<E: Endpoint> Responder<E> {
         let initiator = endpoint.connect_within(to, PATIENCE)?;
         endpoint.send_short(initiator, MessageHeader::tag(tag::HELLO), &[&key.0.to_le_bytes()])?;
         let bytes = vec![0x5a; usize::try_from(region.length())?];
-        Ok(Self { endpoint, _region: region, initiator, inbox: Inbox::default(), bytes })
+        let inbox = Inbox::default();
+        Ok(Self { endpoint, region, initiator, inbox, answered: 0, bytes })
     }
 
     /// Sends answers until there are none or there is no room.
@@ -134,10 +143,37 @@ impl<E: Endpoint> Responder<E> {
         }
         Ok(())
     }
+
+    /// Looks at the word of the signal, and puts back what came with it. Whether it did.
+    fn answer_signal(&mut self, length: u64) -> anyhow::Result<bool> {
+        let word = signal_offset(length);
+        let value = self.region.load(word)?;
+        if value == self.answered {
+            return Ok(false);
+        }
+        let key = self.inbox.key.ok_or_else(|| anyhow!("a signal came without a key"))?;
+        let length = usize::try_from(length)?;
+        ensure!(length <= self.bytes.len(), "{length} bytes to put back are more than the region");
+        let (source, target) = (Source::Bytes(&self.bytes[..length]), Target::new(key, 0));
+        let (of, change) = (Target::new(key, word), SignalChange::Set(value));
+        let signal = Signal { target: of, change };
+        match self.endpoint.put_signal(self.initiator, source, target, signal, Operation::new(0)) {
+            Ok(_) => self.answered = value,
+            Err(OperationError::WouldBlock) => return Ok(false),
+            Err(OperationError::PeerDown) => self.inbox.is_over = true,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
 }
 
 impl<E: Endpoint> FarEnd for Responder<E> {
     fn step(&mut self) -> anyhow::Result<Progress> {
+        if let Some(length) = self.inbox.watched
+            && self.answer_signal(length)?
+        {
+            return Ok(Progress::Busy);
+        }
         let inbox = &mut self.inbox;
         let taken = self.endpoint.poll(EVENTS_PER_STEP, &mut |event| inbox.take(&event));
         let waiting = self.inbox.waiting();
@@ -203,6 +239,13 @@ impl Inbox {
             tag::KEY => {
                 if let Ok(bytes) = payload.try_into() {
                     self.key = Some(RemoteKey(u64::from_le_bytes(bytes)));
+                }
+            }
+            tag::WATCH => {
+                let length = payload.try_into().ok().map(u64::from_le_bytes);
+                self.watched = length;
+                if length.is_some() {
+                    self.answers.push_back((tag::WATCHING, Vec::new()));
                 }
             }
             tag::STOP => self.is_over = true,

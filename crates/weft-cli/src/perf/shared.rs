@@ -10,17 +10,21 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use rustix::thread::CpuSet;
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport, Vpid};
+use weft_memory::CopyMode;
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
 use weft_sync::{AdaptiveWait, Step, contention};
-use weft_transport_shm::ShmTransport;
 use weft_transport_shm::broker::remote::RemoteBroker;
+use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::initiator::Initiator;
 use super::report::Report;
 use super::responder::{Progress, Responder};
-use super::{Budget, FarEnd, Surroundings, check_size, gather, ground, message, region_bytes};
-use crate::arguments::{PerfArguments, PerfTest};
+use super::{
+    Budget, FarEnd, Surroundings, check_size, gather, ground, lane, message, region_bytes,
+};
+use crate::arguments::{LaneKind, PerfArguments, PerfTest};
 use crate::configuration::{Configuration, hand_on};
 use crate::{daemon, transports};
 
@@ -47,23 +51,54 @@ pub fn measure(
     configuration: &Configuration,
 ) -> anyhow::Result<Report> {
     let socket = configuration.control_socket(None)?;
+    if (arguments.test, arguments.lane_kind()) == (PerfTest::Lane, LaneKind::Memory) {
+        return measure_lane_in_memory(arguments, size, &socket, &configuration.options);
+    }
     if !weftd::client::answers(&socket.path) {
         daemon::start(&socket, &configuration.options, &[])?;
     }
-    let transport = transport(&socket, &configuration.options);
+    let transport = transport(&socket, &configuration.options, arguments);
     check_size(&transport, arguments.test, size)?;
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
     // Pinned after the other process was started, which inherits the cores that are allowed.
-    let far = Far::start(arguments, size, endpoint.address(), &socket, &configuration.options)?;
-    let placement = if arguments.unpinned { None } else { pin(End::Initiator)? };
-    let placement = placement.unwrap_or_else(|| "two processes, not pinned".to_owned());
+    let respond = endpoint.address().to_string();
+    let options = &configuration.options;
+    let far = Far::start(arguments, size, &respond, Stdio::null(), &socket, options)?;
+    let placement = place(arguments)?;
+    if arguments.test == PerfTest::Lane {
+        let initiator = lane::Initiator::new(lane::OverEndpoint::waiting(endpoint), far, size)?;
+        return gather(arguments, size, initiator, &placement);
+    }
     if arguments.test == PerfTest::Message {
         let initiator = message::Initiator::new(endpoint, far, size)?;
         return gather(arguments, size, initiator, &placement);
     }
     let initiator = Initiator::new(endpoint, region, far)?;
     gather(arguments, size, initiator, &placement)
+}
+
+/// Measures a lane in memory, which needs no daemon: the other process has it as standard input.
+fn measure_lane_in_memory(
+    arguments: &PerfArguments,
+    size: u64,
+    socket: &ControlSocket,
+    options: &Options,
+) -> anyhow::Result<Report> {
+    let slots = u32::try_from(options.shm_ring_slots()).context("shm.ring_slots is too large")?;
+    let sink_bytes = u32::try_from(options.socket_sink_bytes())?;
+    let (lane, memory) = ShmLane::create(LaneLayout { slots, sink_bytes }, CopyMode::Plain)?;
+    let respond = std::process::id().to_string();
+    let far = Far::start(arguments, size, &respond, memory.into(), socket, options)?;
+    let placement = place(arguments)?;
+    let initiator = lane::Initiator::new(lane::InMemory::made(lane), far, size)?;
+    gather(arguments, size, initiator, &placement)
+}
+
+/// Pins the initiator if that is wanted, and says how the ends are placed.
+fn place(arguments: &PerfArguments) -> anyhow::Result<String> {
+    let placement = if arguments.unpinned { None } else { pin(End::Initiator)? };
+    Ok(placement.unwrap_or_else(|| "two processes, not pinned".to_owned()))
 }
 
 /// Is the other end, for the initiator at `address`.
@@ -73,15 +108,24 @@ pub fn respond(
     address: &str,
     configuration: &Configuration,
 ) -> anyhow::Result<()> {
-    let address = parse(address)?;
     if !arguments.unpinned {
         pin(End::Responder)?;
     }
+    if (arguments.test, arguments.lane_kind()) == (PerfTest::Lane, LaneKind::Memory) {
+        let parent = address.parse().context("the initiator of a lane in memory is a process")?;
+        let door = lane::InMemory::given(std::io::stdin(), parent)?;
+        return answer(lane::Responder::new(door, size));
+    }
+    let address = parse(address)?;
     let socket = configuration.control_socket(None)?;
-    let transport = transport(&socket, &configuration.options);
+    let transport = transport(&socket, &configuration.options, arguments);
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     if arguments.test == PerfTest::Message {
         return answer(message::Responder::new(endpoint, address, size)?);
+    }
+    if arguments.test == PerfTest::Lane {
+        let door = lane::OverEndpoint::opening(endpoint, address)?;
+        return answer(lane::Responder::new(door, size));
     }
     let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
     answer(Responder::new(endpoint, region, address)?)
@@ -108,9 +152,11 @@ fn polling() -> AdaptiveWait {
     AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
 }
 
-fn transport(socket: &ControlSocket, options: &Options) -> ShmTransport {
+fn transport(socket: &ControlSocket, options: &Options, arguments: &PerfArguments) -> ShmTransport {
     let broker = RemoteBroker::new(&socket.path, "weft perf");
-    ShmTransport::new(Arc::new(broker), transports::shm_parameters(options))
+    let in_place = ground::way_in_place(arguments.way);
+    let parameters = Parameters { in_place, ..transports::shm_parameters(options) };
+    ShmTransport::new(Arc::new(broker), parameters)
 }
 
 fn parse(address: &str) -> anyhow::Result<EndpointAddress> {
@@ -144,7 +190,8 @@ impl Far {
     fn start(
         arguments: &PerfArguments,
         size: u64,
-        address: EndpointAddress,
+        respond: &str,
+        input: Stdio,
         socket: &ControlSocket,
         options: &Options,
     ) -> anyhow::Result<Self> {
@@ -152,10 +199,11 @@ impl Far {
         let mut command = Command::new(program);
         command
             .args(["perf", arguments.test.name(), "--transport", "shm"])
-            .args(["--size", &size.to_string(), "--respond", &address.to_string()])
+            .args(["--size", &size.to_string(), "--respond", respond])
             .args(["--memory", arguments.memory.name(), "--way", arguments.way.name()])
+            .args(arguments.over.iter().flat_map(|over| ["--over", over.name()]))
             .env("WEFT_SOCKET", &socket.path)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::null());
         hand_on(options, &mut command);
         if arguments.unpinned {

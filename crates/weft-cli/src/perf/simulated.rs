@@ -7,7 +7,7 @@ use weft_transport_sim::{Settings, SimWorld};
 use super::initiator::Initiator;
 use super::report::Report;
 use super::responder::{Progress, Responder};
-use super::{Budget, FarEnd, Surroundings, check_size, gather, message, region_bytes};
+use super::{Budget, FarEnd, Surroundings, check_size, gather, lane, message, region_bytes};
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest};
 
 /// The simulator's seed: any will do, one gives the same figures everywhere.
@@ -66,6 +66,12 @@ pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
         let responder = message::Responder::new(far, endpoint.address(), size)?;
         let far = Far { world, responder, stuck: 0 };
         let initiator = message::Initiator::new(endpoint, far, size)?;
+        return gather(arguments, size, initiator, PLACEMENT);
+    }
+    if arguments.test == PerfTest::Lane {
+        let door = lane::OverEndpoint::opening(far, endpoint.address())?;
+        let far = Far { world, responder: lane::Responder::new(door, size), stuck: 0 };
+        let initiator = lane::Initiator::new(lane::OverEndpoint::waiting(endpoint), far, size)?;
         return gather(arguments, size, initiator, PLACEMENT);
     }
     let responder = Responder::new(far, target, endpoint.address())?;

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use serde_json::Value;
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
+use weft_memory::CopyMode;
 use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::initiator::Initiator;
@@ -18,6 +20,7 @@ fn arguments(test: PerfTest, transport: TransportName, size: u64) -> PerfArgumen
         test,
         transport,
         size: Some(size),
+        over: None,
         memory: MemoryKind::Fresh,
         way: MemoryWay::Adopt,
         json: true,
@@ -64,6 +67,10 @@ fn measure_shm(test: PerfTest, size: u64) -> Value {
         if test == PerfTest::Message {
             return answer(message::Responder::new(endpoint, to, size).expect("a responder"));
         }
+        if test == PerfTest::Lane {
+            let door = lane::OverEndpoint::opening(endpoint, to).expect("a door");
+            return answer(lane::Responder::new(door, size));
+        }
         let region = endpoint.register(region_bytes(size)).expect("memory");
         answer(responder::Responder::new(endpoint, region, to).expect("a responder"));
     });
@@ -71,6 +78,10 @@ fn measure_shm(test: PerfTest, size: u64) -> Value {
     let arguments = arguments(test, TransportName::Shm, size);
     let report = if test == PerfTest::Message {
         let initiator = message::Initiator::new(endpoint, beside, size).expect("an initiator");
+        gather(&arguments, size, initiator, "threads")
+    } else if test == PerfTest::Lane {
+        let door = lane::OverEndpoint::waiting(endpoint);
+        let initiator = lane::Initiator::new(door, beside, size).expect("an initiator");
         gather(&arguments, size, initiator, "threads")
     } else {
         let region = endpoint.register(region_bytes(size)).expect("memory");
@@ -80,6 +91,22 @@ fn measure_shm(test: PerfTest, size: u64) -> Value {
     let json = report.expect("a measurement").json();
     far.join().expect("no panic");
     json
+}
+
+/// Measures a lane in memory with both ends in this process.
+fn measure_lane_in_memory(size: u64) -> Value {
+    let layout = LaneLayout { slots: 16, sink_bytes: 65_536 };
+    let (lane, memory) = ShmLane::create(layout, CopyMode::Plain).expect("a lane");
+    let far = thread::spawn(move || {
+        let door = lane::InMemory::given(memory, std::os::unix::process::parent_id());
+        answer(lane::Responder::new(door.expect("a lane"), size));
+    });
+    let beside = Beside { start: Instant::now() };
+    let initiator = lane::Initiator::new(lane::InMemory::made(lane), beside, size);
+    let arguments = arguments(PerfTest::Lane, TransportName::Shm, size);
+    let report = gather(&arguments, size, initiator.expect("an initiator"), "threads");
+    far.join().expect("no panic");
+    report.expect("a measurement").json()
 }
 
 /// Answers until it is over.
@@ -99,10 +126,24 @@ fn every_test_measures_over_shared_memory() {
         (PerfTest::Atomic, 8),
         (PerfTest::Message, 64),
         (PerfTest::Message, 100_000),
+        (PerfTest::Lane, 120),
+        (PerfTest::Lane, 1_000_003),
     ] {
         let json = measure_shm(test, size);
         assert!(json["median"].as_f64().is_some_and(|value| value > 0.0), "{json}");
         assert_eq!(json["transport"], "shm");
+        let has_signal = json["signal_latency"]["median"].as_f64().is_some_and(|value| value > 0.0);
+        assert_eq!(has_signal, test == PerfTest::Put, "{json}");
+    }
+}
+
+#[test]
+fn a_lane_in_memory_is_measured() {
+    for size in [8, 121, 300_000] {
+        let json = measure_lane_in_memory(size);
+        assert!(json["median"].as_f64().is_some_and(|value| value > 0.0), "{json}");
+        assert_eq!((&json["over"], &json["unit"]), (&"memory".into(), &"messages/s".into()));
+        assert!(json["latency"]["median"].as_f64().is_some_and(|value| value > 0.0), "{json}");
     }
 }
 
@@ -123,6 +164,8 @@ fn every_test_measures_something() {
         (PerfTest::Atomic, 8),
         (PerfTest::Message, 300),
         (PerfTest::Message, 100_000),
+        (PerfTest::Lane, 64),
+        (PerfTest::Lane, 100_000),
     ] {
         let json = measure(test, size);
         for field in ["median", "p99"] {

@@ -19,7 +19,7 @@ use weft_ether::{Reach, Throttle};
 use weft_fabric::{Endpoint, NodeId};
 use weft_sync::{AdaptiveWait, Step};
 
-use super::queue::{Queue, Sleeps};
+use super::queue::{HostEndpoint, Queue, Sleeps};
 use crate::status::DeviceStatus;
 
 /// How long a loop may take to answer a request.
@@ -63,7 +63,7 @@ pub struct EventLoop<E: Endpoint> {
     tick_at: Duration,
 }
 
-impl<E: Endpoint> EventLoop<E> {
+impl<E: HostEndpoint> EventLoop<E> {
     /// A loop for `queues`. Writing to `woken` interrupts its sleep. Under load the loop leaves its
     /// queues alone for up to `coalesce`.
     pub fn new(
@@ -76,9 +76,7 @@ impl<E: Endpoint> EventLoop<E> {
         let serve = |(number, mut queue): (u64, Queue<E>)| -> anyhow::Result<_> {
             let data = EventData::new_u64(number);
             epoll::add(&epoll, queue.tap(), data, EventFlags::IN)?;
-            if let Some(line) = queue.line() {
-                epoll::add(&epoll, line, data, EventFlags::IN)?;
-            }
+            epoll::add(&epoll, queue.line(), data, EventFlags::IN)?;
             Ok(Served { queue, reads: Some(true), state: State::Active { worked: now() } })
         };
         let queues = (0..).zip(queues).map(serve).collect::<anyhow::Result<_>>()?;
@@ -245,7 +243,7 @@ impl<E: Endpoint> EventLoop<E> {
 }
 
 /// Bytes moved so far. Where both ends are in this loop, their bytes count once.
-fn total<E: Endpoint>(queues: &[Served<E>]) -> u64 {
+fn total<E: HostEndpoint>(queues: &[Served<E>]) -> u64 {
     let each = queues.iter().map(|served| served.queue.bytes());
     let (sent, received) = each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     sent.max(received)

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
 use weft_ether::{Limits, MacAddress, Reach, Seat, Segment, pace};
-use weft_fabric::{Endpoint, NodeId};
+use weft_fabric::NodeId;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
@@ -28,7 +28,7 @@ use weft_transport_shm::broker::Connector;
 use self::device::Device;
 use self::event_loop::EventLoop;
 use self::network::{Network, Site};
-use self::queue::Queue;
+use self::queue::{HostEndpoint, Queue};
 use crate::status::DeviceStatus;
 
 mod demand;
@@ -334,7 +334,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn start<E: Endpoint + 'static>(
+    fn start<E: HostEndpoint + 'static>(
         queues: Vec<Queue<E>>,
         coalesce: Duration,
     ) -> anyhow::Result<Self> {
@@ -358,7 +358,7 @@ impl Loop {
 }
 
 /// Answers the requests; `false` to stop the loop.
-fn answer<E: Endpoint>(event_loop: &mut EventLoop<E>, asked: &Receiver<Question>) -> bool {
+fn answer<E: HostEndpoint>(event_loop: &mut EventLoop<E>, asked: &Receiver<Question>) -> bool {
     for question in asked.try_iter() {
         match question {
             // The asker may have gone.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_ether::{Delivery, Limits, Port, Reach, STALLS_AFTER, Segment, Space};
-use weft_fabric::{Armed, Endpoint, NodeId, Window};
+use weft_fabric::{Addressable, Armed, Endpoint, HostMemory, NodeId, Watchable, Window};
 use weft_netdev::tap::{Read, Tap, Write};
 
 use super::device::Device;
@@ -20,7 +20,13 @@ const EVENTS_A_TURN: usize = 64;
 /// Why a queue is gone, as reads and writes find it.
 const REMOVED: &str = "its interface was removed";
 
-/// A queue that is served. Its port is an endpoint `E` of any transport.
+/// Endpoints that a queue can be served by: the kernel copies packets into their regions and out of
+/// their windows, and epoll(7) watches them.
+pub trait HostEndpoint: HostMemory<Window: Addressable> + Watchable {}
+
+impl<E: HostMemory<Window: Addressable> + Watchable> HostEndpoint for E {}
+
+/// A queue that is served. Its port is an endpoint `E`.
 pub struct Queue<E: Endpoint> {
     device: Arc<Device>,
     number: u8,
@@ -54,7 +60,7 @@ pub enum Sleeps {
     },
 }
 
-impl<E: Endpoint> Queue<E> {
+impl<E: HostEndpoint> Queue<E> {
     /// Queue `number` of `device`. Its port is at `endpoint`.
     pub fn new(
         device: &Arc<Device>,
@@ -165,9 +171,8 @@ impl<E: Endpoint> Queue<E> {
         self.tap.as_fd()
     }
 
-    /// The descriptor to sleep on for fabric events. Without one, [`Queue::prepare`] bounds the
-    /// sleep.
-    pub fn line(&mut self) -> Option<BorrowedFd<'_>> {
+    /// The descriptor to sleep on for fabric events.
+    pub fn line(&mut self) -> BorrowedFd<'_> {
         self.port.endpoint().descriptor()
     }
 
@@ -201,7 +206,7 @@ impl<E: Endpoint> Queue<E> {
     }
 }
 
-fn write<W: Window>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, W>) {
+fn write<W: Window + Addressable>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, W>) {
     let write = |tap: BorrowedFd<'_>, bytes: &[u8]| Ok(rustix::io::write(tap, bytes)?);
     match tap.write(|tap| packet.pour(tap, write)) {
         Ok(Write::Packet) => {}

@@ -4,9 +4,9 @@
 //! - At most [`PACKETS_MAX`] packets wait. Each user may have a share of what the other users
 //!   leave.
 //! - The end of a process and the end of a program wait in the same queue. They take no place from
-//!   packets: each keeps the place that its program has among the programs of the daemon. That place
-//!   is free again when all services have handled the end. A program has one end of each kind, so
-//!   their number is bounded.
+//!   packets: each keeps the place that its program has among the programs of the daemon. That
+//!   place is free again when all services have handled the end. A program has one end of each
+//!   kind, so their number is bounded.
 //! - Events of one user leave in the order in which they came. Users take turns, one event each. A
 //!   user with many events therefore delays an event of another user by one event, not by all.
 
