@@ -2,15 +2,17 @@
 //!
 //! Two questions need the answer. A daemon that serves one user serves nobody else, so programs of
 //! two such users get no lane, and `weft run --stats` tells the user so ([`user`]). A lane that was
-//! kept with a process of another user is used for a later connection only if that user holds its
+//! kept with a process is used for a later connection only if the user of that process holds its
 //! other end ([`is_of`]).
 //!
 //! # Invariants
 //! - The kernel finds the listener where it finds no connection, and names root for a socket that
 //!   nobody holds. So the answer counts only if it names both addresses and an inode.
 //! - Users' numbers, and the connections that are found, are those of the namespaces in which the
-//!   kernel's socket was made. [`is_of`] uses one socket, made in the first user namespace, for
-//!   connections of that socket's own network namespace.
+//!   kernel's socket was made. [`is_of`] uses one socket, for connections of that socket's own
+//!   network namespace. It takes a number from others only in the first user namespace. In another
+//!   one it compares two answers to the same socket, of which neither is the number that all users
+//!   have who are not known there.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -39,6 +41,8 @@ struct Questions {
     inode: u64,
     /// The cookie of its network namespace.
     network: u64,
+    /// Whether it was made in the first user namespace.
+    names_users: bool,
 }
 
 static QUESTIONS: LocalLock<Option<Questions>> = LocalLock::new(None);
@@ -55,14 +59,16 @@ pub fn forked() {
     }
 }
 
-/// True when this process can learn the users of other ends.
-pub fn can_ask() -> bool {
-    QUESTIONS.lock().is_some_and(|mut questions| opened(&mut questions).is_some())
+/// Whether the kernel names users to this process by the numbers of the first user namespace;
+/// `None` when this process cannot learn the users of other ends.
+pub fn names_users() -> Option<bool> {
+    let mut questions = QUESTIONS.lock()?;
+    opened(&mut questions).map(|found| found.names_users)
 }
 
 /// True when `user` holds the other end of the connection behind `fd`, which is within this network
-/// namespace.
-pub fn is_of(fd: RawFd, user: u32) -> bool {
+/// namespace. `None` stands for the user who holds this end.
+pub fn is_of(fd: RawFd, user: Option<u32>) -> bool {
     let address = |found: rustix::io::Result<rustix::net::SocketAddrAny>| {
         SocketAddr::try_from(found.ok()?).ok()
     };
@@ -71,8 +77,26 @@ pub fn is_of(fd: RawFd, user: u32) -> bool {
     let Some(remote) = address(Ok(remote)) else { return false };
     let Some(mut questions) = QUESTIONS.lock() else { return false };
     let Some(found) = opened(&mut questions) else { return false };
-    sys::network_cookie(fd) == Some(found.network)
-        && holder(&found.socket, local, remote) == Some(user)
+    if sys::network_cookie(fd) != Some(found.network) {
+        return false;
+    }
+    let Some(other) = holder(&found.socket, local, remote) else { return false };
+    match user {
+        Some(user) => found.names_users && other == user,
+        None => {
+            let is_known = found.names_users || Some(other) != unknown_user();
+            is_known && holder(&found.socket, remote, local) == Some(other)
+        }
+    }
+}
+
+/// The number that the kernel names in place of a user whom the user namespace does not know.
+fn unknown_user() -> Option<u32> {
+    const DEFAULT: u32 = 65_534;
+    match std::fs::read_to_string("/proc/sys/kernel/overflowuid") {
+        Ok(number) => number.trim().parse().ok(),
+        Err(_) => Some(DEFAULT),
+    }
 }
 
 /// The user of the other end of the connection from `local` to `remote`; `None` when that socket is
@@ -102,13 +126,13 @@ fn open() -> Option<Questions> {
     /// The inode of the first user namespace, `PROC_USER_INIT_INO` of linux/proc_ns.h.
     const FIRST: u64 = 0xefff_fffd;
     let socket = sys::high(kernel()?);
-    // A process that has left this namespace does not come back.
-    if rustix::fs::stat("/proc/self/ns/user").ok()?.st_ino != FIRST {
-        return None;
-    }
+    // A process that has left this namespace does not come back. So it was in it when the socket was
+    // made, too.
+    let names_users =
+        rustix::fs::stat("/proc/self/ns/user").is_ok_and(|status| status.st_ino == FIRST);
     let network = sys::network_cookie(socket.as_raw_fd())?;
     let inode = rustix::fs::fstat(&socket).ok()?.st_ino;
-    Some(Questions { socket, inode, network })
+    Some(Questions { socket, inode, network, names_users })
 }
 
 fn close(questions: &mut Option<Questions>) {
@@ -178,8 +202,8 @@ struct Found {
 }
 
 fn found_in(answer: &[u8]) -> Option<Found> {
-    let half = |at: usize| Some(<[u8; 2]>::try_from(answer.get(at..at + 2)?).ok()?);
-    let word = |at: usize| Some(<[u8; 4]>::try_from(answer.get(at..at + 4)?).ok()?);
+    let half = |at: usize| <[u8; 2]>::try_from(answer.get(at..at + 2)?).ok();
+    let word = |at: usize| <[u8; 4]>::try_from(answer.get(at..at + 4)?).ok();
     if u16::from_ne_bytes(half(4)?) != SOCK_DIAG_BY_FAMILY {
         return None;
     }

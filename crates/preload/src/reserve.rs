@@ -14,10 +14,12 @@
 //!   moves to a kept lane under such a lock, and only if no other process holds it.
 //! - The daemon says which lanes may be kept, and with whom. Both sockets have addresses of one
 //!   host, in one network namespace, so that a fingerprint names one connection.
-//! - A lane with a process of another user serves a connection only if the kernel says that the
-//!   other end is a socket of that user ([`other_end::is_of`]). Both ends ask: the accepting end
-//!   before it claims, since the invitation may be to a connection of others; the connecting end
-//!   after the claim, since a process that did not accept the connection may have claimed the lane.
+//! - A kept lane serves a connection only if the kernel says that the other end is a socket of the
+//!   partner's user ([`other_end::is_of`]). Both ends ask: the accepting end before it claims, since
+//!   the invitation may be to a connection of others; the connecting end after the claim, since a
+//!   process that did not accept the connection may have claimed the lane. They ask also where both
+//!   are of one user: a third user may choose addresses whose fingerprint is that of a connection
+//!   between them.
 //! - A kept lane has no descriptor. Each end keeps `socket.lanes_kept` lanes at most.
 //! - The lock of a connection's direction is taken after a lock of this module.
 
@@ -162,15 +164,24 @@ fn add(kept: &mut Vec<Kept>, new: Kept) -> Option<Kept> {
     (kept.len() > process::settings().lanes_kept).then(|| kept.remove(0))
 }
 
-/// True when a lane may be kept with `partner`: its user need not be asked for, or can be.
-fn is_verifiable(partner: &Partner) -> bool {
-    partner.user.is_none() || other_end::can_ask()
+/// The partner, with its user where this process knows the number; `None` when the kernel cannot be
+/// asked for the user, so that the lane may not be kept.
+fn verifiable(partner: Option<Partner>) -> Option<Partner> {
+    let partner = partner?;
+    match (partner.user, other_end::names_users()?) {
+        (Some(_), false) => None,
+        (None, true) => {
+            let own = rustix::process::geteuid().as_raw();
+            Some(Partner { user: Some(own), ..partner })
+        }
+        (Some(_), true) | (None, false) => Some(partner),
+    }
 }
 
 /// True when the other end of the connection behind `fd` may be `partner`'s: it is a socket of the
-/// partner's user, as far as two users are to be told apart.
+/// partner's user.
 fn may_be_of(fd: RawFd, partner: Partner) -> bool {
-    partner.user.is_none_or(|user| other_end::is_of(fd, user))
+    other_end::is_of(fd, partner.user)
 }
 
 /// A hash that names the connection, the same at both ends. `None` if the ends are not on one host,
@@ -196,7 +207,7 @@ fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
 impl Connection {
     /// Notes that its lane came from the daemon, and with whom it may be kept.
     pub fn may_keep_lane(&self, partner: Option<Partner>) {
-        let partner = partner.filter(is_verifiable);
+        let partner = verifiable(partner);
         self.set_round(if partner.is_none() { NOT_KEPT } else { FIRST_ROUND }, partner);
     }
 
@@ -370,8 +381,13 @@ impl Connection {
     }
 
     /// The answer to its invitations. When there is one, or with `is_last`, those that were not
-    /// claimed are withdrawn.
-    fn answer(&self, connecting: &mut Connecting, is_last: bool) -> Answer {
+    /// claimed are withdrawn. A claim counts if the other end may be the partner's.
+    fn answer(
+        &self,
+        connecting: &mut Connecting,
+        is_last: bool,
+        may_be_of: impl Fn(Partner) -> bool,
+    ) -> Answer {
         let is_its = self.is_invited_by();
         let is_claimed = connecting.invited.iter().any(|one| is_its(one) && one.is_claimed());
         if !is_claimed && !is_last && connecting.invited.iter().any(&is_its) {
@@ -382,11 +398,12 @@ impl Connection {
         for Invited { mut kept, invitation, .. } in own {
             if kept.lane.withdraw(invitation) {
                 unclaimed.push(kept);
-            } else if claimed.is_none() {
+            } else if claimed.is_none() && may_be_of(kept.partner) {
                 kept.round = invitation.round();
                 claimed = Some(kept);
             } else {
-                // One process accepted the connection, so the other one had no right to the lane.
+                // One process accepted the connection, so any other had no right to the lane. It
+                // must not keep that one from the connection.
                 kept.lane.abandon();
             }
         }
@@ -416,7 +433,7 @@ impl Connection {
         let Some(receiving) = self.receiving() else { return Phase::Pending };
         // Another process that holds the connection by now has not mapped the lane.
         let is_last = calls >= LOOKS_MAX || self.is_shared();
-        let kept = match self.answer(&mut connecting, is_last) {
+        let kept = match self.answer(&mut connecting, is_last, |partner| may_be_of(fd, partner)) {
             Answer::Waiting => return Phase::Pending,
             Answer::Over => {
                 self.set(flag::INVITED, false);
@@ -426,7 +443,7 @@ impl Connection {
         };
         self.set(flag::INVITED, false);
         // The lock of the list is held, so that no fork shares the connection meanwhile.
-        if self.is_shared() || !may_be_of(fd, kept.partner) {
+        if self.is_shared() {
             kept.lane.abandon();
             return Phase::Fresh;
         }
@@ -446,7 +463,9 @@ impl Connection {
     pub fn stop_asking(&self) {
         if self.has(flag::INVITED) {
             self.set(flag::INVITED, false);
-            let answer = CONNECTING.lock().map(|mut connecting| self.answer(&mut connecting, true));
+            let answer = CONNECTING
+                .lock()
+                .map(|mut connecting| self.answer(&mut connecting, true, |_| true));
             if let Some(Answer::Claimed(kept)) = answer {
                 // The other end claimed the lane, and will not keep it after this connection.
                 kept.lane.abandon();
@@ -463,7 +482,7 @@ impl Connection {
     }
 
     fn keep_unused(&self, memory: &control::Memory) {
-        let Some(partner) = memory.partner.filter(is_verifiable) else { return };
+        let Some(partner) = verifiable(memory.partner) else { return };
         if process::is_ending() || self.is_shared() {
             return;
         }
