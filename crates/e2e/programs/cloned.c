@@ -2,9 +2,12 @@
  * the same time. Each writes bytes of its own, which count. The other end checks that none is
  * missing.
  *
- * usage: cloned HOW     clone: clone(3) with a stack of its own
- *                       number: syscall(SYS_clone)
- *                       Fork: _Fork(3), or syscall(SYS_fork) where there is none
+ * usage: cloned HOW [alone]     clone: clone(3) with a stack of its own
+ *                               number: syscall(SYS_clone)
+ *                               Fork: _Fork(3), or syscall(SYS_fork) where there is none
+ *
+ * The other end is a thread, or with `alone` a process. Then the child writes after its parent has
+ * closed the connection.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,7 +26,8 @@
 
 enum { TALKS = 300, PIECES = 20000, PIECE = 4096, OF_CHILD = 128 };
 
-static int connection;
+static int connection, gate[2];
+static int is_alone;
 
 static void fail(const char *what)
 {
@@ -87,6 +91,9 @@ static void *reads(void *listener)
 static int child(void *nothing)
 {
     (void)nothing;
+    char letter;
+    if (is_alone && (close(gate[1]) || read(gate[0], &letter, 1) != 0))
+        fail("gate");
     writes(OF_CHILD);
     _exit(0);
 }
@@ -111,8 +118,9 @@ static pid_t start(const char *how)
 
 int main(int count, char **words)
 {
-    if (count != 2)
+    if (count < 2)
         return 2;
+    is_alone = count > 2;
     alarm(50);
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof at;
@@ -121,7 +129,15 @@ int main(int count, char **words)
         fail("listen");
     getsockname(listener, (struct sockaddr *)&at, &size);
     pthread_t reader;
-    pthread_create(&reader, NULL, reads, &listener);
+    pid_t other_end = is_alone ? fork() : 0;
+    if (!is_alone)
+        pthread_create(&reader, NULL, reads, &listener);
+    else if (other_end == 0) {
+        reads(&listener);
+        exit(0);
+    }
+    if (pipe(gate))
+        fail("pipe");
     connection = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(connection, (struct sockaddr *)&at, sizeof at))
         fail("connect");
@@ -138,11 +154,18 @@ int main(int count, char **words)
         fail(words[1]);
     writes(0);
     int status;
+    if (is_alone && (close(connection) || close(gate[1])))
+        fail("close");
     if (waitpid(made, &status, 0) != made || status != 0) {
         fprintf(stderr, "the child ended with %x\n", status);
         return 1;
     }
-    pthread_join(reader, NULL);
+    if (!is_alone)
+        pthread_join(reader, NULL);
+    else if (waitpid(other_end, &status, 0) != other_end || status != 0) {
+        fprintf(stderr, "the other end ended with %x\n", status);
+        return 1;
+    }
     puts("all of them");
     return 0;
 }

@@ -13,7 +13,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn main() -> ExitCode {
     let mut cases = three_ways(forked);
     for how in ["clone", "number", "Fork"] {
-        cases.push(Case::new(format!("cloned_by_{how}"), move || cloned(how)));
+        cases.push(Case::new(format!("cloned_by_{how}"), move || cloned(&[how])));
+    }
+    // The library counts the child as one that holds the connection.
+    for how in ["number", "Fork"] {
+        let name = format!("the_parent_of_one_cloned_by_{how}_closes");
+        cases.push(Case::new(name, move || cloned(&[how, "alone"])));
     }
     cases.push(Case::new("killed_children_leave_their_places", killed_children).within(4 * LIMIT));
     suite::main(cases)
@@ -33,12 +38,12 @@ fn killed_children() -> Outcome {
 }
 
 /// Parent and child share the locks of the connection.
-fn cloned(how: &str) -> Outcome {
+fn cloned(words: &[&str]) -> Outcome {
     let node = Node::new();
     let program = program::compiled("cloned.c", &["-pthread"], node.directory())?;
     for under_weft in [false, true] {
         let mut command = node.program(under_weft, &program);
-        command.arg(how);
+        command.args(words);
         let ended = node.start(command).wait(LIMIT).success();
         assert_eq!(ended.stdout, "all of them\n", "{}", ended.report());
         if under_weft {

@@ -86,7 +86,7 @@ pub struct Shared {
     pub bringer: AtomicU32,
     /// How many children were forked, and programs started, by processes that held the connection.
     pub heirs: AtomicU32,
-    /// The last of those children, or 0.
+    /// The last of those children, or 0 when its number is not known.
     pub heir: AtomicU32,
     pub token: AtomicU64,
     pub receive_lock: SharedLock,
@@ -189,6 +189,7 @@ impl Connection {
 
     /// Counts a child that is about to be forked, or a program that is about to start.
     pub fn count_heir(&self) {
+        self.shared.heir.store(0, Ordering::Relaxed);
         self.shared.refs.fetch_add(1, Ordering::AcqRel);
         self.shared.heirs.fetch_add(1, Ordering::Relaxed);
     }
@@ -199,9 +200,9 @@ impl Connection {
         self.shared.heirs.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// In the forked child: names it as the one that inherited the connection.
-    pub fn name_heir(&self) {
-        self.shared.heir.store(process::pid(), Ordering::Relaxed);
+    /// In the parent: names the child that was forked, by the number that this process knows it by.
+    pub fn name_heir(&self, child: u32) {
+        self.shared.heir.store(child, Ordering::Relaxed);
     }
 
     /// True when this process, which allocated the connection, gave it up, and its only heir was
@@ -249,9 +250,13 @@ pub fn at(place: u32) -> Option<Connection> {
     Some(Connection { place, shared, local: &arena.local[index] })
 }
 
-/// Allocates a connection in [`Phase::Fresh`] with one reference; `None` when there is no room.
+/// Allocates a connection in [`Phase::Fresh`] with one reference; `None` when there is no room, and
+/// in a child by clone(2).
 /// `address` is its place in [`crate::history`], or 0.
 pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connection> {
+    if process::is_cloned() {
+        return None;
+    }
     let mut free = FREE.lock()?;
     if CURRENT.load(Ordering::Relaxed) == 0 {
         start_arena(&mut free)?;

@@ -225,6 +225,9 @@ impl Connection {
         if from == Phase::Deciding {
             return self.wait_for_decision(DECISION_NS);
         }
+        if process::is_cloned() {
+            return from;
+        }
         if !self.claim_decision(from) {
             return self.wait_for_decision(DECISION_NS);
         }

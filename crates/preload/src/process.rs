@@ -97,6 +97,13 @@ pub fn is_itself() -> bool {
     pid == LOADED.load(Ordering::Relaxed)
 }
 
+/// True in a child by clone(2), for which no references were counted. It uses what it inherited. It
+/// gets no lanes: the places for connections and the line to the daemon are its parent's.
+#[inline]
+pub fn is_cloned() -> bool {
+    pid() != LOADED.load(Ordering::Relaxed)
+}
+
 /// True once the library is initialized and enabled.
 #[inline]
 pub fn ready() -> bool {

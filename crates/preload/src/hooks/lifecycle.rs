@@ -1,7 +1,5 @@
 //! Loads the library, and follows forks and the end of the process.
 
-use std::sync::atomic::Ordering;
-
 use libc::c_long;
 use weft_options::{Options, Problem};
 
@@ -116,16 +114,24 @@ extern "C" fn before_fork() {
     for_each_connection(|connection| connection.count_heir());
 }
 
-/// Makes a child by a call that runs no functions of pthread_atfork(3).
+/// Makes a child by a call that runs no functions of pthread_atfork(3). Such a call leaves the locks
+/// of the allocator as other threads hold them. So with other threads the child is one as by
+/// clone(2), in which nothing is done.
 pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
     if !process::ready() || !process::is_itself() {
         return fork();
+    }
+    if !process::is_single_threaded() {
+        return cloning(fork);
     }
     before_fork();
     let child = fork();
     match child {
         0 => in_forked_child(),
-        1.. => after_fork(),
+        1.. => {
+            after_fork();
+            forked(child);
+        }
         _ => {
             let errno = sys::errno();
             after_fork();
@@ -134,6 +140,22 @@ pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
         }
     }
     child
+}
+
+/// Makes a child that has this process's lanes mapped, and of which the library does not know.
+pub(super) fn cloning<T>(clone: impl FnOnce() -> T) -> T {
+    reserve::before_fork();
+    let child = clone();
+    // Another thread may have taken a lane in between.
+    reserve::before_fork();
+    child
+}
+
+/// Called in the parent when it has forked `child`, which inherited its connections.
+pub(super) fn forked(child: c_long) {
+    if let Ok(child) = u32::try_from(child) {
+        for_each_connection(|connection| connection.name_heir(child));
+    }
 }
 
 /// Called when fork failed: takes back the references that `before_fork` counted for the child.
@@ -165,7 +187,6 @@ extern "C" fn after_fork() {
 
 extern "C" fn in_forked_child() {
     process::set_pid();
-    for_each_connection(|connection| connection.name_heir());
     cancel::forked();
     after_fork();
     arena::forked();
