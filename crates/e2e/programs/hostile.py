@@ -158,7 +158,7 @@ def fuse(where, user):
         (JOIN, struct.pack("<Q", 3), [file]),
         (OPEN, open_body(), [file, file, file]),
         (OPEN, open_body(), [memory(4096 + 4 * 4096), memory(65_536), file]),
-        (PUBLISH, struct.pack("<IHHIBQQHQ", 1, 0, 0, 1, 1, 0, 4096, 0xFFFF, 0), [file]),
+        (PUBLISH, struct.pack("<IHHIBBQQHQ", 1, 0, 0, 1, 1, 0, 0, 4096, 0xFFFF, 0), [file]),
     ]:
         line = channel(where)
         send(line, message(kind, body), files)
@@ -330,9 +330,11 @@ def spy(where):
                 send(line, message(RESOLVE, resolve))
                 seen.add(("resolve", reply(line)[0]))
         # Poses as the owner of the other endpoint.
-        publish = struct.pack("<IHHIBQQHQ", 1, vpid, 0, 1, 1, 0, 4096, 0xFFFF, 0)
-        send(line, message(PUBLISH, publish), [memory()])
-        seen.add(("publish", reply(line)[0]))
+        # Its memory is a file, or in place.
+        for in_place, files in ((0, [memory()]), (1, [])):
+            publish = struct.pack("<IHHIBBQQHQ", 1, vpid, 0, 1, 1, in_place, 4096, 4096, 0xFFFF, 0)
+            send(line, message(PUBLISH, publish), files)
+            seen.add(("publish", reply(line)[0]))
     for user in (0, 1, 65_534, 54_321):
         if user != os.getuid():
             # The lowest 32 bits of a partition are its user.

@@ -5,40 +5,28 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests own their clocks")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+mod common;
+
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use weft_fabric::{
-    Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Issued,
-    LocalRange, MessageHeader, NodeId, Notify, Operation, PATIENCE, Peer, Progress, Region,
-    RemoteKey, SendError, Source, Target, Transport, Vpid,
+    Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, Event, Issued, LocalRange,
+    MessageHeader, Notify, Operation, PATIENCE, Peer, Progress, Region, RemoteKey, SendError,
+    Source, Target,
 };
-use weft_transport_shm::broker::remote::RemoteBroker;
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_transport_shm::{Parameters, ShmEndpoint};
 
-const ROLE: &str = "ENDPOINT_TEST_ROLE";
-const SOCKET: &str = "ENDPOINT_TEST_SOCKET";
-const TARGET: &str = "ENDPOINT_TEST_TARGET";
-/// Longer than any step of these tests; a hang fails.
-const WATCHDOG: Duration = Duration::from_secs(30);
+use common::{Daemon, WATCHDOG, open_with, spawn, target, until};
 
 /// Not a test: the role of the other processes.
 #[test]
 fn role() {
-    let socket = PathBuf::from(std::env::var(SOCKET).unwrap_or_default());
-    match std::env::var(ROLE).as_deref() {
-        Ok("daemon") => {
-            let nothing: [(&str, &str); 0] = [];
-            let (options, _) = weft_options::Options::from_environment(nothing);
-            let node = "test".to_owned();
-            let config =
-                weftd::Config { socket, node, options, foreground: false, devices: Vec::new() };
-            weftd::serve(config).expect("the socket is free");
-        }
-        Ok("chatter") => chatter(&socket),
-        Ok("forked chatter") => {
+    let Some((role, socket)) = common::role() else { return };
+    match role.as_str() {
+        "daemon" => common::serve(socket),
+        "chatter" => chatter(&socket),
+        "forked chatter" => {
             let endpoint = open(&socket);
             // The forked copy has the channel to the daemon and everything else, and does nothing
             // until it is killed.
@@ -53,7 +41,7 @@ fn role() {
             }
             chat(endpoint)
         }
-        Ok("holder") => {
+        "holder" => {
             let mut endpoint = open(&socket);
             let _region = introduce(&mut endpoint);
             loop {
@@ -68,13 +56,6 @@ fn role() {
 /// Talks to the endpoint named in the environment as fast as it can, until it is killed.
 fn chatter(socket: &Path) -> ! {
     chat(open(socket))
-}
-
-fn target(endpoint: &mut ShmEndpoint) -> Peer {
-    let vpid = std::env::var(TARGET).expect("given").parse().expect("a number");
-    endpoint
-        .connect_within(EndpointAddress::new(NodeId::LOCAL, Vpid(vpid)), PATIENCE)
-        .expect("there")
 }
 
 /// Sends the key of a region to the endpoint named in the environment.
@@ -114,77 +95,8 @@ fn chat(mut endpoint: ShmEndpoint) -> ! {
     }
 }
 
-fn spawn(role: &str, socket: &Path, target: Vpid) -> Child {
-    Command::new(std::env::current_exe().expect("a test has a program"))
-        .args(["--exact", "role", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(SOCKET, socket)
-        .env(TARGET, target.0.to_string())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the program runs")
-}
-
 fn open(socket: &Path) -> ShmEndpoint {
-    let broker = Arc::new(RemoteBroker::new(socket, "endpoint-test"));
-    let transport = ShmTransport::new(broker, Parameters::default());
-    let start = Instant::now();
-    loop {
-        match transport.open(&EndpointOptions::default()) {
-            Ok(endpoint) => return endpoint,
-            Err(error) => assert!(start.elapsed() < WATCHDOG, "no daemon: {error}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A daemon that ends with the test.
-struct Daemon {
-    child: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Daemon {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let child = spawn("daemon", &folder.path().join("node.sock"), Vpid(0));
-        Self { child, folder }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("node.sock")
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().expect("ours");
-        self.child.wait().expect("ours");
-    }
-
-    fn start_again(&mut self) {
-        self.child = spawn("daemon", &self.socket(), Vpid(0));
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Polls and waits until an event satisfies `done`.
-fn until(
-    endpoint: &mut ShmEndpoint,
-    what: &str,
-    mut done: impl FnMut(&Event<'_>) -> bool,
-) -> Duration {
-    let start = Instant::now();
-    let mut end = false;
-    while !end {
-        assert!(start.elapsed() < WATCHDOG, "waited in vain for {what}");
-        endpoint.wait(Some(Duration::from_millis(100)));
-        endpoint.poll(64, &mut |event| end |= done(&event));
-    }
-    start.elapsed()
+    open_with(socket, Parameters::default())
 }
 
 fn is_down(event: &Event<'_>, who: EndpointAddress) -> bool {

@@ -5,28 +5,24 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests own their clocks and threads")]
 
+mod common;
+
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weft_fabric::{
-    Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, EndpointOptions, Event,
-    GrantError, HostMemory, Issued, LocalRange, MessageHeader, NodeId, Operation, OperationError,
-    PATIENCE, Peer, Region, RemoteKey, Revoked, Source, Target, Transport, Vpid, Way,
+    Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, Event, GrantError, HostMemory,
+    Issued, LocalRange, MessageHeader, Operation, OperationError, PATIENCE, Peer, Region,
+    RemoteKey, Revoked, Source, Target, Way,
 };
 use weft_memory::Memory;
-use weft_transport_shm::broker::remote::RemoteBroker;
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion, ShmTransport, WayInPlace};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion, WayInPlace};
 
-const ROLE: &str = "WAYS_TEST_ROLE";
-const SOCKET: &str = "WAYS_TEST_SOCKET";
-const TARGET: &str = "WAYS_TEST_TARGET";
-/// Longer than any step of these tests; a hang fails.
-const WATCHDOG: Duration = Duration::from_secs(60);
+use common::{Daemon, WATCHDOG, open_with, spawn, target, until};
 
 /// Bytes that one put writes: some milliseconds by any way.
 const LENGTH: usize = 16 << 20;
@@ -62,27 +58,14 @@ fn ways(daemon: &Daemon) -> Vec<WayInPlace> {
 /// Not a test: the role of the other processes.
 #[test]
 fn role() {
-    let socket = PathBuf::from(std::env::var(SOCKET).unwrap_or_default());
-    match std::env::var(ROLE).as_deref() {
-        Ok("daemon") => {
-            let nothing: [(&str, &str); 0] = [];
-            let (options, _) = weft_options::Options::from_environment(nothing);
-            let node = "test".to_owned();
-            let config =
-                weftd::Config { socket, node, options, foreground: false, devices: Vec::new() };
-            weftd::serve(config).expect("the socket is free");
-        }
-        Ok("owner") => own(&socket),
-        Ok("kernel writer") => write(&socket, WayInPlace::Kernel),
-        Ok("target writer") => write(&socket, WayInPlace::Target),
+    let Some((role, socket)) = common::role() else { return };
+    match role.as_str() {
+        "daemon" => common::serve(socket),
+        "owner" => own(&socket),
+        "kernel writer" => write(&socket, WayInPlace::Kernel),
+        "target writer" => write(&socket, WayInPlace::Target),
         _ => {}
     }
-}
-
-fn target(endpoint: &mut ShmEndpoint) -> Peer {
-    let vpid = std::env::var(TARGET).expect("given").parse().expect("a number");
-    let address = EndpointAddress::new(NodeId::LOCAL, Vpid(vpid));
-    endpoint.connect_within(address, PATIENCE).expect("there")
 }
 
 /// Offers memory in place to the endpoint named in the environment, until it is killed.
@@ -210,28 +193,8 @@ fn contents(region: &ShmRegion) -> Vec<u8> {
     bytes
 }
 
-fn spawn(role: &str, socket: &Path, target: Vpid) -> Child {
-    Command::new(std::env::current_exe().expect("a test has a program"))
-        .args(["--exact", "role", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .env(SOCKET, socket)
-        .env(TARGET, target.0.to_string())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the program runs")
-}
-
 fn open(socket: &Path, in_place: WayInPlace) -> ShmEndpoint {
-    let broker = Arc::new(RemoteBroker::new(socket, "ways-test"));
-    let transport = ShmTransport::new(broker, Parameters { in_place, ..Parameters::default() });
-    let start = Instant::now();
-    loop {
-        match transport.open(&EndpointOptions::default()) {
-            Ok(endpoint) => return endpoint,
-            Err(error) => assert!(start.elapsed() < WATCHDOG, "no daemon: {error}"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    open_with(socket, Parameters { in_place, ..Parameters::default() })
 }
 
 /// A process that ends with the test.
@@ -265,35 +228,6 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// A daemon that ends with the test.
-struct Daemon {
-    _process: Process,
-    folder: tempfile::TempDir,
-}
-
-impl Daemon {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let process = spawn("daemon", &folder.path().join("node.sock"), Vpid(0));
-        Self { _process: Process(process), folder }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("node.sock")
-    }
-}
-
-/// Polls and waits until an event satisfies `done`.
-fn until(endpoint: &mut ShmEndpoint, what: &str, mut done: impl FnMut(&Event<'_>) -> bool) {
-    let start = Instant::now();
-    let mut end = false;
-    while !end {
-        assert!(start.elapsed() < WATCHDOG, "waited in vain for {what}");
-        endpoint.wait(Some(Duration::from_millis(100)));
-        endpoint.poll(64, &mut |event| end |= done(&event));
     }
 }
 

@@ -1,23 +1,21 @@
 //! The near end of a measurement: sends, waits, and takes the time.
 
 use anyhow::{Context, bail, ensure};
-use hdrhistogram::Histogram;
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Command, Endpoint, Event, Issued, LocalRange,
     MessageHeader, Notify, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, SendError,
     Side, Signal, SignalChange, Source, Target,
 };
 
+use super::near::{Near, Times, one_way, per, round_trips, until};
 use super::responder::{CLASS_ECHO, tag};
-use super::{Near, Surroundings, signal_offset};
+use super::{Surroundings, signal_offset};
 use crate::arguments::PerfTest;
 
 /// Operations that are pending at most where a transport does not end them inside the call.
 const WINDOW_MAX: u64 = 64;
 /// Bytes that are pending at most, but for one operation.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// Turns without any event until the other end counts as lost.
-const IDLE_TURNS_MAX: u64 = 2_000_000_000;
 /// Turns of waiting for the first word of the other end are bounded by its time instead.
 const HELLO_WITHIN_NS: u64 = 5_000_000_000;
 /// A time stamp costs some 20 ns: it is taken once for this many bytes or operations.
@@ -94,6 +92,21 @@ impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
         }
     }
 
+    fn turn(&mut self) -> anyhow::Result<()> {
+        let inbox = &mut self.inbox;
+        if self.endpoint.poll(16, &mut |event| inbox.take(&event)) == 0 {
+            return self.surroundings.idle();
+        }
+        self.surroundings.busy();
+        if let Some(failure) = &self.inbox.failure {
+            return Err(failure.clone().into());
+        }
+        if self.inbox.is_down {
+            bail!("the other end is gone");
+        }
+        Ok(())
+    }
+
     fn stop(&mut self) -> anyhow::Result<()> {
         self.send(tag::STOP, &[])?;
         // One more turn, for transports that need one to let the message out. The other end may be
@@ -155,15 +168,14 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     /// One-way latency of messages: half of the way there and back.
     fn latency(&mut self, plan: Plan) -> anyhow::Result<Sample> {
         let length = usize::try_from(plan.size)?;
-        let (mean_ns, p99_ns) = self.round_trips(plan.iterations, |own| {
+        let (mean_ns, p99_ns) = one_way(self, plan.iterations, |own| {
             let pongs = own.inbox.pongs;
             let payload = std::mem::take(&mut own.bytes);
             let sent = own.send(tag::PING, &payload[..length]);
             own.bytes = payload;
             sent?;
-            own.until(|inbox| inbox.pongs > pongs)
+            until(own, |own| Ok(own.inbox.pongs > pongs))
         })?;
-        let (mean_ns, p99_ns) = (mean_ns / 2.0, p99_ns / 2.0);
         Ok(Sample { mean_ns, p99_ns, ..Sample::default() })
     }
 
@@ -171,9 +183,8 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     fn rate(&mut self, plan: Plan) -> anyhow::Result<Sample> {
         let length = usize::try_from(plan.size)?;
         let payload = vec![0xa5; length];
-        let mut histogram = histogram()?;
         let start = self.surroundings.now_ns();
-        let mut stamp = start;
+        let mut times = Times::from(start)?;
         let mut sent = 0;
         while sent < plan.iterations {
             let group = OPERATIONS_PER_STAMP.min(plan.iterations - sent);
@@ -181,11 +192,11 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
                 self.send(tag::DATA, &payload)?;
             }
             sent += group;
-            stamp = self.stamp(&mut histogram, stamp, group)?;
+            times.record(self.surroundings.now_ns(), group)?;
         }
         self.inbox.counted = None;
         self.send(tag::COUNT, &[])?;
-        self.until(|inbox| inbox.counted.is_some())?;
+        until(self, |own| Ok(own.inbox.counted.is_some()))?;
         let elapsed = self.surroundings.now_ns() - start;
         ensure!(
             self.inbox.counted == Some(plan.iterations),
@@ -193,7 +204,8 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             plan.iterations,
             self.inbox.counted
         );
-        let (mean_ns, p99_ns) = (per(elapsed, sent), p99(&histogram));
+        let mean_ns = per(elapsed, sent);
+        let p99_ns = times.p99().unwrap_or(mean_ns);
         Ok(Sample { mean_ns, p99_ns, ..Sample::default() })
     }
 
@@ -207,7 +219,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             own.endpoint.put(own.responder, source, target, Operation::new(context))
         })?;
         let echo = Notify::COMPLETER.class(CLASS_ECHO);
-        let (there_and_back, worst) = self.round_trips(plan.iterations, |own| {
+        let single = one_way(self, plan.iterations, |own| {
             let echoes = own.inbox.echoes;
             own.issue(|own, context| {
                 let source = Source::Bytes(&own.bytes[..length]);
@@ -218,12 +230,11 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
                     Operation::new(context).notify(echo),
                 )
             })?;
-            own.until(|inbox| inbox.echoes > echoes)
+            until(own, |own| Ok(own.inbox.echoes > echoes))
         })?;
         self.drain(0)?;
-        let single = Some((there_and_back / 2.0, worst / 2.0));
-        let signalled = Some(self.signal(plan)?);
-        Ok(Sample { mean_ns, p99_ns, single, signalled })
+        let signalled = self.signal(plan)?;
+        Ok(Sample { mean_ns, p99_ns, single: Some(single), signalled: Some(signalled) })
     }
 
     /// One-way latency of puts with a signal, to whose word the reader looks; mean and p99.
@@ -233,8 +244,8 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
         let (data, signal) = (Target::new(self.target, 0), Target::new(self.target, word));
         self.send(tag::WATCH, &plan.size.to_le_bytes())?;
         self.inbox.watched = false;
-        self.until(|inbox| inbox.watched)?;
-        let (there_and_back, worst) = self.round_trips(plan.iterations, |own| {
+        until(self, |own| Ok(own.inbox.watched))?;
+        let one_way = one_way(self, plan.iterations, |own| {
             own.signals += 1;
             let value = own.signals;
             own.issue(|own, context| {
@@ -243,18 +254,13 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
                 let operation = Operation::new(context);
                 own.endpoint.put_signal(own.responder, source, data, signal, operation)
             })?;
-            let mut turns: u64 = 0;
-            while own.region.load(word)? != value {
-                own.turn()?;
-                turns += 1;
-                ensure!(turns < IDLE_TURNS_MAX, "the other end no longer answers");
-            }
+            until(own, |own| Ok(own.region.load(word)? == value))?;
             own.surroundings.busy();
             Ok(())
         })?;
         self.drain(0)?;
         self.send(tag::WATCH, &[])?;
-        Ok((there_and_back / 2.0, worst / 2.0))
+        Ok(one_way)
     }
 
     /// Bandwidth of gets, then the time of one.
@@ -269,7 +275,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             )
         };
         let (mean_ns, p99_ns) = self.stream(plan, get)?;
-        let single = self.round_trips(plan.iterations, |own| {
+        let single = round_trips(self, plan.iterations, |own| {
             own.issue(get)?;
             own.drain(0)
         })?;
@@ -288,7 +294,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             )
         };
         let (mean_ns, p99_ns) = self.stream(plan, add)?;
-        let single = self.round_trips(plan.iterations, |own| {
+        let single = round_trips(self, plan.iterations, |own| {
             own.issue(add)?;
             own.drain(0)
         })?;
@@ -318,9 +324,8 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
         plan: Plan,
         operation: impl Fn(&mut Self, u64) -> Result<Issued, OperationError>,
     ) -> anyhow::Result<(f64, f64)> {
-        let mut histogram = histogram()?;
         let start = self.surroundings.now_ns();
-        let mut stamp = start;
+        let mut times = Times::from(start)?;
         let mut done = 0;
         let window = (WINDOW_BYTES / plan.size).clamp(1, WINDOW_MAX);
         let issued_before = self.issued;
@@ -335,46 +340,14 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
             // Starting costs nothing until the window is full, which is no figure of anything.
             let is_inline = self.issued == issued_before;
             if is_inline || self.issued - issued_before >= window + group {
-                stamp = self.stamp(&mut histogram, stamp, group)?;
+                times.record(self.surroundings.now_ns(), group)?;
             } else {
-                stamp = self.surroundings.now_ns();
+                times.leave_out(self.surroundings.now_ns());
             }
         }
         self.drain(0)?;
         let mean = per(self.surroundings.now_ns() - start, done);
-        Ok((mean, if histogram.is_empty() { mean } else { p99(&histogram) }))
-    }
-
-    /// Repeats `trip`: once without time stamps inside for the mean, once with them for the p99.
-    fn round_trips(
-        &mut self,
-        iterations: u64,
-        mut trip: impl FnMut(&mut Self) -> anyhow::Result<()>,
-    ) -> anyhow::Result<(f64, f64)> {
-        let start = self.surroundings.now_ns();
-        for _ in 0..iterations {
-            trip(self)?;
-        }
-        let elapsed = self.surroundings.now_ns() - start;
-        let mut histogram = histogram()?;
-        let mut stamp = self.surroundings.now_ns();
-        for _ in 0..iterations {
-            trip(self)?;
-            stamp = self.stamp(&mut histogram, stamp, 1)?;
-        }
-        Ok((per(elapsed, iterations), p99(&histogram)))
-    }
-
-    /// Records the time of each of `group` operations since `before`, in picoseconds.
-    fn stamp(
-        &self,
-        histogram: &mut Histogram<u64>,
-        before: u64,
-        group: u64,
-    ) -> anyhow::Result<u64> {
-        let now = self.surroundings.now_ns();
-        histogram.record_n(((now - before) * 1_000 / group).max(1), group)?;
-        Ok(now)
+        Ok((mean, times.p99().unwrap_or(mean)))
     }
 
     /// Starts an operation, waiting for room as long as there is none.
@@ -398,7 +371,7 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     /// Waits until at most `left` operations are pending.
     fn drain(&mut self, left: u64) -> anyhow::Result<()> {
         let wanted = self.issued.saturating_sub(left);
-        self.until(|inbox| inbox.completed >= wanted)
+        until(self, |own| Ok(own.inbox.completed >= wanted))
     }
 
     fn send(&mut self, tag: u8, payload: &[u8]) -> anyhow::Result<()> {
@@ -410,31 +383,6 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    fn until(&mut self, is_so: impl Fn(&Inbox) -> bool) -> anyhow::Result<()> {
-        let mut turns: u64 = 0;
-        while !is_so(&self.inbox) {
-            self.turn()?;
-            turns += 1;
-            ensure!(turns < IDLE_TURNS_MAX, "the other end no longer answers");
-        }
-        Ok(())
-    }
-
-    fn turn(&mut self) -> anyhow::Result<()> {
-        let inbox = &mut self.inbox;
-        if self.endpoint.poll(16, &mut |event| inbox.take(&event)) == 0 {
-            return self.surroundings.idle();
-        }
-        self.surroundings.busy();
-        if let Some(failure) = &self.inbox.failure {
-            return Err(failure.clone().into());
-        }
-        if self.inbox.is_down {
-            bail!("the other end is gone");
-        }
-        Ok(())
     }
 }
 
@@ -468,17 +416,4 @@ impl Inbox {
 
 fn number(payload: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(payload.try_into().ok()?))
-}
-
-/// Times from 1 ps to 1000 s, to three digits.
-pub(super) fn histogram() -> anyhow::Result<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, 1_000_000_000_000_000, 3)?)
-}
-
-pub(super) fn p99(histogram: &Histogram<u64>) -> f64 {
-    histogram.value_at_quantile(0.99) as f64 / 1_000.0
-}
-
-pub(super) fn per(elapsed_ns: u64, count: u64) -> f64 {
-    elapsed_ns as f64 / count as f64
 }

@@ -15,9 +15,10 @@ use weft_lane::{Carrier, EndpointLane, Settings, Told};
 use weft_memory::CopyMode;
 use weft_transport_shm::lane::ShmLane;
 
-use super::initiator::{Plan, Sample, histogram, p99, per};
+use super::initiator::{Plan, Sample};
+use super::near::{Near, Times, one_way, per, until};
 use super::responder::Progress;
-use super::{FarEnd, Near, Surroundings};
+use super::{FarEnd, Surroundings};
 use crate::arguments::PerfTest;
 
 /// Payload of a slot, bytes. A longer message goes through the sink.
@@ -27,8 +28,6 @@ const PIECE_BYTES: usize = 16 << 10;
 /// A time stamp is taken for so many messages or bytes.
 const MESSAGES_PER_STAMP: u64 = 64;
 const BYTES_PER_STAMP: u64 = 1 << 20;
-/// Turns without any message until the other end counts as lost.
-const IDLE_TURNS_MAX: u64 = 2_000_000_000;
 /// The wait for the lane is bounded by its time instead.
 const LANE_WITHIN_NS: u64 = 5_000_000_000;
 /// Idle looks of the far end after which it asks whether its parent is still there.
@@ -279,6 +278,55 @@ impl<D: Door, S: Surroundings> Initiator<D, S> {
         Ok(Self { surroundings, door, line, pongs: 0, counted: None })
     }
 
+    fn send(&mut self, kind: u8) -> anyhow::Result<()> {
+        until(self, |own| Ok(own.line.send(kind)))
+    }
+
+    fn say(&mut self, kind: u8) -> anyhow::Result<()> {
+        until(self, |own| Ok(own.line.say(kind, 0)))
+    }
+
+    /// Streams messages. The far end says how many came.
+    fn stream(&mut self, plan: Plan) -> anyhow::Result<(f64, f64)> {
+        let group = (BYTES_PER_STAMP / plan.size).clamp(1, MESSAGES_PER_STAMP);
+        let start = self.surroundings.now_ns();
+        let mut times = Times::from(start)?;
+        let mut sent = 0;
+        while sent < plan.iterations {
+            let group = group.min(plan.iterations - sent);
+            for _ in 0..group {
+                self.send(tag::DATA)?;
+            }
+            sent += group;
+            times.record(self.surroundings.now_ns(), group)?;
+        }
+        self.counted = None;
+        self.say(tag::COUNT)?;
+        until(self, |own| Ok(own.counted.is_some()))?;
+        let counted = self.counted.context("the loop ended")?;
+        ensure!(counted == sent, "{sent} messages were sent, but {counted} arrived");
+        let mean = per(self.surroundings.now_ns() - start, sent);
+        Ok((mean, times.p99().unwrap_or(mean)))
+    }
+
+    fn trip(&mut self) -> anyhow::Result<()> {
+        let pongs = self.pongs;
+        self.send(tag::PING)?;
+        until(self, |own| Ok(own.pongs > pongs))
+    }
+}
+
+impl<D: Door, S: Surroundings> Near for Initiator<D, S> {
+    fn surroundings(&self) -> &impl Surroundings {
+        &self.surroundings
+    }
+
+    fn run(&mut self, _test: PerfTest, plan: Plan) -> anyhow::Result<Sample> {
+        let (mean_ns, p99_ns) = self.stream(plan)?;
+        let single = one_way(self, plan.iterations, Self::trip)?;
+        Ok(Sample { mean_ns, p99_ns, single: Some(single), ..Sample::default() })
+    }
+
     fn turn(&mut self) -> anyhow::Result<()> {
         match self.line.take()? {
             Some(Came::Whole(tag::PONG)) => self.pongs += 1,
@@ -291,87 +339,6 @@ impl<D: Door, S: Surroundings> Initiator<D, S> {
         }
         self.surroundings.busy();
         Ok(())
-    }
-
-    fn until(&mut self, is_so: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
-        let mut turns: u64 = 0;
-        while !is_so(self) {
-            self.turn()?;
-            turns += 1;
-            ensure!(turns < IDLE_TURNS_MAX, "the other end no longer answers");
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, kind: u8) -> anyhow::Result<()> {
-        let mut turns: u64 = 0;
-        while !self.line.send(kind) {
-            self.turn()?;
-            turns += 1;
-            ensure!(turns < IDLE_TURNS_MAX, "the other end takes nothing");
-        }
-        Ok(())
-    }
-
-    fn say(&mut self, kind: u8) -> anyhow::Result<()> {
-        while !self.line.say(kind, 0) {
-            self.turn()?;
-        }
-        Ok(())
-    }
-
-    /// Streams messages. The far end says how many came.
-    fn stream(&mut self, plan: Plan) -> anyhow::Result<(f64, f64)> {
-        let group = (BYTES_PER_STAMP / plan.size).clamp(1, MESSAGES_PER_STAMP);
-        let mut histogram = histogram()?;
-        let start = self.surroundings.now_ns();
-        let mut stamp = start;
-        let mut sent = 0;
-        while sent < plan.iterations {
-            let group = group.min(plan.iterations - sent);
-            for _ in 0..group {
-                self.send(tag::DATA)?;
-            }
-            sent += group;
-            let now = self.surroundings.now_ns();
-            histogram.record_n(((now - stamp) * 1_000 / group).max(1), group)?;
-            stamp = now;
-        }
-        self.counted = None;
-        self.say(tag::COUNT)?;
-        self.until(|near| near.counted.is_some())?;
-        let counted = self.counted.context("the loop ended")?;
-        ensure!(counted == sent, "{sent} messages were sent, but {counted} arrived");
-        Ok((per(self.surroundings.now_ns() - start, sent), p99(&histogram)))
-    }
-
-    fn trip(&mut self) -> anyhow::Result<()> {
-        let pongs = self.pongs;
-        self.send(tag::PING)?;
-        self.until(|near| near.pongs > pongs)
-    }
-}
-
-impl<D: Door, S: Surroundings> Near for Initiator<D, S> {
-    fn surroundings(&self) -> &impl Surroundings {
-        &self.surroundings
-    }
-
-    fn run(&mut self, _test: PerfTest, plan: Plan) -> anyhow::Result<Sample> {
-        let (mean_ns, p99_ns) = self.stream(plan)?;
-        let start = self.surroundings.now_ns();
-        for _ in 0..plan.iterations {
-            self.trip()?;
-        }
-        let mean = per(self.surroundings.now_ns() - start, plan.iterations);
-        let mut times = histogram()?;
-        for _ in 0..plan.iterations {
-            let before = self.surroundings.now_ns();
-            self.trip()?;
-            times.record((self.surroundings.now_ns() - before).max(1) * 1_000)?;
-        }
-        let single = Some((mean / 2.0, p99(&times) / 2.0));
-        Ok(Sample { mean_ns, p99_ns, single, signalled: None })
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {

@@ -4,17 +4,16 @@ use anyhow::{anyhow, bail, ensure};
 use weft_fabric::{Blocking, Endpoint, EndpointAddress, PATIENCE, Peer, Region};
 use weft_message::{Event, Messages, Options, SendError, Share};
 
-use super::initiator::{Plan, Sample, histogram, p99, per};
+use super::initiator::{Plan, Sample};
+use super::near::{Near, Times, one_way, per, until};
 use super::responder::Progress;
-use super::{FarEnd, Near, Surroundings};
+use super::{FarEnd, Surroundings};
 use crate::arguments::PerfTest;
 
 /// Messages on their way at most, so that memory for long ones is bounded.
 const WINDOW: u64 = 64;
 /// Bytes on their way at most, but for one message.
 const WINDOW_BYTES: u64 = 32 << 20;
-/// Turns without any event until the other end counts as lost.
-const IDLE_TURNS_MAX: u64 = 2_000_000_000;
 /// The first word of the other end is bounded by its time instead.
 const HELLO_WITHIN_NS: u64 = 5_000_000_000;
 
@@ -119,6 +118,54 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
         Ok(near)
     }
 
+    fn say(&mut self, head: u8) -> anyhow::Result<()> {
+        until(self, |own| own.line.say(head, &[]))
+    }
+
+    /// Streams messages in groups that the far end counts.
+    fn stream(&mut self, plan: Plan) -> anyhow::Result<(f64, f64)> {
+        let window = (WINDOW_BYTES / plan.size).clamp(1, WINDOW);
+        let start = self.surroundings.now_ns();
+        let mut times = Times::from(start)?;
+        let mut sent = 0;
+        while sent < plan.iterations {
+            let group = window.min(plan.iterations - sent);
+            for _ in 0..group {
+                until(self, |own| own.line.send(head::DATA, 0))?;
+            }
+            self.inbox.counted = None;
+            self.say(head::COUNT)?;
+            until(self, |own| Ok(own.inbox.counted.is_some()))?;
+            ensure!(
+                self.inbox.counted == Some(group),
+                "{group} messages were sent, but {:?} arrived",
+                self.inbox.counted
+            );
+            sent += group;
+            times.record(self.surroundings.now_ns(), group)?;
+        }
+        let mean = per(self.surroundings.now_ns() - start, sent);
+        Ok((mean, times.p99().unwrap_or(mean)))
+    }
+
+    fn trip(&mut self) -> anyhow::Result<()> {
+        let pongs = self.inbox.pongs;
+        until(self, |own| own.line.send(head::PING, 0))?;
+        until(self, |own| Ok(own.inbox.pongs > pongs))
+    }
+}
+
+impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
+    fn surroundings(&self) -> &impl Surroundings {
+        &self.surroundings
+    }
+
+    fn run(&mut self, _test: PerfTest, plan: Plan) -> anyhow::Result<Sample> {
+        let (mean_ns, p99_ns) = self.stream(plan)?;
+        let single = one_way(self, plan.iterations, Self::trip)?;
+        Ok(Sample { mean_ns, p99_ns, single: Some(single), ..Sample::default() })
+    }
+
     fn turn(&mut self) -> anyhow::Result<()> {
         let inbox = &mut self.inbox;
         let events = self.line.messages.poll(16, |event| match event {
@@ -144,84 +191,6 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
         }
         ensure!(!self.inbox.is_down, "the other end is gone");
         Ok(())
-    }
-
-    fn until(&mut self, is_so: impl Fn(&Inbox) -> bool) -> anyhow::Result<()> {
-        let mut turns: u64 = 0;
-        while !is_so(&self.inbox) {
-            self.turn()?;
-            turns += 1;
-            ensure!(turns < IDLE_TURNS_MAX, "the other end no longer answers");
-        }
-        Ok(())
-    }
-
-    fn say(&mut self, head: u8) -> anyhow::Result<()> {
-        while !self.line.say(head, &[])? {
-            self.turn()?;
-        }
-        Ok(())
-    }
-
-    /// Streams messages in groups that the far end counts.
-    fn stream(&mut self, plan: Plan) -> anyhow::Result<(f64, f64)> {
-        let window = (WINDOW_BYTES / plan.size).clamp(1, WINDOW);
-        let mut histogram = histogram()?;
-        let start = self.surroundings.now_ns();
-        let mut stamp = start;
-        let mut sent = 0;
-        while sent < plan.iterations {
-            let group = window.min(plan.iterations - sent);
-            for _ in 0..group {
-                while !self.line.send(head::DATA, 0)? {
-                    self.turn()?;
-                }
-            }
-            self.inbox.counted = None;
-            self.say(head::COUNT)?;
-            self.until(|inbox| inbox.counted.is_some())?;
-            ensure!(
-                self.inbox.counted == Some(group),
-                "{group} messages were sent, but {:?} arrived",
-                self.inbox.counted
-            );
-            sent += group;
-            let now = self.surroundings.now_ns();
-            histogram.record_n(((now - stamp) * 1_000 / group).max(1), group)?;
-            stamp = now;
-        }
-        Ok((per(self.surroundings.now_ns() - start, sent), p99(&histogram)))
-    }
-
-    fn trip(&mut self) -> anyhow::Result<()> {
-        let pongs = self.inbox.pongs;
-        while !self.line.send(head::PING, 0)? {
-            self.turn()?;
-        }
-        self.until(|inbox| inbox.pongs > pongs)
-    }
-}
-
-impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
-    fn surroundings(&self) -> &impl Surroundings {
-        &self.surroundings
-    }
-
-    fn run(&mut self, _test: PerfTest, plan: Plan) -> anyhow::Result<Sample> {
-        let (mean_ns, p99_ns) = self.stream(plan)?;
-        let start = self.surroundings.now_ns();
-        for _ in 0..plan.iterations {
-            self.trip()?;
-        }
-        let mean = per(self.surroundings.now_ns() - start, plan.iterations);
-        let mut times = histogram()?;
-        for _ in 0..plan.iterations {
-            let before = self.surroundings.now_ns();
-            self.trip()?;
-            times.record((self.surroundings.now_ns() - before).max(1) * 1_000)?;
-        }
-        let single = Some((mean / 2.0, p99(&times) / 2.0));
-        Ok(Sample { mean_ns, p99_ns, single, signalled: None })
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ mod ground;
 mod initiator;
 mod lane;
 mod message;
+mod near;
 mod report;
 mod responder;
 mod shared;
@@ -23,6 +24,7 @@ use weft_fabric::Transport;
 use crate::arguments::{LaneKind, MemoryKind, MemoryWay, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use initiator::{Plan, Sample};
+use near::Near;
 use report::Report;
 use responder::Progress;
 
@@ -47,24 +49,6 @@ trait Surroundings {
 
     /// How long one run is to take, and how many iterations it may have.
     fn budget(&self) -> Budget;
-}
-
-/// The near end of a measurement.
-trait Near {
-    /// The time, and the other end.
-    fn surroundings(&self) -> &impl Surroundings;
-
-    /// One run of a test.
-    ///
-    /// # Errors
-    /// When the other end is gone, or the transport failed or lost something.
-    fn run(&mut self, test: PerfTest, plan: Plan) -> anyhow::Result<Sample>;
-
-    /// Tells the far end that it is over.
-    ///
-    /// # Errors
-    /// As [`Near::run`].
-    fn stop(&mut self) -> anyhow::Result<()>;
 }
 
 /// The far end of a measurement.
