@@ -3,6 +3,7 @@
 usage: imposter.py serve PORT NAME [GATE]
        imposter.py ask PORT NAME COUNT [GATE]
        imposter.py invite PORT GATE
+       imposter.py clone PORT
 
 serve    answers requests. When the file GATE is there, it stops listening and claims each
          invitation on a lane of its, whichever connection it is to.
@@ -12,12 +13,16 @@ ask      makes COUNT requests to a server that is called NAME, or as many as lea
 invite   makes requests until it has kept a lane. When the file GATE is there, it invites to the
          connection from the port that the file names, which is not its own. It prints whether that
          was claimed.
+clone    makes requests until it has kept a lane. Then it makes a child by clone(3) amid a request,
+         until the lane of such a request is no longer kept, or ten times. The children make
+         requests while their parent does. It prints whether a lane is gone.
 """
 
 import ctypes
 import hashlib
 import itertools
 import os
+import signal
 import socket
 import sys
 import threading
@@ -29,11 +34,16 @@ WORD, STATE_SHIFT, ROUND_SHIFT = 128, 62, 48
 INVITED, CLAIMED = 1, 2
 
 
+def mappings():
+    """Where this process has lanes mapped, by their inodes."""
+    with open("/proc/self/maps") as maps:
+        found = [line.split() for line in maps if "memfd:weft-lane" in line]
+    return {words[4]: int(words[0].split("-")[0], 16) for words in found}
+
+
 def lanes():
     """The invitation words of all lanes that this process has mapped."""
-    with open("/proc/self/maps") as maps:
-        starts = [int(line.split("-")[0], 16) for line in maps if "memfd:weft-lane" in line]
-    return [ctypes.c_uint64.from_address(start + WORD) for start in starts]
+    return [ctypes.c_uint64.from_address(start + WORD) for start in mappings().values()]
 
 
 def await_file(path):
@@ -169,10 +179,47 @@ def invite(port, gate):
     print("claimed" if CLAIMED in states else "ignored", flush=True)
 
 
+def clone(port):
+    until_kept(port, "honest")
+    before = set(mappings())
+    stack = ctypes.create_string_buffer(1 << 20)
+    top = ctypes.c_void_p(ctypes.addressof(stack) + len(stack) & ~15)
+
+    def requests():
+        for _ in range(20):
+            request(port, "honest")
+
+    def child(_):
+        try:
+            requests()
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(child)
+    for _ in range(10):
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
+            connection.sendall(b"a")
+            assert exactly(connection, SIZE) == content("honest")
+            made = ctypes.CDLL(None).clone(function, top, signal.SIGCHLD, None)
+            assert made > 0, made
+            connection.sendall(bytes(32))
+            assert exactly(connection, 32) == bytes(32)
+        is_gone = not before <= set(mappings())
+        requests()
+        _, status = os.waitpid(made, 0)
+        assert status == 0, f"the child ended with {status}"
+        if is_gone:
+            break
+    print("given up" if is_gone else "kept", flush=True)
+
+
 role, port, *words = sys.argv[1:]
 if role == "serve":
     serve(int(port), *words)
 elif role == "ask":
     ask(int(port), words[0], int(words[1]), *words[2:])
+elif role == "clone":
+    clone(int(port))
 else:
     invite(int(port), *words)

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         lanes_are_kept_between_users,
         a_lane_that_another_process_claimed_is_not_used,
         an_invitation_to_the_connection_of_another_user_is_not_claimed,
+        a_lane_that_a_child_by_clone_has_mapped_is_not_kept,
     ])
 }
 
@@ -501,29 +502,34 @@ fn lanes_are_kept_between_users() -> Outcome {
 /// The lanes that a client kept are with a process that no longer listens at the address. It claims
 /// an invitation to a connection that a server of another user accepted.
 fn a_lane_that_another_process_claimed_is_not_used() -> Outcome {
-    let node = Imposters::new()?;
-    let [end, gate] = ["end", "gate"].map(|name| node.gate(name));
-    let mut imposter = node.start(ONE, "serve", &["first", &end], "ready");
-    let mut client = node.start(0, "ask", &["first", "0", &gate], "asked");
-    node.open(&end, "");
-    imposter.await_output("claims");
-    let _server = node.start(OTHER, "serve", &["second"], "ready");
-    node.open(&format!("{gate}.go"), "");
-    node.open(&gate, "second");
-    imposter.await_output("claimed");
-    client.await_output("all is right");
+    for (first, of_client) in [(ONE, 0), (0, 0)] {
+        let node = Imposters::new()?;
+        let [end, gate] = ["end", "gate"].map(|name| node.gate(name));
+        let mut imposter = node.start(first, "serve", &["first", &end], "ready");
+        let mut client = node.start(of_client, "ask", &["first", "0", &gate], "asked");
+        node.open(&end, "");
+        imposter.await_output("claims");
+        let _server = node.start(OTHER, "serve", &["second"], "ready");
+        node.open(&format!("{gate}.go"), "");
+        node.open(&gate, "second");
+        imposter.await_output("claimed");
+        client.await_output("all is right");
+    }
     Ok(())
 }
 
 /// A client writes an invitation that names the connection of another client. That of another user
-/// goes on as if nothing were. Two programs of one user are not defended against each other: there
-/// the invitation is claimed, which shows that it was a good one.
+/// goes on as if nothing were, also where the first client and the server are of one user: its
+/// connection may have the fingerprint of one between them. Two programs of one user are not
+/// defended against each other: there the invitation is claimed, which shows that it was a good one.
 fn an_invitation_to_the_connection_of_another_user_is_not_claimed() -> Outcome {
-    for (victim, result) in [(OTHER, "ignored"), (ONE, "claimed")] {
+    for (inviting, victim, result) in
+        [(ONE, OTHER, "ignored"), (0, OTHER, "ignored"), (ONE, ONE, "claimed")]
+    {
         let node = Imposters::new()?;
         let [gate, port] = ["gate", "port"].map(|name| node.gate(name));
         let _server = node.start(0, "serve", &["honest"], "ready");
-        let mut imposter = node.start(ONE, "invite", &[&port], "asked");
+        let mut imposter = node.start(inviting, "invite", &[&port], "asked");
         let mut client = node.start(victim, "ask", &["honest", "8", &gate], "asked");
         node.open(&gate, "");
         client.await_output(".");
@@ -541,5 +547,14 @@ fn an_invitation_to_the_connection_of_another_user_is_not_claimed() -> Outcome {
         node.open(&format!("{port}.done"), "");
         imposter.await_output(result);
     }
+    Ok(())
+}
+
+/// The child's own connections stay on TCP, since it has its parent's places and line to the daemon.
+fn a_lane_that_a_child_by_clone_has_mapped_is_not_kept() -> Outcome {
+    let node = Imposters::new()?;
+    let _server = node.start(ONE, "serve", &["honest"], "ready");
+    let ended = node.start(OTHER, "clone", &[], "").wait(LIMIT).success();
+    assert_eq!(ended.stdout, "given up\n", "{}", ended.report());
     Ok(())
 }
