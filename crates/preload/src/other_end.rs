@@ -84,19 +84,20 @@ pub fn is_of(fd: RawFd, user: Option<u32>) -> bool {
     match user {
         Some(user) => found.names_users && other == user,
         None => {
-            let is_known = found.names_users || Some(other) != unknown_user();
-            is_known && holder(&found.socket, remote, local) == Some(other)
+            let is_known = || unknown_user().is_some_and(|unknown| unknown != other);
+            (found.names_users || is_known()) && holder(&found.socket, remote, local) == Some(other)
         }
     }
 }
 
 /// The number that the kernel names in place of a user whom the user namespace does not know.
 fn unknown_user() -> Option<u32> {
-    const DEFAULT: u32 = 65_534;
-    match std::fs::read_to_string("/proc/sys/kernel/overflowuid") {
-        Ok(number) => number.trim().parse().ok(),
-        Err(_) => Some(DEFAULT),
-    }
+    use rustix::fs::{Mode, OFlags};
+    const PATH: &str = "/proc/sys/kernel/overflowuid";
+    let file = rustix::fs::open(PATH, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; 16];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
 }
 
 /// The user of the other end of the connection from `local` to `remote`; `None` when that socket is
