@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //! - A lane is kept only by the process that mapped it, and only if that process has not forked
-//!   since: no other process has this end mapped. Fork takes the locks of this module. A connection
+//!   since: no other process has this end mapped. A forked child unmaps what was kept. A child by
+//!   clone(2) does not, so its parent gives up all lanes. Fork takes the locks of this module. A connection
 //!   moves to a kept lane under such a lock, and only if no other process holds it.
 //! - The daemon says which lanes may be kept, and with whom. Both sockets have addresses of one
 //!   host, in one network namespace, so that a fingerprint names one connection.
@@ -67,9 +68,16 @@ struct Kept {
     /// How many messages this end sent in that round; `None` when the lane is as new.
     sent: Option<u64>,
     misses: u32,
+    /// The count of [`CLONES`] when it was first kept.
+    clones: u32,
 }
 
 impl Kept {
+    /// True when a child by clone(2) has its end mapped, too.
+    fn is_shared(&self) -> bool {
+        self.clones != CLONES.load(Ordering::Acquire)
+    }
+
     /// True when its other end is no longer there to claim an invitation.
     fn is_in_vain(&self) -> bool {
         self.lane.is_retired() || !sys::is_alive(self.partner.process)
@@ -111,6 +119,8 @@ static WASTED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 static UNCLAIMED: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 /// How often this process has forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// How often it has made a child that keeps all lanes mapped, as by clone(2).
+static CLONES: AtomicU32 = AtomicU32::new(0);
 
 /// The answer to an invitation.
 enum Answer {
@@ -129,7 +139,14 @@ pub fn locks() -> [&'static dyn ForkLock; 2] {
 
 /// Called before this process forks.
 pub fn before_fork() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    FORKS.fetch_add(1, Ordering::Release);
+}
+
+/// Called before this process makes a child that keeps all lanes mapped, and after it. It may be
+/// called in any signal handler: the lanes are given up when one is looked for.
+pub fn around_clone() {
+    before_fork();
+    CLONES.fetch_add(1, Ordering::Release);
 }
 
 /// In a forked child: the kept lanes are the parent's.
@@ -208,16 +225,18 @@ impl Connection {
     /// Notes that its lane came from the daemon, and with whom it may be kept.
     pub fn may_keep_lane(&self, partner: Option<Partner>) {
         let partner = verifiable(partner);
-        self.set_round(if partner.is_none() { NOT_KEPT } else { FIRST_ROUND }, partner);
+        let round = if partner.is_none() { NOT_KEPT } else { FIRST_ROUND };
+        self.set_round(round, partner, FORKS.load(Ordering::Relaxed));
     }
 
-    fn set_round(&self, round: u32, partner: Option<Partner>) {
+    /// `forks` is the count of [`FORKS`] when no other process had the lane mapped.
+    fn set_round(&self, round: u32, partner: Option<Partner>, forks: u32) {
         if round == FIRST_ROUND && self.side() == Side::Connected {
             self.unclaimed().store(false, Ordering::Relaxed);
         }
         self.local.round.store(round, Ordering::Relaxed);
         self.local.partner.store(Partner::word(partner), Ordering::Relaxed);
-        self.local.forks.store(FORKS.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.local.forks.store(forks, Ordering::Relaxed);
     }
 
     /// True when the daemon does not know its lane, so that no other process can ask for it.
@@ -232,6 +251,7 @@ impl Connection {
         let lane = self.take_lane();
         drop((receiving, sending));
         let round = self.local.round.swap(NOT_KEPT, Ordering::Relaxed);
+        let clones = CLONES.load(Ordering::Acquire);
         let is_kept = round != NOT_KEPT
             && !process::is_ending()
             && self.local.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed);
@@ -240,7 +260,7 @@ impl Connection {
             return;
         };
         let address = self.shared.address.load(Ordering::Relaxed);
-        let kept = Kept { lane, partner, address, round, sent: Some(sent), misses: 0 };
+        let kept = Kept { lane, partner, address, round, sent: Some(sent), misses: 0, clones };
         // Lanes over the limit are unmapped here, after the lock is free.
         match self.side() {
             Side::Accepted => drop(keep_accepting(kept)),
@@ -337,7 +357,8 @@ impl Connection {
             return false;
         }
         let mut gone = stale(&mut connecting);
-        gone.extend(connecting.kept.extract_if(.., |kept| kept.lane.is_retired()));
+        let is_over = |kept: &mut Kept| kept.lane.is_retired() || kept.is_shared();
+        gone.extend(connecting.kept.extract_if(.., is_over));
         let free = take_free(&mut connecting.kept, address);
         let is_any = !free.is_empty();
         for mut kept in free {
@@ -442,8 +463,10 @@ impl Connection {
             Answer::Claimed(kept) => kept,
         };
         self.set(flag::INVITED, false);
+        // Before the look for a clone, so that one from here on is noticed when the lane is kept.
+        let forks = FORKS.load(Ordering::Acquire);
         // The lock of the list is held, so that no fork shares the connection meanwhile.
-        if self.is_shared() {
+        if self.is_shared() || kept.is_shared() {
             kept.lane.abandon();
             return Phase::Fresh;
         }
@@ -453,7 +476,7 @@ impl Connection {
         drop(connecting);
         self.decrease_wasted();
         log::debug!("connection {} goes to a lane that was kept", self.place);
-        self.set_round(kept.round, Some(kept.partner));
+        self.set_round(kept.round, Some(kept.partner), forks);
         self.disarm_if_no_sleeper(fd);
         Phase::Laned
     }
@@ -486,11 +509,13 @@ impl Connection {
         if process::is_ending() || self.is_shared() {
             return;
         }
+        let clones = CLONES.load(Ordering::Acquire);
         let lane = ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode());
         let Ok(lane) = lane.map(Box::new) else { return };
         let (round, address) = (FIRST_ROUND, self.shared.address.load(Ordering::Relaxed));
         // The other end has used its half of the lane.
-        drop(keep_connecting(Kept { lane, partner, address, round, sent: Some(0), misses: 0 }));
+        let sent = Some(0);
+        drop(keep_connecting(Kept { lane, partner, address, round, sent, misses: 0, clones }));
     }
 }
 
@@ -512,6 +537,12 @@ impl Connection {
             return false;
         }
         let Some(mut accepting) = ACCEPTING.lock() else { return false };
+        let forks = FORKS.load(Ordering::Acquire);
+        let shared: Vec<Kept> = accepting.extract_if(.., |kept| kept.is_shared()).collect();
+        if !shared.is_empty() {
+            shared.iter().for_each(|kept| kept.lane.retire());
+            KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
+        }
         let is_any = accepting.iter().any(|kept| kept.lane.invitation().is_some());
         if !is_any || self.is_shared() {
             return false;
@@ -543,7 +574,7 @@ impl Connection {
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);
         self.decrease_wasted();
-        self.set_round(invitation.round(), Some(partner));
+        self.set_round(invitation.round(), Some(partner), forks);
         self.note_socket(fd);
         // Has the first write wait for the other end once.
         self.set(flag::EARLY, true);

@@ -144,10 +144,10 @@ pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
 
 /// Makes a child that has this process's lanes mapped, and of which the library does not know.
 pub(super) fn cloning<T>(clone: impl FnOnce() -> T) -> T {
-    reserve::before_fork();
+    reserve::around_clone();
     let child = clone();
     // Another thread may have taken a lane in between.
-    reserve::before_fork();
+    reserve::around_clone();
     child
 }
 
