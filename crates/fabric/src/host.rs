@@ -177,6 +177,34 @@ pub trait HostWindow: Window + Addressable + Sized {
 }
 
 /// An endpoint that a program can watch by epoll(7) or poll(2), beside its sockets.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use rustix::event::{PollFd, PollFlags, poll};
+/// use weft_fabric::{Armed, Endpoint, Watchable};
+/// # use std::sync::Arc;
+/// # use weft_fabric::{Blocking, EndpointOptions, MessageHeader, NodeId, PATIENCE, Transport};
+/// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+/// # use weft_transport_shm::{Parameters, ShmTransport};
+/// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+/// # let transport = ShmTransport::new(broker, Parameters::default());
+/// # let mut endpoint = transport.open(&EndpointOptions::default())?;
+/// # let mut peer = transport.open(&EndpointOptions::default())?;
+/// # let to = peer.connect_within(endpoint.address(), PATIENCE)?;
+/// # while endpoint.arm() != Armed::Sleep { endpoint.poll(16, &mut |_| {}); }
+/// # peer.send_short(to, MessageHeader::tag(1), &[b"wake up"])?;
+/// # let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let mut events = 0;
+/// while events == 0 {
+///     if endpoint.arm() == Armed::Sleep {
+///         let both = [endpoint.descriptor(), socket.as_fd()];
+///         let mut both = both.map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN));
+///         poll(&mut both, None)?;
+///     }
+///     events = endpoint.poll(16, &mut |_| {});
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Watchable: Endpoint {
     /// A descriptor that becomes readable with the next event after [`Endpoint::arm`] returned
     /// [`Armed::Sleep`](crate::Armed::Sleep).

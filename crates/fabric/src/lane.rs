@@ -130,6 +130,44 @@ pub struct Slot {
 }
 
 /// The half of a lane that carries. The module describes the rules.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use weft_fabric::{Carry, LaneFull, ReceiveCursor, SendCursor};
+/// # use weft_memory::CopyMode;
+/// # use weft_transport_shm::lane::{LaneLayout, ShmLane};
+///
+/// /// Puts bytes into the peer's sink, and sends a message that tells how many.
+/// fn stream<C: Carry>(lane: &C, cursor: &mut SendCursor, bytes: &[u8]) -> Result<(), LaneFull> {
+///     let length = bytes.len() as u64;
+///     if lane.slots_free(cursor, 1) == 0 || lane.sink_free(cursor, length) < length {
+///         return Err(LaneFull);
+///     }
+///     lane.put(cursor, bytes);
+///     lane.send(cursor, 1, &[&length.to_le_bytes()])
+/// }
+///
+/// # let layout = LaneLayout { slots: 16, sink_bytes: 4096 };
+/// # let (one, file) = ShmLane::create(layout, CopyMode::Plain)?;
+/// # let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain)?;
+/// let (mut sent, mut taken) = (SendCursor::default(), ReceiveCursor::default());
+/// stream(&one, &mut sent, b"bytes of a stream").expect("an empty lane");
+/// assert_eq!(stream(&one, &mut sent, &[0; 4096]), Err(LaneFull));
+///
+/// let slot = two.peek(&taken).unwrap().expect("a message");
+/// assert_eq!(slot.length, 8, "a number");
+/// let mut text = [0; 17];
+/// two.view(&taken, 0, &mut text);
+/// two.release(&mut taken, 17);
+/// two.advance(&mut taken, true);
+/// assert_eq!(&text, b"bytes of a stream");
+/// stream(&one, &mut sent, &[0; 4096]).expect("the room came back");
+///
+/// // A control word is a number that the peer sees, whether or not it takes messages.
+/// two.post(3, taken.bytes);
+/// assert_eq!(one.posted(3), 17);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Carry {
     /// Payload of a message in bytes, as of a VELO slot.
     const MESSAGE_BYTES: usize = 120;
@@ -241,6 +279,35 @@ pub trait Carry {
 }
 
 /// The half of a lane that wakes. The module describes the rules.
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use weft_fabric::{Attention, WaitFor, Wake};
+/// # use weft_memory::CopyMode;
+/// # use weft_transport_shm::lane::{LaneLayout, ShmLane};
+///
+/// /// Whether the caller may sleep. `has_come` looks for what it waits for.
+/// fn prepare<W: Wake>(lane: &W, has_come: impl Fn() -> bool) -> bool {
+///     lane.arm(WaitFor::Data);
+///     lane.settle();
+///     // What came before the peer could see the word would wake nobody.
+///     if !has_come() {
+///         return true;
+///     }
+///     lane.disarm(WaitFor::Data);
+///     false
+/// }
+///
+/// # let layout = LaneLayout { slots: 16, sink_bytes: 4096 };
+/// # let (one, file) = ShmLane::create(layout, CopyMode::Plain)?;
+/// # let two = ShmLane::open(file.as_fd(), 1, CopyMode::Plain)?;
+/// assert!(!prepare(&two, || true), "it came meanwhile");
+/// assert!(!one.must_ring(WaitFor::Data), "nobody sleeps");
+/// assert!(prepare(&two, || false));
+/// assert!(one.must_ring(WaitFor::Data) && !one.must_ring(WaitFor::Data), "one rings, once");
+/// assert_eq!(two.attention(WaitFor::Data), Attention::Rung);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Wake {
     /// Changes the attention word from watching to armed; armed and rung stay. The peer is sure to
     /// see it only after [`Wake::settle`].

@@ -31,8 +31,21 @@ impl CopyMode {
 /// `source` must be readable and `target` writable for `length` bytes, and they must not overlap.
 /// Other threads and processes may write to the target meanwhile; its bytes are then unspecified,
 /// and nothing else happens.
-#[inline]
+#[inline(always)]
 pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize, mode: CopyMode) {
+    if length <= SHORT_BYTES_MAX {
+        // SAFETY: the caller's promise.
+        unsafe { copy_short(source, target, length) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { copy_long(source, target, length, mode) };
+    }
+}
+
+/// # Safety
+/// As [`copy`].
+#[inline(never)]
+unsafe fn copy_long(source: *const u8, target: *mut u8, length: usize, mode: CopyMode) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if mode == CopyMode::NonTemporal && length >= CopyMode::NONTEMPORAL_BYTES_MIN {
         // SAFETY: the caller's promise.
@@ -40,11 +53,6 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize, mode: Copy
         return;
     }
     let _ = mode;
-    if length <= SHORT_BYTES_MAX {
-        // SAFETY: the caller's promise.
-        unsafe { copy_short(source, target, length) };
-        return;
-    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if length >= aliased::BYTES_MIN && aliased::is_aliased(source, target) {
         // SAFETY: the caller's promise.

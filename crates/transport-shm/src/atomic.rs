@@ -63,13 +63,15 @@ impl ShmEndpoint {
         atomic: Atomic,
         operation: Operation,
     ) -> Result<Issued, OperationError> {
+        // Announced before all checks: the store is on its way while they go on, and the
+        // processor's atomic waits for it.
+        let begun = self.registers.begin_atomic();
         if operation.notify.is_none()
             && atomic.width == Width::Bits64
             && let Some(recent) = self.recently.of(to, target.key)
             && recent.grants(atomic.operation.access())
             && let Some(word) = recent.span().word64(target.offset)
         {
-            let begun = self.registers.begin_atomic();
             let look = recent.look();
             if look.serves(recent) {
                 door::before();

@@ -219,8 +219,8 @@ impl ShmEndpoint {
         }
     }
 
-    /// From here on [`Endpoint::register`] makes memory in place, which is never freed, and the
-    /// capabilities say what follows from that.
+    /// From here on [`Endpoint::register`] makes memory in place, and the capabilities say what
+    /// follows from that.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn keep_memory_in_place(&mut self) {
         self.registers_in_place = true;
@@ -231,13 +231,13 @@ impl ShmEndpoint {
 
     #[cfg(any(test, feature = "test-doors"))]
     fn register_in_place(&mut self, length: usize) -> Result<ShmRegion, RegisterError> {
+        let mut words = vec![0_u64; length / 8 + 2];
         // Behind a whole word, so that it is not whole pages.
-        let words = vec![0_u64; length / 8 + 2].leak();
-        // SAFETY: nobody else has these words, which are never freed, and the only reference to
-        // them ends here.
-        let memory =
-            unsafe { Memory::in_place(std::ptr::NonNull::from(&mut words[1]).cast(), length) };
-        self.register_memory(&memory.expect("some bytes"))
+        let base = std::ptr::NonNull::from(&mut words[1]).cast();
+        // SAFETY: the memory itself keeps these words, to which nothing else refers.
+        let memory = unsafe { Memory::in_place(base, length) }.expect("some bytes");
+        memory.kept::<std::sync::OnceLock<Vec<u64>>>().get_or_init(|| words);
+        self.register_memory(&memory)
     }
 
     fn check_regions(&self) -> Result<(), RegisterError> {
