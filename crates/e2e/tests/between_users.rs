@@ -521,7 +521,8 @@ fn a_lane_that_another_process_claimed_is_not_used() -> Outcome {
 /// A client writes an invitation that names the connection of another client. That of another user
 /// goes on as if nothing were, also where the first client and the server are of one user: its
 /// connection may have the fingerprint of one between them. Two programs of one user are not
-/// defended against each other: there the invitation is claimed, which shows that it was a good one.
+/// defended against each other: there the invitation is claimed, which shows that it was a good
+/// one.
 fn an_invitation_to_the_connection_of_another_user_is_not_claimed() -> Outcome {
     for (inviting, victim, result) in
         [(ONE, OTHER, "ignored"), (0, OTHER, "ignored"), (ONE, ONE, "claimed")]
@@ -550,7 +551,8 @@ fn an_invitation_to_the_connection_of_another_user_is_not_claimed() -> Outcome {
     Ok(())
 }
 
-/// The child's own connections stay on TCP, since it has its parent's places and line to the daemon.
+/// The child's own connections stay on TCP, since it has its parent's places and line to the
+/// daemon.
 fn a_lane_that_a_child_by_clone_has_mapped_is_not_kept() -> Outcome {
     let node = Imposters::new()?;
     let _server = node.start(ONE, "serve", &["honest"], "ready");

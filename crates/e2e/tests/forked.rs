@@ -1,6 +1,6 @@
 //! When a program forks while its connection is about to move to the fabric, the connection moves
-//! before it has two holders. With two holders it could not move. A child that the C library did not
-//! make by fork is a process of its own, too.
+//! before it has two holders. With two holders it could not move. A child that the C library did
+//! not make by fork is a process of its own, too.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::process::{Command, ExitCode};

@@ -127,8 +127,8 @@ fn open() -> Option<Questions> {
     /// The inode of the first user namespace, `PROC_USER_INIT_INO` of linux/proc_ns.h.
     const FIRST: u64 = 0xefff_fffd;
     let socket = sys::high(kernel()?);
-    // A process that has left this namespace does not come back. So it was in it when the socket was
-    // made, too.
+    // A process that has left this namespace does not come back. So it was in it when the socket
+    // was made, too.
     let names_users =
         rustix::fs::stat("/proc/self/ns/user").is_ok_and(|status| status.st_ino == FIRST);
     let network = sys::network_cookie(socket.as_raw_fd())?;

@@ -11,16 +11,16 @@
 //! # Invariants
 //! - A lane is kept only by the process that mapped it, and only if that process has not forked
 //!   since: no other process has this end mapped. A forked child unmaps what was kept. A child by
-//!   clone(2) does not, so its parent gives up all lanes. Fork takes the locks of this module. A connection
-//!   moves to a kept lane under such a lock, and only if no other process holds it.
+//!   clone(2) does not, so its parent gives up all lanes. Fork takes the locks of this module. A
+//!   connection moves to a kept lane under such a lock, and only if no other process holds it.
 //! - The daemon says which lanes may be kept, and with whom. Both sockets have addresses of one
 //!   host, in one network namespace, so that a fingerprint names one connection.
 //! - A kept lane serves a connection only if the kernel says that the other end is a socket of the
-//!   partner's user ([`other_end::is_of`]). Both ends ask: the accepting end before it claims, since
-//!   the invitation may be to a connection of others; the connecting end after the claim, since a
-//!   process that did not accept the connection may have claimed the lane. They ask also where both
-//!   are of one user: a third user may choose addresses whose fingerprint is that of a connection
-//!   between them.
+//!   partner's user ([`other_end::is_of`]). Both ends ask: the accepting end before it claims,
+//!   since the invitation may be to a connection of others; the connecting end after the claim,
+//!   since a process that did not accept the connection may have claimed the lane. They ask also
+//!   where both are of one user: a third user may choose addresses whose fingerprint is that of a
+//!   connection between them.
 //! - A kept lane has no descriptor. Each end keeps `socket.lanes_kept` lanes at most.
 //! - The lock of a connection's direction is taken after a lock of this module.
 

@@ -15,13 +15,13 @@ use crate::sys;
 /// After this many finds in a row without a sleep, a connection counts as awake again.
 const FINDS: u32 = 8;
 
-/// How long after a lost heavy fence all stores of peers are taken for visible, in nanoseconds. They
-/// are within some hundred, however busy the machine is.
+/// How long after a lost heavy fence all stores of peers are taken for visible, in nanoseconds.
+/// They are within some hundred, however busy the machine is.
 const DRAINED_NS: u64 = 100_000;
 
-/// Called when the heavy fence failed and the peers were asked for full fences: waits until they see
-/// that, and this thread sees what they did before. The filter of system calls that took the fence
-/// away may forbid others, too, so the thread makes none.
+/// Called when the heavy fence failed and the peers were asked for full fences: waits until they
+/// see that, and this thread sees what they did before. The filter of system calls that took the
+/// fence away may forbid others, too, so the thread makes none.
 #[cold]
 fn wait_for_stores() {
     let start = sys::now_ns();

@@ -36,8 +36,8 @@ pub fn register() -> bool {
 }
 
 /// The sleeper's half. Every registered process whose [`light`] fence comes later sees the stores
-/// that this thread made before. False if only this thread was fenced: the kernel lacks the call, or
-/// refuses it since a filter of system calls was set.
+/// that this thread made before. False if only this thread was fenced: the kernel lacks the call,
+/// or refuses it since a filter of system calls was set.
 pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
     if !register() {

@@ -1,5 +1,5 @@
-//! A filter of system calls takes the heavy fence away after the process was registered. From then on
-//! the process says so, so that its peers execute full fences.
+//! A filter of system calls takes the heavy fence away after the process was registered. From then
+//! on the process says so, so that its peers execute full fences.
 //!
 //! This program has one test: the filter, and what it changes, hold for the whole process.
 #![cfg(all(target_os = "linux", not(loom)))]

@@ -114,8 +114,8 @@ extern "C" fn before_fork() {
     for_each_connection(|connection| connection.count_heir());
 }
 
-/// Makes a child by a call that runs no functions of pthread_atfork(3). Such a call leaves the locks
-/// of the allocator as other threads hold them. So with other threads the child is one as by
+/// Makes a child by a call that runs no functions of pthread_atfork(3). Such a call leaves the
+/// locks of the allocator as other threads hold them. So with other threads the child is one as by
 /// clone(2), in which nothing is done.
 pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
     if !process::ready() || !process::is_itself() {
