@@ -1,5 +1,5 @@
-//! What the examples share: a fabric with some endpoints, over the transport that an argument
-//! names.
+//! The common part of the examples: a fabric with some endpoints, over the transport that an
+//! argument names.
 //!
 //! ```text
 //! cargo run -p weft-examples --example ping_pong [shm|sim]

@@ -243,7 +243,7 @@ where
     }
 }
 
-/// What comes behind an order takes effect after what came before, whatever the memory.
+/// An operation behind an order takes effect after those before, whatever the memory.
 pub fn operations_on_memory_of_different_kinds_keep_their_order<B: HostBench>()
 where
     B::Endpoint: HostMemory,

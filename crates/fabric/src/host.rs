@@ -42,8 +42,8 @@ pub trait Addressable {
     /// Nothing guards what is read or written by address. While a key to a region is being revoked,
     /// its bytes may move to new memory at the same address, and what this program wrote by address
     /// between the start and the end of that call may be lost: a program that writes by address
-    /// does not do so during its own revocations, or writes by [`Region::write`]. What a program
-    /// writes by the address of a window counts if [`HostWindow::confirm`] says so behind it.
+    /// does not do so during its own revocations, or writes by [`Region::write`]. A write by
+    /// the address of a window counts if [`HostWindow::confirm`] says so behind it.
     fn base(&self) -> NonNull<u8>;
 
     /// Has the kernel read from `source` with one call: the first bytes into `head`, the rest into
@@ -168,8 +168,8 @@ pub trait HostWindow: Window + Addressable + Sized {
     /// those of mremap(2).
     fn at(&self, reservation: &Self::Reservation, offset: usize) -> io::Result<Self>;
 
-    /// Whether what this thread read and wrote by address before was in the peer's memory. What it
-    /// wrote is in the region then, and what it read was.
+    /// Whether all that this thread read and wrote by address before was in the peer's memory. Then
+    /// the bytes that it wrote are in the region, and those that it read were.
     ///
     /// # Errors
     /// [`WindowError`]: some of it was not, or this is not known.

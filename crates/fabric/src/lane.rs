@@ -290,7 +290,7 @@ pub trait Carry {
 /// fn prepare<W: Wake>(lane: &W, has_come: impl Fn() -> bool) -> bool {
 ///     lane.arm(WaitFor::Data);
 ///     lane.settle();
-///     // What came before the peer could see the word would wake nobody.
+///     // A message from before the peer could see the word would wake nobody.
 ///     if !has_come() {
 ///         return true;
 ///     }

@@ -34,8 +34,8 @@
 //! - A message that breaks the protocol ends the connection to its peer, with all lanes to it.
 //! - Memory is bounded: by [`Settings::lanes_max`] lanes of [`Settings::layout`]. A peer that wants
 //!   a larger layout is refused.
-//! - What an endpoint refuses for lack of room is kept: at most [`POSTS_MAX`] control words of a
-//!   lane, which refuses messages until they are out. More of them end the lane.
+//! - Words that an endpoint refuses for lack of room are kept: at most [`POSTS_MAX`] control words
+//!   of a lane, which refuses messages until they are out. More of them end the lane.
 //!
 //! # Progress
 //! A call on a lane makes progress for all lanes of its carrier. While something is kept

@@ -101,7 +101,7 @@ struct Inner {
     kept: Kept,
 }
 
-/// What transports keep with the memory: one value of each type.
+/// Values that transports keep with the memory: one of each type.
 #[derive(Default)]
 struct Kept(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
 
@@ -296,8 +296,8 @@ impl Memory {
         &self.inner.place
     }
 
-    /// What a transport keeps with the memory for all its endpoints of this process. The first who
-    /// asks makes it. It must not keep the memory, which would never end then.
+    /// The value that a transport keeps with the memory for all its endpoints of this process. The
+    /// first call makes it. It must not keep the memory, which would never end then.
     #[must_use]
     pub fn kept<T: Any + Default + Send + Sync>(&self) -> Arc<T> {
         let mut all = self.inner.kept.0.lock();

@@ -6,8 +6,8 @@
 //! # Invariants
 //! - Every write through [`Memory::writing`] is in the memory after a move: a write meets either no
 //!   move, and no move begins before it ends, or a move, and then goes to both memories.
-//! - Whoever writes by address ([`Segment::base`]) is not protected: such writes between the first
-//!   step and the last may be lost.
+//! - Writes by address ([`Segment::base`]) are not protected: those between the first step
+//!   and the last may be lost.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

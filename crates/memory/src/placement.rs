@@ -10,7 +10,7 @@ const MPOL_BIND: libc::c_int = 2;
 const NODES_MAX: usize = 1024;
 
 impl Segment {
-    /// Takes the pages that are not there yet from one NUMA node alone.
+    /// Takes the pages that are not present yet from one NUMA node alone.
     ///
     /// # Errors
     /// [`SegmentError::Os`], for a node that does not exist as well.
@@ -61,7 +61,8 @@ impl Segment {
         };
         let errno = if result == 0 { return Ok(()) } else { last_errno() };
         if errno == Errno::INVAL {
-            // A kernel before 5.14: an addition of nothing makes a page present.
+            // The kernel is older than 5.14. An addition of 0 writes to the page, so that it is
+            // present, and leaves its bytes as they are.
             for offset in (0..self.length() / 8 * 8).step_by(rustix::param::page_size()) {
                 self.word64(offset).fetch_add(0, std::sync::atomic::Ordering::Relaxed);
             }

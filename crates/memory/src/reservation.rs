@@ -131,7 +131,7 @@ impl Taken {
         if self.of.close(self.offset, self.length, MapFlags::FIXED_NOREPLACE) {
             self.of.addresses.taken.lock().remove(&self.offset);
         }
-        // What follows finds nothing to close.
+        // The destructor finds nothing to close.
         self.length = 0;
     }
 }
@@ -147,7 +147,7 @@ impl Drop for Taken {
 
 impl Drop for Addresses {
     fn drop(&mut self) {
-        // What is still taken was given up.
+        // The ranges that are still taken were given up.
         let mut free = 0;
         let taken = std::mem::take(self.taken.get_mut());
         for (start, end) in taken.into_iter().chain([(self.length, self.length)]) {

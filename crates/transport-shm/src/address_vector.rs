@@ -22,7 +22,7 @@ use crate::ways::{InPlace, Jobs, Owner};
 #[derive(Debug)]
 pub struct PeerState {
     pub handle: Peer,
-    /// What [`AddressVector::live`] compares: the handle, or one that nobody has while the peer is
+    /// The handle that [`AddressVector::live`] compares, or one that nobody has while the peer is
     /// held.
     serving: Peer,
     pub address: EndpointAddress,
@@ -56,7 +56,7 @@ pub struct PeerState {
     refused: bool,
 }
 
-/// What is known of a peer at its beginning.
+/// A peer that was just met.
 #[derive(Debug)]
 pub struct Acquaintance {
     pub handle: Peer,

@@ -189,7 +189,7 @@ pub(crate) fn describe(open: &mut Open, full_fences: bool, capabilities: &Capabi
     open.peers_max = u16::try_from(capabilities.peers_max).unwrap_or(u16::MAX);
 }
 
-/// What the broker made of a request to open.
+/// The outcome of a request to open.
 struct Opened {
     address: EndpointAddress,
     partition: PartitionId,

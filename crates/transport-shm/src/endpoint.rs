@@ -104,7 +104,7 @@ pub struct ShmEndpoint {
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) local: LocalQueue,
     pub(crate) grants: Grants,
-    /// What other endpoints of this process know of this one.
+    /// The part of this endpoint that others of this process know.
     pub(crate) granter: Arc<Granter>,
     pub(crate) regions: Arc<AtomicUsize>,
     pub(crate) groups: Groups,

@@ -59,7 +59,7 @@ fn poll(endpoints: &mut [&mut ShmEndpoint]) -> usize {
 }
 
 impl Scene {
-    /// What was there before a restart is there again.
+    /// All that was there before a restart is there again.
     fn check(self) {
         let Self { broker, mut one, mut two, to_one, region, key } = self;
         assert_eq!(poll(&mut [&mut one, &mut two]), 0);

@@ -33,7 +33,7 @@ impl ShmEndpoint {
     }
 }
 
-/// What the answer to an [`Invite`] says.
+/// The ticket in the answer to an [`Invite`].
 pub(crate) fn invited(reply: Reply) -> Result<u64, InviteError> {
     match reply.status {
         status::DONE => Ok(0),

@@ -50,7 +50,7 @@ impl ShmRegion {
         &self.inner.memory
     }
 
-    /// What the endpoints that registered the memory share.
+    /// The state that the endpoints share which registered the memory.
     pub(crate) fn sharing(&self) -> &Sharing {
         &self.inner.sharing
     }
@@ -167,7 +167,7 @@ impl Addressable for ShmRegion {
     }
 }
 
-/// What is wrong with the range of a copy by the kernel.
+/// The error of a copy by the kernel whose range is wrong.
 pub(crate) fn wrong(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
@@ -353,7 +353,7 @@ pub enum SlotState {
     InForce(Granted),
 }
 
-/// What a key grants.
+/// A grant: the range of a key, its rights, and its audience.
 #[derive(Clone, Debug)]
 pub struct Granted {
     pub region: ShmRegion,
@@ -445,7 +445,7 @@ impl Grants {
         (grant.generation == generation).then_some(grant)
     }
 
-    /// What a key grants that is in force.
+    /// The grant of a key that is in force.
     pub fn in_force(&self, slot: u16, generation: u32) -> Option<&Granted> {
         let grant = self.slots.get(usize::from(slot))?;
         match &grant.state {

@@ -18,8 +18,8 @@
 //!
 //! # Invariants
 //! - A stamp says *still* only while the broker passes the memory that the region is.
-//! - What a peer wrote before it saw *still* or *closing* is in the region: the fences order it
-//!   before the first byte is copied.
+//! - A write that a peer made before it saw *still* or *closing* is in the region: the fences order
+//!   it before the first byte is copied.
 //! - A memory has at most one move. A key that is revoked during a move joins it, if nobody has the
 //!   new memory yet.
 //! - A step takes no longer than [`LOOKS`] looks at each peer, or a copy of [`BYTES_MAX`]. No step
@@ -309,7 +309,7 @@ impl ShmEndpoint {
 
 impl Granted {
     /// Whether all that `lost` allowed its holders is allowed them by this key, too, so that its
-    /// memory can stay where it is. What the lost key could write must not appear any more.
+    /// memory can stay where it is. Nothing that the lost key could write may appear any more.
     fn replaces(&self, lost: &Self) -> bool {
         !lost.access.contains(Access::WRITE)
             && self.access.contains(lost.access)

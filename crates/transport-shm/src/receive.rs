@@ -13,7 +13,7 @@ use crate::ways::is_packet;
 pub(crate) struct Received {
     /// How many events were handed out.
     pub events: usize,
-    /// What comes behind those events.
+    /// The state of the ring behind those events.
     pub behind: Behind,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn head(peer: &PeerState) -> Result<Option<Status>, LaneClosed> {
     peer.pair.incoming().peek(&peer.receive)
 }
 
-/// What a peer's ring holds next.
+/// The next thing in a peer's ring.
 pub(crate) fn next(peer: &PeerState) -> Next {
     match head(peer) {
         Ok(None) => Next::Nothing,

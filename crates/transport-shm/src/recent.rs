@@ -77,7 +77,7 @@ impl Look<'_> {
 }
 
 impl Recent {
-    /// What an operation looks at before and behind its access.
+    /// The stamp at which an operation looks before and behind its access.
     #[inline(always)]
     pub fn look(&self) -> Look<'_> {
         Look { word: &self.word, looked_for: self.mapped.looked_for }

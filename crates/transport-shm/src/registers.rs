@@ -12,7 +12,7 @@
 //! - A key is valid while the stamp of its slot holds the generation of the key.
 //! - A peer's mapping for a key is valid while the stamp equals the one that the peer read before
 //!   it resolved the key.
-//! - Whoever writes to memory of a peer announces it ([`Registers::begin_put`],
+//! - An initiator that writes to memory of a peer announces it ([`Registers::begin_put`],
 //!   [`Registers::begin_atomic`]), looks at the stamp of the key, writes, looks at the stamp again,
 //!   and ends the operation or gives it up ([`Registers::give_up`]).
 //! - The word of [`Register::PutBytes`] holds the bytes from bit 1 on. Its bit 0 is the lowest bit
@@ -94,7 +94,7 @@ impl Registers {
         self.words.sign[1].store(value, Ordering::Relaxed);
     }
 
-    /// What the owner showed: an address and the value of the word there.
+    /// The sign that the owner showed: an address and the value of the word there.
     #[must_use]
     pub fn sign(&self) -> (u64, u64) {
         let [address, value] = &self.words.sign;
@@ -143,7 +143,7 @@ impl Registers {
         BegunAtomic { number, ended }
     }
 
-    /// Whatever was begun is over, and was not done.
+    /// All that was begun is over, and was not done.
     pub fn give_up(&self) {
         if let [Some(put), _] = self.inside() {
             self.word(Register::Puts).store(put.wrapping_sub(1), Ordering::Release);

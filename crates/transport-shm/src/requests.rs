@@ -20,7 +20,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Requests without an answer and ended calls that were not handed out, together.
 pub const REQUESTS_MAX: usize = 8192;
 
-/// What the broker was asked for.
+/// A question to the broker, without an answer yet.
 #[derive(Debug)]
 pub enum Asked {
     /// A pair with the endpoint at an address.
@@ -46,7 +46,7 @@ pub enum Asked {
     Settle { peer: Peer, key: RemoteKey, for_whom: Resolver },
 }
 
-/// What waits for the memory of a key.
+/// A call or an operation that waits for the memory of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolver {
     /// A call of its own.

@@ -14,7 +14,7 @@ use crate::test_broker::{Mood, TestBroker};
 /// The end of a call, or a peer with room.
 type Told = Result<(u64, Result<u64, OperationError>), Peer>;
 
-/// What one poll tells.
+/// The events of one poll.
 fn poll(endpoint: &mut ShmEndpoint) -> Vec<Told> {
     let mut seen = Vec::new();
     endpoint.poll(64, &mut |event| match event {

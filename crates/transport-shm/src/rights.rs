@@ -23,7 +23,7 @@ const UNRESOLVED_MAX: usize = 64;
 /// Stands for all peers in [`Publish::audience`].
 const EVERYBODY: u16 = 0xffff;
 
-/// What publishes a key.
+/// The request that publishes a key, and its memory.
 pub(crate) struct Publication {
     pub publish: Publish,
     /// The memory, as it was after `moves` moves; `None` for memory in place.

@@ -1,11 +1,11 @@
-//! What the endpoints of this process share about a memory: the stamps of the keys that they
-//! granted to it, and its move.
+//! The state that the endpoints of this process share about a memory: the stamps of the keys that
+//! they granted to it, and its move.
 //!
-//! Each endpoint belongs to a thread of its own, and any of them may revoke a key. Whoever does so
-//! sets the stamps of all keys, those of other endpoints, too, and calls their endpoints. All that
-//! were called drive the move when they poll, so that it ends even if the one that began it does
-//! not poll again. Only the endpoint that granted a key can have the broker publish it again, and
-//! so only that endpoint says that it is *still*.
+//! Each endpoint belongs to a thread of its own, and any of them may revoke a key. The one that
+//! does sets the stamps of all keys, those of other endpoints, too, and calls their endpoints. All
+//! that were called drive the move when they poll, so that it ends even if the one that began it
+//! does not poll again. Only the endpoint that granted a key can have the broker publish it again,
+//! and so only that endpoint says that it is *still*.
 //!
 //! # Invariants
 //! - A stamp of a key in force is written under the lock of its memory alone. It says *still* only
@@ -27,7 +27,7 @@ use crate::doorbell::Doorbell;
 use crate::moves::{BYTES_MAX, LOOKS};
 use crate::registers::{Inside, Phase, Registers, Stamp};
 
-/// What other endpoints of this process may do to an endpoint that granted keys.
+/// An endpoint that granted keys, as other endpoints of this process reach it.
 #[derive(Debug)]
 pub struct Granter {
     registers: Arc<Registers>,
@@ -92,7 +92,7 @@ impl Writer {
     }
 }
 
-/// What endpoints share about a memory.
+/// The state that endpoints share about a memory.
 #[derive(Debug, Default)]
 pub struct Sharing {
     state: Mutex<State>,

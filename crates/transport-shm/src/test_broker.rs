@@ -27,7 +27,7 @@ pub(crate) enum Mood {
     Greeting,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 pub(crate) enum Fate {
     Heard,
     /// This is the answer.

@@ -1,4 +1,4 @@
-//! What this transport offers beyond the core: copies by the kernel, and windows at an address.
+//! The offers of this transport beyond the core: copies by the kernel, and windows at an address.
 #![cfg(not(loom))]
 
 use std::io::ErrorKind;
@@ -202,7 +202,7 @@ fn what_is_mapped_stays_memory_whatever_the_peer_does() {
                 peer.poll(16, &mut |_| {});
             }
         }
-        // What was stored before is in the region. What comes later stays in what is mapped here.
+        // A store from before is in the region. A later one stays in the memory mapped here.
         word.store(2, Ordering::Release);
         assert_eq!(word.load(Ordering::Acquire), 2, "{loss:?}");
         let ended = match loss {

@@ -77,7 +77,7 @@ fn add_one(of: &mut ShmEndpoint, to: Peer, target: Target) -> Result<Issued> {
     until_room(of, |of| of.atomic(to, target, Atomic::fetch_add(1), Operation::new(0)))
 }
 
-/// What a writer did, and how often it does not know.
+/// The work of a writer, and how often it does not know whether it was done.
 #[derive(Default)]
 struct Done {
     atomics: u64,
@@ -308,7 +308,7 @@ const WRITES: [(&str, Write); 6] = [
     ("store", one_store),
 ];
 
-/// What a thread that stops at a door is told, and tells.
+/// The two channels of a thread that stops at a door.
 struct Stop {
     reached: Receiver<()>,
     go: Sender<()>,

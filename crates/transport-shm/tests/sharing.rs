@@ -25,7 +25,7 @@ const OWN: u64 = 1024;
 /// Where each writer puts, and where each victim does.
 const PUT: u64 = 4096;
 const LOST: u64 = 32 << 10;
-/// What has to get done.
+/// The least that has to get done.
 const ROUNDS: u64 = 40;
 const PROGRESS_MIN: u64 = 100;
 
@@ -56,7 +56,7 @@ fn put(of: &mut ShmEndpoint, to: Peer, target: Target, bytes: &[u8]) -> Result<(
     until_room(of, put).map(drop)
 }
 
-/// What a writer knows.
+/// The sums that a writer knows.
 #[derive(Default)]
 struct Sums {
     added: u64,

@@ -24,6 +24,7 @@ use weftd::client::OtherRelease;
 
 use crate::arguments::{DaemonArguments, NodeArguments, Step};
 use crate::configuration::{Configuration, hand_on};
+use crate::output::show_line;
 
 /// How long a new daemon may take until it answers.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -55,7 +56,7 @@ pub fn daemon(
             } else {
                 start(&socket, &configuration.options, &arguments.device)?;
             }
-            println!("{}", socket.path.display());
+            show_line!("{}", socket.path.display());
         }
         None => {
             ensure!(

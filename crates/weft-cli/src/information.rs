@@ -14,6 +14,7 @@ use crate::arguments::StatusArguments;
 use crate::config;
 use crate::configuration::Configuration;
 use crate::daemon;
+use crate::output::{show, show_line};
 use crate::table::Table;
 
 /// `weft info`.
@@ -33,9 +34,9 @@ pub fn show(
         "configuration": config::json(&configuration.options),
     });
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&information)?);
+        show_line!("{}", serde_json::to_string_pretty(&information)?);
     } else {
-        print!("{}", text(&information, configuration));
+        show!("{}", text(&information, configuration));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,7 @@ mod demo;
 mod information;
 mod lab;
 mod manual;
+mod output;
 mod perf;
 mod run;
 mod status;

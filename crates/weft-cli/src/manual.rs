@@ -12,6 +12,7 @@ use clap_mangen::Man;
 use weft_options::{OTHER_VARIABLES, TABLE};
 
 use crate::arguments::{HINT, command, command_of_today};
+use crate::output::show_line;
 
 /// The page that has the options of the configuration.
 const OPTIONS_PAGE: &str = "weft-config";
@@ -30,7 +31,7 @@ pub fn pages(directory: &Path) -> anyhow::Result<ExitCode> {
         written.push(path.display().to_string());
         Ok(())
     })?;
-    println!("{}", written.join("\n"));
+    show_line!("{}", written.join("\n"));
     Ok(ExitCode::SUCCESS)
 }
 

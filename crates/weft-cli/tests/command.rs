@@ -85,6 +85,45 @@ fn the_program_sees_the_library_the_socket_and_the_configuration() {
 }
 
 #[test]
+fn the_program_is_told_which_unknown_variables_were_told() {
+    let place = Place::new();
+    let warned = |unknown: &[(&str, &str)]| {
+        let mut command = place.weft(&["run", "--socket-enable", "no", "--", "env"]);
+        command.envs(unknown.iter().copied()).env("WEFT_WARNED", "WEFT_OF_BEFORE");
+        let printed = text(&command.output().expect("weft starts").stdout);
+        printed.lines().find_map(|line| line.strip_prefix("WEFT_WARNED=")).map(str::to_owned)
+    };
+    assert_eq!(warned(&[]).as_deref(), Some(""));
+    let mut two = warned(&[("WEFT_ONE", "1"), ("WEFT_TWO", "2")]).expect("it is set");
+    assert_eq!(two.len(), "WEFT_ONE WEFT_TWO".len(), "{two}");
+    two.push(' ');
+    assert!(two.contains("WEFT_ONE ") && two.contains("WEFT_TWO "), "{two}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command_without_a_message() {
+    let place = Place::new();
+    for arguments in [&["config", "list", "--json"][..], &["config", "list"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = place.weft(arguments);
+        let output = command.stdout(writer).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(128 + 13));
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let place = Place::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let output = place.weft(&["config", "dump"]).stdout(full).output().expect("weft starts");
+    assert_eq!(output.status.code(), Some(1));
+    let message = text(&output.stderr);
+    assert!(message.contains("No space left") && !message.contains("panicked"), "{message}");
+}
+
+#[test]
 fn an_old_name_is_accepted_everywhere_and_told_once() {
     let place = Place::new();
     let file = place.directory.path().join("old.toml");

@@ -29,7 +29,7 @@ const LENGTH: usize = 16 << 20;
 /// Bytes on both sides that nobody may write.
 const GUARD: usize = 4096 - 3;
 
-/// What a message is about.
+/// The subject of a message.
 mod tag {
     /// A key.
     pub const KEY: u8 = 1;

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - An invitation is good for one opening, until its time, while its host is open.
-//! - Whoever asks with a ticket that is not good learns nothing else.
+//! - A program that asks with a ticket that is not good learns nothing else.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ pub struct Received {
     pub files: Vec<OwnedFd>,
 }
 
-/// What an endpoint's connection to the broker is good for.
+/// The use that an endpoint's connection to the broker still has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Connection {
     /// Requests reach the broker.
@@ -105,7 +105,7 @@ pub trait Client: Send {
         false
     }
 
-    /// What the connection is good for.
+    /// The use that the connection still has.
     fn connection(&self) -> Connection {
         Connection::Open
     }

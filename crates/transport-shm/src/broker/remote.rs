@@ -68,7 +68,7 @@ struct RemoteClient {
     line: Line,
 }
 
-/// What became of the connection.
+/// The state of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
     Open,

@@ -358,7 +358,7 @@ impl State {
         Answer::done(0, 0)
     }
 
-    /// Takes a peer from an endpoint. Who sends to its groups hears of it if there was no room for
+    /// Takes a peer from an endpoint. The senders to its groups hear of it if there was no room for
     /// further peers, because it was left out.
     fn unpair(&mut self, vpid: u16, peer: u16, out: &mut Vec<Outgoing>) {
         let Some(entry) = self.entry_mut(vpid) else { return };

@@ -132,7 +132,7 @@ impl Wanted<'_, '_> {
     }
 }
 
-/// What of an endpoint's operations goes on.
+/// The operations of an endpoint that go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moved {
     Something,

@@ -39,7 +39,7 @@ pub struct Range {
     pub local: Local,
 }
 
-/// What a job does.
+/// The work of a job.
 #[derive(Debug)]
 pub enum Work {
     /// Writes to the ranges, and then changes a word.
@@ -104,7 +104,7 @@ pub enum Ask {
     },
 }
 
-/// What is next of a job.
+/// The next step of a job.
 #[derive(Debug)]
 pub enum Next {
     Ask(Ask),
@@ -157,7 +157,7 @@ impl Job {
         if self.writes() { Access::WRITE } else { Access::READ }
     }
 
-    /// What is to be asked next. [`Job::asked`] says that it was.
+    /// The next question. [`Job::asked`] says that it was asked.
     pub fn next(&mut self) -> Next {
         if self.result.is_err() {
             self.stage = Stage::Asked;
@@ -204,7 +204,7 @@ impl Job {
         }
     }
 
-    /// What [`Job::next`] said was asked.
+    /// The question of [`Job::next`] was asked.
     pub fn asked(&mut self) {
         self.begun = true;
         self.open += 1;
@@ -304,7 +304,7 @@ impl Jobs {
         self.jobs.push_back(job);
     }
 
-    /// What is to be asked next, and the job that asks.
+    /// The next question, and the job that asks it.
     pub fn next(&mut self) -> Option<(&Job, Ask)> {
         if self.open.len() >= QUESTIONS_MAX {
             return None;
@@ -333,7 +333,7 @@ impl Jobs {
         self.number.wrapping_add(1)
     }
 
-    /// What [`Jobs::next`] said was asked, with this place.
+    /// The question of [`Jobs::next`] was asked, with this place.
     pub fn asked(&mut self, ask: Ask, place: Option<Place>) {
         self.number = self.next_number();
         if let Some(place) = place {

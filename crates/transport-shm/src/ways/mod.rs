@@ -64,7 +64,8 @@ pub struct InPlace {
 }
 
 impl InPlace {
-    /// Whether the key is in force. What was announced before is ordered before the look.
+    /// Whether the key is in force. An announcement that was made before is ordered before the
+    /// look.
     fn serves(&self, word: &StampWord) -> bool {
         fence::light(true);
         word.stamp() == self.stamp
@@ -82,7 +83,7 @@ impl InPlace {
 }
 
 impl PeerState {
-    /// What is known of a key in force to memory in place.
+    /// A key in force to memory in place, if it was resolved.
     pub(crate) fn in_place(&self, key: RemoteKey) -> Option<InPlace> {
         let found = self.in_place.iter().find(|found| found.key == key)?;
         let word = self.registers.stamp_word(KeyParts::of(key).slot);
@@ -105,7 +106,7 @@ enum Taken {
     Target,
 }
 
-/// What an operation does to memory.
+/// The kind of change that an operation makes to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Changes {
     /// It copies bytes.
@@ -137,7 +138,7 @@ impl ShmEndpoint {
         keys: &[RemoteKey],
         changes: Changes,
     ) -> Result<Taken, OperationError> {
-        // What the fast path announced is over.
+        // The announcement of the fast path is over.
         self.registers.give_up();
         if !matches!(error, OperationError::NotMapped | OperationError::WouldBlock) {
             return Err(error);

@@ -49,7 +49,7 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// What the owner is asked to do with a piece.
+/// The thing to do with a piece, for which the owner is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
     /// Nothing: only to say whether the key allows it. An access to a word must be aligned.
@@ -96,7 +96,7 @@ pub struct Answer {
     pub outcome: Outcome,
 }
 
-/// What a slot says.
+/// The content of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet {
     Question(Question),

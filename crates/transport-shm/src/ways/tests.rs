@@ -63,7 +63,7 @@ fn contents(region: &ShmRegion) -> Vec<u8> {
     bytes
 }
 
-/// What an endpoint was told of.
+/// The events of an endpoint.
 #[derive(Debug, Default)]
 struct Heard {
     ends: Vec<Completion>,

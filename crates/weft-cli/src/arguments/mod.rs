@@ -316,7 +316,7 @@ pub struct PerfArguments {
     /// Bytes of a message or operation [default: 8]
     #[arg(long, value_name = "N")]
     pub size: Option<u64>,
-    /// What the lane goes over [default: memory]
+    /// The way that the lane goes [default: memory]
     #[arg(long, value_enum)]
     pub over: Option<LaneKind>,
     /// The memory that is put to and got from and to

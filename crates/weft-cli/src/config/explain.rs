@@ -8,6 +8,7 @@ use weft_options::{
 
 use crate::arguments::ExplainArguments;
 use crate::configuration::Configuration;
+use crate::output::{show, show_line};
 use crate::table::Table;
 use crate::terminal::paragraph;
 
@@ -20,9 +21,9 @@ pub fn explain(arguments: &ExplainArguments, configuration: &Configuration) -> a
     if let Some(other) = OTHER_VARIABLES.iter().find(|other| other.name == name) {
         if arguments.json {
             let all = json!({ "variable": other.name, "text": other.text });
-            println!("{}", serde_json::to_string_pretty(&all)?);
+            show_line!("{}", serde_json::to_string_pretty(&all)?);
         } else {
-            print!("{}\n\n{}", other.name, paragraph(other.text));
+            show!("{}\n\n{}", other.name, paragraph(other.text));
         }
         return Ok(());
     }
@@ -32,9 +33,9 @@ pub fn explain(arguments: &ExplainArguments, configuration: &Configuration) -> a
         eprintln!("weft: warning: {name} is an old name of {}", entry.name);
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(entry, &configuration.options))?);
+        show_line!("{}", serde_json::to_string_pretty(&as_json(entry, &configuration.options))?);
     } else {
-        print!("{}", text(entry, &configuration.options));
+        show!("{}", text(entry, &configuration.options));
     }
     Ok(())
 }

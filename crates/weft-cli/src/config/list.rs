@@ -4,17 +4,18 @@ use weft_options::{Category, Options, TABLE};
 
 use super::{HEADINGS, file_line, json, line};
 use crate::configuration::Configuration;
+use crate::output::{show, show_line};
 use crate::table::Table;
 
 /// `weft config list`.
 pub fn list(is_json: bool, configuration: &Configuration) -> anyhow::Result<()> {
     let options = &configuration.options;
     if is_json {
-        println!("{}", serde_json::to_string_pretty(&json(options))?);
+        show_line!("{}", serde_json::to_string_pretty(&json(options))?);
         return Ok(());
     }
-    print!("{}\n{}", table(options).render(), file_line(configuration));
-    println!("`weft config explain OPTION` says what an option means.");
+    show!("{}\n{}", table(options).render(), file_line(configuration));
+    show_line!("`weft config explain OPTION` says what an option means.");
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use weft_options::{Entry, Options, Origin, TABLE};
 
 use crate::arguments::ConfigCommand;
 use crate::configuration::{Configuration, Flags};
+use crate::output::show;
 
 /// `weft config`.
 pub fn config(command: &ConfigCommand, flags: Flags) -> anyhow::Result<ExitCode> {
@@ -27,7 +28,7 @@ pub fn config(command: &ConfigCommand, flags: Flags) -> anyhow::Result<ExitCode>
             list::list(true, &Configuration::load(flags)?)?;
         }
         ConfigCommand::Dump(_) => {
-            print!("{}", dump::file(&Configuration::load(flags)?.options));
+            show!("{}", dump::file(&Configuration::load(flags)?.options));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::ensure;
 
 use crate::arguments::EchoPart;
+use crate::output::show_line;
 
 /// Length of a message, bytes.
 const MESSAGE_BYTES: usize = 64;
@@ -21,7 +22,7 @@ pub fn part(part: EchoPart, port: u16) -> anyhow::Result<ExitCode> {
     match part {
         EchoPart::Server => serve(&TcpListener::bind(("127.0.0.1", port))?)?,
         EchoPart::Client => {
-            println!("{}", ask(TcpStream::connect(("127.0.0.1", port))?, ROUND_TRIPS)?);
+            show_line!("{}", ask(TcpStream::connect(("127.0.0.1", port))?, ROUND_TRIPS)?);
         }
     }
     Ok(ExitCode::SUCCESS)

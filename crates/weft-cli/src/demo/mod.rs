@@ -15,6 +15,7 @@ use anyhow::Context;
 use weft_wire::stats::{self, Stats, TcpReason};
 
 use crate::arguments::DemoArguments;
+use crate::output::show_line;
 use crate::run::preload;
 use crate::run::statistics::Block;
 use crate::table::{Table, bytes};
@@ -105,12 +106,12 @@ pub fn demo(arguments: &DemoArguments) -> anyhow::Result<ExitCode> {
     {
         eprintln!("weft: warning: the demonstration's daemon does not stop: {error:#}");
     }
-    println!("\n{}", table.render());
+    show_line!("\n{}", table.render());
     if missing > 0 {
-        println!("{missing} more with other programs: {ADVICE}");
+        show_line!("{missing} more with other programs: {ADVICE}");
     }
     if carried_count == 0 {
-        println!(
+        show_line!(
             "no byte went over the fabric; `weft run --stats -- PROGRAM` says why, `weft info` \
              what this machine offers"
         );

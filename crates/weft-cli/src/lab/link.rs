@@ -10,6 +10,7 @@ use weftd::Reach;
 
 use super::state::State;
 use crate::arguments::{LabLinkArguments, LinkState};
+use crate::output::{show, show_line};
 use crate::table::Table;
 
 /// The shape that `text` names: one by name, or that of a file.
@@ -58,7 +59,7 @@ fn list(topology: &Topology, json: bool) -> anyhow::Result<()> {
         let shown =
             |(Link(a, b), is_cut)| serde_json::json!({ "a": a, "b": b, "state": words(is_cut) });
         let links: Vec<_> = topology.links().map(shown).collect();
-        println!("{}", serde_json::to_string_pretty(&links)?);
+        show_line!("{}", serde_json::to_string_pretty(&links)?);
         return Ok(());
     }
     let mut table = Table::new(["link", "to", "state", "hops"]);
@@ -67,7 +68,7 @@ fn list(topology: &Topology, json: bool) -> anyhow::Result<()> {
         let far = far.map_or_else(|| "none".to_owned(), |hops| hops.to_string());
         table.line([format!("n{a}"), format!("n{b}"), words(is_cut).to_owned(), far]);
     }
-    print!("{}", table.render());
+    show!("{}", table.render());
     Ok(())
 }
 

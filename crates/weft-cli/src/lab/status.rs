@@ -7,6 +7,7 @@ use weftd::DeviceStatus;
 
 use super::address_of;
 use super::state::State;
+use crate::output::{show, show_line};
 use crate::table::Table;
 
 /// `weft lab status`.
@@ -16,9 +17,9 @@ pub fn status(json: bool, socket: &ControlSocket) -> anyhow::Result<()> {
     let devices = weftd::client::status(&socket.path)?.devices;
     if json {
         let shown: Result<Vec<_>, _> = devices.iter().map(|one| value(one, &state.cut)).collect();
-        println!("{}", serde_json::to_string_pretty(&shown?)?);
+        show_line!("{}", serde_json::to_string_pretty(&shown?)?);
     } else {
-        print!("{}", table(&devices, &state.cut).render());
+        show!("{}", table(&devices, &state.cut).render());
     }
     Ok(())
 }

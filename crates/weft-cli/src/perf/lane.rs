@@ -33,7 +33,7 @@ const LANE_WITHIN_NS: u64 = 5_000_000_000;
 /// Idle looks of the far end after which it asks whether its parent is still there.
 const LOOKS_PER_PARENT: u32 = 1 << 14;
 
-/// What a message is, in its tag.
+/// The kinds of messages, by their tags.
 mod tag {
     /// A piece behind which more of the message follows.
     pub const PIECE: u8 = 1;
@@ -47,7 +47,7 @@ mod tag {
     pub const STOP: u8 = 7;
 }
 
-/// What came in: a message of the line's length, or a few bytes that are none.
+/// A delivery: a message of the line's length, or a few bytes that are none.
 enum Came {
     Whole(u8),
     Word(u8, u64),
@@ -111,7 +111,8 @@ impl<L: Lane> Line<L> {
         self.lane.send(&mut self.sends, kind, &[&number.to_le_bytes()]).is_ok() && self.told()
     }
 
-    /// What follows every message of a lane, as part of its price. The peer never sleeps.
+    /// The look for a sleeper that follows every message of a lane. Its time is part of the price,
+    /// although the peer never sleeps here.
     fn told(&self) -> bool {
         let _ = self.lane.must_ring(WaitFor::Data);
         true

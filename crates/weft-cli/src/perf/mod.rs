@@ -23,6 +23,7 @@ use weft_fabric::Transport;
 
 use crate::arguments::{LaneKind, MemoryKind, MemoryWay, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
+use crate::output::{show, show_line};
 use initiator::{Plan, Sample};
 use near::Near;
 use report::Report;
@@ -133,9 +134,9 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         (_, TransportName::Shm) => shared::measure(arguments, size, configuration)?,
     };
     if arguments.json {
-        println!("{}", serde_json::to_string(&report.json())?);
+        show_line!("{}", serde_json::to_string(&report.json())?);
     } else {
-        print!("{}", report.text());
+        show!("{}", report.text());
     }
     Ok(ExitCode::SUCCESS)
 }

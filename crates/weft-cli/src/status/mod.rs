@@ -11,6 +11,7 @@ use anyhow::bail;
 use crate::arguments::StatusArguments;
 use crate::configuration::Configuration;
 use crate::daemon::absence;
+use crate::output::{show, show_line};
 use report::Report;
 
 /// `weft status`.
@@ -25,10 +26,10 @@ pub fn status(
     let status = weftd::client::status(&socket.path)?;
     if arguments.json {
         // By way of a value, whose fields are in the order of their names.
-        println!("{}", serde_json::to_string_pretty(&serde_json::to_value(&status)?)?);
+        show_line!("{}", serde_json::to_string_pretty(&serde_json::to_value(&status)?)?);
     } else {
         let users = users::Users::read();
-        print!("{}", Report { status: &status, socket: &socket, users: &users }.text());
+        show!("{}", Report { status: &status, socket: &socket, users: &users }.text());
     }
     Ok(ExitCode::SUCCESS)
 }
