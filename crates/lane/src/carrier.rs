@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use weft_fabric::{Endpoint, Peer, WaitFor};
+use weft_fabric::{Armed, Endpoint, Peer, WaitFor};
 
 use crate::cells::Cells;
 use crate::end::EndpointLane;
-use crate::hub::{Held, Hub, News};
+use crate::hub::{Alarm, Driver, DriverState, Held, Hub, News};
 use crate::layout::Layout;
 use crate::message::Refusal;
 use crate::table::{Exhausted, LaneNumber, Offer, Table};
@@ -108,12 +109,19 @@ impl<E: Endpoint> Carrier<E> {
             unsent: VecDeque::new(),
             news: VecDeque::new(),
             rung: BTreeSet::new(),
+            failed: Vec::new(),
+            driver: Driver { state: DriverState::Awake, alarm: None },
+            is_armed: false,
+            polls: 0,
         })))
     }
 
     /// Calls `act` with the endpoint, for example to connect to a peer.
     pub fn with_endpoint<T>(&self, act: impl FnOnce(&mut E) -> T) -> T {
-        act(&mut self.lock().endpoint)
+        let mut hub = self.lock();
+        // Whatever it does may poll, and so end the arming.
+        hub.is_armed = false;
+        act(&mut hub.endpoint)
     }
 
     /// Begins to make a lane to a connected peer. `token` says to the peer's program what it is
@@ -186,7 +194,96 @@ impl<E: Endpoint> Carrier<E> {
         !hub.unsent.is_empty() || hub.held.iter().any(Held::is_keeping)
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Hub<E>> {
-        self.0.lock()
+    /// Arms the endpoint for a thread that is about to sleep on an armed word of a lane, and polls
+    /// before. From then on the endpoint's descriptor becomes readable with the next event. The
+    /// thread looks at its lane once more before it sleeps.
+    pub fn arm(&self) {
+        /// A stream of events without end is left to the driving thread.
+        const TRIES: u32 = 4;
+        let mut hub = self.lock();
+        for _ in 0..TRIES {
+            hub.poll();
+            if hub.arm() != Armed::Busy {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_, E> {
+        Locked(self.0.lock())
+    }
+}
+
+/// For the thread that drives a carrier, where other threads use its lanes.
+///
+/// Each call on a lane polls the endpoint, so that a thread may find the ring of a word on which
+/// another one sleeps, and ends the arming of the endpoint. Then the driving thread is woken.
+impl<E: Endpoint> Carrier<E> {
+    /// Sets what wakes the driving thread. It is called with the carrier locked, and must neither
+    /// block nor use the carrier.
+    pub fn set_alarm(&self, alarm: Alarm) {
+        self.lock().driver.alarm = Some(alarm);
+    }
+
+    /// How often the endpoint was polled, by whomever. Where it stands still, no other thread makes
+    /// progress.
+    #[must_use]
+    pub fn polls(&self) -> u64 {
+        self.lock().polls
+    }
+
+    /// Asks for the alarm when there is something to tell. False if there is already.
+    #[must_use]
+    pub fn rest(&self) -> bool {
+        let mut hub = self.lock();
+        let is_quiet = !hub.has_news();
+        if is_quiet {
+            hub.driver.state = DriverState::Resting;
+        }
+        is_quiet
+    }
+
+    /// Arms the endpoint, and asks for the alarm also when another thread ends that.
+    /// [`Armed::Busy`] if there is something to do first.
+    pub fn sleep(&self) -> Armed {
+        let mut hub = self.lock();
+        if hub.has_news() {
+            return Armed::Busy;
+        }
+        let armed = hub.arm();
+        match armed {
+            Armed::Sleep => hub.driver.state = DriverState::Asleep,
+            Armed::PollWithin(_) => hub.driver.state = DriverState::Resting,
+            Armed::Busy => {}
+        }
+        armed
+    }
+
+    /// The driving thread goes on, and needs no alarm.
+    pub fn wake(&self) {
+        self.lock().driver.state = DriverState::Awake;
+    }
+}
+
+/// A carrier's state while it is locked. When that ends, the driving thread is woken if need be.
+pub(crate) struct Locked<'a, E: Endpoint>(MutexGuard<'a, Hub<E>>);
+
+impl<E: Endpoint> Deref for Locked<'_, E> {
+    type Target = Hub<E>;
+
+    fn deref(&self) -> &Hub<E> {
+        &self.0
+    }
+}
+
+impl<E: Endpoint> DerefMut for Locked<'_, E> {
+    fn deref_mut(&mut self) -> &mut Hub<E> {
+        &mut self.0
+    }
+}
+
+impl<E: Endpoint> Drop for Locked<'_, E> {
+    fn drop(&mut self) {
+        self.0.alarm();
     }
 }

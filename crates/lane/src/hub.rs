@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weft_fabric::{
-    Access, Audience, Endpoint, Event, Issued, LocalRange, MessageHeader, Notification,
+    Access, Armed, Audience, Endpoint, Event, Issued, LocalRange, MessageHeader, Notification,
     OperationError, Peer, RemoteKey, SendError, Side, Standing, WaitFor,
 };
 
@@ -106,6 +106,34 @@ pub(crate) struct Hub<E: Endpoint> {
     pub unsent: VecDeque<(Peer, Message)>,
     pub news: VecDeque<News>,
     pub rung: BTreeSet<(LaneNumber, bool)>,
+    /// Lanes of which the endpoint refused something for good.
+    pub failed: Vec<LaneNumber>,
+    pub driver: Driver,
+    /// The endpoint is armed: its descriptor becomes readable with the next event.
+    pub is_armed: bool,
+    /// How often the endpoint was polled.
+    pub polls: u64,
+}
+
+/// The thread that drives the carrier, if there is one.
+pub(crate) struct Driver {
+    pub state: DriverState,
+    pub alarm: Option<Alarm>,
+}
+
+/// Wakes the thread that drives a carrier.
+pub type Alarm = Box<dyn Fn() + Send + Sync>;
+
+/// What the driving thread does, and for what it is woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DriverState {
+    /// It is about to look by itself.
+    Awake,
+    /// It is woken when there is something to tell.
+    Resting,
+    /// It sleeps on the endpoint's descriptor. It is also woken when the endpoint is no longer
+    /// armed, since another thread polled it.
+    Asleep,
 }
 
 /// Events that one poll of the endpoint takes at most.
@@ -124,7 +152,11 @@ impl<E: Endpoint> Hub<E> {
             Down(Peer),
             Room(Peer),
         }
+        self.is_armed = false;
+        self.polls = self.polls.wrapping_add(1);
         loop {
+            // What these peers told before lies in the endpoint by now, and is taken first.
+            let failed = std::mem::take(&mut self.failed);
             let mut seen = Vec::new();
             let count = self.endpoint.poll(EVENTS, &mut |event| {
                 seen.push(match event {
@@ -154,7 +186,50 @@ impl<E: Endpoint> Hub<E> {
                 self.act();
             }
             if count < EVENTS {
-                return;
+                failed.into_iter().for_each(|number| self.end_lane(number, false));
+                if self.failed.is_empty() {
+                    return;
+                }
+            } else {
+                self.failed.extend(failed);
+            }
+        }
+    }
+
+    /// Notes that the endpoint refused something of a lane for good, so that nothing more leaves.
+    ///
+    /// The peer may have closed the lane: it tells that first, and then takes its key back. So the
+    /// lane is lost only if nothing that has arrived by now says otherwise.
+    fn fail(&mut self, number: LaneNumber) {
+        if let Some(end) = self.end(number) {
+            end.out.give_up();
+            self.failed.push(number);
+        }
+    }
+
+    /// Arms the endpoint for a thread that is about to sleep.
+    pub fn arm(&mut self) -> Armed {
+        let armed = self.endpoint.arm();
+        self.is_armed = armed == Armed::Sleep;
+        armed
+    }
+
+    /// True if the program should be told something.
+    pub fn has_news(&self) -> bool {
+        !self.rung.is_empty() || !self.news.is_empty() || !self.failed.is_empty()
+    }
+
+    /// Wakes the driving thread if it sleeps and would miss something.
+    pub fn alarm(&mut self) {
+        let is_due = match self.driver.state {
+            DriverState::Awake => false,
+            DriverState::Resting => self.has_news(),
+            DriverState::Asleep => self.has_news() || !self.is_armed,
+        };
+        if is_due {
+            self.driver.state = DriverState::Awake;
+            if let Some(alarm) = &self.driver.alarm {
+                alarm();
             }
         }
     }
@@ -311,7 +386,7 @@ impl<E: Endpoint> Hub<E> {
                 }
             }
             // A put that failed was lost, so the lane is of no more use.
-            call::TRANSFER if result.is_err() => self.end_lane(number, false),
+            call::TRANSFER if result.is_err() => self.fail(number),
             _ => {}
         }
     }
@@ -387,7 +462,7 @@ impl<E: Endpoint> Hub<E> {
                     return false;
                 }
                 Handed::Failed => {
-                    self.end_lane(number, false);
+                    self.fail(number);
                     return false;
                 }
             }
@@ -413,7 +488,7 @@ impl<E: Endpoint> Hub<E> {
                 false
             }
             Handed::Failed => {
-                self.end_lane(number, false);
+                self.fail(number);
                 false
             }
         }
@@ -461,7 +536,7 @@ impl<E: Endpoint> Hub<E> {
                 false
             }
             Err(_) => {
-                self.end_lane(number, false);
+                self.fail(number);
                 false
             }
         }

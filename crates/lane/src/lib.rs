@@ -40,7 +40,8 @@
 //! # Progress
 //! A call on a lane makes progress for all lanes of its carrier. While something is kept
 //! ([`Carrier::has_backlog`]), and while threads sleep, somebody must poll: the thread that sleeps
-//! on the endpoint, or one for all.
+//! on the endpoint, or one for all. Where one thread drives for others, [`Carrier::sleep`] and
+//! [`Carrier::set_alarm`] keep it from missing what their calls found.
 #![forbid(unsafe_code)]
 
 mod attention;
@@ -56,6 +57,7 @@ mod table;
 
 pub use carrier::{Carrier, Settings, Told};
 pub use end::EndpointLane;
+pub use hub::Alarm;
 pub use layout::Layout;
 pub use message::Refusal;
 pub use outgoing::POSTS_MAX;

@@ -69,7 +69,7 @@ impl ReceiveSide {
 
     /// The place from which the next bytes come. Each call may cross to the lane, and after each
     /// read from TCP the place may be another.
-    #[inline]
+    #[inline(always)]
     pub fn origin<L: Carry>(&mut self, lane: &L) -> Origin {
         if !self.route.on_lane() {
             return if self.is_broken() { Origin::Lane } else { self.route.on_tcp(lane) };
@@ -148,6 +148,7 @@ impl ReceiveSide {
     }
 
     /// True if everything before a boundary to TCP was read.
+    #[inline(always)]
     fn is_at_return<L: Carry>(&self, lane: &L) -> bool {
         if self.awaits_resend(lane) {
             return self.route.has_boundary(lane);
@@ -475,7 +476,8 @@ impl ReceiveSide {
     /// may still use both directions. The kernel is about to close the socket, and resets the
     /// connection if a wakeup lies there unread ([`crate::SendSide::only_wakeups_unread`]).
     pub fn end_with_process<L: Carry>(&self, lane: &L, side: Side) {
-        let attached = if side == Side::Connected { presence::ATTACHED } else { 0 };
+        let says_so = side == Side::Connected || !peer_rings(lane);
+        let attached = if says_so { presence::ATTACHED } else { 0 };
         lane.post(word::PRESENCE, attached | presence::ending(self.route.taken()));
     }
 

@@ -267,6 +267,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
             || self.lane.standing() == Standing::Closed;
         if self.origin() == Origin::Lane {
             Empty::LookAgain
+        } else if self.state.is_given_back(self.lane) {
+            // A peer that left for good sends all over TCP, whatever becomes of the lane.
+            Empty::PeerDied
         } else if !knows_end {
             Empty::Wait
         } else if peer_rings(self.lane) || has_all {

@@ -39,10 +39,13 @@ impl SendSide {
         lane.settle();
     }
 
-    /// True if the peer has the lane, so that it will read data sent there.
+    /// True if the peer has the lane, so that it will read data sent there. On one host the
+    /// accepting end made the lane, and has it from the beginning. Across a network each end comes
+    /// to its own end of the lane by itself, and says so.
     #[inline]
     pub fn peer_attached<L: Carry>(lane: &L, side: Side) -> bool {
-        side == Side::Connected || lane.posted(word::PRESENCE) & presence::ATTACHED != 0
+        (side == Side::Connected && peer_rings(lane))
+            || lane.posted(word::PRESENCE) & presence::ATTACHED != 0
     }
 
     /// True if nothing but wakeups of this direction can lie unread in the socket of a peer that is
@@ -69,7 +72,10 @@ impl SendSide {
             && !PeerRoute::ended_on_tcp(lane)
             && !PeerRoute::of(lane).leaves_for_good()
             && !lane.is_over()
-            && self.route.may_cross(lane);
+            && self.route.may_cross(lane)
+            // Until something has landed there, a lane over a network may refuse all, and a
+            // program that does not wait would be told of a full buffer.
+            && (peer_rings(lane) || lane.has_landed());
         if may {
             self.route.go_to_lane(lane);
         }

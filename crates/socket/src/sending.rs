@@ -2,7 +2,7 @@
 
 use weft_fabric::{Lane, Standing, WaitFor};
 
-use crate::common::{Common, Peer};
+use crate::common::{Common, Peer, peer_rings};
 use crate::receiving::Receiving;
 use crate::route::Leave;
 use crate::shadow::Shadow;
@@ -29,8 +29,8 @@ pub struct Sending<'a, L, S> {
 /// the lane, so the lane is armed for them, until [`Receiving::disarm_if_no_sleeper`].
 pub fn prepare<L: Lane>(lane: &L, side: Side) {
     match side {
-        Side::Accepted => lane.arm(WaitFor::Data),
-        Side::Connected => SendSide::attach(lane),
+        Side::Accepted if peer_rings(lane) => lane.arm(WaitFor::Data),
+        Side::Accepted | Side::Connected => SendSide::attach(lane),
     }
 }
 

@@ -14,8 +14,9 @@ use weft_fabric::{
     Attention, Carry, Lane, LaneClosed, LaneFull, Medium, ReceiveCursor, SendCursor, Slot,
     Standing, WaitFor, Wake,
 };
+use weft_lane::Carrier;
 use weft_memory::{CopyMode, Segment};
-use weft_socket::{Leave, Limits, Origin, ReceiveSide, SendSide, Side, closed};
+use weft_socket::{Leave, Limits, Origin, ReceiveSide, SendSide, Side, closed, prepare};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use zerocopy::IntoBytes;
 
@@ -387,6 +388,11 @@ fn a_lane_that_dies_in_the_middle_of_a_write_panics_nobody() {
         let pair = ends::Network::new(1);
         let left = &pair.lanes[0][0];
         let mut send = SendSide::default();
+        assert!(!send.switch(left, Side::Connected), "the other end has not said that it is there");
+        prepare(&pair.lanes[0][1], Side::Accepted);
+        while pair.world.step() {
+            pair.carriers.iter().for_each(Carrier::poll);
+        }
         assert!(send.switch(left, Side::Connected));
         let operations = Cell::new(0);
         let before = |_: Option<&ReceiveCursor>| {
