@@ -39,11 +39,13 @@ impl Shared {
         let weft = program::weft();
         let library = weft.with_file_name("libweft_preload.so");
         let (script, hostile) = (program::script("exchange.py"), program::script("hostile.py"));
+        let imposter = program::script("imposter.py");
         for (file, name) in [
             (weft, "weft"),
             (&library, "libweft_preload.so"),
             (&script, "x.py"),
             (&hostile, "hostile.py"),
+            (&imposter, "imposter.py"),
         ] {
             let copy = node.directory().join(name);
             std::fs::copy(file, &copy).expect("room on the disk");

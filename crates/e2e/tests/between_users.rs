@@ -32,6 +32,10 @@ fn main() -> ExitCode {
         a_spy_finds_nothing,
         arbitrary_packets_harm_nobody,
         a_daemon_without_descriptors_waits_for_some,
+        lanes_are_kept_between_users,
+        a_lane_that_another_process_claimed_is_not_used,
+        an_invitation_to_the_connection_of_another_user_is_not_claimed,
+        a_lane_that_a_child_by_clone_has_mapped_is_not_kept,
     ])
 }
 
@@ -446,5 +450,114 @@ fn a_daemon_without_descriptors_waits_for_some() -> Outcome {
     let _answered = attacked.shared.node.status();
     attacked.others_go_on(OTHER);
     attacked.ends();
+    Ok(())
+}
+
+/// A node whose users run `imposter.py` under weft.
+struct Imposters {
+    shared: Shared,
+    port: String,
+}
+
+impl Imposters {
+    fn new() -> Result<Self, Skip> {
+        let shared = Shared::new(Node::new())?;
+        Ok(Self { shared, port: weft_e2e::process::free_port().to_string() })
+    }
+
+    fn gate(&self, name: &str) -> String {
+        self.shared.file(name).display().to_string()
+    }
+
+    /// Opens a gate; `text` is for the program that waits at it.
+    fn open(&self, gate: &str, text: &str) {
+        std::fs::write(format!("{gate}.new"), text).expect("our own directory");
+        std::fs::rename(format!("{gate}.new"), gate).expect("our own directory");
+    }
+
+    fn start(&self, user: u32, role: &str, words: &[&str], until: &str) -> Running {
+        let socket = self.shared.node.socket();
+        let mut command = self.shared.become_user(user);
+        command.arg(self.shared.file("weft")).args(["run", "--stats", "--"]);
+        command.arg(&self.shared.python).arg(self.shared.file("imposter.py"));
+        command.arg(role).arg(&self.port).args(words);
+        command.env("WEFT_DAEMON_SOCKET", socket).env("HOME", "/");
+        weft_e2e::as_usual(&mut command);
+        let mut started = self.shared.node.start(command);
+        started.await_output(until);
+        started
+    }
+}
+
+fn lanes_are_kept_between_users() -> Outcome {
+    let node = Imposters::new()?;
+    let _server = node.start(ONE, "serve", &["honest"], "ready");
+    let asked = node.start(OTHER, "ask", &["honest", "300"], "asked").wait(LIMIT).success();
+    // The daemon is asked for a few of the connections alone.
+    let fabric = asked.statistics().fabric.connections;
+    assert!(fabric > 100, "{fabric} of 300");
+    Ok(())
+}
+
+/// The lanes that a client kept are with a process that no longer listens at the address. It claims
+/// an invitation to a connection that a server of another user accepted.
+fn a_lane_that_another_process_claimed_is_not_used() -> Outcome {
+    for (first, of_client) in [(ONE, 0), (0, 0)] {
+        let node = Imposters::new()?;
+        let [end, gate] = ["end", "gate"].map(|name| node.gate(name));
+        let mut imposter = node.start(first, "serve", &["first", &end], "ready");
+        let mut client = node.start(of_client, "ask", &["first", "0", &gate], "asked");
+        node.open(&end, "");
+        imposter.await_output("claims");
+        let _server = node.start(OTHER, "serve", &["second"], "ready");
+        node.open(&format!("{gate}.go"), "");
+        node.open(&gate, "second");
+        imposter.await_output("claimed");
+        client.await_output("all is right");
+    }
+    Ok(())
+}
+
+/// A client writes an invitation that names the connection of another client. That of another user
+/// goes on as if nothing were, also where the first client and the server are of one user: its
+/// connection may have the fingerprint of one between them. Two programs of one user are not
+/// defended against each other: there the invitation is claimed, which shows that it was a good
+/// one.
+fn an_invitation_to_the_connection_of_another_user_is_not_claimed() -> Outcome {
+    for (inviting, victim, result) in
+        [(ONE, OTHER, "ignored"), (0, OTHER, "ignored"), (ONE, ONE, "claimed")]
+    {
+        let node = Imposters::new()?;
+        let [gate, port] = ["gate", "port"].map(|name| node.gate(name));
+        let _server = node.start(0, "serve", &["honest"], "ready");
+        let mut imposter = node.start(inviting, "invite", &[&port], "asked");
+        // One request: after several, the client could have a lane of its own with the server.
+        let mut client = node.start(victim, "ask", &["honest", "1", &gate], "asked");
+        node.open(&gate, "");
+        client.await_output(".");
+        let printed = client.stdout();
+        let from = printed.split("from ").nth(1).and_then(|rest| rest.split('.').next());
+        node.open(&port, from.expect("it printed its port"));
+        imposter.await_output("invited");
+        node.open(&format!("{gate}.go"), "");
+        if victim == OTHER {
+            client.await_output("all is right");
+        } else {
+            // The server's answer goes to the imposter.
+            let _ended = client.wait(LIMIT);
+        }
+        node.open(&format!("{port}.done"), "");
+        imposter.await_output(result);
+    }
+    Ok(())
+}
+
+/// The child's own connections stay on TCP, since it has its parent's places and line to the
+/// daemon.
+fn a_lane_that_a_child_by_clone_has_mapped_is_not_kept() -> Outcome {
+    let node = Imposters::new()?;
+    let _server = node.start(ONE, "serve", &["honest"], "ready");
+    let ended = node.start(OTHER, "clone", &[], "").wait(LIMIT).success();
+    assert_eq!(ended.stdout, "given up\n", "{}", ended.report());
     Ok(())
 }

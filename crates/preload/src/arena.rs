@@ -14,7 +14,7 @@ use weft_memory::Segment;
 use weft_socket::over_tcp::OverTcp;
 use weft_socket::token::Tokens;
 use weft_socket::{Common, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side};
-use weft_sync::lock::SharedLock;
+use weft_sync::lock::{SharedLock, process_lives};
 use weft_transport_shm::lane::ShmLane;
 
 use crate::guard::LocalLock;
@@ -84,6 +84,10 @@ pub struct Shared {
     /// The process that brought the connection to its lane while other processes held it, or 0.
     /// Those processes have not mapped the lane. Children of the process have.
     pub bringer: AtomicU32,
+    /// How many children were forked, and programs started, by processes that held the connection.
+    pub heirs: AtomicU32,
+    /// The last of those children, or 0 when its number is not known.
+    pub heir: AtomicU32,
     pub token: AtomicU64,
     pub receive_lock: SharedLock,
     pub send_lock: SharedLock,
@@ -120,8 +124,9 @@ pub struct Local {
     pub moved_before: AtomicU64,
     /// The round of this use of the lane, or [`NOT_KEPT`].
     pub round: AtomicU32,
-    /// The process at the other end of the lane, if the lane may be kept.
-    pub peer: AtomicU32,
+    /// The process at the other end of the lane, if the lane may be kept
+    /// ([`weft_wire::control::Partner::word`]).
+    pub partner: AtomicU64,
     /// How often this process had forked when the connection got its lane.
     pub forks: AtomicU32,
 }
@@ -182,6 +187,31 @@ impl Connection {
         self.shared.common.peer()
     }
 
+    /// Counts a child that is about to be forked, or a program that is about to start.
+    pub fn count_heir(&self) {
+        self.shared.heir.store(0, Ordering::Relaxed);
+        self.shared.refs.fetch_add(1, Ordering::AcqRel);
+        self.shared.heirs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes back [`Connection::count_heir`], since that failed.
+    pub fn uncount_heir(&self) {
+        self.shared.refs.fetch_sub(1, Ordering::AcqRel);
+        self.shared.heirs.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// In the parent: names the child that was forked, by the number that this process knows it by.
+    pub fn name_heir(&self, child: u32) {
+        self.shared.heir.store(child, Ordering::Relaxed);
+    }
+
+    /// True when this process, which allocated the connection, gave it up, and its only heir was
+    /// killed. With several heirs it is not known which of them hold it.
+    fn is_orphan(&self, is_alive: impl FnOnce(u32) -> bool) -> bool {
+        let heir = self.shared.heir.load(Ordering::Relaxed);
+        self.shared.heirs.load(Ordering::Relaxed) == 1 && heir != 0 && !is_alive(heir)
+    }
+
     /// True when `bit` of [`flag`] is set.
     #[inline]
     pub fn has(&self, bit: u32) -> bool {
@@ -220,9 +250,13 @@ pub fn at(place: u32) -> Option<Connection> {
     Some(Connection { place, shared, local: &arena.local[index] })
 }
 
-/// Allocates a connection in [`Phase::Fresh`] with one reference; `None` when there is no room.
+/// Allocates a connection in [`Phase::Fresh`] with one reference; `None` when there is no room, and
+/// in a child by clone(2).
 /// `address` is its place in [`crate::history`], or 0.
 pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connection> {
+    if process::is_cloned() {
+        return None;
+    }
     let mut free = FREE.lock()?;
     if CURRENT.load(Ordering::Relaxed) == 0 {
         start_arena(&mut free)?;
@@ -234,11 +268,17 @@ pub fn allocate(side: Side, nonblocking: bool, address: u32) -> Option<Connectio
             free.next += 1;
             u32::try_from(free.next - 1).ok()?
         }
-        None => reclaim(base)?,
+        None => {
+            reclaim(base, &mut free.freed);
+            free.freed.pop()?
+        }
     };
     let connection = at(base + index)?;
     let shared = connection.shared;
     shared.phase.set(Phase::Declined);
+    // Under the lock, so that `reclaim` of another thread does not take the place for an orphan.
+    shared.heirs.store(0, Ordering::Relaxed);
+    shared.heir.store(0, Ordering::Relaxed);
     drop(free);
     shared.generation.fetch_add(1, Ordering::Relaxed);
     shared.refs.store(1, Ordering::Relaxed);
@@ -346,13 +386,33 @@ pub fn adopt(number: usize, memory: OwnedFd) {
     }
 }
 
-/// Finds a place that a forked process freed.
-fn reclaim(base: u32) -> Option<u32> {
-    (0..u32::try_from(PLACES).ok()?).find(|index| {
-        at(base + index).is_some_and(|connection| {
-            connection.phase() == Phase::Free && connection.local.fds.load(Ordering::Relaxed) == 0
-        })
-    })
+/// Finds the places that forked processes freed, or left when they were killed.
+#[cold]
+fn reclaim(base: u32, freed: &mut Vec<u32>) {
+    let mut last = (0, true);
+    let mut is_alive = |process: u32| {
+        if last.0 != process {
+            last = (process, process_lives(process));
+        }
+        last.1
+    };
+    for index in 0..u32::try_from(PLACES).unwrap_or(0) {
+        let Some(connection) = at(base + index) else { return };
+        if connection.local.fds.load(Ordering::Relaxed) != 0 {
+            continue;
+        }
+        let is_free = connection.phase() == Phase::Free;
+        if !is_free && !connection.is_orphan(&mut is_alive) {
+            continue;
+        }
+        if !is_free {
+            // The one that was killed may have held them.
+            connection.shared.receive_lock.reset();
+            connection.shared.send_lock.reset();
+            connection.shared.phase.set(Phase::Free);
+        }
+        freed.push(index);
+    }
 }
 
 /// In a forked child: the connections are inherited, the places for new ones are not.

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use weft_channel::{Channel, ConnectError, Packet};
 use weft_memory::CopyMode;
-use weft_wire::control::{Advice, Control, CopyAdvice, End};
+use weft_wire::control::{Advice, Control, CopyAdvice, End, Partner};
 use weft_wire::stats::TcpReason;
 
 use crate::guard::{ForkLock, LocalLock};
@@ -36,9 +36,8 @@ struct State {
     retry_at_ns: u64,
     advice: Advice,
     answers: Vec<(u64, Memory)>,
-    /// Offers of accepting ends whose peer waits for a lane, with the peer's process as in
-    /// [`Memory`].
-    wanted: Vec<(u64, u32)>,
+    /// Offers of accepting ends whose peer waits for a lane, with the partner as in [`Memory`].
+    wanted: Vec<(u64, Option<Partner>)>,
     /// Offers to which the daemon's last answer was that the other end has not come.
     pending: Vec<u64>,
     /// Offers that were pending when the channel was closed, until their connections ask.
@@ -70,19 +69,18 @@ impl State {
     }
 }
 
-/// The memory of a lane, and the process at its other end: 0 if that is another user's.
+/// The memory of a lane, and the process at its other end if the lane may be kept.
 pub struct Memory {
     pub lane: OwnedFd,
-    pub process: u32,
+    pub partner: Option<Partner>,
 }
 
 /// The daemon's answer to an offer.
 pub enum Answer {
     /// The other end has come. Here is its lane.
     Matched(Memory),
-    /// The other end has come and waits for the lane that this end makes. The number is its
-    /// process, as in [`Memory`].
-    Wanted(u32),
+    /// The other end has come and waits for the lane that this end makes; as in [`Memory`].
+    Wanted(Option<Partner>),
     /// The other end has not come. `listening` when it may still come.
     Pending {
         /// A program under weft listens at the address.
@@ -205,9 +203,9 @@ fn ask(token: u64, question: &Control, socket: RawFd) -> Answer {
 fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> {
     let lost = packet.descriptors_lost;
     match Control::parse(&packet.bytes) {
-        Ok(Control::Matched { token: answered, process }) => {
+        Ok(Control::Matched { token: answered, partner }) => {
             let lane = packet.descriptors.into_iter().next();
-            let memory = lane.map(|lane| Memory { lane, process });
+            let memory = lane.map(|lane| Memory { lane, partner });
             match memory {
                 Some(memory) if answered == token => Some(Answer::Matched(memory)),
                 Some(memory) if state.answers.len() < ANSWERS_MAX => {
@@ -220,15 +218,15 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
                 _ => None,
             }
         }
-        Ok(Control::Wanted { token: answered, process }) if answered == token => {
-            Some(Answer::Wanted(process))
+        Ok(Control::Wanted { token: answered, partner }) if answered == token => {
+            Some(Answer::Wanted(partner))
         }
-        Ok(Control::Wanted { token: wanted, process }) => {
+        Ok(Control::Wanted { token: wanted, partner }) => {
             // Only an offer that is pending is recorded. A token that nobody asks for would stay in
             // the list.
             let is_known = state.wanted.iter().any(|(known, _)| *known == wanted);
             if state.pending.contains(&wanted) && !is_known {
-                state.wanted.push((wanted, process));
+                state.wanted.push((wanted, partner));
             }
             None
         }
@@ -253,7 +251,7 @@ pub enum Offered {
     /// The other end has come. Here is its lane.
     Matched(Memory),
     /// The other end has come and waits for a lane; as in [`Answer::Wanted`].
-    Wanted(u32),
+    Wanted(Option<Partner>),
     /// The other end has not come.
     Pending,
     /// The daemon that had the offer is gone.
@@ -270,16 +268,16 @@ pub fn matched(token: u64) -> Offered {
     while let Some(packet) = next_packet(&mut state) {
         let answer = match take_packet(&mut state, packet, token) {
             Some(Answer::Matched(memory)) => Offered::Matched(memory),
-            Some(Answer::Wanted(process)) => Offered::Wanted(process),
+            Some(Answer::Wanted(partner)) => Offered::Wanted(partner),
             Some(Answer::Pending { .. } | Answer::Refused(_)) | None => continue,
         };
         state.pending.retain(|pending| *pending != token);
         return answer;
     }
     if let Some(place) = state.wanted.iter().position(|(wanted, _)| *wanted == token) {
-        let (_, process) = state.wanted.swap_remove(place);
+        let (_, partner) = state.wanted.swap_remove(place);
         state.pending.retain(|pending| *pending != token);
-        return Offered::Wanted(process);
+        return Offered::Wanted(partner);
     }
     // A forked child inherits a pending offer without an entry here: its parent gets the answer.
     match state.lost.iter().position(|lost| *lost == token) {

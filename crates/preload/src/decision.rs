@@ -10,6 +10,7 @@ use weft_socket::due::{Due, Threshold};
 use weft_socket::history::Outlook;
 use weft_socket::{Leave, Phase, SendSide, Side, prepare};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_wire::control::Partner;
 use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, Connection, flag};
@@ -49,7 +50,7 @@ impl Connection {
                 self.decided()
             }
             Phase::Fresh if self.is_in_kernel_wait() => Phase::Fresh,
-            Phase::Fresh if !self.may_be_invited() && !self.is_due(pending) => Phase::Fresh,
+            Phase::Fresh if !self.may_be_invited() && !self.is_due(fd, pending) => Phase::Fresh,
             Phase::Pending if !self.looks_again() || self.is_in_kernel_wait() => Phase::Pending,
             Phase::Fresh | Phase::Deciding | Phase::Pending => self.decide_slowly(fd, pending),
             decided => decided,
@@ -66,7 +67,7 @@ impl Connection {
 
     /// True when the connection did so much over TCP that a lane pays, and may have one. The
     /// accepting end asks later: it makes the lane, for a peer that is there.
-    fn is_due(&self, pending: usize) -> bool {
+    fn is_due(&self, fd: RawFd, pending: usize) -> bool {
         let settings = process::settings();
         let threshold = Threshold::of(self.side(), settings.switch_calls, settings.switch_bytes);
         let pending = if self.side() == Side::Connected { pending as u64 } else { 0 };
@@ -75,7 +76,7 @@ impl Connection {
         let outlook = (!self.has(flag::UNSEEN)).then(|| self.outlook());
         let is_due = match threshold.due(done.calls(), moved, outlook) {
             Due::Now => true,
-            Due::AtLowPrice => self.is_due_at_low_price(),
+            Due::AtLowPrice => self.is_due_at_low_price(fd),
             Due::NotYet => false,
         };
         is_due && self.is_seen() && self.has_room_for_a_lane()
@@ -233,6 +234,9 @@ impl Connection {
         if from == Phase::Deciding {
             return self.wait_for_decision(DECISION_NS);
         }
+        if process::is_cloned() {
+            return from;
+        }
         if !self.claim_decision(from) {
             return self.wait_for_decision(DECISION_NS);
         }
@@ -242,7 +246,7 @@ impl Connection {
                 stays
             }
             Phase::Fresh if self.may_be_invited() && self.accept_invitation(fd) => Phase::Laned,
-            Phase::Fresh if !self.is_due(pending) => Phase::Fresh,
+            Phase::Fresh if !self.is_due(fd, pending) => Phase::Fresh,
             Phase::Fresh => self.ask(fd),
             Phase::Pending if self.has(flag::INVITED) => self.look_for_answer(fd, pending),
             Phase::Pending => self.ask_again(fd),
@@ -341,11 +345,11 @@ impl Connection {
         self.note_socket(fd);
         let is_due_anyhow = self.has(flag::UNSEEN) || process::settings().switch_calls == 0;
         if outlook == Outlook::Middling && !is_due_anyhow {
-            if self.side() == Side::Connected {
+            if self.side() == Side::Connected && !self.wants_another_lane(fd) {
                 if self.invite(fd) {
                     return Phase::Pending;
                 }
-                if self.has_kept_lane() {
+                if self.kept_lanes() > 0 {
                     // The peer is not done with the kept lane.
                     return Phase::Fresh;
                 }
@@ -355,7 +359,7 @@ impl Connection {
         let asked = match self.side() {
             Side::Accepted if process::settings().switch_calls > 0 => {
                 match control::expect(self.token(), fd) {
-                    control::Answer::Wanted(peer) => self.make_lane(fd, peer),
+                    control::Answer::Wanted(partner) => self.make_lane(fd, partner),
                     control::Answer::Refused(reason) => Err(reason),
                     control::Answer::Matched(_) | control::Answer::Pending { .. } => {
                         Ok(Phase::Pending)
@@ -363,7 +367,7 @@ impl Connection {
                 }
             }
             // At the first call: the other end may wait for the lane in its own.
-            Side::Accepted => self.make_lane(fd, 0),
+            Side::Accepted => self.make_lane(fd, None),
             Side::Connected => self.ask_connected(fd),
         };
         // Asked now: the kernel forgets the user of an end that closed.
@@ -389,8 +393,8 @@ impl Connection {
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
     }
 
-    /// Makes a lane and offers it. `peer` is the other end's process as in [`control::Memory`].
-    fn make_lane(&self, fd: RawFd, peer: u32) -> Result<Phase, TcpReason> {
+    /// Makes a lane and offers it. `partner` is as in [`control::Memory`].
+    fn make_lane(&self, fd: RawFd, partner: Option<Partner>) -> Result<Phase, TcpReason> {
         let options = &process::settings().options;
         let layout = LaneLayout {
             slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
@@ -407,7 +411,7 @@ impl Connection {
         let Some(guard) = self.receiving() else { return Ok(Phase::Fresh) };
         self.set_lane(Box::new(lane));
         drop(guard);
-        self.may_keep_lane(peer);
+        self.may_keep_lane(partner);
         if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
             self.drop_lane();
             return Err(reason);
@@ -485,7 +489,7 @@ impl Connection {
             control::Offered::Matched(memory) => self.attach(fd, &memory),
             // Other connections may have taken the last lane since the offer.
             control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(Phase::Fresh),
-            control::Offered::Wanted(peer) => self.make_lane(fd, peer),
+            control::Offered::Wanted(partner) => self.make_lane(fd, partner),
             control::Offered::Lost(reason) => Err(reason),
             control::Offered::Pending => Ok(Phase::Pending),
         };
@@ -510,7 +514,7 @@ impl Connection {
         prepare(&lane, Side::Connected);
         self.set_lane(Box::new(lane));
         drop(guard);
-        self.may_keep_lane(memory.process);
+        self.may_keep_lane(memory.partner);
         self.disarm_if_no_sleeper(fd);
         Ok(Phase::Laned)
     }

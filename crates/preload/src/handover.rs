@@ -123,7 +123,7 @@ impl Handover {
         let shared: Vec<u32> = entries.iter().filter(|_| stays).map(|entry| entry.place).collect();
         for place in &shared {
             if let Some(connection) = arena::at(*place) {
-                connection.shared.refs.fetch_add(1, Ordering::AcqRel);
+                connection.count_heir();
             }
         }
         Some(Self { environment, _variable: variable, opened, closed, shared, unseen })
@@ -151,7 +151,7 @@ impl Drop for Handover {
         }
         for place in &self.shared {
             if let Some(connection) = arena::at(*place) {
-                connection.shared.refs.fetch_sub(1, Ordering::AcqRel);
+                connection.uncount_heir();
             }
         }
         for place in &self.unseen {

@@ -1,11 +1,26 @@
 //! Asks the kernel which user holds the other end of a connection within this host (sock_diag(7)).
 //!
-//! A daemon that serves one user serves nobody else, so programs of two such users get no lane.
-//! `weft run --stats` tells the user so; nothing else depends on the answer.
+//! Two questions need the answer. A daemon that serves one user serves nobody else, so programs of
+//! two such users get no lane, and `weft run --stats` tells the user so ([`user`]). A lane that was
+//! kept with a process is used for a later connection only if the user of that process holds its
+//! other end ([`is_of`]).
+//!
+//! # Invariants
+//! - The kernel finds the listener where it finds no connection, and names root for a socket that
+//!   nobody holds. So the answer counts only if it names both addresses and an inode.
+//! - Users' numbers, and the connections that are found, are those of the namespaces in which the
+//!   kernel's socket was made. [`is_of`] uses one socket, for connections of that socket's own
+//!   network namespace. It takes a number from others only in the first user namespace. In another
+//!   one it compares two answers to the same socket, of which neither is the number that all users
+//!   have who are not known there.
 
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+use crate::guard::{ForkLock, LocalLock};
+use crate::sys;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
@@ -13,26 +28,137 @@ const NO_COOKIE: [u8; 8] = [0xff; 8];
 const HEADER_BYTES: usize = 16;
 /// Size of struct inet_diag_req_v2.
 const REQUEST_BYTES: usize = 56;
-/// Where `idiag_uid` lies in the answer: in struct inet_diag_msg, behind the header.
+/// Where `id` lies in the answer: in struct inet_diag_msg, behind the header.
+const ID_AT: usize = HEADER_BYTES + 4;
+/// Where `idiag_uid` and `idiag_inode` lie in the answer.
 const USER_AT: usize = HEADER_BYTES + 4 + 48 + 12;
+const INODE_AT: usize = USER_AT + 4;
+
+/// The kernel's socket for [`is_of`], and its inode: a program may close all descriptors it does
+/// not know.
+struct Questions {
+    socket: OwnedFd,
+    inode: u64,
+    /// The cookie of its network namespace.
+    network: u64,
+    /// Whether it was made in the first user namespace.
+    names_users: bool,
+}
+
+static QUESTIONS: LocalLock<Option<Questions>> = LocalLock::new(None);
+
+/// The lock of this module, for fork.
+pub fn lock() -> &'static dyn ForkLock {
+    &QUESTIONS
+}
+
+/// In a forked child: an answer would go to whoever reads first, the parent or the child.
+pub fn forked() {
+    if let Some(mut questions) = QUESTIONS.lock() {
+        close(&mut questions);
+    }
+}
+
+/// Whether the kernel names users to this process by the numbers of the first user namespace;
+/// `None` when this process cannot learn the users of other ends.
+pub fn names_users() -> Option<bool> {
+    let mut questions = QUESTIONS.lock()?;
+    opened(&mut questions).map(|found| found.names_users)
+}
+
+/// True when `user` holds the other end of the connection behind `fd`, which is within this network
+/// namespace. `None` stands for the user who holds this end.
+pub fn is_of(fd: RawFd, user: Option<u32>) -> bool {
+    let address = |found: rustix::io::Result<rustix::net::SocketAddrAny>| {
+        SocketAddr::try_from(found.ok()?).ok()
+    };
+    let Some(local) = address(rustix::net::getsockname(sys::borrow(fd))) else { return false };
+    let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else { return false };
+    let Some(remote) = address(Ok(remote)) else { return false };
+    let Some(mut questions) = QUESTIONS.lock() else { return false };
+    let Some(found) = opened(&mut questions) else { return false };
+    if sys::network_cookie(fd) != Some(found.network) {
+        return false;
+    }
+    let Some(other) = holder(&found.socket, local, remote) else { return false };
+    match user {
+        Some(user) => found.names_users && other == user,
+        None => {
+            let is_known = || unknown_user().is_some_and(|unknown| unknown != other);
+            (found.names_users || is_known()) && holder(&found.socket, remote, local) == Some(other)
+        }
+    }
+}
+
+/// The number that the kernel names in place of a user whom the user namespace does not know.
+fn unknown_user() -> Option<u32> {
+    use rustix::fs::{Mode, OFlags};
+    const PATH: &str = "/proc/sys/kernel/overflowuid";
+    let file = rustix::fs::open(PATH, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; 16];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
+}
 
 /// The user of the other end of the connection from `local` to `remote`; `None` when that socket is
 /// on another host, or closed.
 pub fn user(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-    let flags = SocketFlags::CLOEXEC;
-    let kernel = rustix::net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::DGRAM,
-        flags,
-        Some(netlink::SOCK_DIAG),
-    )
-    .ok()?;
+    holder(&kernel()?, local, remote)
+}
+
+fn kernel() -> Option<OwnedFd> {
+    let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
+    let protocol = Some(netlink::SOCK_DIAG);
+    rustix::net::socket_with(family, SocketType::DGRAM, flags, protocol).ok()
+}
+
+fn opened(questions: &mut Option<Questions>) -> Option<&Questions> {
+    let is_ours = |found: &Questions| {
+        rustix::fs::fstat(&found.socket).is_ok_and(|status| status.st_ino == found.inode)
+    };
+    if !questions.as_ref().is_some_and(is_ours) {
+        close(questions);
+        *questions = open();
+    }
+    questions.as_ref()
+}
+
+fn open() -> Option<Questions> {
+    /// The inode of the first user namespace, `PROC_USER_INIT_INO` of linux/proc_ns.h.
+    const FIRST: u64 = 0xefff_fffd;
+    let socket = sys::high(kernel()?);
+    // A process that has left this namespace does not come back. So it was in it when the socket
+    // was made, too.
+    let names_users =
+        rustix::fs::stat("/proc/self/ns/user").is_ok_and(|status| status.st_ino == FIRST);
+    let network = sys::network_cookie(socket.as_raw_fd())?;
+    let inode = rustix::fs::fstat(&socket).ok()?.st_ino;
+    Some(Questions { socket, inode, network, names_users })
+}
+
+fn close(questions: &mut Option<Questions>) {
+    let Some(Questions { socket, inode, .. }) = questions.take() else { return };
+    let is_ours = rustix::fs::fstat(&socket).is_ok_and(|status| status.st_ino == inode);
+    if !is_ours {
+        // The number leads to a descriptor of the program by now.
+        let _ = socket.into_raw_fd();
+    }
+}
+
+/// The user who holds the socket at `remote` of the connection to `local`.
+fn holder(kernel: &OwnedFd, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     let request = request(remote, local)?;
-    rustix::net::send(&kernel, &request, SendFlags::empty()).ok()?;
+    rustix::net::send(kernel, &request, SendFlags::empty()).ok()?;
     let mut answer = [0; 1024];
     // The kernel answered within the call of `send`.
-    let (length, _) = rustix::net::recv(&kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
-    user_of(answer.get(..length)?)
+    let (length, _) = rustix::net::recv(kernel, &mut answer, RecvFlags::DONTWAIT).ok()?;
+    let found = found_in(answer.get(..length)?)?;
+    let asked = [remote, local].map(canonical);
+    (found.addresses == asked && found.inode != 0).then_some(found.user)
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// The request for the socket from `source` to `target`.
@@ -67,11 +193,30 @@ fn request(source: SocketAddr, target: SocketAddr) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn user_of(answer: &[u8]) -> Option<u32> {
-    let kind = u16::from_ne_bytes([*answer.get(4)?, *answer.get(5)?]);
-    if kind != SOCK_DIAG_BY_FAMILY {
+/// What the kernel says about a socket.
+struct Found {
+    /// Its own address and the other one.
+    addresses: [SocketAddr; 2],
+    user: u32,
+    /// 0 when no process holds it.
+    inode: u32,
+}
+
+fn found_in(answer: &[u8]) -> Option<Found> {
+    let half = |at: usize| <[u8; 2]>::try_from(answer.get(at..at + 2)?).ok();
+    let word = |at: usize| <[u8; 4]>::try_from(answer.get(at..at + 4)?).ok();
+    if u16::from_ne_bytes(half(4)?) != SOCK_DIAG_BY_FAMILY {
         return None;
     }
-    let user = answer.get(USER_AT..USER_AT + 4)?;
-    Some(u32::from_ne_bytes(user.try_into().ok()?))
+    let is_ipv4 = i32::from(*answer.get(HEADER_BYTES)?) == libc::AF_INET;
+    let ip = |at: usize| {
+        // An IPv6 socket may have addresses of IPv4.
+        let long: [u8; 16] = answer.get(at..at + 16)?.try_into().ok()?;
+        Some(if is_ipv4 { IpAddr::from(word(at)?) } else { IpAddr::from(long).to_canonical() })
+    };
+    let port = |at: usize| half(at).map(u16::from_be_bytes);
+    let own = SocketAddr::new(ip(ID_AT + 4)?, port(ID_AT)?);
+    let other = SocketAddr::new(ip(ID_AT + 20)?, port(ID_AT + 2)?);
+    let [user, inode] = [word(USER_AT)?, word(INODE_AT)?].map(u32::from_ne_bytes);
+    Some(Found { addresses: [own, other], user, inode })
 }

@@ -8,12 +8,25 @@ use libc::c_char;
 use weft_options::Options;
 use weft_socket::Limits;
 
-static PID: AtomicU32 = AtomicU32::new(0);
+/// The process that loaded this library, or its child by a fork that the library knows of.
+static LOADED: AtomicU32 = AtomicU32::new(0);
+/// A page that the kernel zeroes in a child with memory of its own, however the child was made
+/// (MADV_WIPEONFORK). A child by clone(2), of which the library does not know, would otherwise go
+/// by its parent's number: each of the two would take the other's locks for its own.
+static PAGE: Page = Page { pid: AtomicU32::new(0), _rest: [0; PAGE_BYTES - 4] };
+const PAGE_BYTES: usize = 4096;
 static READY: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// The C library's `__libc_single_threaded`, which exists since 2.32.
 static SINGLE_THREADED: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+#[repr(C, align(4096))]
+struct Page {
+    /// The id of this process; 0 when it is not known.
+    pid: AtomicU32,
+    _rest: [u8; PAGE_BYTES - 4],
+}
 
 /// The options that the data path uses.
 pub struct Settings {
@@ -39,10 +52,20 @@ pub struct Settings {
     pub idle_ns: u64,
 }
 
-/// The id of this process, without a system call.
+/// The id of this process, without a system call after the first.
 #[inline]
 pub fn pid() -> u32 {
-    PID.load(Ordering::Relaxed)
+    match PAGE.pid.load(Ordering::Relaxed) {
+        0 => learn_pid(),
+        pid => pid,
+    }
+}
+
+#[cold]
+fn learn_pid() -> u32 {
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    PAGE.pid.store(pid, Ordering::Relaxed);
+    pid
 }
 
 /// True when the C library says that this process has one thread; false when it cannot tell.
@@ -67,9 +90,18 @@ pub fn is_ending() -> bool {
 }
 
 /// True in the process that loaded this library, and in its forked children. False in a child of
-/// vfork, which shares the memory of its parent and must not change it.
+/// vfork, which shares the memory of its parent and must not change it, and in a child by clone(2),
+/// for which no references were counted.
 pub fn is_itself() -> bool {
-    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs() == pid()
+    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
+    pid == LOADED.load(Ordering::Relaxed)
+}
+
+/// True in a child by clone(2), for which no references were counted. It uses what it inherited. It
+/// gets no lanes: the places for connections and the line to the daemon are its parent's.
+#[inline]
+pub fn is_cloned() -> bool {
+    pid() != LOADED.load(Ordering::Relaxed)
 }
 
 /// True once the library is initialized and enabled.
@@ -111,6 +143,15 @@ impl Settings {
     }
 }
 
+/// Has the kernel zero the page with the process's id in children. Where it cannot, a child by
+/// clone(2) goes by its parent's number.
+pub fn begin() {
+    set_pid();
+    let page = std::ptr::from_ref(&PAGE).cast_mut();
+    // SAFETY: the page is this static alone, and holds an atomic, for which zero is valid.
+    unsafe { libc::madvise(page.cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) };
+}
+
 /// The library is loaded: the process's settings are fixed. False when they were already.
 pub fn configure(options: Options) -> bool {
     // SAFETY: the name is a C string.
@@ -132,8 +173,7 @@ pub fn begin_exit() -> bool {
 
 /// Asks the kernel for the id of this process, which is new after a fork.
 pub fn set_pid() {
-    let pid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
-    PID.store(pid, Ordering::Relaxed);
+    LOADED.store(learn_pid(), Ordering::Relaxed);
 }
 
 /// The name of the program, which `weft status` shows.

@@ -85,7 +85,7 @@ declare! {
     epoll_wait epoll_pwait epoll_pwait2
     pthread_cancel
     open open64 openat openat64 creat pipe pipe2 socket socketpair eventfd
-    _exit _Exit execve execvpe fexecve execveat fork syscall
+    _exit _Exit execve execvpe fexecve execveat fork _Fork clone syscall
     posix_spawn posix_spawnp posix_spawn_file_actions_init posix_spawn_file_actions_destroy
     posix_spawn_file_actions_adddup2 system popen pclose
     sigaction signal bsd_signal ssignal sysv_signal __sysv_signal sigset siginterrupt

@@ -10,34 +10,43 @@
 //!
 //! # Invariants
 //! - A lane is kept only by the process that mapped it, and only if that process has not forked
-//!   since: no other process has this end mapped. Fork takes the locks of this module. A connection
-//!   moves to a kept lane under such a lock, and only if no other process holds it.
-//! - Both processes belong to one user, as the daemon says. Both sockets have addresses of one
+//!   since: no other process has this end mapped. A forked child unmaps what was kept. A child by
+//!   clone(2) does not, so its parent gives up all lanes. Fork takes the locks of this module. A
+//!   connection moves to a kept lane under such a lock, and only if no other process holds it.
+//! - The daemon says which lanes may be kept, and with whom. Both sockets have addresses of one
 //!   host, in one network namespace, so that a fingerprint names one connection.
+//! - A kept lane serves a connection only if the kernel says that the other end is a socket of the
+//!   partner's user ([`other_end::is_of`]). Both ends ask: the accepting end before it claims,
+//!   since the invitation may be to a connection of others; the connecting end after the claim,
+//!   since a process that did not accept the connection may have claimed the lane. They ask also
+//!   where both are of one user: a third user may choose addresses whose fingerprint is that of a
+//!   connection between them.
 //! - A kept lane has no descriptor. Each end keeps `socket.lanes_kept` lanes at most.
 //! - The lock of a connection's direction is taken after a lock of this module.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use weft_socket::history::should_prime;
 use weft_socket::{Phase, SendSide, Side};
 use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::lane::reserve::{FIRST_ROUND, Invitation, next_round};
+use weft_wire::control::Partner;
 
 use crate::arena::{self, Connection, NOT_KEPT, flag};
 use crate::decision::same_host;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
-use crate::{control, lanes, log, process, sys};
+use crate::{control, lanes, log, other_end, process, sys};
 
-/// A lane is no longer kept after more misses than this.
+/// A lane is no longer kept after more misses in a row than this. A miss is an invitation to a
+/// connection that no process claimed, or a wish for a lane while all peers still use theirs.
 const MISSES_MAX: u32 = 18;
-/// An invitation that no peer claimed counts as this many misses. A peer that still uses the lane
-/// counts as one.
-const MISSES_UNCLAIMED: u32 = 6;
+/// One connection invites in at most this many lanes. Each is of another process: it is not known
+/// which one of the server's accepts the connection.
+const INVITATIONS_MAX: usize = 8;
 /// During this many calls a connection looks for an invitation to it, or for the answer to its own.
 const LOOKS_MAX: u64 = 12;
 /// A write of at least this many bytes waits for the answer first.
@@ -51,14 +60,28 @@ const WASTED_MAX: u32 = 64;
 struct Kept {
     lane: Box<ShmLane>,
     /// The process at its other end.
-    peer: u32,
+    partner: Partner,
     /// The address of its last connection, as a place in [`crate::history`].
     address: u32,
     /// The last round in which it was used.
     round: u32,
-    /// How many messages this end sent in that round.
-    sent: u64,
+    /// How many messages this end sent in that round; `None` when the lane is as new.
+    sent: Option<u64>,
     misses: u32,
+    /// The count of [`CLONES`] when it was first kept.
+    clones: u32,
+}
+
+impl Kept {
+    /// True when a child by clone(2) has its end mapped, too.
+    fn is_shared(&self) -> bool {
+        self.clones != CLONES.load(Ordering::Acquire)
+    }
+
+    /// True when its other end is no longer there to claim an invitation.
+    fn is_in_vain(&self) -> bool {
+        self.lane.is_retired() || !sys::is_alive(self.partner.process)
+    }
 }
 
 /// A kept lane with an invitation to the other end of a connection.
@@ -67,6 +90,12 @@ struct Invited {
     invitation: Invitation,
     place: u32,
     generation: u32,
+}
+
+impl Invited {
+    fn is_claimed(&self) -> bool {
+        self.kept.lane.is_claimed(self.invitation)
+    }
 }
 
 #[derive(Default)]
@@ -85,8 +114,13 @@ static KEPT_ACCEPTING: AtomicU32 = AtomicU32::new(0);
 static CHECKED: AtomicU64 = AtomicU64::new(0);
 /// The counts of [`Connection::wasted`], by address.
 static WASTED: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
+/// True, by address, when nobody claimed the invitations to the last connection that had some: a
+/// process with which no lane is kept may have accepted it.
+static UNCLAIMED: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
 /// How often this process has forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// How often it has made a child that keeps all lanes mapped, as by clone(2).
+static CLONES: AtomicU32 = AtomicU32::new(0);
 
 /// The answer to an invitation.
 enum Answer {
@@ -105,7 +139,14 @@ pub fn locks() -> [&'static dyn ForkLock; 2] {
 
 /// Called before this process forks.
 pub fn before_fork() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    FORKS.fetch_add(1, Ordering::Release);
+}
+
+/// Called before this process makes a child that keeps all lanes mapped, and after it. It may be
+/// called in any signal handler: the lanes are given up when one is looked for.
+pub fn around_clone() {
+    before_fork();
+    CLONES.fetch_add(1, Ordering::Release);
 }
 
 /// In a forked child: the kept lanes are the parent's.
@@ -120,10 +161,13 @@ pub fn forked() {
     }
 }
 
-/// The process ends: tells the peers that the kept lanes get no invitations any more.
+/// The process ends: tells the peers that the kept lanes are not used again.
 pub fn end() {
     if let Some(connecting) = CONNECTING.lock() {
         connecting.kept.iter().for_each(|kept| kept.lane.abandon());
+    }
+    if let Some(accepting) = ACCEPTING.lock() {
+        accepting.iter().for_each(|kept| kept.lane.retire());
     }
 }
 
@@ -135,6 +179,26 @@ fn count(kept: &[Kept]) -> u32 {
 fn add(kept: &mut Vec<Kept>, new: Kept) -> Option<Kept> {
     kept.push(new);
     (kept.len() > process::settings().lanes_kept).then(|| kept.remove(0))
+}
+
+/// The partner, with its user where this process knows the number; `None` when the kernel cannot be
+/// asked for the user, so that the lane may not be kept.
+fn verifiable(partner: Option<Partner>) -> Option<Partner> {
+    let partner = partner?;
+    match (partner.user, other_end::names_users()?) {
+        (Some(_), false) => None,
+        (None, true) => {
+            let own = rustix::process::geteuid().as_raw();
+            Some(Partner { user: Some(own), ..partner })
+        }
+        (Some(_), true) | (None, false) => Some(partner),
+    }
+}
+
+/// True when the other end of the connection behind `fd` may be `partner`'s: it is a socket of the
+/// partner's user.
+fn may_be_of(fd: RawFd, partner: Partner) -> bool {
+    other_end::is_of(fd, partner.user)
 }
 
 /// A hash that names the connection, the same at both ends. `None` if the ends are not on one host,
@@ -158,16 +222,21 @@ fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
 
 /// Both ends: which lanes are kept.
 impl Connection {
-    /// Notes that its lane came from the daemon, which says that `peer` is at the other end. The
-    /// lane may be kept if `peer` is a process of the same user, and not 0.
-    pub fn may_keep_lane(&self, peer: u32) {
-        self.set_round(if peer == 0 { NOT_KEPT } else { FIRST_ROUND }, peer);
+    /// Notes that its lane came from the daemon, and with whom it may be kept.
+    pub fn may_keep_lane(&self, partner: Option<Partner>) {
+        let partner = verifiable(partner);
+        let round = if partner.is_none() { NOT_KEPT } else { FIRST_ROUND };
+        self.set_round(round, partner, FORKS.load(Ordering::Relaxed));
     }
 
-    fn set_round(&self, round: u32, peer: u32) {
+    /// `forks` is the count of [`FORKS`] when no other process had the lane mapped.
+    fn set_round(&self, round: u32, partner: Option<Partner>, forks: u32) {
+        if round == FIRST_ROUND && self.side() == Side::Connected {
+            self.unclaimed().store(false, Ordering::Relaxed);
+        }
         self.local.round.store(round, Ordering::Relaxed);
-        self.local.peer.store(peer, Ordering::Relaxed);
-        self.local.forks.store(FORKS.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.local.partner.store(Partner::word(partner), Ordering::Relaxed);
+        self.local.forks.store(forks, Ordering::Relaxed);
     }
 
     /// True when the daemon does not know its lane, so that no other process can ask for it.
@@ -182,13 +251,16 @@ impl Connection {
         let lane = self.take_lane();
         drop((receiving, sending));
         let round = self.local.round.swap(NOT_KEPT, Ordering::Relaxed);
+        let clones = CLONES.load(Ordering::Acquire);
         let is_kept = round != NOT_KEPT
             && !process::is_ending()
             && self.local.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed);
-        let (Some(lane), Some(sent), true) = (lane, sent, is_kept) else { return };
+        let partner = Partner::of(self.local.partner.load(Ordering::Relaxed));
+        let (Some(lane), Some(sent), Some(partner), true) = (lane, sent, partner, is_kept) else {
+            return;
+        };
         let address = self.shared.address.load(Ordering::Relaxed);
-        let peer = self.local.peer.load(Ordering::Relaxed);
-        let kept = Kept { lane, peer, address, round, sent, misses: 0 };
+        let kept = Kept { lane, partner, address, round, sent: Some(sent), misses: 0, clones };
         // Lanes over the limit are unmapped here, after the lock is free.
         match self.side() {
             Side::Accepted => drop(keep_accepting(kept)),
@@ -196,35 +268,37 @@ impl Connection {
         }
     }
 
-    /// Puts a kept lane in place. The caller holds the lock of the list, so that no fork shares the
-    /// connection meanwhile. False, and the lane is dropped, in a handler that interrupted a user
-    /// of the connection.
-    fn move_to_kept(&self, lane: Box<ShmLane>) -> bool {
-        // Under the lock of readers, as for a lane from the daemon.
-        let Some(guard) = self.receiving() else { return false };
-        if self.side() == Side::Connected {
-            SendSide::attach(&*lane);
-        }
-        self.set_lane(lane);
-        drop(guard);
-        log::debug!("connection {} goes to a lane that was kept", self.place);
-        true
-    }
-
     /// True when it is worth to ask for a lane that pays only if it is kept, or is kept already.
-    pub fn is_due_at_low_price(&self) -> bool {
+    pub fn is_due_at_low_price(&self, fd: RawFd) -> bool {
         const CALLS_MAX: u64 = 4;
         let calls = self.shared.over_tcp.calls();
         if calls >= CALLS_MAX || self.is_shared() || process::settings().lanes_kept == 0 {
             return false;
         }
-        let wasted = self.wasted().load(Ordering::Relaxed);
-        if !should_prime(self.side(), self.token(), wasted) {
-            return false;
+        if self.side() == Side::Connected && self.kept_lanes() > 0 {
+            return true;
         }
         // The accepting end asks one call later, when the other end has asked.
         let is_time = calls == u64::from(self.side() == Side::Accepted);
-        is_time || self.side() == Side::Connected && self.has_kept_lane()
+        is_time && self.is_chosen(fd, self.wasted().load(Ordering::Relaxed))
+    }
+
+    /// [`should_prime`], with a number that both ends know: they choose the same connections.
+    fn is_chosen(&self, fd: RawFd, wasted: u32) -> bool {
+        fingerprint(fd, self.side()).is_some_and(|number| should_prime(self.side(), number, wasted))
+    }
+
+    /// For the connecting end: true when it asks for one more lane, beside those that it keeps.
+    pub fn wants_another_lane(&self, fd: RawFd) -> bool {
+        // As the accepting end, which asks for few.
+        let is_chosen = || {
+            let wasted = self.wasted().load(Ordering::Relaxed);
+            fingerprint(fd, Side::Connected)
+                .is_some_and(|number| should_prime(Side::Accepted, number, wasted))
+        };
+        self.unclaimed().load(Ordering::Relaxed)
+            && self.kept_lanes() < process::settings().lanes_kept
+            && is_chosen()
     }
 
     /// Notes that it asks the daemon for a lane that pays only if it is kept.
@@ -248,23 +322,33 @@ impl Connection {
     /// How often lanes for connections to its address were requested or offered, and not used
     /// again.
     fn wasted(&self) -> &'static AtomicU32 {
-        let place = usize::try_from(self.shared.address.load(Ordering::Relaxed)).unwrap_or(0);
-        &WASTED[place % WASTED.len()]
+        &WASTED[self.place_of_address(WASTED.len())]
+    }
+
+    fn unclaimed(&self) -> &'static AtomicBool {
+        &UNCLAIMED[self.place_of_address(UNCLAIMED.len())]
+    }
+
+    fn place_of_address(&self, places: usize) -> usize {
+        usize::try_from(self.shared.address.load(Ordering::Relaxed)).unwrap_or(0) % places
     }
 }
 
 /// The connecting end.
 impl Connection {
-    /// True when lanes are kept for connections to its address.
-    pub fn has_kept_lane(&self) -> bool {
+    /// How many lanes are kept for connections to its address.
+    pub fn kept_lanes(&self) -> usize {
         let address = self.shared.address.load(Ordering::Relaxed);
-        KEPT_CONNECTING.load(Ordering::Relaxed) > 0
-            && CONNECTING.lock().is_some_and(|connecting| {
-                connecting.kept.iter().any(|kept| kept.address == address)
-            })
+        if KEPT_CONNECTING.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        CONNECTING.lock().map_or(0, |connecting| {
+            connecting.kept.iter().filter(|kept| kept.address == address).count()
+        })
     }
 
-    /// Offers a kept lane to the other end; false when there is none for it now.
+    /// Offers kept lanes to the other end, one for each process that it may be; false when there is
+    /// none for it now.
     pub fn invite(&self, fd: RawFd) -> bool {
         let Some(fingerprint) = fingerprint(fd, Side::Connected) else { return false };
         let address = self.shared.address.load(Ordering::Relaxed);
@@ -273,18 +357,21 @@ impl Connection {
             return false;
         }
         let mut gone = stale(&mut connecting);
-        let is_free =
-            |kept: &Kept| kept.address == address && kept.lane.rests(kept.round).is_some();
-        let found = connecting.kept.iter().rposition(is_free);
-        if let Some(place) = found {
-            let mut kept = connecting.kept.remove(place);
+        let is_over = |kept: &mut Kept| kept.lane.is_retired() || kept.is_shared();
+        gone.extend(connecting.kept.extract_if(.., is_over));
+        let free = take_free(&mut connecting.kept, address);
+        let is_any = !free.is_empty();
+        for mut kept in free {
             let received = kept.lane.rests(kept.round).unwrap_or(0);
-            kept.lane.renew(kept.sent, received);
-            kept.sent = 0;
+            if let Some(sent) = kept.sent.take() {
+                kept.lane.renew(sent, received);
+            }
             let invitation = Invitation::new(next_round(kept.round), fingerprint);
             kept.lane.invite(invitation);
             let generation = self.shared.generation.load(Ordering::Relaxed);
             connecting.invited.push(Invited { kept, invitation, place: self.place, generation });
+        }
+        if is_any {
             self.set(flag::INVITED, true);
         } else {
             // Their peers still use these lanes, or are gone.
@@ -296,44 +383,61 @@ impl Connection {
         KEPT_CONNECTING.store(count(&connecting.kept), Ordering::Relaxed);
         drop(connecting);
         gone.iter().for_each(|kept| kept.lane.abandon());
-        found.is_some()
+        is_any
     }
 
-    /// Where its invitation is in the list.
-    fn place_of_invitation(&self, connecting: &Connecting) -> Option<usize> {
-        let generation = self.shared.generation.load(Ordering::Relaxed);
-        let is_its = |one: &Invited| one.place == self.place && one.generation == generation;
-        connecting.invited.iter().position(is_its)
+    /// True for invitations to this connection.
+    fn is_invited_by(&self) -> impl Fn(&Invited) -> bool {
+        let (place, generation) = (self.place, self.shared.generation.load(Ordering::Relaxed));
+        move |one| one.place == place && one.generation == generation
     }
 
-    fn is_claimed(&self) -> bool {
+    /// True when the other end claimed an invitation, or will not any more.
+    fn is_answered(&self) -> bool {
         CONNECTING.lock().is_none_or(|connecting| {
-            self.place_of_invitation(&connecting).is_none_or(|place| {
-                let own = &connecting.invited[place];
-                own.kept.lane.is_claimed(own.invitation)
-            })
+            let is_its = self.is_invited_by();
+            let mut own = connecting.invited.iter().filter(|one| is_its(one)).peekable();
+            own.peek().is_none() || own.any(Invited::is_claimed)
         })
     }
 
-    /// The answer to its invitation. With `is_last` an invitation that was not claimed is
-    /// withdrawn.
-    fn answer(&self, connecting: &mut Connecting, is_last: bool) -> Answer {
-        let Some(place) = self.place_of_invitation(connecting) else { return Answer::Over };
-        let invited = &connecting.invited[place];
-        let is_claimed = invited.kept.lane.is_claimed(invited.invitation);
-        if !is_claimed && !is_last {
+    /// The answer to its invitations. When there is one, or with `is_last`, those that were not
+    /// claimed are withdrawn. A claim counts if the other end may be the partner's.
+    fn answer(
+        &self,
+        connecting: &mut Connecting,
+        is_last: bool,
+        may_be_of: impl Fn(Partner) -> bool,
+    ) -> Answer {
+        let is_its = self.is_invited_by();
+        let is_claimed = connecting.invited.iter().any(|one| is_its(one) && one.is_claimed());
+        if !is_claimed && !is_last && connecting.invited.iter().any(&is_its) {
             return Answer::Waiting;
         }
-        let is_withdrawn = !is_claimed && invited.kept.lane.withdraw(invited.invitation);
-        let Invited { mut kept, invitation, .. } = connecting.invited.swap_remove(place);
-        if !is_withdrawn {
-            kept.round = invitation.round();
-            return Answer::Claimed(kept);
+        let own: Vec<Invited> = connecting.invited.extract_if(.., |one| is_its(one)).collect();
+        let (mut claimed, mut unclaimed) = (None, Vec::new());
+        for Invited { mut kept, invitation, .. } in own {
+            if kept.lane.withdraw(invitation) {
+                unclaimed.push(kept);
+            } else if claimed.is_none() && may_be_of(kept.partner) {
+                kept.round = invitation.round();
+                claimed = Some(kept);
+            } else {
+                // One process accepted the connection, so any other had no right to the lane. It
+                // must not keep that one from the connection.
+                kept.lane.abandon();
+            }
         }
-        kept.misses += MISSES_UNCLAIMED;
-        self.count_wasted(MISSES_UNCLAIMED);
-        drop(put_back(connecting, kept));
-        Answer::Over
+        if claimed.is_none() && !unclaimed.is_empty() {
+            self.count_wasted(1);
+            self.unclaimed().store(true, Ordering::Relaxed);
+        }
+        for mut kept in unclaimed {
+            let is_missed = u32::from(claimed.is_none());
+            kept.misses = if kept.is_in_vain() { u32::MAX } else { kept.misses + is_missed };
+            drop(put_back(connecting, kept));
+        }
+        claimed.map_or(Answer::Over, Answer::Claimed)
     }
 
     /// Looks for the answer to its invitation, and returns the new phase. If `pending` bytes to
@@ -341,32 +445,38 @@ impl Connection {
     /// what goes over TCP before it reads the lane.
     pub fn look_for_answer(&self, fd: RawFd, pending: usize) -> Phase {
         if pending >= PENDING_WORTH {
-            self.wait_once(|| self.is_claimed());
+            self.wait_once(|| self.is_answered());
         }
         let calls = self.shared.over_tcp.calls();
         let Some(mut connecting) = CONNECTING.lock() else { return Phase::Pending };
+        // Readers are locked out as for a lane from the daemon. A handler that interrupted one
+        // leaves the answer to a later call.
+        let Some(receiving) = self.receiving() else { return Phase::Pending };
         // Another process that holds the connection by now has not mapped the lane.
         let is_last = calls >= LOOKS_MAX || self.is_shared();
-        let kept = match self.answer(&mut connecting, is_last) {
+        let kept = match self.answer(&mut connecting, is_last, |partner| may_be_of(fd, partner)) {
             Answer::Waiting => return Phase::Pending,
-            Answer::Claimed(kept) if !self.is_shared() => kept,
-            Answer::Claimed(kept) => {
-                self.set(flag::INVITED, false);
-                kept.lane.abandon();
-                return Phase::Fresh;
-            }
             Answer::Over => {
                 self.set(flag::INVITED, false);
                 return Phase::Fresh;
             }
+            Answer::Claimed(kept) => kept,
         };
         self.set(flag::INVITED, false);
-        if !self.move_to_kept(kept.lane) {
+        // Before the look for a clone, so that one from here on is noticed when the lane is kept.
+        let forks = FORKS.load(Ordering::Acquire);
+        // The lock of the list is held, so that no fork shares the connection meanwhile.
+        if self.is_shared() || kept.is_shared() {
+            kept.lane.abandon();
             return Phase::Fresh;
         }
+        SendSide::attach(&*kept.lane);
+        self.set_lane(kept.lane);
+        drop(receiving);
         drop(connecting);
         self.decrease_wasted();
-        self.set_round(kept.round, kept.peer);
+        log::debug!("connection {} goes to a lane that was kept", self.place);
+        self.set_round(kept.round, Some(kept.partner), forks);
         self.disarm_if_no_sleeper(fd);
         Phase::Laned
     }
@@ -376,7 +486,9 @@ impl Connection {
     pub fn stop_asking(&self) {
         if self.has(flag::INVITED) {
             self.set(flag::INVITED, false);
-            let answer = CONNECTING.lock().map(|mut connecting| self.answer(&mut connecting, true));
+            let answer = CONNECTING
+                .lock()
+                .map(|mut connecting| self.answer(&mut connecting, true, |_| true));
             if let Some(Answer::Claimed(kept)) = answer {
                 // The other end claimed the lane, and will not keep it after this connection.
                 kept.lane.abandon();
@@ -393,14 +505,17 @@ impl Connection {
     }
 
     fn keep_unused(&self, memory: &control::Memory) {
-        if memory.process == 0 || process::is_ending() || self.is_shared() {
+        let Some(partner) = verifiable(memory.partner) else { return };
+        if process::is_ending() || self.is_shared() {
             return;
         }
+        let clones = CLONES.load(Ordering::Acquire);
         let lane = ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode());
         let Ok(lane) = lane.map(Box::new) else { return };
-        let (peer, round) = (memory.process, FIRST_ROUND);
-        let address = self.shared.address.load(Ordering::Relaxed);
-        drop(keep_connecting(Kept { lane, peer, address, round, sent: 0, misses: 0 }));
+        let (round, address) = (FIRST_ROUND, self.shared.address.load(Ordering::Relaxed));
+        // The other end has used its half of the lane.
+        let sent = Some(0);
+        drop(keep_connecting(Kept { lane, partner, address, round, sent, misses: 0, clones }));
     }
 }
 
@@ -422,6 +537,12 @@ impl Connection {
             return false;
         }
         let Some(mut accepting) = ACCEPTING.lock() else { return false };
+        let forks = FORKS.load(Ordering::Acquire);
+        let shared: Vec<Kept> = accepting.extract_if(.., |kept| kept.is_shared()).collect();
+        if !shared.is_empty() {
+            shared.iter().for_each(|kept| kept.lane.retire());
+            KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
+        }
         let is_any = accepting.iter().any(|kept| kept.lane.invitation().is_some());
         if !is_any || self.is_shared() {
             return false;
@@ -430,20 +551,30 @@ impl Connection {
         // Readers are locked out before the claim. After it the other end may write to the lane,
         // and a reader that found no lane would take its wakeups for data of TCP.
         let Some(receiving) = self.receiving() else { return false };
-        let claimed = accepting.iter().enumerate().find_map(|(place, kept)| {
+        let found = accepting.iter().enumerate().find_map(|(place, kept)| {
             let invitation = kept.lane.invitation()?;
-            (invitation.is_for(fingerprint) && kept.lane.claim(invitation))
-                .then_some((place, invitation.round()))
+            invitation.is_for(fingerprint).then_some((place, invitation))
         });
-        let Some((place, round)) = claimed else { return false };
-        let Kept { lane, peer, .. } = accepting.remove(place);
+        let Some((place, invitation)) = found else { return false };
+        if !may_be_of(fd, accepting[place].partner) {
+            // The partner does not hold the connection to which it invites.
+            let forged = accepting.remove(place);
+            forged.lane.retire();
+            KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
+            drop((receiving, accepting, forged));
+            return false;
+        }
+        if !accepting[place].lane.claim(invitation) {
+            return false;
+        }
+        let Kept { lane, partner, .. } = accepting.remove(place);
         KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
         self.set_lane(lane);
         drop(receiving);
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);
         self.decrease_wasted();
-        self.set_round(round, peer);
+        self.set_round(invitation.round(), Some(partner), forks);
         self.note_socket(fd);
         // Has the first write wait for the other end once.
         self.set(flag::EARLY, true);
@@ -459,16 +590,18 @@ fn keep_accepting(kept: Kept) -> Vec<Kept> {
     let mut gone: Vec<Kept> = accepting.extract_if(.., |kept| kept.lane.is_abandoned()).collect();
     if let Ok(number) = usize::try_from(CHECKED.fetch_add(1, Ordering::Relaxed))
         && let Some(place) = number.checked_rem(accepting.len())
-        && !sys::is_alive(accepting[place].peer)
+        && !sys::is_alive(accepting[place].partner.process)
     {
         gone.push(accepting.remove(place));
     }
     if kept.lane.is_abandoned() {
         gone.push(kept);
     } else {
-        kept.lane.rest(kept.round, kept.sent);
+        kept.lane.rest(kept.round, kept.sent.unwrap_or(0));
         gone.extend(add(&mut accepting, kept));
     }
+    // An invitation that was written meanwhile is withdrawn, as any that nobody claims.
+    gone.iter().for_each(|kept| kept.lane.retire());
     KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
     gone
 }
@@ -489,6 +622,20 @@ fn put_back(connecting: &mut Connecting, kept: Kept) -> Option<Kept> {
         kept.lane.abandon();
     }
     too_much
+}
+
+/// Takes the lanes for connections to `address` that rest, the last used one of each process.
+fn take_free(kept: &mut Vec<Kept>, address: u32) -> Vec<Kept> {
+    let mut free: Vec<Kept> = Vec::new();
+    for place in (0..kept.len()).rev() {
+        let one = &kept[place];
+        let is_free = one.address == address && one.lane.rests(one.round).is_some();
+        let is_first = free.iter().all(|taken| taken.partner.process != one.partner.process);
+        if is_free && is_first && free.len() < INVITATIONS_MAX {
+            free.push(kept.remove(place));
+        }
+    }
+    free
 }
 
 /// Removes and returns invited lanes whose connections ended without a close in this process.

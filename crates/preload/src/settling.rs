@@ -10,14 +10,33 @@ use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::sleeper::Asking;
 
 use crate::arena::Connection;
+use crate::sys;
 
 /// After this many finds in a row without a sleep, a connection counts as awake again.
 const FINDS: u32 = 8;
 
+/// How long after a lost heavy fence all stores of peers are taken for visible, in nanoseconds.
+/// They are within some hundred, however busy the machine is.
+const DRAINED_NS: u64 = 100_000;
+
+/// Called when the heavy fence failed and the peers were asked for full fences: waits until they
+/// see that, and this thread sees what they did before. The filter of system calls that took the
+/// fence away may forbid others, too, so the thread makes none.
+#[cold]
+fn wait_for_stores() {
+    let start = sys::now_ns();
+    while sys::now_ns() - start < DRAINED_NS {
+        std::hint::spin_loop();
+    }
+}
+
 /// Executes the fence after `what` of a lane was armed; one more look must follow.
 pub fn settle(lane: &ShmLane, what: WaitFor) {
     if let Some(asking) = lane.sleeps(what) {
-        fence::heavy();
+        if !fence::heavy() {
+            lane.lost_heavy_fence();
+            wait_for_stores();
+        }
         lane.slept(what, asking);
     }
 }
@@ -43,13 +62,19 @@ impl Settling {
         if self.0.is_empty() {
             return;
         }
-        fence::heavy();
+        let is_fenced = fence::heavy();
         for (connection, what, asking) in self.0 {
             if let Some(receiving) = connection.receiving()
                 && let Some(lane) = receiving.lane
             {
+                if !is_fenced {
+                    lane.lost_heavy_fence();
+                }
                 lane.slept(what, asking);
             }
+        }
+        if !is_fenced {
+            wait_for_stores();
         }
     }
 }

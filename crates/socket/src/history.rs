@@ -152,15 +152,16 @@ impl Record {
 }
 
 /// True when an end whose outlook is [`Outlook::Middling`] asks for a new lane all the same, so
-/// that there is one to keep. `number` is that of the connection. `wasted` counts requests and
-/// misses for its address, less those that the use of a kept lane made up for.
+/// that there is one to keep. `number` is that of the connection, the same at both ends. `wasted`
+/// counts requests and misses for its address, less those that the use of a kept lane made up for.
 ///
 /// A lane is made only if both ends ask for the same connection. The connecting end asks for each
 /// one, until its peer seems to keep no lanes. The accepting end may have many peers that want no
-/// lane, so it asks for a few.
+/// lane, so it asks for a few. When both ask for a few, those of one end are among those of the
+/// other.
 #[must_use]
 pub const fn should_prime(side: Side, number: u64, wasted: u32) -> bool {
-    // Spreads the numbers evenly, and independently of the other end's numbers.
+    // Spreads the numbers evenly.
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
     match (side, wasted) {
         (Side::Connected, 0..32) => true,

@@ -4,6 +4,8 @@
 //! relies on what another call left there. A call that finds a state to which no order of calls
 //! leads breaks the direction off: reads then give a reset.
 
+use std::sync::atomic::{Ordering, compiler_fence};
+
 use weft_fabric::{Carry, Lane, ReceiveCursor, WaitFor};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -28,17 +30,43 @@ struct Position {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes)]
 #[repr(C)]
 pub struct ReceiveSide {
-    position: Position,
+    /// The place and a former one: a move writes the one that is not in force, and then `moves`. So
+    /// a process that dies at any instruction leaves a place for those that share the connection.
+    positions: [Position; 2],
+    /// How often the place moved. The lowest bit says which of the two is in force.
+    moves: u64,
     route: Inward,
     tcp_bytes: u64,
     lane_bytes: u64,
     /// Room returned since a read last considered a wakeup for the peer.
     unrung_bytes: u64,
     unrung_messages: u64,
+    /// Not 0 since something was taken, until a read finds nothing and nobody waits for the room.
+    owes_room: u64,
     state: Stored<ReceiveState>,
 }
 
 impl ReceiveSide {
+    fn in_force(&self) -> usize {
+        usize::from(!self.moves.is_multiple_of(2))
+    }
+
+    #[inline]
+    fn position(&self) -> Position {
+        self.positions[self.in_force()]
+    }
+
+    /// Moves the place, in one step for those that share the memory.
+    #[inline]
+    fn move_to(&mut self, position: Position) {
+        self.owes_room = 1;
+        self.positions[1 - self.in_force()] = position;
+        // Only the order of the instructions matters: a process that died wrote all before it died.
+        compiler_fence(Ordering::SeqCst);
+        self.moves = self.moves.wrapping_add(1);
+        compiler_fence(Ordering::SeqCst);
+    }
+
     /// The place from which the next bytes come. Each call may cross to the lane, and after each
     /// read from TCP the place may be another.
     #[inline(always)]
@@ -58,7 +86,7 @@ impl ReceiveSide {
         if self.state.get() != ReceiveState::Open || has_left {
             return;
         }
-        let Position { cursor, slot_offset, chunk_left } = self.position;
+        let Position { cursor, slot_offset, chunk_left } = self.position();
         let (messages, bytes) = (cursor.messages, cursor.bytes);
         ResendRequest { messages, bytes, offset: slot_offset, chunk_left }.post(lane);
         self.state.set(ReceiveState::AwaitingResend);
@@ -126,8 +154,8 @@ impl ReceiveSide {
             return self.route.has_boundary(lane);
         }
         !self.is_broken()
-            && self.position.chunk_left == 0
-            && self.route.is_at_return(lane, self.position.cursor.messages)
+            && self.position().chunk_left == 0
+            && self.route.is_at_return(lane, self.position().cursor.messages)
     }
 
     /// Crosses to TCP. Call it after [`ReceiveSide::origin`] returned [`Origin::Return`]. All
@@ -145,8 +173,7 @@ impl ReceiveSide {
             lane.rearm(WaitFor::Room);
         }
         if self.awaits_resend(lane) {
-            self.position.slot_offset = 0;
-            self.position.chunk_left = 0;
+            self.move_to(Position { slot_offset: 0, chunk_left: 0, ..self.position() });
         } else if self.has_requested_resend() {
             // The peer must not find the request when it comes to the lane again.
             ResendRequest::withdraw(lane);
@@ -171,7 +198,7 @@ impl ReceiveSide {
             self.break_off();
             return;
         }
-        self.position = Position::default();
+        self.move_to(Position::default());
         self.unrung_bytes = 0;
         self.unrung_messages = 0;
         self.state.set(ReceiveState::Open);
@@ -247,7 +274,7 @@ impl ReceiveSide {
         if self.awaits_resend(lane) {
             return Err(self.why_empty(lane));
         }
-        let mut walk = Walk { position: self.position, skip: 0 };
+        let mut walk = Walk { position: self.position(), skip: 0 };
         let mut filled = 0;
         while filled < target.len() {
             let more = self.step(lane, &mut walk, &mut target[filled..], peek);
@@ -299,7 +326,7 @@ impl ReceiveSide {
                         walk.position.slot_offset = 0;
                         self.pass(lane, walk, peek);
                     } else if !peek {
-                        self.position = walk.position;
+                        self.move_to(walk.position);
                     }
                     return Ok(size);
                 }
@@ -336,7 +363,7 @@ impl ReceiveSide {
             // read the bytes once, and the next release returns their room, too.
             let mut cursor = walk.position.cursor;
             cursor.bytes = cursor.bytes.wrapping_add(size as u64);
-            self.position = Position { cursor, ..walk.position };
+            self.move_to(Position { cursor, ..walk.position });
             lane.release(&mut walk.position.cursor, size as u64);
             self.unrung_bytes = self.unrung_bytes.wrapping_add(size as u64);
         }
@@ -349,8 +376,14 @@ impl ReceiveSide {
             walk.position.cursor.messages = walk.position.cursor.messages.wrapping_add(1);
             return;
         }
+        // As in `step_chunk`: the peer may fill the slot again as soon as it is returned.
+        let mut after = walk.position;
+        after.cursor.messages = after.cursor.messages.wrapping_add(1);
+        self.move_to(after);
         lane.advance(&mut walk.position.cursor, false);
-        self.position = walk.position;
+        // The peer was told; a process that dies before it notes this tells the peer again.
+        let returned = walk.position.cursor.messages_returned;
+        self.positions[self.in_force()].cursor.messages_returned = returned;
         self.unrung_messages = self.unrung_messages.wrapping_add(1);
     }
 
@@ -367,9 +400,28 @@ impl ReceiveSide {
         lane.is_awaited(WaitFor::Room)
     }
 
+    /// Call it for a read that found nothing. A reader that died may have taken bytes without
+    /// returning their room, or without ringing the peer that waits for it; then both would wait.
+    /// Returns the room. True if the peer should be rung.
+    #[inline]
+    pub fn settle_room<L: Lane>(&mut self, lane: &L) -> bool {
+        self.owes_room != 0 && self.settle_debt(lane)
+    }
+
+    fn settle_debt<L: Lane>(&mut self, lane: &L) -> bool {
+        if self.on_lane() && !self.is_broken() && !self.awaits_resend(lane) {
+            lane.release(&mut self.position().cursor, 0);
+        }
+        let is_awaited = lane.is_awaited(WaitFor::Room);
+        // A process that dies before it has rung leaves the debt.
+        self.owes_room = u64::from(is_awaited);
+        is_awaited
+    }
+
     fn is_drained<L: Carry>(&self, lane: &L) -> bool {
         self.awaits_resend(lane)
-            || self.position.chunk_left == 0 && matches!(lane.peek(&self.position.cursor), Ok(None))
+            || self.position().chunk_left == 0
+                && matches!(lane.peek(&self.position().cursor), Ok(None))
     }
 
     fn why_empty<L: Carry>(&self, lane: &L) -> ReadError {
@@ -388,11 +440,11 @@ impl ReceiveSide {
         // A message sent before the end is visible with it. If the end counts more messages than
         // were read, the caller looks again.
         let read_all =
-            value != 0 && (value >> 2).saturating_sub(1) <= self.position.cursor.messages;
+            value != 0 && (value >> 2).saturating_sub(1) <= self.position().cursor.messages;
         // These looks come after the look at the end. An end behind a boundary to TCP is told on
         // TCP.
         let here = read_all
-            && self.position.chunk_left == 0
+            && self.position().chunk_left == 0
             && !self.awaits_resend(lane)
             && !self.is_at_return(lane);
         here.then_some(value & closed::MASK)
@@ -446,11 +498,11 @@ impl ReceiveSide {
     /// Number of messages that arrived so far, plus 1 after the peer's end. A higher number than
     /// before is an edge for epoll. `from` is the result of a former call.
     pub fn arrived<L: Carry>(&self, lane: &L, from: u64) -> u64 {
-        let taken = self.position.cursor.messages;
+        let taken = self.position().cursor.messages;
         // A mailbox holds no more. Without this bound a hostile peer could fill slots as fast as
         // the loop counts them.
         let arrived_max = taken.wrapping_add(lane.mailbox_depth());
-        let mut probe = self.position.cursor;
+        let mut probe = self.position().cursor;
         probe.messages = from.clamp(taken, arrived_max.max(taken));
         while probe.messages < arrived_max && matches!(lane.peek(&probe), Ok(Some(_))) {
             probe.messages += 1;
@@ -466,10 +518,10 @@ impl ReceiveSide {
         if self.awaits_resend(lane) {
             return 0;
         }
-        let mut cursor = self.position.cursor;
+        let mut cursor = self.position().cursor;
         let mut messages = 0;
-        let mut chunks = self.position.chunk_left;
-        let mut offset = self.position.slot_offset as u64;
+        let mut chunks = self.position().chunk_left;
+        let mut offset = self.position().slot_offset as u64;
         for _ in 0..lane.mailbox_depth() {
             let Ok(Some(slot)) = lane.peek(&cursor) else { break };
             if slot.tag == tag::RMA_INFO {
@@ -487,8 +539,8 @@ impl ReceiveSide {
 
     /// Number of messages received over the lane.
     #[must_use]
-    pub const fn messages(&self) -> u64 {
-        self.position.cursor.messages
+    pub fn messages(&self) -> u64 {
+        self.position().cursor.messages
     }
 
     /// Number of bytes received over TCP and over the lane.

@@ -36,10 +36,18 @@ pub fn register() -> bool {
 }
 
 /// The sleeper's half. Every registered process whose [`light`] fence comes later sees the stores
-/// that this thread made before. False if only this thread was fenced.
+/// that this thread made before. False if only this thread was fenced: the kernel lacks the call,
+/// or refuses it since a filter of system calls was set.
 pub fn heavy() -> bool {
     fence(Ordering::SeqCst);
-    register() && sys::membarrier_global()
+    if !register() {
+        return false;
+    }
+    let is_done = sys::membarrier_global();
+    if !is_done {
+        STATE.store(MISSING, Ordering::Relaxed);
+    }
+    is_done
 }
 
 /// The sender's half. `full` is set if [`register`] failed on either side of the connection.

@@ -289,6 +289,16 @@ impl ShmLane {
         self.own_sleeper(what).agree(asking);
     }
 
+    /// The kernel refused the heavy fence although it had registered this process: a filter of
+    /// system calls was set. From now on the peer executes full fences for this end.
+    #[cold]
+    pub fn lost_heavy_fence(&self) {
+        for what in [WaitFor::Data, WaitFor::Room] {
+            self.own_sleeper(what).open(false);
+        }
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
     /// This end waited for `what` and found it without sleeping.
     #[inline]
     pub fn found_awake(&self, what: WaitFor) {

@@ -53,6 +53,8 @@ pub enum Shown {
         tuple: Tuple,
         /// Its inode number.
         inode: u64,
+        /// The user who made it.
+        owner: u32,
     },
     /// A listening TCP socket; the daemon has closed its copy.
     Listener {
@@ -76,8 +78,8 @@ pub fn examine(
     let look = |file: OwnedFd| match kernel::is_tcp(file.as_fd()) {
         Ok(true) => match kernel::tuple_of(file.as_fd()) {
             Ok(tuple) => {
-                let inode = kernel::inode_of(&file).ok_or("the socket has no inode")?;
-                Ok(Shown::Connection { tuple: locate(tuple), inode })
+                let (inode, owner) = kernel::socket_of(&file).ok_or("the socket has no inode")?;
+                Ok(Shown::Connection { tuple: locate(tuple), inode, owner })
             }
             Err(why) => {
                 let (namespace, address) = kernel::listener_of(file.as_fd()).map_err(|_| why)?;

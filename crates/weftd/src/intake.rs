@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::Timespec;
@@ -101,7 +102,7 @@ impl Intakes {
         let (all, own) = (Arc::clone(self), Arc::clone(&intake));
         std::thread::Builder::new()
             .name(format!("user {user}"))
-            .spawn(move || own.run(&all, key))
+            .spawn(move || own.serve_all(&all, key))
             .map_err(|error| error.to_string())?;
         by_user.insert(key, Arc::clone(&intake));
         Ok(intake)
@@ -137,7 +138,29 @@ impl Intake {
         epoll::add(&self.epoll, line, data, EventFlags::IN)
     }
 
-    fn run(&self, all: &Intakes, user: u32) {
+    /// Serves the programs until there are none for a while, or this thread fails.
+    fn serve_all(&self, all: &Intakes, user: u32) {
+        self.abandon_after(all, user, || self.run(all, user));
+    }
+
+    /// If `run` fails or panics, the lines of all programs are closed and the thread is no longer
+    /// in the table.
+    fn abandon_after(&self, all: &Intakes, user: u32, run: impl FnOnce() -> Result<(), Errno>) {
+        // The tables and lines are used on; their locks pass over a panic.
+        let why = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => return,
+            Ok(Err(errno)) => errno.to_string(),
+            Err(_) => "a panic".to_owned(),
+        };
+        tracing::error!(
+            why,
+            user,
+            "the programs of a user lose their lines; later ones are served again"
+        );
+        self.abandon(all, user);
+    }
+
+    fn run(&self, all: &Intakes, user: u32) -> Result<(), Errno> {
         let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         let mut parked = Vec::new();
         loop {
@@ -145,18 +168,10 @@ impl Intake {
             let ready = match epoll::wait(&self.epoll, &mut space, Some(timeout)) {
                 Ok((ready, _)) => ready,
                 Err(Errno::INTR) => continue,
-                Err(errno) => {
-                    tracing::error!(
-                        %errno,
-                        user,
-                        "the programs of a user lose their lines; later ones are served again"
-                    );
-                    self.abandon(all, user);
-                    return;
-                }
+                Err(errno) => return Err(errno),
             };
             if ready.is_empty() && parked.is_empty() && all.is_over(user, self) {
-                return;
+                return Ok(());
             }
             parked = self.try_again(parked, &all.hub);
             for event in ready {
@@ -253,8 +268,9 @@ mod tests {
     /// Longer than any step of this test.
     const WATCHDOG_MS: u32 = 10_000;
 
-    #[test]
-    fn a_user_whose_epoll_set_fails_loses_its_lines_and_later_programs_are_served() {
+    /// The thread of a user with one program ends as `fail` says. The program is told, and later
+    /// ones are served.
+    fn fails(fail: impl FnOnce(&Arc<Intake>, &Arc<Intakes>)) {
         let nothing: [(&str, &str); 0] = [];
         let (options, _) = weft_options::Options::from_environment(nothing);
         let (socket, node) = (PathBuf::new(), "test".to_owned());
@@ -272,12 +288,34 @@ mod tests {
         drop(line);
         let intake = Arc::new(Intake { epoll, programs });
         lock(&intakes.by_user).insert(1000, Arc::clone(&intake));
-        intake.run(&intakes, 1000);
+        fail(&intake, &intakes);
         let closed = program.receive_within(WATCHDOG_MS).expect("in time");
         assert!(closed.is_none(), "the program learns that it is not served");
         let (program, other) = Channel::pair().expect("sockets");
         intakes.admit(other, credentials);
         program.send(&weft_wire::control::Control::Status.emit(), &[]).expect("room");
         assert!(program.receive_within(WATCHDOG_MS).expect("in time").is_some(), "an answer");
+    }
+
+    #[test]
+    fn a_user_whose_epoll_set_fails_loses_its_lines_and_later_programs_are_served() {
+        fails(|intake, intakes| intake.serve_all(intakes, 1000));
+    }
+
+    #[test]
+    fn a_user_whose_thread_panics_loses_its_lines_and_later_programs_are_served() {
+        fails(|intake, intakes| {
+            let intake = Arc::clone(intake);
+            let intakes = Arc::clone(intakes);
+            let thread = std::thread::spawn(move || {
+                intake.abandon_after(&intakes, 1000, || {
+                    // As a panic in the midst of serving: under the locks of both tables.
+                    let _by_user = lock(&intakes.by_user);
+                    let _programs = lock(&intake.programs);
+                    std::panic::resume_unwind(Box::new(()))
+                });
+            });
+            assert!(thread.join().is_ok(), "the panic does not leave the thread");
+        });
     }
 }

@@ -69,10 +69,11 @@ pub fn silence(wakeup: BorrowedFd<'_>) -> Result<(), String> {
     Err("a wakeup has too many unread bytes".to_owned())
 }
 
-/// The inode of a socket.
-pub fn inode_of(socket: impl AsFd) -> Option<u64> {
+/// The inode of a socket, and the user who made or accepted it.
+pub fn socket_of(socket: impl AsFd) -> Option<(u64, u32)> {
     let status = rustix::fs::fstat(socket).ok()?;
-    (FileType::from_raw_mode(status.st_mode) == FileType::Socket).then_some(status.st_ino)
+    let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
+    is_socket.then_some((status.st_ino, status.st_uid))
 }
 
 /// False when process `pid` has certainly closed the socket `inode` without telling the daemon.
@@ -91,6 +92,14 @@ pub fn still_holds(pid: u32, number: u32, inode: u64) -> bool {
         Ok(entries) => entries.flatten().any(|entry| is_wanted(&entry.path())),
         Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
     }
+}
+
+/// Whether this process is in the first user namespace of the kernel, in which each user has a
+/// number of its own.
+pub fn is_in_first_user_namespace() -> bool {
+    /// `PROC_USER_INIT_INO` of linux/proc_ns.h.
+    const FIRST: u64 = 0xefff_fffd;
+    rustix::fs::stat("/proc/self/ns/user").is_ok_and(|status| status.st_ino == FIRST)
 }
 
 /// Whether `process` is in the same process namespace as this process.
@@ -134,13 +143,14 @@ mod tests {
         assert_eq!(is_tcp(datagram.as_fd()), Ok(false));
         let file = std::fs::File::open("/dev/null").expect("always there");
         assert_eq!(is_tcp(file.as_fd()), Err(Errno::NOTSOCK));
-        assert_eq!(inode_of(&file), None);
+        assert_eq!(socket_of(&file), None);
     }
 
     #[test]
     fn a_descriptor_that_was_closed_is_noticed() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
-        let inode = inode_of(&socket).expect("a socket");
+        let (inode, owner) = socket_of(&socket).expect("a socket");
+        assert_eq!(owner, rustix::process::geteuid().as_raw());
         let number = socket.as_raw_fd().unsigned_abs();
         assert!(still_holds(std::process::id(), number, inode));
         assert!(!still_holds(std::process::id(), number, inode + 1));

@@ -101,6 +101,40 @@ impl Default for Advice {
     }
 }
 
+/// The process at the other end of a lane, if both processes may keep the lane for their next
+/// connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Partner {
+    /// Its number, which is not 0.
+    pub process: u32,
+    /// Its user, if that is another one than the user of this end. The kernel must name this user
+    /// as the owner of the other end of each later connection on the lane.
+    pub user: Option<u32>,
+}
+
+impl Partner {
+    /// The number that no user has (`(uid_t) -1`).
+    const NO_USER: u32 = u32::MAX;
+
+    /// A partner, or the lack of one, as one word: the process in the high half, the user in the
+    /// low half.
+    #[must_use]
+    pub fn word(partner: Option<Self>) -> u64 {
+        partner.map_or(0, |Self { process, user }| {
+            u64::from(process) << 32 | u64::from(user.unwrap_or(Self::NO_USER))
+        })
+    }
+
+    /// The partner that `word` encodes; `None` if its process is 0.
+    #[must_use]
+    pub fn of(word: u64) -> Option<Self> {
+        let [process, user] =
+            [word >> 32, word & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(0));
+        let user = (user != Self::NO_USER).then_some(user);
+        (process != 0).then_some(Self { process, user })
+    }
+}
+
 /// Messages of kinds 1 to 31. A program chooses its `token` numbers; they mean nothing to other
 /// programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -141,16 +175,15 @@ pub enum Control {
     Matched {
         /// The token of the offer.
         token: u64,
-        /// The process number of the other end, if both ends are of one user and number processes
-        /// as the daemon does; else 0.
-        process: u32,
+        /// The process at the other end, if the lane may be kept.
+        partner: Option<Partner>,
     },
     /// The other end was offered too, and waits for the lane that this end must make.
     Wanted {
         /// The token of the offer.
         token: u64,
         /// As in [`Control::Matched`].
-        process: u32,
+        partner: Option<Partner>,
     },
     /// The other end has not been offered yet.
     Pending {
@@ -288,8 +321,8 @@ impl Control {
             kind::OFFER => reader.offer(),
             kind::MATCHED => reader
                 .u64()
-                .zip(reader.u32())
-                .map(|(token, process)| Self::Matched { token, process }),
+                .zip(reader.u64())
+                .map(|(token, word)| Self::Matched { token, partner: Partner::of(word) }),
             kind::PENDING => (|| {
                 let token = reader.u64()?;
                 let listening = reader.bool()?;
@@ -300,8 +333,8 @@ impl Control {
             kind::JOIN => reader.u64().map(|token| Self::Join { token }),
             kind::WANTED => reader
                 .u64()
-                .zip(reader.u32())
-                .map(|(token, process)| Self::Wanted { token, process }),
+                .zip(reader.u64())
+                .map(|(token, word)| Self::Wanted { token, partner: Partner::of(word) }),
             kind::REACH => reader.reach(),
             kind::DONE => Some(Self::Done),
             kind::STATUS => Some(Self::Status),
@@ -343,9 +376,9 @@ impl Control {
                 body.extend_from_slice(&descriptor.to_le_bytes());
                 kind::OFFER
             }
-            Self::Matched { token, process } => {
+            Self::Matched { token, partner } => {
                 body.extend_from_slice(&token.to_le_bytes());
-                body.extend_from_slice(&process.to_le_bytes());
+                body.extend_from_slice(&Partner::word(*partner).to_le_bytes());
                 kind::MATCHED
             }
             Self::Pending { token, listening } => {
@@ -365,9 +398,9 @@ impl Control {
                 body.extend_from_slice(&token.to_le_bytes());
                 kind::JOIN
             }
-            Self::Wanted { token, process } => {
+            Self::Wanted { token, partner } => {
                 body.extend_from_slice(&token.to_le_bytes());
-                body.extend_from_slice(&process.to_le_bytes());
+                body.extend_from_slice(&Partner::word(*partner).to_le_bytes());
                 kind::WANTED
             }
             Self::Reach { node, reach } => {
@@ -475,6 +508,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn any_partner() -> impl Strategy<Value = Option<Partner>> {
+        let user = proptest::option::of(0..u32::MAX);
+        proptest::option::of(
+            (1..=u32::MAX, user).prop_map(|(process, user)| Partner { process, user }),
+        )
+    }
+
     fn any_control() -> impl Strategy<Value = Control> {
         prop_oneof![
             (any::<u32>(), "[a-z é]{0,20}").prop_map(|(pid, name)| Control::Hello { pid, name }),
@@ -490,13 +530,15 @@ mod tests {
                     Control::Offer { token, end, descriptor }
                 }
             ),
-            any::<(u64, u32)>().prop_map(|(token, process)| Control::Matched { token, process }),
+            (any::<u64>(), any_partner())
+                .prop_map(|(token, partner)| Control::Matched { token, partner }),
             any::<(u32, [u64; 4])>().prop_map(|(node, reach)| Control::Reach { node, reach }),
             Just(Control::Done),
             (any::<u64>(), any::<bool>())
                 .prop_map(|(token, listening)| Control::Pending { token, listening }),
             any::<u64>().prop_map(|token| Control::Withdraw { token }),
-            any::<(u64, u32)>().prop_map(|(token, process)| Control::Wanted { token, process }),
+            (any::<u64>(), any_partner())
+                .prop_map(|(token, partner)| Control::Wanted { token, partner }),
             any::<u64>().prop_map(|token| Control::Listening { token }),
             any::<u64>().prop_map(|token| Control::Join { token }),
             Just(Control::Status),

@@ -1,13 +1,12 @@
 //! Loads the library, and follows forks and the end of the process.
 
-use std::sync::atomic::Ordering;
-
+use libc::c_long;
 use weft_options::{Options, Problem};
 
 use crate::log::{debug, warn_user};
 use crate::{
-    arena, cancel, control, decision, ending, epoll, handover, lanes, log, process, real, reserve,
-    stats, stdio, table,
+    arena, cancel, control, decision, ending, epoll, handover, lanes, log, other_end, process,
+    real, reserve, stats, stdio, sys, table,
 };
 
 #[used]
@@ -15,7 +14,7 @@ use crate::{
 static CONSTRUCTOR: extern "C" fn() = start;
 
 extern "C" fn start() {
-    process::set_pid();
+    process::begin();
     abort_on_panic();
     real::resolve_all();
     // The environment is read only here, since another thread may change it later.
@@ -106,21 +105,62 @@ extern "C" fn before_fork() {
     reserve::before_fork();
     forgetting.take();
     reserve::locks().iter().for_each(|lock| lock.take());
+    other_end::lock().take();
     super::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
     epoll::before_fork();
     leaving.take();
-    for_each_connection(|connection| {
-        connection.shared.refs.fetch_add(1, Ordering::Relaxed);
-    });
+    for_each_connection(|connection| connection.count_heir());
+}
+
+/// Makes a child by a call that runs no functions of pthread_atfork(3). Such a call leaves the
+/// locks of the allocator as other threads hold them. So with other threads the child is one as by
+/// clone(2), in which nothing is done.
+pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
+    if !process::ready() || !process::is_itself() {
+        return fork();
+    }
+    if !process::is_single_threaded() {
+        return cloning(fork);
+    }
+    before_fork();
+    let child = fork();
+    match child {
+        0 => in_forked_child(),
+        1.. => {
+            after_fork();
+            forked(child);
+        }
+        _ => {
+            let errno = sys::errno();
+            after_fork();
+            fork_failed();
+            sys::set_errno(errno);
+        }
+    }
+    child
+}
+
+/// Makes a child that has this process's lanes mapped, and of which the library does not know.
+pub(super) fn cloning<T>(clone: impl FnOnce() -> T) -> T {
+    reserve::around_clone();
+    let child = clone();
+    // Another thread may have taken a lane in between.
+    reserve::around_clone();
+    child
+}
+
+/// Called in the parent when it has forked `child`, which inherited its connections.
+pub(super) fn forked(child: c_long) {
+    if let Ok(child) = u32::try_from(child) {
+        for_each_connection(|connection| connection.name_heir(child));
+    }
 }
 
 /// Called when fork failed: takes back the references that `before_fork` counted for the child.
 pub(super) fn fork_failed() {
-    for_each_connection(|connection| {
-        connection.shared.refs.fetch_sub(1, Ordering::Relaxed);
-    });
+    for_each_connection(|connection| connection.uncount_heir());
 }
 
 fn for_each_connection(act: impl Fn(arena::Connection)) {
@@ -140,6 +180,7 @@ extern "C" fn after_fork() {
     control::lock().give_back();
     arena::lock().give_back();
     super::started_programs().iter().for_each(|lock| lock.give_back());
+    other_end::lock().give_back();
     reserve::locks().iter().for_each(|lock| lock.give_back());
     forgetting.give_back();
 }
@@ -153,4 +194,5 @@ extern "C" fn in_forked_child() {
     control::forked();
     lanes::forked();
     reserve::forked();
+    other_end::forked();
 }

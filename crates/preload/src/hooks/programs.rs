@@ -6,7 +6,7 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_void};
 use weft_program::Lookup;
 
 use super::{as_int, kernel};
@@ -176,5 +176,44 @@ pub(super) unsafe extern "C-unwind" fn fork() -> libc::pid_t {
         super::lifecycle::fork_failed();
         crate::sys::set_errno(errno);
     }
+    if child > 0 && process::ready() {
+        super::lifecycle::forked(child.into());
+    }
     child
+}
+
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C-unwind" fn _Fork() -> libc::pid_t {
+    let child = super::lifecycle::forking(|| {
+        libc::c_long::from(real!(_Fork as fn() -> libc::pid_t, (),
+            else as_int(kernel!(SYS_fork))))
+    });
+    libc::pid_t::try_from(child).unwrap_or(-1)
+}
+
+/// The words behind the fourth are passed on, however many the flags take.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn clone(
+    function: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    fifth: usize,
+    sixth: usize,
+    seventh: usize,
+) -> c_int {
+    let by_next = || {
+        real!(clone as
+        fn(Option<unsafe extern "C" fn(*mut c_void) -> c_int>, *mut c_void, c_int, *mut c_void,
+            usize, usize, usize) -> c_int,
+        (function, stack, flags, argument, fifth, sixth, seventh), else {
+            crate::sys::set_errno(libc::ENOSYS);
+            -1
+        })
+    };
+    if process::ready() && flags & libc::CLONE_VM == 0 {
+        super::lifecycle::cloning(by_next)
+    } else {
+        by_next()
+    }
 }

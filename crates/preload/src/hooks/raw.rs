@@ -31,6 +31,38 @@ unsafe extern "C-unwind" fn syscall(
             return result;
         }
     }
+    // SAFETY: as above.
+    if unsafe { forks(number, arguments) } {
+        return super::lifecycle::forking(|| by_number(number, arguments));
+    }
+    by_number(number, arguments)
+}
+
+/// True for a call that makes a child which goes on here with memory and descriptors of its own.
+///
+/// # Safety
+/// The words are what the system call demands.
+unsafe fn forks(number: c_long, words: [usize; 6]) -> bool {
+    /// Where struct clone_args has the stack.
+    const STACK_AT: usize = 40;
+    let (flags, stack) = match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => (0, 0),
+        libc::SYS_clone => (words[0] as u64, words[1] as u64),
+        libc::SYS_clone3 if words[1] >= STACK_AT + 8 => {
+            let given: *const u64 = FromWord::from_word(words[0]);
+            // SAFETY: the program's promise: the structure has as many bytes as it says.
+            let word = |at: usize| unsafe { given.byte_add(at).read_unaligned() };
+            (word(0), word(STACK_AT))
+        }
+        _ => return false,
+    };
+    let shares = u64::from((libc::CLONE_VM | libc::CLONE_FILES).unsigned_abs());
+    flags & shares == 0 && stack == 0
+}
+
+fn by_number(number: c_long, arguments: [usize; 6]) -> c_long {
+    let [first, second, third, fourth, fifth, sixth] = arguments;
     // All six are passed on, however many the call takes; the C library does the same.
     real!(syscall as
         fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long,

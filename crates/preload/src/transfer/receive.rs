@@ -267,7 +267,10 @@ impl Connection {
                         short = reading.bytes < wanted;
                     }
                     Err(_) if total > 0 => short = true,
-                    Err(error) => return self.lane_is_empty(fd, receiving, error),
+                    Err(error) => {
+                        *room |= receiving.state.settle_room(lane);
+                        return self.lane_is_empty(fd, receiving, error);
+                    }
                 }
                 if short {
                     break;

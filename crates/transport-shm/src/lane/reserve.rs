@@ -17,8 +17,9 @@
 //!   know the lane yet, and end 1 may write as soon as the lane is claimed.
 //! - Each use has a round number. So end 1 does not mistake an end 0 that claimed the lane, and
 //!   whose rest word still shows the last round, for one that rests.
-//! - The layer above keeps lanes only between processes of one user: end 1 could forge an
-//!   invitation to a connection that it does not hold.
+//! - Nothing here says whose connection an invitation names: end 1 could forge one to a connection
+//!   that it does not hold, and end 0 could claim one to a connection that it did not accept. The
+//!   layer above asks the kernel where the two are of different users.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,6 +42,9 @@ const FINGERPRINT: u64 = (1 << ROUND_SHIFT) - 1;
 const ROUND_MAX: u32 = (1 << (STATE_SHIFT - ROUND_SHIFT)) - 1;
 /// The round of a new lane.
 pub const FIRST_ROUND: u32 = 1;
+
+/// The word of end 0 when it will claim no invitation again. No round is so high.
+const RETIRED: u64 = u64::MAX;
 
 /// States of an invitation; 0 means that there is none.
 const INVITED: u64 = 1;
@@ -104,6 +108,17 @@ impl ShmLane {
     pub fn rests(&self, round: u32) -> Option<u64> {
         let word = self.rests_word().load(Ordering::Acquire);
         (word >> 32 == u64::from(round)).then_some(word & u64::from(u32::MAX))
+    }
+
+    /// End 0 announces that it will claim no invitation to the lane again.
+    pub fn retire(&self) {
+        self.rests_word().store(RETIRED, Ordering::Relaxed);
+    }
+
+    /// For end 1: whether end 0 retired the lane.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.rests_word().load(Ordering::Relaxed) == RETIRED
     }
 
     /// End 1 resets the lane, which only end 1 may write now. `sent` and `received` count the
@@ -298,6 +313,16 @@ mod tests {
         assert_eq!(two.rests(2), None);
         one.rest(2, 5);
         assert_eq!((two.rests(1), two.rests(2)), (None, Some(5)));
+    }
+
+    #[test]
+    fn a_retired_lane_is_told_from_one_that_rests() {
+        let (one, two) = pair();
+        assert!(!two.is_retired());
+        one.rest(next_round(ROUND_MAX - 1), u64::MAX);
+        assert!(!two.is_retired() && two.rests(ROUND_MAX).is_some());
+        one.retire();
+        assert!(two.is_retired() && two.rests(ROUND_MAX).is_none());
     }
 
     #[test]

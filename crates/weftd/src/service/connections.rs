@@ -12,13 +12,14 @@ use std::time::Instant;
 use weft_options::Options;
 use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, Pair, TableLimits, Tuple};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_wire::control::{CONNECTION_KINDS, Control, End, InvalidMessage, split};
+use weft_wire::control::{CONNECTION_KINDS, Control, End, InvalidMessage, Partner, split};
 
 use super::{
     Counter, Event, Holder, Manifest, Outbox, Outgoing, Peer, Placement, ProcessId, Question,
     Report, Request, Service,
 };
 use crate::evidence::{Kept, Shown};
+use crate::kernel;
 use crate::status::{ConnectionStatus, ListenerStatus};
 
 /// The service.
@@ -27,16 +28,26 @@ pub struct Connections {
     /// Programs that have asked and are not gone.
     peers: HashMap<ProcessId, Peer>,
     /// The sockets of waiting offers.
-    sockets: HashMap<Offerer<ProcessId>, Holder>,
+    sockets: HashMap<Offerer<ProcessId>, Socket>,
+    /// Whether the users' numbers are those of the first user namespace.
+    names_users: bool,
     offers: u64,
     refusals: u64,
+}
+
+/// The socket of an offered end.
+#[derive(Clone, Copy)]
+struct Socket {
+    holder: Holder,
+    /// Whether the program's user made it. If not, it says nothing about the program.
+    is_own: bool,
 }
 
 /// An end of a connection that a program offers to serve.
 struct OfferedEnd {
     end: End,
     tuple: Tuple,
-    socket: Holder,
+    socket: Socket,
     /// The memory of a lane, offered by an accepting end.
     lane: Option<Arc<Kept>>,
 }
@@ -54,6 +65,7 @@ impl Connections {
             matchmaker: Matchmaker::new(limits),
             peers: HashMap::new(),
             sockets: HashMap::new(),
+            names_users: kernel::is_in_first_user_namespace(),
             offers: 0,
             refusals: 0,
         }
@@ -84,7 +96,7 @@ impl Connections {
                 }
             }
             Control::Join { token } => match connection(request.shown.into_iter().next()) {
-                Ok((tuple, _)) => self.join(from, token, tuple, out),
+                Ok((tuple, ..)) => self.join(from, token, tuple, out),
                 Err(reason) => self.refuse(from, token, reason, out),
             },
             Control::Listening { token } => {
@@ -136,16 +148,16 @@ impl Connections {
         match self.matchmaker.offer(offerer, from.uid, tuple, offer) {
             Outcome::Matched { connected, accepted, memory } => {
                 out.event("matched", from, || format!("{tuple:?}"));
+                let partner = self.partner(accepted, connected);
                 self.sockets.remove(&connected);
                 self.sockets.remove(&accepted);
-                let process = self.number_of(accepted.process, connected.process);
-                let bytes = Control::Matched { token: connected.token, process }.emit();
+                let bytes = Control::Matched { token: connected.token, partner }.emit();
                 let descriptors = vec![memory as _];
                 out.send(Outgoing { to: connected.process, bytes, descriptors, wakeup: None });
             }
             Outcome::Wanted { connected, accepted } => {
-                let process = self.number_of(connected.process, accepted.process);
-                let wanted = Control::Wanted { token: accepted.token, process };
+                let partner = self.partner(connected, accepted);
+                let wanted = Control::Wanted { token: accepted.token, partner };
                 out.reply(accepted.process, &wanted);
                 if end == End::Connected {
                     let pending = Control::Pending { token: offerer.token, listening: true };
@@ -176,7 +188,7 @@ impl Connections {
         match self.matchmaker.memory_of(tuple) {
             Some(memory) => out.send(Outgoing {
                 to: from.process,
-                bytes: Control::Matched { token, process: 0 }.emit(),
+                bytes: Control::Matched { token, partner: None }.emit(),
                 descriptors: vec![memory as _],
                 wakeup: None,
             }),
@@ -187,14 +199,19 @@ impl Connections {
         }
     }
 
-    /// The number of `process` for `other`, when both are of one user and number processes as the
-    /// daemon does; else 0.
-    fn number_of(&self, process: ProcessId, other: ProcessId) -> u32 {
-        let (Some(one), Some(other)) = (self.peers.get(&process), self.peers.get(&other)) else {
-            return 0;
-        };
-        let is_told = one.uid == other.uid && one.is_numbered_here && other.is_numbered_here;
-        if is_told { one.pid } else { 0 }
+    /// The partner of `other`: the program that offered `one`. `None` when the two may not keep
+    /// their lane. Both must number processes as the daemon does, and hold sockets of their own
+    /// users, so that the kernel's word about a socket's user is one about the program.
+    fn partner(&self, one: Offerer<ProcessId>, other: Offerer<ProcessId>) -> Option<Partner> {
+        let [one, other] = [one, other].map(|end| {
+            let peer = self.peers.get(&end.process)?;
+            let is_own = self.sockets.get(&end).is_some_and(|socket| socket.is_own);
+            (is_own && peer.is_numbered_here).then_some(*peer)
+        });
+        let (one, other) = (one?, other?);
+        let user = (one.uid != other.uid).then_some(one.uid);
+        let may_keep = user.is_none() || self.names_users;
+        may_keep.then_some(Partner { process: one.pid, user })
     }
 
     /// The socket of the waiting offer that this packet would match. The offering program may have
@@ -202,7 +219,7 @@ impl Connections {
     fn suspect(&self, shown: &[Shown]) -> Option<Holder> {
         let Some(Shown::Connection { tuple, .. }) = shown.first() else { return None };
         let offerer = self.matchmaker.waiting_for(*tuple)?;
-        self.sockets.get(&offerer).copied()
+        self.sockets.get(&offerer).map(|socket| socket.holder)
     }
 
     /// Removes an offer whose program no longer has the socket.
@@ -309,10 +326,10 @@ fn counted((mut connection, memory): (ConnectionStatus, Arc<Kept>)) -> Connectio
     connection
 }
 
-/// The connection that a program showed, and the inode of its socket.
-fn connection(shown: Option<Shown>) -> Result<(Tuple, u64), String> {
+/// The connection that a program showed, and the inode and the user of its socket.
+fn connection(shown: Option<Shown>) -> Result<(Tuple, u64, u32), String> {
     match shown {
-        Some(Shown::Connection { tuple, inode }) => Ok((tuple, inode)),
+        Some(Shown::Connection { tuple, inode, owner }) => Ok((tuple, inode, owner)),
         Some(Shown::Unusable(reason)) => Err(reason),
         Some(_) => Err("the descriptor is not a connected TCP socket".to_owned()),
         None => Err("the message has no descriptor".to_owned()),
@@ -322,13 +339,14 @@ fn connection(shown: Option<Shown>) -> Result<(Tuple, u64), String> {
 fn offered(end: End, number: u32, from: Peer, shown: Vec<Shown>) -> Result<OfferedEnd, String> {
     let given = shown.len();
     let mut shown = shown.into_iter();
-    let (tuple, inode) = connection(shown.next())?;
+    let (tuple, inode, owner) = connection(shown.next())?;
     let due = if end == End::Accepted { 1..=2 } else { 1..=1 };
     if !due.contains(&given) {
         return Err(format!("{given} descriptors in place of {}", due.end()));
     }
     let lane = shown.next().map(lane).transpose()?.map(Arc::new);
-    Ok(OfferedEnd { end, tuple, socket: Holder { pid: from.pid, number, inode }, lane })
+    let holder = Holder { pid: from.pid, number, inode };
+    Ok(OfferedEnd { end, tuple, socket: Socket { holder, is_own: owner == from.uid }, lane })
 }
 
 /// Memory that may be a lane; the end that opens it checks the layout.
@@ -347,20 +365,71 @@ fn lane(shown: Shown) -> Result<Kept, String> {
 mod tests {
     use super::*;
 
-    fn offer(token: u64) -> Event {
-        let control = Control::Offer { token, end: End::Connected, descriptor: 3 };
-        let process = ProcessId(1);
-        let from = Peer { process, pid: 1, uid: 1000, is_numbered_here: true, may_command: false };
-        let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let shown = vec![Shown::Connection { tuple: Tuple::new(1, at(5000), at(80)), inode: 9 }];
+    fn at(port: u16) -> std::net::SocketAddr {
+        std::net::SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn connections() -> Connections {
+        let nothing: [(&str, &str); 0] = [];
+        let (options, _) = Options::from_environment(nothing);
+        Connections::new(&options)
+    }
+
+    /// An offer by a program of `user`; the socket is one of `owner`.
+    fn offer_of(end: End, token: u64, user: u32, owner: u32) -> Event {
+        let control = Control::Offer { token, end, descriptor: 3 };
+        let pid = if end == End::Connected { 1 } else { 2 };
+        let process = ProcessId(pid.into());
+        let from = Peer { process, pid, uid: user, is_numbered_here: true, may_command: false };
+        let tuple = Tuple::new(1, at(5000), at(80));
+        let tuple = if end == End::Connected { tuple } else { tuple.mirrored() };
+        let shown = vec![Shown::Connection { tuple, inode: 9, owner }];
         Event::Packet(Request { from, bytes: control.emit(), shown })
+    }
+
+    fn offer(token: u64) -> Event {
+        offer_of(End::Connected, token, 1000, 1000)
+    }
+
+    /// The partner that the accepting end is told.
+    fn told(names_users: bool, offers: [Event; 2]) -> Option<Partner> {
+        let mut connections = Connections { names_users, ..connections() };
+        let mut out = Outbox::default();
+        for event in offers {
+            connections.handle_event(event, Instant::now(), &mut out);
+            // The first socket is still there.
+            if let Some(question) = out.question.take() {
+                connections.handle_event(Event::Answer(question, true), Instant::now(), &mut out);
+            }
+        }
+        let answers = out.packets.iter().map(|packet| Control::parse(&packet.bytes));
+        let mut wanted = answers.filter_map(|answer| match answer.expect("our own message") {
+            Control::Wanted { partner, .. } => Some(partner),
+            _ => None,
+        });
+        wanted.next().expect("both ends were offered")
+    }
+
+    #[test]
+    fn a_lane_may_be_kept_with_the_owner_of_the_other_ends_socket_alone() {
+        let offers = |connected: (u32, u32), accepted: (u32, u32)| {
+            [(End::Connected, connected), (End::Accepted, accepted)]
+                .map(|(end, (user, owner))| offer_of(end, 7, user, owner))
+        };
+        let same = Some(Partner { process: 1, user: None });
+        assert_eq!(told(true, offers((5, 5), (5, 5))), same);
+        assert_eq!(told(false, offers((5, 5), (5, 5))), same);
+        let other = Some(Partner { process: 1, user: Some(6) });
+        assert_eq!(told(true, offers((6, 6), (5, 5))), other);
+        assert_eq!(told(false, offers((6, 6), (5, 5))), None, "the users have no names");
+        assert_eq!(told(true, offers((6, 5), (5, 5))), None, "it was given its socket");
+        assert_eq!(told(true, offers((6, 6), (5, 6))), None, "the other one was given its socket");
+        assert_eq!(told(true, offers((5, 0), (5, 5))), None, "it gave up the rights of root");
     }
 
     #[test]
     fn repeated_offers_of_one_end_are_one_offer() {
-        let nothing: [(&str, &str); 0] = [];
-        let (options, _) = Options::from_environment(nothing);
-        let mut connections = Connections::new(&options);
+        let mut connections = connections();
         for token in 0..100 {
             connections.handle_event(offer(token), Instant::now(), &mut Outbox::default());
         }
