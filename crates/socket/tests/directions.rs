@@ -152,7 +152,7 @@ fn bytes_that_nobody_of_ours_sent_break_the_direction() {
     }
 }
 
-/// A peer across a network that left for good, or only ended, before its node dies without a goodbye.
+/// A peer across a network that left for good, or did not, before its node dies without a goodbye.
 fn end_of_tcp_behind_a_dead_node(leaves: bool) -> (Empty, Peer) {
     let pair = ends::Network::new(1);
     let [server, client] = &pair.lanes[0];
