@@ -241,6 +241,11 @@ pub const OTHER_VARIABLES: &[Variable] = &[
         text: "Where the program's counters go, set by `weft run --stats` for its program.",
     },
     Variable {
+        name: "WEFT_HANDOVER",
+        text: "The connections that a program hands to one that it starts, set by the preload \
+               library.",
+    },
+    Variable {
         name: "WEFT_WARNED",
         text: "Unknown variables of which `weft run` has warned, set by it for its program.",
     },
