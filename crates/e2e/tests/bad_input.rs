@@ -65,7 +65,9 @@ fn a_mistake_in_a_variable_is_told_once() -> Outcome {
     let library = program::weft().with_file_name("libweft_preload.so");
     let preloaded = |level: &str| {
         let mut command = node.plain(&program);
-        command.env("LD_PRELOAD", &library).envs([VALUE, NAME]).env("WEFT_LOG", level);
+        // As in a program that another one under weft started.
+        let started = ("WEFT_HANDOVER", "");
+        command.env("LD_PRELOAD", &library).envs([VALUE, NAME, started]).env("WEFT_LOG", level);
         node.start(command).wait(LIMIT).success().stderr
     };
     let told = preloaded("warn");
@@ -75,6 +77,7 @@ fn a_mistake_in_a_variable_is_told_once() -> Outcome {
     ] {
         assert_eq!(told.matches(words).count(), 1, "{told}");
     }
+    assert_eq!(told.lines().count(), 2, "{told}");
     assert_eq!(preloaded("off"), "");
 
     let run = |variable: (&str, &str)| {

@@ -392,15 +392,3 @@ fn open_number(text: &str) -> Option<OwnedFd> {
     rustix::io::fcntl_setfd(owned.as_fd(), FdFlags::CLOEXEC).ok()?;
     Some(owned)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_started_program_does_not_take_the_variable_for_a_mistake() {
-        let pairs = [(VARIABLE, "7:1:2:0")];
-        let (_, problems) = weft_options::Options::from_environment(pairs);
-        assert_eq!(problems, []);
-    }
-}

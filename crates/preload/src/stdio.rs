@@ -117,7 +117,7 @@ pub fn replace(fd: RawFd) {
 }
 
 /// The mode of a stream, as fopen(3) parses it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 struct Mode {
     reads: bool,
     writes: bool,
@@ -344,27 +344,4 @@ extern "C-unwind" fn close(cookie: *mut c_void) -> c_int {
     // SAFETY: the descriptor belongs to the stream; the call takes a number.
     let result = unsafe { sys::raw(libc::SYS_close, [cookie.addr() & !STANDARD, 0, 0, 0, 0, 0]) };
     c_int::try_from(sys::c_result(result)).unwrap_or(-1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_are_parsed_as_by_fopen() {
-        let parsed = |text: &str| Mode::parse(text.as_bytes());
-        let mode = |reads, writes, appends, flags| Some(Mode { reads, writes, appends, flags });
-        assert_eq!(parsed("r"), mode(true, false, false, libc::O_RDONLY));
-        assert_eq!(parsed("rb+"), mode(true, true, false, libc::O_RDWR));
-        let made = libc::O_CREAT | libc::O_TRUNC;
-        assert_eq!(parsed("w"), mode(false, true, false, libc::O_WRONLY | made));
-        assert_eq!(parsed("wxe"), mode(false, true, false, libc::O_WRONLY | made | CLOSED_NEW));
-        let appended = libc::O_CREAT | libc::O_APPEND | libc::O_RDWR;
-        assert_eq!(parsed("a+"), mode(true, true, true, appended));
-        assert_eq!(parsed("r,ccs=+"), mode(true, true, false, libc::O_RDWR), "the sixth letter");
-        assert_eq!(parsed("r,ccs=U+"), mode(true, false, false, libc::O_RDONLY), "one too many");
-        assert_eq!((parsed(""), parsed("+r")), (None, None));
-    }
-
-    const CLOSED_NEW: c_int = libc::O_CLOEXEC | libc::O_EXCL;
 }
