@@ -287,6 +287,7 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// Whether a read would not block, or `None` if only the kernel knows. With `shut`, the program
     /// shut this direction, so that a read finds the end at once.
+    #[inline(always)]
     pub fn readable(&mut self, shut: bool) -> Option<bool> {
         loop {
             let ends = shut || self.has_ended_visibly() || self.lane.is_over();

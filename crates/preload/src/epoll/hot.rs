@@ -75,6 +75,7 @@ impl Set {
 
     /// Looks at the hot connections and stores their events. Returns how many were found, and true
     /// if only the kernel knows the readiness of some direction.
+    #[inline(always)]
     pub(super) fn look(&mut self, epfd: RawFd, events: &mut [libc::epoll_event]) -> (usize, bool) {
         let mut found = 0;
         let mut unsure = false;

@@ -68,6 +68,7 @@ pub fn created(epfd: RawFd) {
 
 /// The set behind `epfd`, locked. With `make`, a set that is not tracked yet is tracked from now
 /// on.
+#[inline(always)]
 pub(super) fn set_of(epfd: RawFd, make: bool) -> Option<LocalGuard<'static, Set>> {
     if let Entry::Epoll(number) = table::get(epfd) {
         let mut set = set_at(number)?.lock()?;
