@@ -119,7 +119,7 @@ impl<E: Endpoint> Carrier<E> {
     /// Calls `act` with the endpoint, for example to connect to a peer.
     pub fn with_endpoint<T>(&self, act: impl FnOnce(&mut E) -> T) -> T {
         let mut hub = self.lock();
-        // Whatever it does may poll, and so end the arming.
+        // Each of its calls may poll, and so end the arming.
         hub.is_armed = false;
         act(&mut hub.endpoint)
     }

@@ -124,7 +124,7 @@ pub(crate) struct Driver {
 /// Wakes the thread that drives a carrier.
 pub type Alarm = Box<dyn Fn() + Send + Sync>;
 
-/// What the driving thread does, and for what it is woken.
+/// The state of the driving thread, which says for which reasons it is woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum DriverState {
     /// It is about to look by itself.
@@ -155,7 +155,7 @@ impl<E: Endpoint> Hub<E> {
         self.is_armed = false;
         self.polls = self.polls.wrapping_add(1);
         loop {
-            // What these peers told before lies in the endpoint by now, and is taken first.
+            // All that these peers told before lies in the endpoint by now, and is taken first.
             let failed = std::mem::take(&mut self.failed);
             let mut seen = Vec::new();
             let count = self.endpoint.poll(EVENTS, &mut |event| {

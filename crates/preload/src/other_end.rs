@@ -193,7 +193,7 @@ fn request(source: SocketAddr, target: SocketAddr) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What the kernel says about a socket.
+/// A socket, as the kernel describes it.
 struct Found {
     /// Its own address and the other one.
     addresses: [SocketAddr; 2],
