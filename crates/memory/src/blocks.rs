@@ -22,7 +22,6 @@ pub struct Blocks<const N: usize> {
 
 // SAFETY: the bytes are accessed only by atomics and by copies that tolerate concurrent writers,
 // and the segment is `Send` and `Sync`.
-// time, and the segment may be sent and shared.
 unsafe impl<const N: usize> Send for Blocks<N> {}
 // SAFETY: as for Send.
 unsafe impl<const N: usize> Sync for Blocks<N> {}
@@ -91,7 +90,7 @@ impl<'a, const N: usize> Block<'a, N> {
     ///
     /// # Panics
     /// When the range is outside the block.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, offset: usize, source: &[u8]) {
         assert!(offset <= N && source.len() <= N - offset, "the bytes leave the block");
         // SAFETY: the range lies inside the block, which is mapped for writing. `source` does not

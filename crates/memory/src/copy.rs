@@ -19,6 +19,8 @@ impl CopyMode {
     /// Shorter copies always use plain stores: the fence would cost more than non-temporal stores
     /// gain.
     pub const NONTEMPORAL_BYTES_MIN: usize = 2048;
+    /// Copies up to this length are inlined: they make no call.
+    pub const INLINE_BYTES_MAX: usize = 32;
 }
 
 /// Copies `length` bytes. They are visible before any later store of this thread.
@@ -33,7 +35,7 @@ impl CopyMode {
 /// and nothing else happens.
 #[inline(always)]
 pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize, mode: CopyMode) {
-    if length <= SHORT_BYTES_MAX {
+    if length <= CopyMode::INLINE_BYTES_MAX {
         // SAFETY: the caller's promise.
         unsafe { copy_short(source, target, length) };
     } else {
@@ -81,17 +83,14 @@ pub fn prefetch_for_writing(address: *const u8) {
     let _ = address;
 }
 
-/// Copies up to this length are inlined.
-const SHORT_BYTES_MAX: usize = 32;
-
 /// Copies a word with one load and one store, and other lengths as the first and the last bytes,
 /// which overlap in the middle.
 ///
 /// JUSTIFICATION: a call of memcpy costs 2 to 4 ns, of the 8 that a short message may take.
 ///
 /// # Safety
-/// As [`copy`], and `length` is at most [`SHORT_BYTES_MAX`].
-#[inline]
+/// As [`copy`], and `length` is at most [`CopyMode::INLINE_BYTES_MAX`].
+#[inline(always)]
 unsafe fn copy_short(source: *const u8, target: *mut u8, length: usize) {
     /// # Safety
     /// `length` is between the size of `T` and twice that size; the rest as for [`copy`].

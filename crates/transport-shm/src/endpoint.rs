@@ -44,6 +44,7 @@ use crate::greeting::Greeting;
 use crate::groups::Groups;
 use crate::memory::{Grants, ShmRegion};
 use crate::moves::Moves;
+use crate::msg::Sent;
 use crate::partings::Partings;
 use crate::recent::Recently;
 use crate::registers::Registers;
@@ -302,14 +303,18 @@ impl Endpoint for ShmEndpoint {
         self.peers.address(peer)
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_short(
         &mut self,
         to: Peer,
         header: MessageHeader,
         parts: &[&[u8]],
     ) -> Result<(), SendError> {
-        self.do_send(to, header, parts).map_err(|error| self.note_send(error))
+        match self.do_send(to, header, parts) {
+            Sent::Now => Ok(()),
+            Sent::Otherwise => self.send_otherwise(to, header, parts),
+            Sent::Ring => self.ring_after_send(to),
+        }
     }
 
     fn send_multicast(

@@ -77,7 +77,8 @@ pub(crate) fn receive(
     let PeerState { handle, pair, receive, address, .. } = peer;
     let (ring, sender, source) = (pair.incoming(), *handle, *address);
     let returned = receive.messages_returned;
-    let (mut events, mut messages, mut bytes) = (0, 0, 0);
+    let (mut events, mut notifications, mut bytes) = (0, 0, 0);
+    let mut payload = [0; PAYLOAD_BYTES];
     let behind = loop {
         let slot = ring.slot(receive.messages);
         let length = usize::from(status.length);
@@ -86,29 +87,22 @@ pub(crate) fn receive(
                 let Some(told) = decode_notification(status, &slot, (sender, source)) else {
                     break Behind::Invalid;
                 };
+                notifications += 1;
                 ring.advance(receive, false);
                 sink(Event::Notification(told));
             }
             Some(Content::Message(header, group)) => {
-                messages += 1;
                 bytes += length;
-                let mut hand_out = |payload: &[u8]| {
-                    let peer = sender;
-                    sink(Event::Message(Message { peer, source, header, group, payload }));
-                };
                 // Copies of a fixed size need no call, and a short message needs one cache line
                 // only.
                 if length <= FIRST_LINE_PAYLOAD {
-                    let mut payload = [0; FIRST_LINE_PAYLOAD];
-                    slot.read_payload(0, &mut payload);
-                    ring.advance(receive, false);
-                    hand_out(&payload[..length]);
+                    slot.read_payload(0, &mut payload[..FIRST_LINE_PAYLOAD]);
                 } else {
-                    let mut payload = [0; PAYLOAD_BYTES];
                     slot.read_payload(0, &mut payload);
-                    ring.advance(receive, false);
-                    hand_out(&payload[..length]);
                 }
+                ring.advance(receive, false);
+                let (peer, payload) = (sender, &payload[..length]);
+                sink(Event::Message(Message { peer, source, header, group, payload }));
             }
             Some(Content::Packet) => break Behind::Packet,
             None => break Behind::Invalid,
@@ -123,12 +117,12 @@ pub(crate) fn receive(
             Err(_) => break Behind::Invalid,
         };
     };
-    if messages != 0 {
-        registers.count(Register::MessagesReceived, messages as u64);
+    if events > notifications {
+        registers.count(Register::MessagesReceived, (events - notifications) as u64);
         registers.count(Register::MessageBytesReceived, bytes as u64);
     }
-    if events > messages {
-        registers.count(Register::NotificationsReceived, (events - messages) as u64);
+    if notifications != 0 {
+        registers.count(Register::NotificationsReceived, notifications as u64);
     }
     if receive.messages_returned != returned && attention::claim(pair.peer_room(), peer.full_fences)
     {

@@ -141,6 +141,19 @@ impl<M: RingMemory> Ring<M> {
         self.depth().saturating_sub(outstanding)
     }
 
+    /// The slot of the next message to send, if it is free.
+    #[inline]
+    pub fn vacant(&self, cursor: &mut SendCursor) -> Option<M::Slot<'_>> {
+        (self.free(cursor, 1) != 0).then(|| self.slot(cursor.messages))
+    }
+
+    /// The slot of the next message to send, if it is known to be free. Reads nothing shared.
+    #[inline]
+    pub fn known_vacant(&self, cursor: &SendCursor) -> Option<M::Slot<'_>> {
+        let outstanding = cursor.messages.wrapping_sub(cursor.messages_taken);
+        (outstanding < self.depth()).then(|| self.slot(cursor.messages))
+    }
+
     /// Sends one message gathered from `parts`.
     ///
     /// # Errors
@@ -156,17 +169,10 @@ impl<M: RingMemory> Ring<M> {
         flags: u16,
         parts: &[&[u8]],
     ) -> Result<(), LaneFull> {
-        if self.free(cursor, 1) == 0 {
-            return Err(LaneFull);
-        }
-        let slot = self.slot(cursor.messages);
+        let slot = self.vacant(cursor).ok_or(LaneFull)?;
         let mut length = 0;
         for part in parts {
-            // A header is often a word, which needs no call to copy.
-            match <&[u8; 8]>::try_from(*part) {
-                Ok(word) => slot.write_payload(length, word),
-                Err(_) => slot.write_payload(length, part),
-            }
+            slot.write_payload(length, part);
             length += part.len();
         }
         assert!(length <= PAYLOAD_BYTES, "a message of {length} bytes does not fit a slot");
@@ -188,10 +194,7 @@ impl<M: RingMemory> Ring<M> {
         words: &[u64; N],
     ) -> Result<(), LaneFull> {
         const { assert!(N * 8 <= PAYLOAD_BYTES, "a slot has 120 bytes") };
-        if self.free(cursor, 1) == 0 {
-            return Err(LaneFull);
-        }
-        let slot = self.slot(cursor.messages);
+        let slot = self.vacant(cursor).ok_or(LaneFull)?;
         for (place, word) in words.iter().enumerate() {
             slot.write_payload(place * 8, &word.to_le_bytes());
         }
@@ -207,8 +210,9 @@ impl<M: RingMemory> Ring<M> {
         self.memory.slot(message)
     }
 
+    /// Hands over the slot that [`Ring::vacant`] returned, whose payload has been written.
     #[inline]
-    fn publish(&self, cursor: &mut SendCursor, slot: &M::Slot<'_>, status: Status) {
+    pub fn publish(&self, cursor: &mut SendCursor, slot: &M::Slot<'_>, status: Status) {
         slot.status().store(status.encode(cursor.messages), Ordering::Release);
         let ahead = self.slot(cursor.messages.wrapping_add(PREFETCH_SLOTS));
         ahead.prefetch(usize::from(status.length) > FIRST_LINE_PAYLOAD);

@@ -18,7 +18,7 @@ impl SlotMemory for SlotBlock<'_> {
         self.word64(0)
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_payload(&self, offset: usize, bytes: &[u8]) {
         Block::write(self, PAYLOAD_START + offset, bytes);
     }

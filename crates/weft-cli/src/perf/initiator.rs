@@ -183,13 +183,14 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     fn rate(&mut self, plan: Plan) -> anyhow::Result<Sample> {
         let length = usize::try_from(plan.size)?;
         let payload = vec![0xa5; length];
+        let parts = [&payload[..]];
         let start = self.surroundings.now_ns();
         let mut times = Times::from(start)?;
         let mut sent = 0;
         while sent < plan.iterations {
             let group = OPERATIONS_PER_STAMP.min(plan.iterations - sent);
             for _ in 0..group {
-                self.send(tag::DATA, &payload)?;
+                self.send_parts(tag::DATA, &parts)?;
             }
             sent += group;
             times.record(self.surroundings.now_ns(), group)?;
@@ -375,13 +376,29 @@ impl<E: Endpoint, S: Surroundings> Initiator<E, S> {
     }
 
     fn send(&mut self, tag: u8, payload: &[u8]) -> anyhow::Result<()> {
-        let header = MessageHeader::tag(tag);
+        self.send_parts(tag, &[payload])
+    }
+
+    /// As [`Self::send`], for those who send often: makes no list of the parts.
+    #[inline(always)]
+    fn send_parts(&mut self, tag: u8, parts: &[&[u8]; 1]) -> anyhow::Result<()> {
+        match self.endpoint.send_short(self.responder, MessageHeader::tag(tag), parts) {
+            Ok(()) => Ok(()),
+            Err(error) => self.send_later(error, tag, parts),
+        }
+    }
+
+    /// Sends a message that was refused with `error`, as soon as there is room.
+    #[cold]
+    fn send_later(&mut self, error: SendError, tag: u8, parts: &[&[u8]; 1]) -> anyhow::Result<()> {
+        let mut sent = Err(error);
         loop {
-            match self.endpoint.send_short(self.responder, header, &[payload]) {
+            match sent {
                 Ok(()) => return Ok(()),
                 Err(SendError::WouldBlock) => self.turn()?,
                 Err(error) => return Err(error.into()),
             }
+            sent = self.endpoint.send_short(self.responder, MessageHeader::tag(tag), parts);
         }
     }
 }

@@ -199,6 +199,8 @@ impl Inbox {
         self.answers.len() + self.echoes.len()
     }
 
+    // Inlined: a call for each message would be a tenth of what is measured.
+    #[inline(always)]
     fn take(&mut self, event: &Event<'_>) {
         match event {
             Event::Message(message) => self.message(message.header.tag, message.payload),
@@ -222,9 +224,16 @@ impl Inbox {
         }
     }
 
+    #[inline(always)]
     fn message(&mut self, tag: u8, payload: &[u8]) {
         match tag {
             tag::DATA => self.counted += 1,
+            _ => self.other(tag, payload),
+        }
+    }
+
+    fn other(&mut self, tag: u8, payload: &[u8]) {
+        match tag {
             tag::PING => {
                 let mut answer = self.spare.pop().unwrap_or_default();
                 answer.clear();
