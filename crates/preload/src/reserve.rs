@@ -31,6 +31,7 @@ use crate::arena::{self, Connection, NOT_KEPT, flag};
 use crate::decision::same_host;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
+use crate::lane::Lane;
 use crate::{control, lanes, log, process, sys};
 
 /// A lane is no longer kept after more misses than this.
@@ -49,7 +50,7 @@ const WASTED_MAX: u32 = 64;
 
 /// A kept lane, which no connection uses.
 struct Kept {
-    lane: Box<ShmLane>,
+    lane: ShmLane,
     /// The process at its other end.
     peer: u32,
     /// The address of its last connection, as a place in [`crate::history`].
@@ -127,6 +128,12 @@ pub fn end() {
     }
 }
 
+/// True when lanes are kept. Those over an endpoint are not: their number costs nothing there, and
+/// the daemon's part of making one is small.
+fn keeps_lanes() -> bool {
+    process::settings().lanes_kept > 0 && !process::settings().over_endpoint
+}
+
 fn count(kept: &[Kept]) -> u32 {
     u32::try_from(kept.len()).unwrap_or(u32::MAX)
 }
@@ -185,7 +192,10 @@ impl Connection {
         let is_kept = round != NOT_KEPT
             && !process::is_ending()
             && self.local.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed);
-        let (Some(lane), Some(sent), true) = (lane, sent, is_kept) else { return };
+        let (Some(Lane::Memory(lane)), Some(sent), true) = (lane.map(|lane| *lane), sent, is_kept)
+        else {
+            return;
+        };
         let address = self.shared.address.load(Ordering::Relaxed);
         let peer = self.local.peer.load(Ordering::Relaxed);
         let kept = Kept { lane, peer, address, round, sent, misses: 0 };
@@ -199,13 +209,13 @@ impl Connection {
     /// Puts a kept lane in place. The caller holds the lock of the list, so that no fork shares the
     /// connection meanwhile. False, and the lane is dropped, in a handler that interrupted a user
     /// of the connection.
-    fn move_to_kept(&self, lane: Box<ShmLane>) -> bool {
+    fn move_to_kept(&self, lane: ShmLane) -> bool {
         // Under the lock of readers, as for a lane from the daemon.
         let Some(guard) = self.receiving() else { return false };
         if self.side() == Side::Connected {
-            SendSide::attach(&*lane);
+            SendSide::attach(&lane);
         }
-        self.set_lane(lane);
+        self.set_lane(Box::new(Lane::Memory(lane)));
         drop(guard);
         log::debug!("connection {} goes to a lane that was kept", self.place);
         true
@@ -215,7 +225,7 @@ impl Connection {
     pub fn is_due_at_low_price(&self) -> bool {
         const CALLS_MAX: u64 = 4;
         let calls = self.shared.over_tcp.calls();
-        if calls >= CALLS_MAX || self.is_shared() || process::settings().lanes_kept == 0 {
+        if calls >= CALLS_MAX || self.is_shared() || !keeps_lanes() {
             return false;
         }
         let wasted = self.wasted().load(Ordering::Relaxed);
@@ -397,7 +407,7 @@ impl Connection {
             return;
         }
         let lane = ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode());
-        let Ok(lane) = lane.map(Box::new) else { return };
+        let Ok(lane) = lane else { return };
         let (peer, round) = (memory.process, FIRST_ROUND);
         let address = self.shared.address.load(Ordering::Relaxed);
         drop(keep_connecting(Kept { lane, peer, address, round, sent: 0, misses: 0 }));
@@ -438,7 +448,7 @@ impl Connection {
         let Some((place, round)) = claimed else { return false };
         let Kept { lane, peer, .. } = accepting.remove(place);
         KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
-        self.set_lane(lane);
+        self.set_lane(Box::new(Lane::Memory(lane)));
         drop(receiving);
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);
