@@ -12,6 +12,7 @@
 //! | `WEFT_E2E_KILLS` | kills in each test of sudden death | 20 |
 //! | `WEFT_E2E_AWAY` | least seconds for which a peer sleeps, computes or is stopped | 0.1 to 1.2 |
 //! | `WEFT_E2E_SEED` | seed of sizes, delays and moments | 1 |
+//! | `WEFT_E2E_LANE_KIND` | `socket.lane_kind`; `endpoint` fails some cases (002) | memory |
 //! | `WEFT_E2E_THIRD` | 0 to 2: the third of `semantics` that runs with one side under weft | all |
 //! | `WEFT_E2E_LONG` | when set, the long cases run too | not set |
 //!

@@ -45,7 +45,7 @@ pub use nearest::nearest;
 pub use options::{Options, Origin};
 pub use services::ServicePolicy;
 pub use table::{Id, TABLE};
-pub use value::{CopyMethod, QueueChoice};
+pub use value::{CopyMethod, LaneKind, QueueChoice};
 
 #[cfg(test)]
 mod tests;

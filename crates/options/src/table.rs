@@ -10,7 +10,7 @@ use crate::entry::Effect::{Daemon, Programs, ProgramsAndDaemon};
 use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
 use crate::services::ServicePolicy;
-use crate::value::{CopyMethod, QueueChoice, Value};
+use crate::value::{CopyMethod, LaneKind, QueueChoice, Value};
 
 /// Makes [`Id`], [`TABLE`] and the accessors of [`Options`] from entries of this form:
 ///
@@ -207,6 +207,17 @@ options! {
                same processes, which then move to the fabric without the daemon; so many of those \
                that it accepted, and of those that it began. 0: none. Memory: 16 KiB each, twice \
                `socket.sink_bytes` once it was full.",
+    }
+    "socket.lane_kind" => SocketLaneKind, socket_lane_kind -> LaneKind {
+        kind: choice(&["memory", "endpoint"]),
+        unit: "",
+        category: Sockets,
+        effect: Programs,
+        text: "What lanes go over: `memory` of both processes, or an `endpoint` of each, as \
+               between hosts. Both ends of a connection must say `endpoint`; others stay on TCP. \
+               Experimental: it is slower on one host, and not all holds yet that lanes in \
+               memory keep (docs/design/002-direct-sockets.md). Memory of an endpoint: 32 KiB \
+               for each peer, and twice `socket.sink_bytes` and the slots for each lane.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),

@@ -17,6 +17,15 @@ pub enum QueueChoice {
     RoundRobin,
 }
 
+/// What the lanes go over that a program makes for connections it accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaneKind {
+    /// Memory of both processes.
+    Memory,
+    /// An endpoint of each process.
+    Endpoint,
+}
+
 /// How long copies are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMethod {
@@ -69,6 +78,15 @@ impl Value<'_> for CopyMethod {
             "plain" => Self::Plain,
             "nontemporal" => Self::NonTemporal,
             _ => Self::Auto,
+        }
+    }
+}
+
+impl Value<'_> for LaneKind {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "endpoint" => Self::Endpoint,
+            _ => Self::Memory,
         }
     }
 }

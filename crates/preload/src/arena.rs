@@ -15,9 +15,9 @@ use weft_socket::over_tcp::OverTcp;
 use weft_socket::token::Tokens;
 use weft_socket::{Common, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side};
 use weft_sync::lock::{SharedLock, process_lives};
-use weft_transport_shm::lane::ShmLane;
 
 use crate::guard::LocalLock;
+use crate::lane::Lane;
 use crate::{process, sys};
 
 /// Bits of [`Shared::flags`].
@@ -50,6 +50,9 @@ pub mod flag {
     pub const OTHER_USER: u32 = 2048;
     /// The connection asked for a lane early, since earlier ones were long or middling.
     pub const EARLY: u32 = 4096;
+    /// The kernel told a reset of a connection whose lane goes over the endpoint, before the lane
+    /// told its end. The program has yet to be told.
+    pub const RESET_TAKEN: u32 = 8192;
     /// The library may not have counted all bytes of TCP ([`super::Shared::unseen_user`]).
     pub const UNSEEN: u32 = 16384;
     /// The connecting end offers a kept lane to its peer ([`crate::reserve`]).
@@ -102,7 +105,7 @@ unsafe impl Sync for Shared {}
 #[derive(Default)]
 pub struct Local {
     /// The lane, leaked from a box. Used under a lock of a direction.
-    pub lane: AtomicPtr<ShmLane>,
+    pub lane: AtomicPtr<Lane>,
     /// Descriptors of this process that lead to the connection.
     pub fds: AtomicU32,
     /// Epoll sets of this process that contain the connection.

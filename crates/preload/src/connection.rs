@@ -60,6 +60,7 @@ impl Connection {
             waits::Wakeup::End => self.shared.common.set_peer(Peer::Ended),
             waits::Wakeup::Failed(_) => self.shared.common.set_peer(Peer::Reset),
             waits::Wakeup::Bytes
+            | waits::Wakeup::Woken
             | waits::Wakeup::Nothing
             | waits::Wakeup::Interrupted
             | waits::Wakeup::Cancelled => {}

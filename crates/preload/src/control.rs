@@ -19,7 +19,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::guard::{ForkLock, LocalLock};
 use crate::table::{self, Entry};
-use crate::{log, process, sys};
+use crate::{carrier, log, process, sys};
 
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 static STATE: LocalLock<State> = LocalLock::new(State::new());
@@ -324,6 +324,7 @@ pub fn is_pending(token: u64) -> bool {
 
 /// Tells the daemon that a connection is closed or stays on TCP. The daemon does not answer.
 pub fn withdraw(token: u64) {
+    carrier::forget(token);
     let Some(mut state) = STATE.lock() else { return };
     if let Some(channel) = checked(&mut state) {
         let _ = channel.send(&Control::Withdraw { token }.emit(), &[]);

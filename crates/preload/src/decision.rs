@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::PollFlags;
+use weft_fabric::Carry;
 use weft_socket::due::{Due, Threshold};
 use weft_socket::history::Outlook;
 use weft_socket::{Leave, Phase, SendSide, Side, prepare};
@@ -15,8 +16,9 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, Connection, flag};
 use crate::deferral::Held;
+use crate::lane::Lane;
 use crate::table::{self, Entry};
-use crate::{control, epoll, lanes, log, other_end, process, stats, sys, waits};
+use crate::{carrier, control, epoll, lanes, log, other_end, process, stats, sys, waits};
 
 /// One more than the place of the connection on which this process waits in the kernel, or 0.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
@@ -79,7 +81,9 @@ impl Connection {
             Due::AtLowPrice => self.is_due_at_low_price(fd),
             Due::NotYet => false,
         };
-        is_due && self.is_seen() && self.has_room_for_a_lane()
+        // A lane over the endpoint belongs to one process.
+        let may = !process::settings().over_endpoint || !self.is_shared();
+        is_due && may && self.is_seen() && self.has_room_for_a_lane()
     }
 
     /// True when the process may have one more lane. Otherwise notes that the connection wanted
@@ -395,6 +399,9 @@ impl Connection {
 
     /// Makes a lane and offers it. `partner` is as in [`control::Memory`].
     fn make_lane(&self, fd: RawFd, partner: Option<Partner>) -> Result<Phase, TcpReason> {
+        if process::settings().over_endpoint {
+            return self.expects_lane(fd);
+        }
         let options = &process::settings().options;
         let layout = LaneLayout {
             slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
@@ -409,13 +416,74 @@ impl Connection {
         // Under the receiving direction's lock. A reader that found no lane takes under this lock
         // what comes over TCP, and must be done before the peer can go to the lane and back.
         let Some(guard) = self.receiving() else { return Ok(Phase::Fresh) };
-        self.set_lane(Box::new(lane));
+        self.set_lane(Box::new(Lane::Memory(lane)));
         drop(guard);
         self.may_keep_lane(partner);
         if let Err(reason) = control::offer_accepted(self.token(), fd, memory.as_fd()) {
             self.drop_lane();
             return Err(reason);
         }
+        self.disarm_if_no_sleeper(fd);
+        Ok(Phase::Laned)
+    }
+
+    /// Offers a lane over the endpoint of this process. The lane comes when the other end asks.
+    fn expects_lane(&self, fd: RawFd) -> Result<Phase, TcpReason> {
+        let address = carrier::expect(self.waiting(fd)).ok_or(TcpReason::Other)?;
+        control::offer_accepted(self.token(), fd, address.as_fd())
+            .inspect_err(|_| carrier::forget(self.token()))?;
+        Ok(Phase::Pending)
+    }
+
+    fn waiting(&self, fd: RawFd) -> carrier::Waiting {
+        carrier::Waiting { token: self.token(), place: self.place, fd }
+    }
+
+    /// Waits for the lane and for the other end on it if the first call is to wait, as
+    /// [`Connection::ask_connected`] does.
+    fn waits_for_far_lane(&self, fd: RawFd) -> Result<Phase, TcpReason> {
+        let settings = process::settings();
+        if settings.switch_calls > 0 {
+            return Ok(Phase::Pending);
+        }
+        let wait = settings.options.socket_switch_wait_us() * 1000;
+        let start = sys::now_ns();
+        let mut decided = Phase::Pending;
+        while sys::now_ns() - start < wait {
+            if decided == Phase::Pending {
+                match carrier::look(self.token()) {
+                    carrier::Look::NotYet => {}
+                    carrier::Look::Ready(lane) => decided = self.takes_far_lane(fd, lane)?,
+                    carrier::Look::Nothing | carrier::Look::Failed => return Err(TcpReason::Other),
+                }
+            }
+            let is_there = self.sending().is_some_and(|sending| {
+                sending.lane.is_some_and(|lane| {
+                    lane.is_over() || SendSide::peer_attached(lane, self.side())
+                })
+            });
+            if is_there || decided == Phase::Fresh {
+                break;
+            }
+            rustix::thread::sched_yield();
+        }
+        Ok(decided)
+    }
+
+    /// Puts a lane over the endpoint in place, and says so in it. Until then the peer sends over
+    /// TCP, so that nothing is on the lane that a reader without it could miss.
+    fn takes_far_lane(&self, fd: RawFd, lane: carrier::FarLane) -> Result<Phase, TcpReason> {
+        if self.is_shared() {
+            // A relative came to hold the connection meanwhile. The peer is told by the drop.
+            return Ok(Phase::Fresh);
+        }
+        let guard = self.receiving().ok_or(TcpReason::Other)?;
+        lane.belongs_to(self.place, fd);
+        let lane = Lane::Endpoint(lane);
+        prepare(&lane, self.side());
+        self.set_lane(Box::new(lane));
+        drop(guard);
+        self.may_keep_lane(None);
         self.disarm_if_no_sleeper(fd);
         Ok(Phase::Laned)
     }
@@ -485,13 +553,11 @@ impl Connection {
     }
 
     fn ask_again(&self, fd: RawFd) -> Phase {
-        let attached = match control::matched(self.token()) {
-            control::Offered::Matched(memory) => self.attach(fd, &memory),
-            // Other connections may have taken the last lane since the offer.
-            control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(Phase::Fresh),
-            control::Offered::Wanted(partner) => self.make_lane(fd, partner),
-            control::Offered::Lost(reason) => Err(reason),
-            control::Offered::Pending => Ok(Phase::Pending),
+        let attached = match carrier::look(self.token()) {
+            carrier::Look::Nothing => self.asks_daemon_again(fd),
+            carrier::Look::NotYet => Ok(Phase::Pending),
+            carrier::Look::Ready(lane) => self.takes_far_lane(fd, lane),
+            carrier::Look::Failed => Err(TcpReason::Other),
         };
         match attached {
             Ok(decided) => decided,
@@ -502,7 +568,28 @@ impl Connection {
         }
     }
 
+    fn asks_daemon_again(&self, fd: RawFd) -> Result<Phase, TcpReason> {
+        match control::matched(self.token()) {
+            control::Offered::Matched(memory) => self.attach(fd, &memory),
+            // Other connections may have taken the last lane since the offer.
+            control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(Phase::Fresh),
+            control::Offered::Wanted(peer) => self.make_lane(fd, peer),
+            control::Offered::Lost(reason) => Err(reason),
+            control::Offered::Pending => Ok(Phase::Pending),
+        }
+    }
+
     fn attach(&self, fd: RawFd, memory: &control::Memory) -> Result<Phase, TcpReason> {
+        if let Some(address) = carrier::Address::read(memory.lane.as_fd()) {
+            // Without that option the other threads of this process sleep where a lane over an
+            // endpoint cannot wake them.
+            let may = process::settings().over_endpoint;
+            return if may && carrier::ask(self.waiting(fd), address) {
+                self.waits_for_far_lane(fd)
+            } else {
+                Err(TcpReason::Other)
+            };
+        }
         let lane =
             ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode()).map_err(|error| {
                 log::debug!("the lane cannot be used: {error}");
@@ -512,7 +599,7 @@ impl Connection {
         // look for a lane. This end says that it has the lane only when its word is armed for them.
         let guard = self.receiving().ok_or(TcpReason::Other)?;
         prepare(&lane, Side::Connected);
-        self.set_lane(Box::new(lane));
+        self.set_lane(Box::new(Lane::Memory(lane)));
         drop(guard);
         self.may_keep_lane(memory.partner);
         self.disarm_if_no_sleeper(fd);
@@ -526,7 +613,7 @@ impl Connection {
         let lane = control::join(self.token(), fd)
             .and_then(|memory| ShmLane::open(memory.as_fd(), side, control::copy_mode()).ok());
         if let Some(lane) = lane {
-            let new = Box::into_raw(Box::new(lane));
+            let new = Box::into_raw(Box::new(Lane::Memory(lane)));
             let set = self.local.lane.compare_exchange(
                 std::ptr::null_mut(),
                 new,
@@ -558,8 +645,12 @@ impl Connection {
     /// daemon stays until it is closed: a lane that comes by then is kept for the next connection.
     pub fn stay_at_its_end(&self, fd: RawFd) {
         let former = self.keep_on_tcp(|phase| self.why_still_on_tcp(fd, phase));
-        if former == Some(Phase::Pending) && self.has(flag::INVITED) {
-            self.stop_asking();
+        if former == Some(Phase::Pending) {
+            // A lane over the endpoint serves no other connection.
+            carrier::forget(self.token());
+            if self.has(flag::INVITED) {
+                self.stop_asking();
+            }
         }
     }
 
@@ -575,6 +666,24 @@ impl Connection {
 pub fn same_host(local: IpAddr, remote: IpAddr) -> bool {
     let (local, remote) = (local.to_canonical(), remote.to_canonical());
     local == remote || (local.is_loopback() && remote.is_loopback())
+}
+
+/// A lane over the endpoint of this process is there for a connection, or there will be none: moves
+/// the connection, whose program may not look for long.
+pub fn settled(waiting: carrier::Waiting) {
+    let carrier::Waiting { token, place, fd } = waiting;
+    let connection = arena::at(place)
+        .filter(|connection| connection.token() == token)
+        .filter(|_| table::get(fd) == Entry::Connection(place));
+    match connection.map(|connection| (connection, connection.phase())) {
+        Some((connection, Phase::Pending)) if !connection.is_in_kernel_wait() => {
+            connection.decide_slowly(fd, 0);
+        }
+        // Another thread decides, or finds the lane when it is out of the kernel.
+        Some((_, Phase::Pending | Phase::Deciding)) => {}
+        // The connection ended or stays on TCP.
+        Some(_) | None => carrier::forget(token),
+    }
 }
 
 /// Decides for each pending connection whose answer from the daemon has come.

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 
 use weft_socket::{Leave, ReceiveSide, Receiving, SendSide, Sending};
 use weft_sync::lock::{Holder, SharedGuard, SharedLock};
-use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::Connection;
 use crate::deferral::Held;
+use crate::lane::Lane;
 use crate::shadow::KernelSocket;
-use crate::{lanes, log, process};
+use crate::{carrier, lanes, log, process};
 
 /// A lock of a direction that is held, and the deferral of signal handlers that goes with it.
 struct Lock<'a> {
@@ -44,19 +44,19 @@ pub struct Locked<'a, S> {
     /// The direction's state.
     pub state: &'a mut S,
     /// The lane, or `None`.
-    pub lane: Option<&'a ShmLane>,
+    pub lane: Option<&'a Lane>,
     lock: Lock<'a>,
 }
 
 /// A locked receiving direction with a lane.
 pub struct ReceiveGuard<'a> {
-    direction: Receiving<'a, ShmLane, KernelSocket>,
+    direction: Receiving<'a, Lane, KernelSocket>,
     _lock: Lock<'a>,
 }
 
 /// A locked sending direction with a lane.
 pub struct SendGuard<'a> {
-    direction: Sending<'a, ShmLane, KernelSocket>,
+    direction: Sending<'a, Lane, KernelSocket>,
     _lock: Lock<'a>,
 }
 
@@ -96,7 +96,7 @@ impl Connection {
 
     /// The lane, for callers that hold a lock of the connection.
     #[inline]
-    fn lane(&self) -> Option<&ShmLane> {
+    fn lane(&self) -> Option<&Lane> {
         let lane = self.local.lane.load(Ordering::Acquire);
         // SAFETY: the box was leaked when it was stored and is taken back under both locks, one of
         // which the caller holds.
@@ -104,7 +104,7 @@ impl Connection {
     }
 
     /// Puts the lane in place.
-    pub fn set_lane(&self, lane: Box<ShmLane>) {
+    pub fn set_lane(&self, lane: Box<Lane>) {
         lanes::taken();
         // The next look for idle connections must not take it for idle.
         self.local.moved_before.store(u64::MAX, Ordering::Relaxed);
@@ -120,8 +120,36 @@ impl Connection {
         drop(lane);
     }
 
+    /// Takes the lane away from a connection that left it. A peer that has not followed yet reads
+    /// what was recalled out of the memory of the lane. It has that memory by itself, unless the
+    /// lane goes over the endpoint: then the lane stays as long as the peer's end.
+    pub fn leave_lane_behind(&self) {
+        let locks = (self.receiving(), self.sending());
+        let lane = self.take_lane();
+        drop(locks);
+        if let Some(Lane::Endpoint(lane)) = lane.map(|lane| *lane) {
+            carrier::keep_for_peer(lane);
+        }
+    }
+
+    /// True when the connection has a lane over the endpoint of this process.
+    pub fn is_on_far_lane(&self) -> bool {
+        self.receiving().is_some_and(|receiving| receiving.lane.is_some_and(Lane::is_far))
+    }
+
+    /// In a forked child: the connection keeps no lane over an endpoint, which is its parent's and
+    /// is not touched.
+    pub fn leaves_far_lane_to_parent(&self) {
+        let lane = self.local.lane.load(Ordering::Acquire);
+        // SAFETY: the box was leaked when it was stored, and this process has one thread.
+        if !lane.is_null() && unsafe { &*lane }.is_far() {
+            self.local.lane.store(std::ptr::null_mut(), Ordering::Release);
+            lanes::free();
+        }
+    }
+
     /// Takes the lane away. The caller holds both locks until this returns.
-    pub fn take_lane(&self) -> Option<Box<ShmLane>> {
+    pub fn take_lane(&self) -> Option<Box<Lane>> {
         let lane = self.local.lane.swap(std::ptr::null_mut(), Ordering::AcqRel);
         if lane.is_null() {
             return None;
@@ -159,7 +187,7 @@ impl<'a> Locked<'a, SendSide> {
 }
 
 impl<'a> Deref for ReceiveGuard<'a> {
-    type Target = Receiving<'a, ShmLane, KernelSocket>;
+    type Target = Receiving<'a, Lane, KernelSocket>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -175,7 +203,7 @@ impl DerefMut for ReceiveGuard<'_> {
 }
 
 impl<'a> Deref for SendGuard<'a> {
-    type Target = Sending<'a, ShmLane, KernelSocket>;
+    type Target = Sending<'a, Lane, KernelSocket>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {

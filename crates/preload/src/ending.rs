@@ -3,12 +3,13 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use weft_socket::{Phase, SendSide, Side, closed};
+use weft_fabric::Carry;
+use weft_socket::{Origin, Phase, ReceiveSide, SendSide, Side, closed};
 use weft_wire::stats::{BYTES_TCP_RECEIVED, BYTES_TCP_SENT, TcpReason};
 
 use crate::arena::{self, Connection, flag};
 use crate::table::{self, Entry};
-use crate::{control, epoll, process, reserve, stats, sys};
+use crate::{bells, carrier, control, epoll, process, reserve, stats, sys};
 
 impl Connection {
     /// Gives up descriptor `fd`, which is still open and about to be closed.
@@ -145,12 +146,25 @@ impl Connection {
         // The process that now holds the peer's socket may read TCP alone.
         self.follow_now(fd);
         let broken = self.receiving().is_some_and(|receiving| receiving.state.is_broken());
-        let aborts = broken || self.has_lane_data(fd) || close_is_abort(fd);
+        let aborts = broken || self.has_unread(fd) || close_is_abort(fd);
         let how = if aborts { closed::RESET } else { closed::ORDERLY };
         let on_lane = self.sending_on_lane(fd).is_some_and(|mut sending| sending.close(how));
         if !close_is_abort(fd) {
             self.drain_before_close(fd, on_lane);
         }
+    }
+
+    /// True if bytes are unread on the lane, or on TCP in front of the boundary to it: the kernel's
+    /// close then resets the connection, which the peer may learn from the lane alone.
+    fn has_unread(&self, fd: RawFd) -> bool {
+        self.receiving_on_lane(fd).is_some_and(|mut receiving| match receiving.origin() {
+            Origin::Tcp { .. } => {
+                let there = rustix::io::ioctl_fionread(sys::borrow(fd)).unwrap_or(0);
+                let there = usize::try_from(there).unwrap_or(usize::MAX);
+                receiving.state.data_of(receiving.lane, there) > 0
+            }
+            _ => receiving.has_lane_data(),
+        })
     }
 
     /// Prepares for the kernel's close of the socket, after the last thread of the process. The
@@ -188,6 +202,23 @@ pub fn close_all() {
                 connection.leave_pending();
             }
         }
+    }
+    carrier::end();
+}
+
+/// Something arrived for the connection at `place`, to which `fd` led when its lane came, or its
+/// lane ended: wakes all that sleep for it.
+pub fn wake(place: u32, fd: RawFd) {
+    bells::ring(place);
+    let Some(connection) = arena::at(place) else { return };
+    epoll::rung(connection);
+    if table::get(fd) == Entry::Connection(place)
+        && let Some(mut sending) = connection.sending_on_lane(fd)
+        && sending.lane.is_over()
+        && ReceiveSide::peer_closed(sending.lane).is_none()
+    {
+        // The program may have sent all that it wants and look at nothing any more.
+        sending.reset_if_lost();
     }
 }
 

@@ -90,7 +90,7 @@ impl Handover {
             preloads && path.is_none_or(|path| weft_program::linkage(path).obstacle().is_none());
         // Lanes that the daemon does not know cannot be passed on, so these connections leave
         // theirs.
-        entries.retain(|entry| !is_on_kept_lane(entry) || !return_entry_to_tcp(entry));
+        entries.retain(|entry| !has_own_lane(entry) || !return_entry_to_tcp(entry));
         if !is_preloaded {
             entries.retain(|entry| !return_entry_to_tcp(entry));
             if !entries.is_empty() {
@@ -233,6 +233,10 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         if is_kept {
             keeps.push(Inherited { fd, source: fd, inode, place });
         } else if itself {
+            if connection.is_on_far_lane() {
+                // Exec says no goodbye on a lane, and the endpoint ends with it.
+                connection.return_to_tcp_for_good(fd);
+            }
             closes.push(place);
         }
     }
@@ -284,8 +288,11 @@ fn spawned(copies: &[(RawFd, RawFd)]) -> Vec<Inherited> {
     found
 }
 
-fn is_on_kept_lane(entry: &Inherited) -> bool {
-    arena::at(entry.place).is_some_and(|connection| connection.is_on_kept_lane())
+/// True for a lane that the daemon cannot pass on: a kept one, or one over the endpoint of this
+/// process.
+fn has_own_lane(entry: &Inherited) -> bool {
+    arena::at(entry.place)
+        .is_some_and(|connection| connection.is_on_kept_lane() || connection.is_on_far_lane())
 }
 
 /// Takes the connection back to TCP for good; false when that cannot be.

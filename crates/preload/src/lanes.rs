@@ -138,6 +138,47 @@ pub fn forked() {
     LEAVERS.store(0, Ordering::Relaxed);
 }
 
+/// Takes all connections whose lanes go over the endpoint of this process back to TCP, before a
+/// child holds them, too: an endpoint belongs to one process. They give their lanes back, so that
+/// one process can move them again when the others have closed them. A peer that does not follow
+/// in time, or has unread bytes on its way, makes the connection stay on TCP.
+pub fn return_far() {
+    /// A peer that is awake has followed by then.
+    const WITHIN_NS: u64 = 20_000_000;
+    if !process::settings().over_endpoint || LANES.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let mut far = far_connections();
+    far.retain(|(fd, connection)| {
+        connection.has(flag::GIVING_BACK) || connection.leave_idle_lane(*fd) || {
+            connection.return_to_tcp_for_good(*fd);
+            false
+        }
+    });
+    let start = sys::now_ns();
+    while !far.is_empty() && sys::now_ns() - start < WITHIN_NS {
+        rustix::thread::sched_yield();
+        far.retain(|(fd, connection)| connection.is_on_far_lane() && !connection.gives_back(*fd));
+    }
+    for (fd, connection) in far {
+        connection.return_to_tcp_for_good(fd);
+    }
+}
+
+fn far_connections() -> Vec<(RawFd, Connection)> {
+    let mut found: Vec<(RawFd, Connection)> = Vec::new();
+    for (fd, entry) in table::walk(0, u32::MAX) {
+        if let Entry::Connection(place) = entry
+            && let Some(connection) = arena::at(place)
+            && connection.is_on_far_lane()
+            && found.iter().all(|(_, other)| other.place != place)
+        {
+            found.push((fd, connection));
+        }
+    }
+    found
+}
+
 impl Connection {
     /// True when the connection has a lane and moved nothing there since the last call.
     fn is_idle(&self) -> bool {

@@ -22,6 +22,7 @@
 //! | `control`, `other_end` | the channel to the node daemon; the user at the other end |
 //! | `shadow`, `waits` | the kernel's connection, and a thread's waits on it |
 //! | `arena`, `table`, `history` | connections, descriptor numbers, earlier connections |
+//! | `lane`, `carrier`, `bells` | lanes of either kind; the endpoint and its thread; its sleepers |
 //! | `signals`, `cancel`, `deferral` | handlers and cancellations that end or wait for a call |
 //! | `process`, `stats`, `log`, `guard`, `characters`, `sys`, `real` | the ground |
 //!
@@ -33,7 +34,9 @@
 #![allow(private_interfaces, reason = "a cdylib has no Rust interface")]
 
 mod arena;
+mod bells;
 mod cancel;
+mod carrier;
 mod characters;
 mod connection;
 mod control;
@@ -46,6 +49,7 @@ mod guard;
 mod handover;
 mod history;
 mod hooks;
+mod lane;
 mod lanes;
 mod log;
 mod other_end;

@@ -1,7 +1,7 @@
 //! poll, ppoll, select and pselect over connections on the fabric and ordinary descriptors.
 
 use std::cell::Cell;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use libc::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRNORM,
@@ -9,10 +9,11 @@ use libc::{
 use libc::{c_int, c_short, pollfd};
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_socket::{Phase, StaleWakeups};
+use weft_socket::{Peer, Phase, StaleWakeups};
 use weft_sync::{AdaptiveWait, Learned, Step};
 
 use crate::arena::Connection;
+use crate::bells::Bell;
 use crate::settling::Settling;
 use crate::signals::Watch;
 use crate::table::{self, Entry};
@@ -97,10 +98,12 @@ pub fn wait(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> 
                 let mut result = 0;
                 if look(fds).0 == 0 && armed.drain() {
                     let mut left = time_left(deadline, timeout);
-                    if armed.waits_for_room() && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left)) {
+                    if (armed.waits_for_room() || armed.is_unsure())
+                        && !(0..=LOOK_AGAIN_MS).contains(&i64::from(left))
+                    {
                         left = c_int::try_from(LOOK_AGAIN_MS).unwrap_or(left);
                     }
-                    result = ask_kernel(fds, left, kernel);
+                    result = ask_kernel_and_bell(fds, left, armed.bell.as_ref(), kernel);
                 }
                 drop(armed);
                 if result != 0 {
@@ -198,14 +201,28 @@ fn has_others(fds: &[pollfd]) -> bool {
 
 /// Asks the kernel about everything that lanes do not answer, and merges both answers.
 fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -> c_int {
+    ask_kernel_and_bell(fds, timeout, None, kernel)
+}
+
+/// As [`ask_kernel`], in a sleep that a bell ends, too. 0 if only the bell rang.
+fn ask_kernel_and_bell(
+    fds: &mut [pollfd],
+    timeout: c_int,
+    bell: Option<&Bell>,
+    kernel: &mut KernelWait<'_>,
+) -> c_int {
+    let watched = fds.len() + usize::from(bell.is_some());
     let mut few = [pollfd { fd: -1, events: 0, revents: 0 }; 32];
     let mut many = Vec::new();
-    let copies: &mut [pollfd] = if fds.len() <= few.len() {
-        &mut few[..fds.len()]
+    let copies: &mut [pollfd] = if watched <= few.len() {
+        &mut few[..watched]
     } else {
-        many.resize(fds.len(), few[0]);
+        many.resize(watched, few[0]);
         &mut many
     };
+    if let Some(bell) = bell {
+        copies[fds.len()] = pollfd { fd: bell.as_fd().as_raw_fd(), events: POLLIN, revents: 0 };
+    }
     let (found, _) = look(fds);
     for (copy, entry) in copies.iter_mut().zip(fds.iter_mut()) {
         *copy = *entry;
@@ -220,7 +237,12 @@ fn ask_kernel(fds: &mut [pollfd], timeout: c_int, kernel: &mut KernelWait<'_>) -
             // A wakeup ends a sleep as a readable byte. Without a sleep, wakeups that were not
             // drained must not count.
             if timeout != 0 {
-                copy.events |= POLLIN | POLLRDHUP;
+                let wakes = connection.wakes_by_kernel(entry.fd);
+                copy.events |= wakes.bits().cast_signed();
+                if copy.events == 0 && connection.peer() != Peer::Alive {
+                    // The kernel would tell an end again that the lane has yet to tell.
+                    copy.fd = -1;
+                }
             }
         }
     }
@@ -287,6 +309,8 @@ fn merge(entry: &mut pollfd, copy: pollfd, connection: Connection) {
 /// Connections that are armed for one sleep.
 struct Armed {
     connections: Vec<ArmedOne>,
+    /// Rings where lanes go over an endpoint.
+    bell: Option<Bell>,
 }
 
 struct ArmedOne {
@@ -298,6 +322,11 @@ struct ArmedOne {
 
 impl Armed {
     fn new(fds: &[pollfd]) -> Self {
+        let bell = process::settings().over_endpoint.then(|| {
+            let places = fds.iter().filter_map(|entry| Some(connection::find(entry.fd)?.place));
+            Bell::take(places.collect())
+        });
+        let bell = bell.flatten();
         let mut connections = Vec::new();
         let mut settling = Settling::default();
         for entry in fds {
@@ -314,7 +343,14 @@ impl Armed {
             connections.push(ArmedOne { connection, fd: entry.fd, writes, stale });
         }
         settling.settle();
-        Self { connections }
+        Self { connections, bell }
+    }
+
+    /// True when the kernel told an end that the lane of a connection has yet to tell: the sleep
+    /// must be cut into slices.
+    fn is_unsure(&self) -> bool {
+        let told = |armed: &ArmedOne| armed.connection.peer() != Peer::Alive;
+        self.bell.is_some() && self.connections.iter().any(told)
     }
 
     /// True when the sleep is also for room, which may never come: it must be cut into slices.

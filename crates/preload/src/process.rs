@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use libc::c_char;
-use weft_options::Options;
+use weft_options::{LaneKind, Options};
 use weft_socket::Limits;
 
 /// The process that loaded this library, or its child by a fork that the library knows of.
@@ -48,6 +48,8 @@ pub struct Settings {
     pub lanes_max: u32,
     /// How many lanes this process keeps for later connections (`socket.lanes_kept`).
     pub lanes_kept: usize,
+    /// Lanes go over an endpoint of this process (`socket.lane_kind`).
+    pub over_endpoint: bool,
     /// How long a connection must move nothing before it may give its lane to another.
     pub idle_ns: u64,
 }
@@ -76,12 +78,27 @@ pub fn is_single_threaded() -> bool {
     !place.is_null() && unsafe { place.read_volatile() } != 0
 }
 
+/// Threads of the library in this process, which use no connection of the program.
+static OWN_THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// The library has started a thread.
+pub fn has_own_thread() {
+    OWN_THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// In a forked child: the library has no thread.
+pub fn forget_own_threads() {
+    OWN_THREADS.store(0, Ordering::Relaxed);
+}
+
 /// True when no other thread runs. Another thread may use connections until the process has ended.
 fn is_alone() -> bool {
     /// The directory, its parent, and one for each thread.
     const LINKS: u64 = 3;
     is_single_threaded()
-        || rustix::fs::stat("/proc/self/task").is_ok_and(|status| status.st_nlink == LINKS)
+        || rustix::fs::stat("/proc/self/task").is_ok_and(|status| {
+            status.st_nlink == LINKS + u64::from(OWN_THREADS.load(Ordering::Relaxed))
+        })
 }
 
 /// True while the process ends and other threads still run.
@@ -128,6 +145,7 @@ impl Settings {
         let switch_bytes = options.socket_switch_bytes();
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
+        let over_endpoint = options.socket_lane_kind() == LaneKind::Endpoint;
         let idle_ns = options.socket_idle_ms() * 1_000_000;
         Self {
             options,
@@ -138,6 +156,7 @@ impl Settings {
             switch_bytes,
             lanes_max,
             lanes_kept,
+            over_endpoint,
             idle_ns,
         }
     }

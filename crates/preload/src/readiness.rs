@@ -79,9 +79,11 @@ impl Connection {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
         let Some(lane) = receiving.lane else { return none };
+        // This look comes first: a goodbye that arrived before it is seen below.
+        let is_over = self.peer() != Peer::Alive && ReceiveSide::end_is_visible(lane);
         let goodbye = ReceiveSide::peer_closed(lane);
         let reset = goodbye == Some(closed::RESET);
-        let killed = goodbye.is_none() && self.peer() != Peer::Alive;
+        let killed = goodbye.is_none() && is_over;
         let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let broken = receiving.state.is_broken();
         if goodbye.is_none() && !killed && !told && !broken {
@@ -90,13 +92,16 @@ impl Connection {
         }
         let Ok(mut receiving) = receiving.on_lane(*self, fd) else { return none };
         let on_lane = receiving.origin() == Origin::Lane;
+        // A lane over an endpoint may end when both ends have left it.
+        let killed = killed && (on_lane || !lane.is_far());
         if !on_lane && !reset && !killed && !told {
             return none;
         }
         let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != Peer::Alive;
         drop(receiving);
         let (shut, lost) = self.sending_on_lane(fd).map_or((false, false), |mut sending| {
-            (sending.state.is_shut(), killed && sending.peer_died_with_bytes_unread())
+            let lost = lane.is_far() || sending.peer_died_with_bytes_unread();
+            (sending.state.is_shut(), killed && lost)
         });
         let broken = reset || lost || told || broken;
         HangUp {

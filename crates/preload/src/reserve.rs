@@ -39,6 +39,7 @@ use crate::arena::{self, Connection, NOT_KEPT, flag};
 use crate::decision::same_host;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
+use crate::lane::Lane;
 use crate::{control, lanes, log, other_end, process, sys};
 
 /// A lane is no longer kept after more misses in a row than this. A miss is an invitation to a
@@ -58,7 +59,7 @@ const WASTED_MAX: u32 = 64;
 
 /// A kept lane, which no connection uses.
 struct Kept {
-    lane: Box<ShmLane>,
+    lane: ShmLane,
     /// The process at its other end.
     partner: Partner,
     /// The address of its last connection, as a place in [`crate::history`].
@@ -171,6 +172,12 @@ pub fn end() {
     }
 }
 
+/// True when lanes are kept. Those over an endpoint are not: their number costs nothing there, and
+/// the daemon's part of making one is small.
+fn keeps_lanes() -> bool {
+    process::settings().lanes_kept > 0 && !process::settings().over_endpoint
+}
+
 fn count(kept: &[Kept]) -> u32 {
     u32::try_from(kept.len()).unwrap_or(u32::MAX)
 }
@@ -256,7 +263,10 @@ impl Connection {
             && !process::is_ending()
             && self.local.forks.load(Ordering::Relaxed) == FORKS.load(Ordering::Relaxed);
         let partner = Partner::of(self.local.partner.load(Ordering::Relaxed));
-        let (Some(lane), Some(sent), Some(partner), true) = (lane, sent, partner, is_kept) else {
+        let lane = lane.map(|lane| *lane);
+        let (Some(Lane::Memory(lane)), Some(sent), Some(partner), true) =
+            (lane, sent, partner, is_kept)
+        else {
             return;
         };
         let address = self.shared.address.load(Ordering::Relaxed);
@@ -272,7 +282,7 @@ impl Connection {
     pub fn is_due_at_low_price(&self, fd: RawFd) -> bool {
         const CALLS_MAX: u64 = 4;
         let calls = self.shared.over_tcp.calls();
-        if calls >= CALLS_MAX || self.is_shared() || process::settings().lanes_kept == 0 {
+        if calls >= CALLS_MAX || self.is_shared() || !keeps_lanes() {
             return false;
         }
         if self.side() == Side::Connected && self.kept_lanes() > 0 {
@@ -470,8 +480,8 @@ impl Connection {
             kept.lane.abandon();
             return Phase::Fresh;
         }
-        SendSide::attach(&*kept.lane);
-        self.set_lane(kept.lane);
+        SendSide::attach(&kept.lane);
+        self.set_lane(Box::new(Lane::Memory(kept.lane)));
         drop(receiving);
         drop(connecting);
         self.decrease_wasted();
@@ -511,7 +521,7 @@ impl Connection {
         }
         let clones = CLONES.load(Ordering::Acquire);
         let lane = ShmLane::open(memory.lane.as_fd(), 1, control::copy_mode());
-        let Ok(lane) = lane.map(Box::new) else { return };
+        let Ok(lane) = lane else { return };
         let (round, address) = (FIRST_ROUND, self.shared.address.load(Ordering::Relaxed));
         // The other end has used its half of the lane.
         let sent = Some(0);
@@ -569,7 +579,7 @@ impl Connection {
         }
         let Kept { lane, partner, .. } = accepting.remove(place);
         KEPT_ACCEPTING.store(count(&accepting), Ordering::Relaxed);
-        self.set_lane(lane);
+        self.set_lane(Box::new(Lane::Memory(lane)));
         drop(receiving);
         drop(accepting);
         log::debug!("connection {} goes to a lane that was kept", self.place);

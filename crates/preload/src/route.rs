@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
 use weft_socket::{Followed, Leave, Origin, Phase, SendSide};
-use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag};
 use crate::direction::SendGuard;
+use crate::lane::Lane;
 use crate::{epoll, sys, waits};
 
 /// For how many ticks a lane may be full, while the peer takes nothing, before its direction goes
@@ -55,7 +55,7 @@ impl Connection {
     /// Follows a peer that left the lane for good or to give it back. Costs little when the peer
     /// did not.
     #[inline]
-    pub fn follow(&self, fd: RawFd, lane: &ShmLane) {
+    pub fn follow(&self, fd: RawFd, lane: &Lane) {
         if SendSide::peer_left(lane) {
             self.follow_now(fd);
         }
@@ -115,6 +115,21 @@ impl Connection {
         }
     }
 
+    /// Waits until this end could leave its lane, as it has to before it recalls; false when that
+    /// takes too long. At once where the lane is memory of both.
+    fn waits_until_it_may_leave(&self, fd: RawFd) -> bool {
+        let start = sys::now_ns();
+        loop {
+            let may = self
+                .sending_on_lane(fd)
+                .is_none_or(|sending| sending.state.may_leave(sending.lane));
+            if may || sys::now_ns() - start > FOLLOW_NS {
+                return may;
+            }
+            rustix::thread::sched_yield();
+        }
+    }
+
     fn has_no_use_for_lane(&self, fd: RawFd) -> bool {
         self.receiving_on_lane(fd).is_some_and(|mut receiving| receiving.has_no_use_for_lane())
     }
@@ -130,6 +145,9 @@ impl Connection {
     pub fn return_to_tcp_for_good(&self, fd: RawFd) -> bool {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
+        }
+        if !self.waits_until_it_may_leave(fd) {
+            return false;
         }
         self.request_resend(fd);
         if !self.send_over_tcp_for_good(fd) {
@@ -165,7 +183,7 @@ impl Connection {
         self.stop_wakeups(fd);
         self.shared.phase.set(Phase::Declined);
         epoll::forget(*self);
-        self.drop_lane();
+        self.leave_lane_behind();
         true
     }
 

@@ -8,6 +8,7 @@
 use weft_socket::Phase;
 
 use crate::arena;
+use crate::carrier;
 use crate::connection;
 use crate::table::{self, Entry};
 
@@ -24,4 +25,5 @@ pub fn enter() {
             connection.return_to_tcp_for_good(fd);
         }
     }
+    carrier::stop();
 }

@@ -1,16 +1,17 @@
 //! Executes the heavy fence between arming and the last look before a sleep. One fence serves all
 //! connections that a thread is about to sleep for. No fence is needed where the peers have agreed
-//! to execute full fences (`weft_transport_shm::sleeper`).
+//! to execute full fences (`weft_transport_shm::sleeper`), nor for lanes over endpoints: there the
+//! endpoint is armed instead, once for all connections.
 
 use std::sync::atomic::Ordering;
 
 use weft_fabric::WaitFor;
 use weft_sync::fence;
-use weft_transport_shm::lane::ShmLane;
 use weft_transport_shm::sleeper::Asking;
 
 use crate::arena::Connection;
-use crate::sys;
+use crate::lane::Lane;
+use crate::{carrier, sys};
 
 /// After this many finds in a row without a sleep, a connection counts as awake again.
 const FINDS: u32 = 8;
@@ -31,7 +32,8 @@ fn wait_for_stores() {
 }
 
 /// Executes the fence after `what` of a lane was armed; one more look must follow.
-pub fn settle(lane: &ShmLane, what: WaitFor) {
+pub fn settle(lane: &Lane, what: WaitFor) {
+    let Some(lane) = lane.in_memory() else { return carrier::arm() };
     if let Some(asking) = lane.sleeps(what) {
         if !fence::heavy() {
             lane.lost_heavy_fence();
@@ -43,7 +45,11 @@ pub fn settle(lane: &ShmLane, what: WaitFor) {
 
 /// Several connections that were armed and need one fence.
 #[derive(Default)]
-pub struct Settling(Vec<(Connection, WaitFor, Asking)>);
+pub struct Settling {
+    asking: Vec<(Connection, WaitFor, Asking)>,
+    /// One of them has a lane over the endpoint.
+    over_endpoint: bool,
+}
 
 impl Settling {
     /// Adds a connection whose `what` was armed.
@@ -51,21 +57,29 @@ impl Settling {
         connection.local.finds_left.store(FINDS, Ordering::Relaxed);
         if let Some(receiving) = connection.receiving()
             && let Some(lane) = receiving.lane
-            && let Some(asking) = lane.sleeps(what)
         {
-            self.0.push((connection, what, asking));
+            match lane.in_memory() {
+                None => self.over_endpoint = true,
+                Some(lane) => {
+                    let asking = lane.sleeps(what);
+                    self.asking.extend(asking.map(|asking| (connection, what, asking)));
+                }
+            }
         }
     }
 
     /// Executes one fence for all of them; one more look at each must follow.
     pub fn settle(self) {
-        if self.0.is_empty() {
+        if self.over_endpoint {
+            carrier::arm();
+        }
+        if self.asking.is_empty() {
             return;
         }
         let is_fenced = fence::heavy();
-        for (connection, what, asking) in self.0 {
+        for (connection, what, asking) in self.asking {
             if let Some(receiving) = connection.receiving()
-                && let Some(lane) = receiving.lane
+                && let Some(lane) = receiving.lane.and_then(Lane::in_memory)
             {
                 if !is_fenced {
                     lane.lost_heavy_fence();
@@ -103,7 +117,7 @@ impl Connection {
         self.local.finds_left.store(left - 1, Ordering::Relaxed);
         if left == 1
             && let Some(receiving) = self.receiving()
-            && let Some(lane) = receiving.lane
+            && let Some(lane) = receiving.lane.and_then(Lane::in_memory)
         {
             lane.found_awake(WaitFor::Data);
             lane.found_awake(WaitFor::Room);

@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use crate::bells::Bell;
 use crate::cancel;
 use crate::sys::{Word, borrow, poll_now, raw};
 
@@ -23,6 +24,8 @@ pub enum Wakeup {
     End,
     /// The connection was reset or failed.
     Failed(Errno),
+    /// Something happened: the bell rang, the peer ended, or a slice of the sleep is over.
+    Woken,
     /// SO_RCVTIMEO has passed, or the socket is non-blocking and has nothing.
     Nothing,
     /// A signal handler ran that does not let system calls restart.
@@ -66,6 +69,25 @@ pub fn wait_for_bytes(fd: RawFd, count: usize) -> Result<(), Errno> {
             return result;
         }
     }
+}
+
+/// Waits for `events` of one descriptor or for a bell, at most `milliseconds`. With no events the
+/// descriptor is left out, even if it reports an end. Returns the events that are there.
+pub fn poll_with_bell(
+    fd: RawFd,
+    events: PollFlags,
+    bell: &Bell,
+    milliseconds: Option<i64>,
+) -> Result<PollFlags, Errno> {
+    let timeout = milliseconds.map(|milliseconds| Timespec {
+        tv_sec: milliseconds / 1000,
+        tv_nsec: (milliseconds % 1000) * 1_000_000,
+    });
+    let descriptor = borrow(fd);
+    let mut both = [PollFd::new(bell, PollFlags::IN), PollFd::new(&descriptor, events)];
+    let watched = if events.is_empty() { &mut both[..1] } else { &mut both[..] };
+    cancel::sleeping(|| rustix::event::poll(watched, timeout.as_ref())).transpose()?;
+    Ok(both[1].revents())
 }
 
 /// Waits for `events` of one descriptor, at most `milliseconds`. Returns the events that are there.

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 use rustix::event::PollFlags;
 use weft_fabric::WaitFor;
-use weft_socket::{Peer, Phase, StaleWakeups};
+use weft_socket::{Origin, Peer, Phase, StaleWakeups};
 
 use crate::arena::{Connection, flag};
-use crate::{sys, waits};
+use crate::bells::Bell;
+use crate::{process, sys, waits};
 
 /// Options of TCP that hold small segments back, each with the flag for the program's own setting.
 const DELAYS: [(c_int, u32); 2] =
@@ -51,6 +52,45 @@ impl Connection {
     pub fn ring_for_room(&self, fd: RawFd) {
         if let Some(mut sending) = self.sending_on_lane(fd) {
             sending.ring_for_room();
+        }
+    }
+
+    /// A bell for a thread that is about to sleep for this connection, if lanes go over an endpoint
+    /// in this process. The thread may sleep before there is a lane. Taken before it arms.
+    pub fn takes_bell(&self) -> Option<Bell> {
+        let may_need = process::settings().over_endpoint && self.phase() != Phase::Declined;
+        may_need.then(|| Bell::take(vec![self.place])).flatten()
+    }
+
+    /// What the kernel's socket tells a thread that sleeps on it and on a bell. A lane over an
+    /// endpoint rings the bell for all that arrives there. The kernel's socket then tells of
+    /// nothing but the end, and of that once: it would end every further sleep, too.
+    pub fn wakes_by_kernel(&self, fd: RawFd) -> PollFlags {
+        let all = PollFlags::IN | PollFlags::RDHUP;
+        if !process::settings().over_endpoint {
+            return all;
+        }
+        let Some(mut receiving) = self.receiving_on_lane(fd) else { return all };
+        if !receiving.lane.is_far() {
+            return all;
+        }
+        if self.peer() != Peer::Alive || self.has(flag::READING_SHUT) {
+            return PollFlags::empty();
+        }
+        match receiving.origin() {
+            Origin::Tcp { .. } => all,
+            Origin::Lane | Origin::Return | Origin::Wakeups(_) => PollFlags::RDHUP,
+        }
+    }
+
+    /// The longest sleep in milliseconds on a bell. An end that the kernel told, and the lane not
+    /// yet, is looked for now and then.
+    pub fn bounds_sleep(&self, limit_ms: Option<i64>) -> Option<i64> {
+        match self.peer() {
+            Peer::Alive => limit_ms,
+            _ => {
+                Some(limit_ms.map_or(waits::LOOK_AGAIN_MS, |limit| limit.min(waits::LOOK_AGAIN_MS)))
+            }
         }
     }
 

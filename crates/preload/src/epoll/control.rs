@@ -197,6 +197,27 @@ impl Set {
     }
 }
 
+/// Something arrived on the connection's lane over the endpoint. If a set is ready by that, wakes
+/// those that wait for it, as a byte on the kernel's socket does for a lane in memory. Otherwise
+/// arms the connection again: a control word rings, too, and must not look like an edge.
+pub fn rung(connection: Connection) {
+    if connection.local.registered.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for (epfd, entry) in table::walk(0, u32::MAX) {
+        let Entry::Epoll(number) = entry else { continue };
+        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
+        let indices: Vec<u32> = set.by_fd.values().copied().collect();
+        for index in indices {
+            let Some(registration) = set.get(index) else { continue };
+            let is_it = registration.place == connection.place;
+            if is_it && registration.laned && !registration.dormant && !registration.spent {
+                set.enlist(epfd, index);
+            }
+        }
+    }
+}
+
 /// This end shut the connection down, which is an edge, as in the kernel.
 pub fn shut(connection: Connection) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {

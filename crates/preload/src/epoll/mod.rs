@@ -22,7 +22,7 @@ mod wait;
 use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, c_int};
 
 pub use control::{
-    closed, closing, control, forget, forget_here, moved, moved_back, shut, watched,
+    closed, closing, control, forget, forget_here, moved, moved_back, rung, shut, watched,
 };
 pub use sets::{after_fork, before_fork, created, destroyed, forked, is_ours, retain};
 pub use wait::wait;

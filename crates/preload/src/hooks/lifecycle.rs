@@ -5,8 +5,8 @@ use weft_options::{Options, Problem};
 
 use crate::log::{debug, warn_user};
 use crate::{
-    arena, cancel, control, decision, ending, epoll, handover, lanes, log, other_end, process,
-    real, reserve, stats, stdio, sys, table,
+    arena, bells, cancel, carrier, control, decision, ending, epoll, handover, lanes, log,
+    other_end, process, real, reserve, stats, stdio, sys, table,
 };
 
 #[used]
@@ -44,6 +44,8 @@ extern "C" fn start() {
         debug!("WEFT_SOCKET is not set, so all connections stay on tcp; use `weft run`");
         return;
     };
+    let calls = carrier::Calls { arrived: ending::wake, settled: decision::settled };
+    carrier::configure(socket.clone().into(), calls);
     control::set_path(socket);
     weft_sync::fence::register();
     // SAFETY: the three functions live as long as the library, which is never unloaded.
@@ -101,6 +103,8 @@ extern "C" fn before_fork() {
     // Now, while no child holds the connections: it could not receive the daemon's answers to this
     // process.
     decision::move_answered();
+    // And no child has the endpoint of this process.
+    lanes::return_far();
     let [forgetting, leaving] = lanes::locks();
     reserve::before_fork();
     forgetting.take();
@@ -109,6 +113,8 @@ extern "C" fn before_fork() {
     super::started_programs().iter().for_each(|lock| lock.take());
     arena::lock().take();
     control::lock().take();
+    carrier::lock().take();
+    bells::lock().take();
     epoll::before_fork();
     leaving.take();
     for_each_connection(|connection| connection.count_heir());
@@ -177,6 +183,8 @@ extern "C" fn after_fork() {
     let [forgetting, leaving] = lanes::locks();
     leaving.give_back();
     epoll::after_fork();
+    bells::lock().give_back();
+    carrier::lock().give_back();
     control::lock().give_back();
     arena::lock().give_back();
     super::started_programs().iter().for_each(|lock| lock.give_back());
@@ -195,4 +203,7 @@ extern "C" fn in_forked_child() {
     lanes::forked();
     reserve::forked();
     other_end::forked();
+    for_each_connection(|connection| connection.leaves_far_lane_to_parent());
+    bells::forked();
+    carrier::forked();
 }

@@ -4,15 +4,17 @@ mod receive;
 mod send;
 mod tcp;
 
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, socket_timeout};
 use weft_fabric::Carry;
 use weft_sync::{AdaptiveWait, Learned};
-use weft_transport_shm::lane::ShmLane;
 
 use crate::arena::{Connection, flag};
-use crate::{process, waits};
+use crate::lane::Lane;
+use crate::{process, sys, waits};
 
 /// The options of one read or write.
 #[derive(Clone, Copy, Default)]
@@ -84,6 +86,20 @@ impl Connection {
 }
 
 /// How many bytes go through the lane before a peer that sleeps is woken for them.
-fn piece(lane: &ShmLane) -> usize {
+fn piece(lane: &Lane) -> usize {
     usize::try_from(lane.sink_bytes() / 4).unwrap_or(usize::MAX).max(1)
+}
+
+/// The milliseconds that are left of `limit`, which begins to run at the first call.
+fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
+    let now = sys::now_ns();
+    let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;
+    let end = *deadline.get_or_insert(now + limit_ns);
+    i64::try_from(end.saturating_sub(now).div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO in milliseconds, if it is set.
+fn timeout_ms(fd: RawFd, which: Timeout) -> Option<i64> {
+    let time = socket_timeout(sys::borrow(fd), which).ok()??;
+    i64::try_from(time.as_millis()).ok()
 }

@@ -7,17 +7,20 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 use weft_fabric::WaitFor;
-use weft_socket::{Empty, Origin, Phase, ReadError};
+use weft_socket::{Empty, Origin, Phase, ReadError, ReceiveSide, closed};
 use weft_sync::Step;
-use weft_transport_shm::lane::ShmLane;
 use weft_wire::stats::{BYTES_FABRIC_RECEIVED, BYTES_TCP_RECEIVED};
 
 use super::tcp::{receive_tcp, wait_and_receive};
-use super::{Attempt, How, piece};
+use super::{Attempt, How, piece, time_left_ms, timeout_ms};
 use crate::arena::{Connection, flag};
+use crate::bells::Bell;
 use crate::direction::ReceiveGuard;
+use crate::lane::Lane;
 use crate::signals::Watch;
 use crate::{cancel, process, stats, sys, waits};
 
@@ -30,6 +33,7 @@ impl Connection {
         let mut waited = false;
         let watch = Watch::new();
         let mut short = None;
+        let mut deadline = None;
         if self.has(flag::LOW_WATER) && self.blocks(how) && wanted > 0 && self.reads_tcp(fd) {
             // If the wait ends without enough bytes, those that are there are read all the same.
             short = waits::wait_for_bytes(fd, wanted).err();
@@ -92,7 +96,7 @@ impl Connection {
                         adaptive_wait = self.adaptive_wait();
                         waited = false;
                     }
-                    match self.sleep_for_data(fd, watch) {
+                    match self.sleep_for_data(fd, watch, &mut deadline) {
                         Ok(()) => {}
                         // The thread ends in its hook, so the bytes that it read are not reported.
                         Err(Errno::CANCELED) => return Err(Errno::CANCELED),
@@ -119,7 +123,8 @@ impl Connection {
             return None;
         }
         let undecided = matches!(self.decide(fd, 0), Phase::Fresh | Phase::Pending);
-        if !undecided || self.is_shared() {
+        // The decision may have begun the thread that drives the endpoint, which moves connections.
+        if !undecided || self.is_shared() || !process::is_single_threaded() {
             return None;
         }
         let former = self.begin_kernel_wait();
@@ -190,7 +195,7 @@ impl Connection {
     ) -> Attempt {
         // Peeked first: wakeups that the peer sent since lie behind the data, and are for other
         // threads.
-        match self.told_once(receive_tcp(fd, targets, skip, limit, true), Attempt::End) {
+        match receive_tcp(fd, targets, skip, limit, true) {
             Attempt::Moved(bytes) => match receiving.state.data_of(receiving.lane, bytes) {
                 // All bytes are wakeups: the peer posted the switch before it sent them.
                 0 => Attempt::Again,
@@ -198,13 +203,31 @@ impl Connection {
                 data => self.take_tcp(fd, receiving, targets, skip, data),
             },
             // The peer may have switched, written and closed since the peek. All that it posted
-            // before its end is visible by now.
-            Attempt::End | Attempt::Failed(_) if receiving.origin() == Origin::Lane => {
-                self.note_wakeup(waits::Wakeup::End);
-                Attempt::Again
-            }
+            // before its end is visible by now, or its own word of the end is still on its way.
+            end @ (Attempt::End | Attempt::Failed(_)) => match receiving.after_end_of_tcp() {
+                after @ (Empty::LookAgain | Empty::Wait) => {
+                    if matches!(end, Attempt::Failed(_)) && receiving.lane.is_far() {
+                        // The kernel tells it once, and no wakeup made it.
+                        self.set(flag::RESET_TAKEN, true);
+                    }
+                    self.note_wakeup(waits::Wakeup::End);
+                    if after == Empty::Wait { Attempt::WouldBlock } else { Attempt::Again }
+                }
+                Empty::PeerDied if self.was_reset_over_endpoint(receiving.lane) => {
+                    self.report_reset()
+                }
+                Empty::PeerDied => self.told_once(end, Attempt::End),
+                Empty::Broken => self.report_reset(),
+            },
             other => other,
         }
+    }
+
+    /// True if the peer reset a connection whose lane goes over the endpoint. Either word of it may
+    /// come first, the kernel's or the lane's.
+    fn was_reset_over_endpoint(&self, lane: &Lane) -> bool {
+        self.has(flag::RESET_TAKEN)
+            || lane.is_far() && ReceiveSide::peer_closed(lane) == Some(closed::RESET)
     }
 
     /// Takes `data` bytes that were peeked.
@@ -333,6 +356,7 @@ impl Connection {
             return Attempt::End;
         }
         match error {
+            ReadError::Ended if self.has(flag::RESET_TAKEN) => self.report_reset(),
             ReadError::Ended => Attempt::End,
             ReadError::Reset => self.report_reset(),
             ReadError::Return => Attempt::Again,
@@ -347,14 +371,20 @@ impl Connection {
 
     /// The kernel reports that the peer is gone, and the lane has no goodbye: the peer was killed.
     /// As on TCP, that is an end, or a reset if the peer left bytes of this end unread.
-    fn peer_is_dead(&self, lane: &ShmLane) -> Attempt {
+    fn peer_is_dead(&self, lane: &Lane) -> Attempt {
         let unread = self.sending().is_some_and(|sending| sending.state.unread_by_peer(lane));
         if unread { self.report_reset() } else { Attempt::End }
     }
 
     /// Sleeps until there may be something to read, as long as SO_RCVTIMEO and signals allow.
-    fn sleep_for_data(&self, fd: RawFd, watch: Watch) -> Result<(), Errno> {
+    fn sleep_for_data(
+        &self,
+        fd: RawFd,
+        watch: Watch,
+        deadline: &mut Option<u64>,
+    ) -> Result<(), Errno> {
         let generation = self.shared.generation.load(Ordering::Relaxed);
+        let bell = self.takes_bell();
         self.shared.common.begin_sleep(WaitFor::Data);
         let stale = self.arm(fd, WaitFor::Data);
         let wakeup = if self.settle(WaitFor::Data) && self.readable(fd) == Some(true) {
@@ -364,7 +394,7 @@ impl Connection {
         } else if watch.saw_interruption() {
             waits::Wakeup::Interrupted
         } else {
-            self.wait_for_wakeup(fd)
+            self.wait_for_wakeup(fd, bell.as_ref(), deadline)
         };
         if self.shared.generation.load(Ordering::Relaxed) != generation {
             // Another thread closed the descriptor. Its number may lead to another connection by
@@ -378,12 +408,40 @@ impl Connection {
             waits::Wakeup::Interrupted => Err(Errno::INTR),
             waits::Wakeup::Cancelled => Err(Errno::CANCELED),
             waits::Wakeup::Nothing => Err(Errno::AGAIN),
-            waits::Wakeup::Bytes | waits::Wakeup::End | waits::Wakeup::Failed(_) => Ok(()),
+            waits::Wakeup::Bytes
+            | waits::Wakeup::Woken
+            | waits::Wakeup::End
+            | waits::Wakeup::Failed(_) => Ok(()),
         }
     }
 
-    fn wait_for_wakeup(&self, fd: RawFd) -> waits::Wakeup {
-        let wakeup = waits::wait_for_wakeup(fd);
+    fn wait_for_wakeup(
+        &self,
+        fd: RawFd,
+        bell: Option<&Bell>,
+        deadline: &mut Option<u64>,
+    ) -> waits::Wakeup {
+        let wakeup = match bell {
+            None => waits::wait_for_wakeup(fd),
+            Some(bell) => {
+                let limit = timeout_ms(fd, Timeout::Recv).map(|most| time_left_ms(most, deadline));
+                let slice = self.bounds_sleep(limit);
+                let seen = waits::poll_with_bell(fd, self.wakes_by_kernel(fd), bell, slice);
+                match seen {
+                    Ok(seen) if seen.is_empty() && limit == Some(0) => waits::Wakeup::Nothing,
+                    Ok(seen) => {
+                        self.note_poll(seen);
+                        if seen.contains(PollFlags::IN) {
+                            self.woken_by_bytes();
+                        }
+                        return waits::Wakeup::Woken;
+                    }
+                    Err(Errno::CANCELED) => waits::Wakeup::Cancelled,
+                    // The caller finds out whether the handler lets calls go on.
+                    Err(_) => waits::Wakeup::Woken,
+                }
+            }
+        };
         if wakeup == waits::Wakeup::Bytes {
             self.woken_by_bytes();
         }

@@ -9,15 +9,17 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::net::sockopt::Timeout;
 use weft_fabric::WaitFor;
 use weft_socket::history::Outlook;
-use weft_socket::{Peer, Phase, SendSide, StaleWakeups, WriteError};
+use weft_socket::{Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_SENT, BYTES_TCP_SENT};
 
 use super::tcp::send_tcp;
-use super::{Attempt, How, piece};
+use super::{Attempt, How, piece, time_left_ms, timeout_ms};
 use crate::arena::{Connection, flag};
+use crate::bells::Bell;
 use crate::direction::Locked;
 use crate::signals::Watch;
 use crate::waits::LOOK_AGAIN_MS;
@@ -233,14 +235,16 @@ impl Connection {
         let Ok(seen) = waits::poll_one(fd, PollFlags::RDHUP, 0) else { return false };
         self.note_poll(seen);
         // The stream reports a close in order. A peer without a goodbye was killed.
-        self.peer() != Peer::Alive && !self.peer_said_goodbye()
+        self.peer() != Peer::Alive && self.ended_without_goodbye()
     }
 
-    fn peer_said_goodbye(&self) -> bool {
+    fn ended_without_goodbye(&self) -> bool {
         // The caller holds the sending lock, under which the lane stays.
         let lane = self.local.lane.load(Ordering::Acquire);
         // SAFETY: see above; the pointer is a leaked box.
-        !lane.is_null() && weft_socket::ReceiveSide::peer_closed(unsafe { &*lane }).is_some()
+        let Some(lane) = (unsafe { lane.as_ref() }) else { return true };
+        // In this order: what the peer did before its end is visible when that is known.
+        ReceiveSide::end_is_visible(lane) && ReceiveSide::peer_closed(lane).is_none()
     }
 
     /// Sleeps until there may be room, as long as SO_SNDTIMEO and signals allow.
@@ -248,14 +252,20 @@ impl Connection {
     /// A wakeup for room and one for data are the same byte. When unread data keep such a byte in
     /// the kernel's socket, the sleep is cut into short slices.
     fn sleep_for_room(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+        let bell = self.takes_bell();
         self.shared.common.begin_sleep(WaitFor::Room);
-        let slept = self.sleep_for_room_counted(fd, deadline);
+        let slept = self.sleep_for_room_counted(fd, bell.as_ref(), deadline);
         self.shared.common.end_sleep(WaitFor::Room);
         self.stop_waiting(fd, WaitFor::Room);
         slept
     }
 
-    fn sleep_for_room_counted(&self, fd: RawFd, deadline: &mut Option<u64>) -> Result<(), Errno> {
+    fn sleep_for_room_counted(
+        &self,
+        fd: RawFd,
+        bell: Option<&Bell>,
+        deadline: &mut Option<u64>,
+    ) -> Result<(), Errno> {
         let stale = self.arm(fd, WaitFor::Room);
         let armed = {
             let Some(sending) = self.sending() else { return Err(Errno::AGAIN) };
@@ -270,9 +280,9 @@ impl Connection {
                 _ => None,
             }
         };
-        let limit_ms = send_timeout_ms(fd).map(|limit| time_left_ms(limit, deadline));
+        let limit_ms = timeout_ms(fd, Timeout::Send).map(|limit| time_left_ms(limit, deadline));
         let slept = if let Some(stale) = armed {
-            self.sleep_until_wakeup(fd, stale, limit_ms)
+            self.sleep_until_wakeup(fd, bell, stale, limit_ms)
         } else {
             // On TCP the kernel knows when there is room.
             let wait = limit_ms.unwrap_or(i64::from(i32::MAX));
@@ -290,10 +300,18 @@ impl Connection {
     fn sleep_until_wakeup(
         &self,
         fd: RawFd,
+        bell: Option<&Bell>,
         stale: StaleWakeups,
         limit_ms: Option<i64>,
     ) -> Result<(), Errno> {
         let slice = limit_ms.map_or(LOOK_AGAIN_MS, |limit| limit.min(LOOK_AGAIN_MS));
+        if let Some(bell) = bell
+            && self.is_on_far_lane()
+        {
+            let seen = waits::poll_with_bell(fd, self.wakes_by_kernel(fd), bell, Some(slice))?;
+            self.note_poll(seen);
+            return Ok(());
+        }
         let data_waits = self.receiving().is_some_and(|receiving| {
             receiving.lane.is_some_and(|lane| receiving.state.has_data(lane))
         });
@@ -348,18 +366,4 @@ fn broken_pipe(how: How) -> Errno {
         signals::raise_pipe();
     }
     Errno::PIPE
-}
-
-/// The milliseconds that are left of `limit`, which begins to run at the first call.
-fn time_left_ms(limit: i64, deadline: &mut Option<u64>) -> i64 {
-    let now = sys::now_ns();
-    let limit_ns = u64::try_from(limit).unwrap_or(0) * 1_000_000;
-    let end = *deadline.get_or_insert(now + limit_ns);
-    i64::try_from(end.saturating_sub(now).div_ceil(1_000_000)).unwrap_or(i64::MAX)
-}
-
-fn send_timeout_ms(fd: RawFd) -> Option<i64> {
-    use rustix::net::sockopt::{Timeout, socket_timeout};
-    let time = socket_timeout(sys::borrow(fd), Timeout::Send).ok()??;
-    i64::try_from(time.as_millis()).ok()
 }

@@ -1,0 +1,96 @@
+//! Wakes threads that sleep for connections whose lanes go over an endpoint.
+//!
+//! No wakeup comes over the kernel's connection there ([`weft_fabric::Medium::Network`]). So a
+//! thread sleeps on the kernel's socket and on a *bell*, an eventfd that it takes for one sleep.
+//! The thread that drives the endpoint rings the bells of all threads that sleep for a connection.
+//!
+//! A thread takes its bell before it arms a word: whoever finds the rung word finds the bell.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::EventfdFlags;
+
+use crate::guard::{ForkLock, LocalLock};
+use crate::sys;
+
+/// Bells that are kept for later sleeps.
+const KEPT_MAX: usize = 64;
+
+static BELLS: LocalLock<Bells> = LocalLock::new(Bells { asleep: Vec::new(), kept: Vec::new() });
+
+struct Bells {
+    asleep: Vec<Asleep>,
+    kept: Vec<Arc<OwnedFd>>,
+}
+
+struct Asleep {
+    bell: Arc<OwnedFd>,
+    places: Vec<u32>,
+}
+
+/// A thread that sleeps for connections, or is about to. Dropping it gives its bell back.
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    /// A bell for a sleep for the connections at `places`. `None` without descriptors, and in a
+    /// signal handler that interrupted a call of this module: the sleep must be short then.
+    pub fn take(places: Vec<u32>) -> Option<Self> {
+        let mut bells = BELLS.lock()?;
+        let bell = match bells.kept.pop() {
+            Some(bell) => bell,
+            None => {
+                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+                Arc::new(sys::high(rustix::event::eventfd(0, flags).ok()?))
+            }
+        };
+        bells.asleep.push(Asleep { bell: Arc::clone(&bell), places });
+        Some(Self(bell))
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        let Some(mut bells) = BELLS.lock() else { return };
+        bells.asleep.retain(|asleep| !Arc::ptr_eq(&asleep.bell, &self.0));
+        // Nobody rings it from here on.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        if bells.kept.len() < KEPT_MAX {
+            bells.kept.push(Arc::clone(&self.0));
+        }
+    }
+}
+
+/// Wakes all threads that sleep for the connection at `place`.
+pub fn ring(place: u32) {
+    let Some(bells) = BELLS.lock() else { return };
+    for asleep in &bells.asleep {
+        if asleep.places.contains(&place) {
+            ring_one(&asleep.bell);
+        }
+    }
+}
+
+/// Rings a bell, which is an eventfd.
+pub fn ring_one(bell: &impl AsFd) {
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// The lock of this module, for fork.
+pub fn lock() -> &'static dyn ForkLock {
+    &BELLS
+}
+
+/// In a forked child: the bells are the parent's, too, so the child rings others.
+pub fn forked() {
+    if let Some(mut bells) = BELLS.lock() {
+        bells.asleep.clear();
+        bells.kept.clear();
+    }
+}

@@ -1,0 +1,131 @@
+//! The thread that drives the endpoint of this process.
+
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weft_fabric::{Armed, Carry, Watchable};
+use weft_lane::Told;
+use weft_transport_shm::ShmEndpoint;
+
+use super::{CALLS, FarLane, Making, MakingState, STATE, ShmCarrier, Waiting};
+use crate::{log, sys};
+
+/// Longest sleep of the driving thread, as of an endpoint that waits.
+const SLICE: Duration = Duration::from_millis(100);
+/// How often the driving thread polls while other threads do: each of their polls ends the arming,
+/// and arming anew each time would cost more than the polls.
+const BESIDE_OTHERS: Duration = Duration::from_millis(1);
+
+/// Starts a thread that gets none of the process's signals. The C library keeps those for itself
+/// that it sends to all threads.
+pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    let mut all = std::mem::MaybeUninit::uninit();
+    let mut former = std::mem::MaybeUninit::uninit();
+    // SAFETY: the calls fill in the two sets, and the mask is put back before this function ends.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), former.as_mut_ptr());
+        let started = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, former.as_ptr(), std::ptr::null_mut());
+        started
+    }
+}
+
+/// The driving thread.
+pub(super) fn drive(carrier: &ShmCarrier, alarm: &OwnedFd) {
+    // It stays open as long as the carrier.
+    let descriptor = carrier.with_endpoint(|it| it.descriptor().as_raw_fd());
+    let mut polls = 0;
+    loop {
+        carrier.wake();
+        carrier.poll();
+        while let Some(told) = carrier.told() {
+            tell(carrier, told);
+        }
+        let Some(mut state) = STATE.lock() else { return };
+        let gone: Vec<FarLane> = state.left.extract_if(.., |lane| lane.is_over()).collect();
+        let is_off = state.is_off;
+        let settled: Vec<Waiting> = (state.makings.iter())
+            .filter(|making| making.is_settled())
+            .map(|making| making.connection)
+            .collect();
+        drop(state);
+        drop(gone);
+        if is_off {
+            return;
+        }
+        if let (false, Some(calls)) = (settled.is_empty(), CALLS.get()) {
+            settled.iter().copied().for_each(calls.settled);
+        }
+        let others = std::mem::replace(&mut polls, carrier.polls()).wrapping_add(1) != polls;
+        if others || !settled.is_empty() {
+            // They find what arrives by themselves, or wake this thread for another one. A thread
+            // that decides for a connection just now has decided by then.
+            if carrier.rest() {
+                sleep(None, alarm, BESIDE_OTHERS);
+            }
+            continue;
+        }
+        match carrier.sleep() {
+            Armed::Busy => {}
+            Armed::Sleep => sleep(Some(descriptor), alarm, SLICE),
+            Armed::PollWithin(time) => sleep(None, alarm, time),
+        }
+    }
+}
+
+fn sleep(descriptor: Option<RawFd>, alarm: &OwnedFd, most: Duration) {
+    let nanoseconds = i64::from(most.subsec_nanos());
+    let timeout = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
+    let borrowed: Option<BorrowedFd<'_>> = descriptor.map(sys::borrow);
+    let mut fds = vec![PollFd::new(alarm, PollFlags::IN)];
+    fds.extend(borrowed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+    let _ = poll(&mut fds, Some(&timeout));
+    let _ = rustix::io::read(alarm, &mut [0; 8]);
+}
+
+fn tell(carrier: &ShmCarrier, told: Told<ShmEndpoint>) {
+    match told {
+        Told::Offered(offer) => {
+            let is_expected = STATE.lock().is_some_and(|mut state| {
+                let expected = |making: &&mut Making| {
+                    making.number == offer.token && matches!(making.state, MakingState::Expected)
+                };
+                state.makings.iter_mut().find(expected).is_some_and(|making| {
+                    making.state = MakingState::UnderWay;
+                    true
+                })
+            });
+            if !is_expected {
+                carrier.refuse(offer);
+            } else if carrier.accept(offer).is_err() {
+                settle(offer.token, MakingState::Failed);
+            }
+        }
+        Told::Opened { token, lane } => settle(token, MakingState::Ready(lane)),
+        Told::Refused { token, why } => {
+            log::debug!("no lane over the endpoint: {why:?}");
+            settle(token, MakingState::Failed);
+        }
+        Told::Rung(number, _) => {
+            let found = STATE.lock().and_then(|state| state.lanes.get(&number).copied());
+            if let (Some((place, fd)), Some(calls)) = (found, CALLS.get()) {
+                (calls.arrived)(place, fd);
+            }
+        }
+        Told::Misbehaved { how, .. } => log::warn_user!("a peer's lanes are ended: {how}"),
+    }
+}
+
+/// A lane came to its end of being made. One that nobody wants any more is dropped, which tells the
+/// peer.
+fn settle(number: u64, settled: MakingState) {
+    let left = STATE.lock().map_or(MakingState::Failed, |mut state| {
+        match state.makings.iter_mut().find(|making| making.number == number) {
+            Some(making) => std::mem::replace(&mut making.state, settled),
+            None => settled,
+        }
+    });
+    drop(left);
+}

@@ -1,0 +1,397 @@
+//! The endpoint of this process, which carries its lanes over endpoints, and the thread that drives
+//! it.
+//!
+//! A thread of the library drives the endpoint. A program that computes, or sleeps elsewhere, does
+//! not look at its connections. Its peers fill the endpoint's notification rings all the same, ask
+//! it for lanes and end theirs; until somebody takes that in, they cannot even go back to TCP. The
+//! kernel does this for TCP. The other threads use the endpoint beside it, under the lock of
+//! [`weft_lane::Carrier`], and need the driving thread when they sleep.
+//!
+//! # How two ends come to a lane
+//! The accepting end offers the daemon an *address* in the place of a lane's memory: sealed memory
+//! with the address of its endpoint and a random number, by which the other end asks that endpoint
+//! for a lane. When a lane is there, the driving thread moves the connection to it, or a call on
+//! the connection does, and says so in the lane.
+//!
+//! # Invariants
+//! - Locks are taken while signal handlers are deferred ([`Held`]), so that no handler waits for
+//!   its own thread.
+//! - The endpoint belongs to one process: a forked child leaves everything here alone.
+
+mod address;
+mod driver;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::{OwnedFd, RawFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustix::event::EventfdFlags;
+use weft_fabric::{Blocking, Endpoint, EndpointAddress, EndpointOptions, Transport};
+use weft_lane::{Carrier, EndpointLane, LaneNumber, Layout, Settings};
+use weft_memory::CopyMode;
+use weft_options::CopyMethod;
+use weft_transport_shm::broker::remote::RemoteBroker;
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+
+use crate::deferral::Held;
+use crate::guard::{ForkLock, LocalLock};
+use crate::{bells, log, process, sys};
+
+pub use address::Address;
+use driver::{drive, without_signals};
+
+type ShmCarrier = Carrier<ShmEndpoint>;
+
+/// How long a process that ends drives its endpoint until what it sent is out.
+const OUT_WITHIN_NS: u64 = 1_000_000_000;
+
+/// Slots of the ring of each peer, which all lanes to it share: each message and control word of a
+/// lane that is not quiet takes one until the peer's driving thread has polled. 512 KiB.
+const RING_SLOTS: u32 = 4096;
+
+static PATH: OnceLock<PathBuf> = OnceLock::new();
+static CALLS: OnceLock<Calls> = OnceLock::new();
+static STATE: LocalLock<State> = LocalLock::new(State {
+    driver: None,
+    is_off: false,
+    makings: Vec::new(),
+    lanes: BTreeMap::new(),
+    left: Vec::new(),
+});
+/// True while this process has an endpoint: read without the lock.
+static IS_THERE: AtomicBool = AtomicBool::new(false);
+
+struct State {
+    driver: Option<Driver>,
+    /// No endpoint is opened any more.
+    is_off: bool,
+    /// Lanes that are being made.
+    makings: Vec<Making>,
+    /// The connections that have a lane: place and descriptor.
+    lanes: BTreeMap<LaneNumber, (u32, RawFd)>,
+    /// Lanes that this end left, as long as the peer's end is there: at most as many as the carrier
+    /// has.
+    left: Vec<FarLane>,
+}
+
+struct Driver {
+    carrier: ShmCarrier,
+    address: EndpointAddress,
+    alarm: Arc<OwnedFd>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What the driving thread calls.
+pub struct Calls {
+    /// Something arrived on the lane of the connection at this place, to which this descriptor led.
+    pub arrived: fn(u32, RawFd),
+    /// A lane for a connection is there, or there will be none: [`look`] finds it. Called again and
+    /// again until something has looked.
+    pub settled: fn(Waiting),
+}
+
+/// A connection that waits for a lane.
+#[derive(Clone, Copy)]
+pub struct Waiting {
+    /// The daemon's number for it.
+    pub token: u64,
+    /// Its place in the arenas.
+    pub place: u32,
+    /// A descriptor that leads to it.
+    pub fd: RawFd,
+}
+
+/// A lane on its way to a connection.
+struct Making {
+    /// The number by which the peer asks for it.
+    number: u64,
+    connection: Waiting,
+    state: MakingState,
+}
+
+enum MakingState {
+    /// The peer has not asked yet.
+    Expected,
+    UnderWay,
+    Ready(EndpointLane<ShmEndpoint>),
+    Failed,
+}
+
+/// The state of a lane that a connection waits for.
+pub enum Look {
+    /// None is on its way.
+    Nothing,
+    /// It is not there yet.
+    NotYet,
+    /// Here it is.
+    Ready(FarLane),
+    /// There will be none.
+    Failed,
+}
+
+/// A lane over the endpoint of this process.
+pub struct FarLane(ManuallyDrop<EndpointLane<ShmEndpoint>>);
+
+impl Deref for FarLane {
+    type Target = EndpointLane<ShmEndpoint>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl fmt::Debug for FarLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Drop for FarLane {
+    fn drop(&mut self) {
+        let _held = Held::new();
+        if let Some(mut state) = STATE.lock() {
+            state.lanes.remove(&self.0.number());
+        }
+        // SAFETY: the value is dropped here alone, and not used after.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
+    }
+}
+
+impl FarLane {
+    /// Whom the driving thread wakes for this lane: those that sleep for the connection at `place`,
+    /// to which `fd` leads. Called before a word of the lane is armed.
+    pub fn belongs_to(&self, place: u32, fd: RawFd) {
+        let _held = Held::new();
+        if let Some(mut state) = STATE.lock() {
+            state.lanes.insert(self.number(), (place, fd));
+        }
+    }
+}
+
+/// Sets the path of the daemon's socket, and what the driving thread calls.
+pub fn configure(path: PathBuf, calls: Calls) {
+    let _ = PATH.set(path);
+    let _ = CALLS.set(calls);
+}
+
+/// The accepting end of a connection expects a lane. Returns the address for the other end; `None`
+/// without an endpoint.
+pub fn expect(connection: Waiting) -> Option<OwnedFd> {
+    let _held = Held::new();
+    let mut state = STATE.lock()?;
+    let address = started(&mut state)?.address;
+    let mut random = [0; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
+    let number = u64::from_ne_bytes(random);
+    let memory = Address { address, number }.write()?;
+    state.makings.retain(|making| making.connection.token != connection.token);
+    state.makings.push(Making { number, connection, state: MakingState::Expected });
+    Some(memory)
+}
+
+/// The connecting end asks the endpoint at `address` for a lane. False if it cannot.
+pub fn ask(connection: Waiting, address: Address) -> bool {
+    let _held = Held::new();
+    let carrier = {
+        let Some(mut state) = STATE.lock() else { return false };
+        let Some(driver) = started(&mut state) else { return false };
+        let carrier = driver.carrier.clone();
+        state.makings.retain(|making| making.connection.token != connection.token);
+        let (number, under_way) = (address.number, MakingState::UnderWay);
+        state.makings.push(Making { number, connection, state: under_way });
+        carrier
+    };
+    let patience = Duration::from_millis(process::settings().options.daemon_answer_ms());
+    let peer = carrier.with_endpoint(|it| it.connect_within(address.address, patience));
+    let begun = match peer {
+        Ok(peer) => carrier.open(peer, address.number).map(drop).map_err(|e| e.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = begun {
+        log::debug!("no lane over the endpoint: {error}");
+        forget(connection.token);
+        return false;
+    }
+    true
+}
+
+impl Making {
+    const fn is_settled(&self) -> bool {
+        matches!(self.state, MakingState::Ready(_) | MakingState::Failed)
+    }
+}
+
+/// Looks for the lane of a connection. Never waits.
+pub fn look(token: u64) -> Look {
+    if !IS_THERE.load(Ordering::Relaxed) {
+        return Look::Nothing;
+    }
+    let _held = Held::new();
+    let Some(mut state) = STATE.lock() else { return Look::NotYet };
+    let Some(place) = state.makings.iter().position(|making| making.connection.token == token)
+    else {
+        return Look::Nothing;
+    };
+    if !state.makings[place].is_settled() {
+        return Look::NotYet;
+    }
+    match state.makings.swap_remove(place).state {
+        MakingState::Ready(lane) => Look::Ready(FarLane(ManuallyDrop::new(lane))),
+        _ => Look::Failed,
+    }
+}
+
+/// The connection wants no lane any more.
+pub fn forget(token: u64) {
+    if !IS_THERE.load(Ordering::Relaxed) {
+        return;
+    }
+    let _held = Held::new();
+    let Some(mut state) = STATE.lock() else { return };
+    let gone: Vec<Making> =
+        state.makings.extract_if(.., |making| making.connection.token == token).collect();
+    // A lane that is dropped tells its peer, under the lock of the carrier.
+    drop(state);
+    drop(gone);
+}
+
+/// Keeps a lane that this end left, until its peer has left it, too.
+pub fn keep_for_peer(lane: FarLane) {
+    let _held = Held::new();
+    if let Some(mut state) = STATE.lock() {
+        state.lanes.remove(&lane.number());
+        state.left.push(lane);
+    }
+}
+
+/// Called by a thread that has armed a word and is about to sleep: from here on the driving thread
+/// notices what arrives. One more look must follow.
+pub fn arm() {
+    if let Some(carrier) = carrier() {
+        let _held = Held::new();
+        carrier.arm();
+    }
+}
+
+fn carrier() -> Option<ShmCarrier> {
+    if !IS_THERE.load(Ordering::Relaxed) {
+        return None;
+    }
+    let _held = Held::new();
+    Some(STATE.lock()?.driver.as_ref()?.carrier.clone())
+}
+
+/// The process ends: drives the endpoint until everything that it sent is out.
+pub fn end() {
+    let Some(carrier) = carrier() else { return };
+    let start = sys::now_ns();
+    loop {
+        let is_out = {
+            let _held = Held::new();
+            carrier.poll();
+            !carrier.has_backlog()
+        };
+        if is_out || sys::now_ns() - start > OUT_WITHIN_NS {
+            return;
+        }
+        rustix::thread::sched_yield();
+    }
+}
+
+/// No connection has a lane, and none will: ends the driving thread and closes the endpoint.
+pub fn stop() {
+    let _held = Held::new();
+    let Some(mut state) = STATE.lock() else { return };
+    state.is_off = true;
+    let (driver, makings) = (state.driver.take(), std::mem::take(&mut state.makings));
+    let left = std::mem::take(&mut state.left);
+    IS_THERE.store(false, Ordering::Relaxed);
+    drop(state);
+    drop((makings, left));
+    if let Some(Driver { alarm, thread, .. }) = driver {
+        bells::ring_one(&*alarm);
+        let _ = thread.map(std::thread::JoinHandle::join);
+    }
+}
+
+/// The lock of this module, for fork.
+pub fn lock() -> &'static dyn ForkLock {
+    &STATE
+}
+
+/// In a forked child: the endpoint and its lanes are the parent's. Another thread of the parent may
+/// have held their lock, so nothing of them is touched.
+pub fn forked() {
+    IS_THERE.store(false, Ordering::Relaxed);
+    process::forget_own_threads();
+    if let Some(mut state) = STATE.lock() {
+        std::mem::forget(state.driver.take());
+        std::mem::forget(std::mem::take(&mut state.makings));
+        std::mem::forget(std::mem::take(&mut state.left));
+        state.lanes.clear();
+    }
+}
+
+/// The endpoint of this process, which is opened if need be.
+fn started(state: &mut State) -> Option<&Driver> {
+    if state.driver.is_none() && !state.is_off {
+        match start() {
+            Ok(driver) => state.driver = Some(driver),
+            Err(error) => {
+                log::warn_user!("no endpoint: {error}; connections stay on TCP");
+                state.is_off = true;
+            }
+        }
+        IS_THERE.store(state.driver.is_some(), Ordering::Relaxed);
+    }
+    state.driver.as_ref()
+}
+
+fn start() -> Result<Driver, String> {
+    let options = &process::settings().options;
+    let path = PATH.get().ok_or("no daemon")?;
+    let default = Parameters::default();
+    let parameters = Parameters {
+        ring_slots: RING_SLOTS,
+        endpoints: u16::try_from(options.daemon_endpoints_max()).unwrap_or(default.endpoints),
+        copy: match options.shm_copy() {
+            CopyMethod::Auto => default.copy,
+            CopyMethod::Plain => CopyMode::Plain,
+            CopyMethod::NonTemporal => CopyMode::NonTemporal,
+        },
+        ..default
+    };
+    let broker = Arc::new(RemoteBroker::new(path, &process::name()));
+    let transport = ShmTransport::new(broker, parameters);
+    let endpoint = transport.open(&EndpointOptions::default()).map_err(|e| e.to_string())?;
+    let address = endpoint.address();
+    let slots = u32::try_from(options.shm_ring_slots()).map_err(|e| e.to_string())?;
+    let sink_bytes = u32::try_from(options.socket_sink_bytes()).map_err(|e| e.to_string())?;
+    let layout = Layout { slots, sink_bytes };
+    let carrier = Carrier::new(endpoint, Settings { layout, lanes_max: lanes_max() });
+    let alarm = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    let alarm = Arc::new(sys::high(alarm.map_err(|e| e.to_string())?));
+    let rings = Arc::clone(&alarm);
+    carrier.set_alarm(Box::new(move || bells::ring_one(&*rings)));
+    let driving = (carrier.clone(), Arc::clone(&alarm));
+    let thread = without_signals(|| {
+        let builder = std::thread::Builder::new().name("weft".to_owned()).stack_size(256 << 10);
+        builder.spawn(move || drive(&driving.0, &driving.1))
+    });
+    let thread = Some(thread.map_err(|e| e.to_string())?);
+    process::has_own_thread();
+    log::debug!("this process has the endpoint {address}");
+    Ok(Driver { carrier, address, alarm, thread })
+}
+
+/// The most lanes of the endpoint: those of the process, and as many that are being made or ended.
+fn lanes_max() -> u32 {
+    process::settings().lanes_max.saturating_mul(2).clamp(1, 1 << 16)
+}
