@@ -48,15 +48,15 @@ pub struct Locked<'a, S> {
     lock: Lock<'a>,
 }
 
-/// A locked receiving direction with a lane.
-pub struct ReceiveGuard<'a> {
-    direction: Receiving<'a, Lane, KernelSocket>,
+/// A locked receiving direction with a lane: of either kind, or of the one that was looked for.
+pub struct ReceiveGuard<'a, L = Lane> {
+    direction: Receiving<'a, L, KernelSocket>,
     _lock: Lock<'a>,
 }
 
-/// A locked sending direction with a lane.
-pub struct SendGuard<'a> {
-    direction: Sending<'a, Lane, KernelSocket>,
+/// A locked sending direction with a lane, as [`ReceiveGuard`].
+pub struct SendGuard<'a, L = Lane> {
+    direction: Sending<'a, L, KernelSocket>,
     _lock: Lock<'a>,
 }
 
@@ -167,9 +167,17 @@ impl<'a> Locked<'a, ReceiveSide> {
     #[allow(clippy::inline_always, reason = "as `receiving_on_lane`")]
     pub fn on_lane(self, connection: Connection, fd: RawFd) -> Result<ReceiveGuard<'a>, Self> {
         let Some(lane) = self.lane else { return Err(self) };
+        Ok(self.over(lane, connection, fd))
+    }
+
+    /// As [`Locked::on_lane`] for `lane`, which is that of the direction. Calls that have to be
+    /// fast look once which kind it is of ([`crate::lane::either`]).
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as `receiving_on_lane`")]
+    pub fn over<L>(self, lane: &'a L, connection: Connection, fd: RawFd) -> ReceiveGuard<'a, L> {
         let (shadow, common) = (KernelSocket { fd, connection }, &connection.shared.common);
         let direction = Receiving { state: self.state, lane, shadow, common };
-        Ok(ReceiveGuard { direction, _lock: self.lock })
+        ReceiveGuard { direction, _lock: self.lock }
     }
 }
 
@@ -179,15 +187,22 @@ impl<'a> Locked<'a, SendSide> {
     #[allow(clippy::inline_always, reason = "as `receiving_on_lane`")]
     pub fn on_lane(self, connection: Connection, fd: RawFd) -> Result<SendGuard<'a>, Self> {
         let Some(lane) = self.lane else { return Err(self) };
+        Ok(self.over(lane, connection, fd))
+    }
+
+    /// As [`Locked::on_lane`] for `lane`, which is that of the direction.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as `receiving_on_lane`")]
+    pub fn over<L>(self, lane: &'a L, connection: Connection, fd: RawFd) -> SendGuard<'a, L> {
         let (shadow, common) = (KernelSocket { fd, connection }, &connection.shared.common);
         let side = connection.side();
         let direction = Sending { state: self.state, lane, shadow, common, side };
-        Ok(SendGuard { direction, _lock: self.lock })
+        SendGuard { direction, _lock: self.lock }
     }
 }
 
-impl<'a> Deref for ReceiveGuard<'a> {
-    type Target = Receiving<'a, Lane, KernelSocket>;
+impl<'a, L> Deref for ReceiveGuard<'a, L> {
+    type Target = Receiving<'a, L, KernelSocket>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -195,15 +210,15 @@ impl<'a> Deref for ReceiveGuard<'a> {
     }
 }
 
-impl DerefMut for ReceiveGuard<'_> {
+impl<L> DerefMut for ReceiveGuard<'_, L> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.direction
     }
 }
 
-impl<'a> Deref for SendGuard<'a> {
-    type Target = Sending<'a, Lane, KernelSocket>;
+impl<'a, L> Deref for SendGuard<'a, L> {
+    type Target = Sending<'a, L, KernelSocket>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {
@@ -211,14 +226,14 @@ impl<'a> Deref for SendGuard<'a> {
     }
 }
 
-impl DerefMut for SendGuard<'_> {
+impl<L> DerefMut for SendGuard<'_, L> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.direction
     }
 }
 
-impl SendGuard<'_> {
+impl<L: weft_fabric::Lane> SendGuard<'_, L> {
     /// Takes the direction back to TCP; false when that cannot be.
     #[cold]
     pub fn leave(&mut self, how: Leave) -> bool {

@@ -37,11 +37,14 @@ impl Lane {
     }
 }
 
+/// Makes a call for the kind that a lane is of. The other code of the caller is as if there were
+/// lanes in memory alone: a call that has to be fast does all its work in here, so that it looks
+/// once at the kind.
 macro_rules! either {
     ($lane:expr, $each:ident => $call:expr) => {
         match $lane {
-            Lane::Memory($each) => $call,
-            Lane::Endpoint(far) => aside(move || {
+            $crate::lane::Lane::Memory($each) => $call,
+            $crate::lane::Lane::Endpoint(far) => $crate::lane::aside(move || {
                 let $each = &**far;
                 $call
             }),
@@ -49,148 +52,150 @@ macro_rules! either {
     };
 }
 
+pub(crate) use either;
+
 /// Keeps the code for lanes over endpoints out of the callers, so that the compiler inlines that
 /// for lanes in memory as if there were no other kind.
 #[cold]
 #[inline(never)]
-fn aside<T>(call: impl FnOnce() -> T) -> T {
+pub fn aside<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
 impl Carry for Lane {
-    #[inline(always)]
+    #[inline]
     fn mailbox_depth(&self) -> u64 {
         either!(self, lane => lane.mailbox_depth())
     }
 
-    #[inline(always)]
+    #[inline]
     fn sink_bytes(&self) -> u64 {
         either!(self, lane => lane.sink_bytes())
     }
 
-    #[inline(always)]
+    #[inline]
     fn slots_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
         either!(self, lane => lane.slots_free(cursor, wanted))
     }
 
-    #[inline(always)]
+    #[inline]
     fn sink_free(&self, cursor: &mut SendCursor, wanted: u64) -> u64 {
         either!(self, lane => lane.sink_free(cursor, wanted))
     }
 
-    #[inline(always)]
+    #[inline]
     fn send(&self, cursor: &mut SendCursor, tag: u8, parts: &[&[u8]]) -> Result<(), LaneFull> {
         either!(self, lane => lane.send(cursor, tag, parts))
     }
 
-    #[inline(always)]
+    #[inline]
     fn put(&self, cursor: &mut SendCursor, bytes: &[u8]) {
         either!(self, lane => lane.put(cursor, bytes));
     }
 
-    #[inline(always)]
+    #[inline]
     fn peek(&self, cursor: &ReceiveCursor) -> Result<Option<Slot>, LaneClosed> {
         either!(self, lane => lane.peek(cursor))
     }
 
-    #[inline(always)]
+    #[inline]
     fn read(&self, cursor: &ReceiveCursor, offset: usize, target: &mut [u8]) {
         either!(self, lane => lane.read(cursor, offset, target));
     }
 
-    #[inline(always)]
+    #[inline]
     fn advance(&self, cursor: &mut ReceiveCursor, flush: bool) {
         either!(self, lane => lane.advance(cursor, flush));
     }
 
-    #[inline(always)]
+    #[inline]
     fn messages_read(&self) -> Option<u64> {
         either!(self, lane => lane.messages_read())
     }
 
-    #[inline(always)]
+    #[inline]
     fn view(&self, cursor: &ReceiveCursor, skip: u64, target: &mut [u8]) {
         either!(self, lane => lane.view(cursor, skip, target));
     }
 
-    #[inline(always)]
+    #[inline]
     fn release(&self, cursor: &mut ReceiveCursor, length: u64) {
         either!(self, lane => lane.release(cursor, length));
     }
 
-    #[inline(always)]
+    #[inline]
     fn look_back(&self, message: u64, payload: &mut [u8; 120]) -> Option<Slot> {
         either!(self, lane => lane.look_back(message, payload))
     }
 
-    #[inline(always)]
+    #[inline]
     fn view_back(&self, position: u64, target: &mut [u8]) -> bool {
         either!(self, lane => lane.view_back(position, target))
     }
 
-    #[inline(always)]
+    #[inline]
     fn post(&self, word: usize, value: u64) {
         either!(self, lane => lane.post(word, value));
     }
 
-    #[inline(always)]
+    #[inline]
     fn posted(&self, word: usize) -> u64 {
         either!(self, lane => lane.posted(word))
     }
 
-    #[inline(always)]
+    #[inline]
     fn medium(&self) -> Medium {
         either!(self, lane => lane.medium())
     }
 
-    #[inline(always)]
+    #[inline]
     fn has_landed(&self) -> bool {
         either!(self, lane => lane.has_landed())
     }
 
-    #[inline(always)]
+    #[inline]
     fn standing(&self) -> Standing {
         either!(self, lane => lane.standing())
     }
 
-    #[inline(always)]
+    #[inline]
     fn account(&self, bytes_total: u64) {
         either!(self, lane => lane.account(bytes_total));
     }
 }
 
 impl Wake for Lane {
-    #[inline(always)]
+    #[inline]
     fn arm(&self, what: WaitFor) {
         either!(self, lane => lane.arm(what));
     }
 
-    #[inline(always)]
+    #[inline]
     fn settle(&self) {
         either!(self, lane => lane.settle());
     }
 
-    #[inline(always)]
+    #[inline]
     fn attention(&self, what: WaitFor) -> Attention {
         either!(self, lane => lane.attention(what))
     }
 
-    #[inline(always)]
+    #[inline]
     fn disarm(&self, what: WaitFor) -> bool {
         either!(self, lane => lane.disarm(what))
     }
 
-    #[inline(always)]
+    #[inline]
     fn rearm(&self, what: WaitFor) -> bool {
         either!(self, lane => lane.rearm(what))
     }
 
-    #[inline(always)]
+    #[inline]
     fn is_awaited(&self, what: WaitFor) -> bool {
         either!(self, lane => lane.is_awaited(what))
     }
 
-    #[inline(always)]
+    #[inline]
     fn must_ring(&self, what: WaitFor) -> bool {
         either!(self, lane => lane.must_ring(what))
     }

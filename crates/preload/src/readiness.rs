@@ -3,9 +3,12 @@
 use std::os::fd::RawFd;
 
 use rustix::event::PollFlags;
+use weft_fabric::{Carry, Lane};
 use weft_socket::{Origin, Peer, ReceiveSide, closed};
 
 use crate::arena::{Connection, flag};
+use crate::direction::{ReceiveGuard, SendGuard};
+use crate::lane::either;
 use crate::{sys, waits};
 
 /// How a connection ended.
@@ -22,8 +25,14 @@ pub struct HangUp {
 impl Connection {
     /// Whether a read would not block, or `None` when only the kernel knows.
     pub fn readable(&self, fd: RawFd) -> Option<bool> {
-        let mut receiving = self.receiving_on_lane(fd)?;
-        self.follow(fd, receiving.lane);
+        let receiving = self.receiving()?;
+        either!(receiving.lane?, lane => self.is_readable(receiving.over(lane, *self, fd)))
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "each kind of lane has one copy, in its one caller")]
+    fn is_readable<L: Lane>(&self, mut receiving: ReceiveGuard<'_, L>) -> Option<bool> {
+        self.follow(receiving.shadow.fd, receiving.lane);
         receiving.readable(self.has(flag::READING_SHUT))
     }
 
@@ -38,7 +47,13 @@ impl Connection {
 
     /// Whether a write would not block, or `None` when only the kernel knows.
     pub fn writable(&self, fd: RawFd) -> Option<bool> {
-        let mut sending = self.sending_on_lane(fd)?;
+        let sending = self.sending()?;
+        either!(sending.lane?, lane => self.is_writable(sending.over(lane, *self, fd)))
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as `is_readable`")]
+    fn is_writable<L: Lane>(&self, mut sending: SendGuard<'_, L>) -> Option<bool> {
         if !sending.switch() {
             return None;
         }
@@ -79,17 +94,14 @@ impl Connection {
         let none = HangUp::default();
         let Some(receiving) = self.receiving() else { return none };
         let Some(lane) = receiving.lane else { return none };
-        // This look comes first: a goodbye that arrived before it is seen below.
-        let is_over = self.peer() != Peer::Alive && ReceiveSide::end_is_visible(lane);
-        let goodbye = ReceiveSide::peer_closed(lane);
-        let reset = goodbye == Some(closed::RESET);
-        let killed = goodbye.is_none() && is_over;
-        let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let broken = receiving.state.is_broken();
-        if goodbye.is_none() && !killed && !told && !broken {
+        if !broken && !either!(lane, lane => self.has_end(lane)) {
             // No end was announced or found. Most calls end here.
             return none;
         }
+        let killed = self.was_killed(lane);
+        let reset = ReceiveSide::peer_closed(lane) == Some(closed::RESET);
+        let told = self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED);
         let Ok(mut receiving) = receiving.on_lane(*self, fd) else { return none };
         let on_lane = receiving.origin() == Origin::Lane;
         // A lane over an endpoint may end when both ends have left it.
@@ -109,6 +121,25 @@ impl Connection {
             hung_up: broken || ended && shut,
             failed: broken && !self.has(flag::RESET_REPORTED),
         }
+    }
+
+    /// True when an end of the connection was announced or found.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as `is_readable`")]
+    fn has_end<L: Carry>(&self, lane: &L) -> bool {
+        self.was_killed(lane)
+            || ReceiveSide::peer_closed(lane).is_some()
+            || self.has(flag::SENT_TO_NOBODY | flag::RESET_REPORTED)
+    }
+
+    /// True when the peer ended without a goodbye.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as `is_readable`")]
+    fn was_killed<L: Carry>(&self, lane: &L) -> bool {
+        // In this order: a goodbye that arrived before the end is seen.
+        self.peer() != Peer::Alive
+            && ReceiveSide::end_is_visible(lane)
+            && ReceiveSide::peer_closed(lane).is_none()
     }
 
     /// True when the peer posted a reset on the lane.
@@ -150,6 +181,7 @@ impl Connection {
         let lane = receiving.lane?;
         let gone = u64::from(self.peer() != Peer::Alive);
         // The former answer may count the end and the death, as one each.
-        Some(receiving.state.arrived(lane, from.saturating_sub(2)) + gone)
+        let from = from.saturating_sub(2);
+        Some(either!(lane, lane => receiving.state.arrived(lane, from)) + gone)
     }
 }

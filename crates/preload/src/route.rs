@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
+use weft_fabric::{Carry, Lane};
 use weft_socket::{Followed, Leave, Origin, Phase, SendSide};
 
 use crate::arena::{Connection, flag};
 use crate::direction::SendGuard;
-use crate::lane::Lane;
 use crate::{epoll, sys, waits};
 
 /// For how many ticks a lane may be full, while the peer takes nothing, before its direction goes
@@ -23,7 +23,7 @@ const ALONE_NS: u64 = 20_000_000;
 impl Connection {
     /// Called when the lane is full. Takes the sending direction back to TCP if no wakeup can end
     /// the waiting, or the lane was full for long. True when the direction is on TCP.
-    pub fn leave_if_stuck(&self, sending: &mut SendGuard<'_>) -> bool {
+    pub fn leave_if_stuck<L: Lane>(&self, sending: &mut SendGuard<'_, L>) -> bool {
         let lane = sending.lane;
         let due = !SendSide::peer_can_ring(lane)
             || !sending.state.has_small_buffers(lane)
@@ -55,7 +55,7 @@ impl Connection {
     /// Follows a peer that left the lane for good or to give it back. Costs little when the peer
     /// did not.
     #[inline]
-    pub fn follow(&self, fd: RawFd, lane: &Lane) {
+    pub fn follow<L: Carry>(&self, fd: RawFd, lane: &L) {
         if SendSide::peer_left(lane) {
             self.follow_now(fd);
         }

@@ -306,6 +306,8 @@ impl SendSide {
     ///
     /// # Errors
     /// [`WriteError`], if no byte was written.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a call costs a short write 5 % of its instructions")]
     pub fn write<L: Lane>(
         &mut self,
         lane: &L,

@@ -21,6 +21,8 @@ pub type KernelWait<'a> = dyn FnMut(&mut [libc::epoll_event], c_int) -> c_int + 
 
 /// `epoll_wait` for a tracked set. `timeout` is in milliseconds, -1 without end. `between` is
 /// called before each look, while nothing is locked.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "it has one caller; as a call it costs 4 %")]
 pub fn wait(
     epfd: RawFd,
     events: &mut [libc::epoll_event],

@@ -13,7 +13,6 @@ use weft_fabric::Carry;
 use weft_sync::{AdaptiveWait, Learned};
 
 use crate::arena::{Connection, flag};
-use crate::lane::Lane;
 use crate::{process, sys, waits};
 
 /// The options of one read or write.
@@ -86,7 +85,7 @@ impl Connection {
 }
 
 /// How many bytes go through the lane before a peer that sleeps is woken for them.
-fn piece(lane: &Lane) -> usize {
+fn piece(lane: &impl Carry) -> usize {
     usize::try_from(lane.sink_bytes() / 4).unwrap_or(usize::MAX).max(1)
 }
 

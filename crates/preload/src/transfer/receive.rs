@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
-use weft_fabric::WaitFor;
+use weft_fabric::{Carry, Lane, Medium, WaitFor};
 use weft_socket::{Empty, Origin, Phase, ReadError, ReceiveSide, closed};
 use weft_sync::Step;
 use weft_wire::stats::{BYTES_FABRIC_RECEIVED, BYTES_TCP_RECEIVED};
@@ -20,7 +20,7 @@ use super::{Attempt, How, piece, time_left_ms, timeout_ms};
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
 use crate::direction::ReceiveGuard;
-use crate::lane::Lane;
+use crate::lane::either;
 use crate::signals::Watch;
 use crate::{cancel, process, stats, sys, waits};
 
@@ -146,25 +146,13 @@ impl Connection {
     /// Reads bytes that are there into the part of `targets` behind the first `skip` bytes.
     fn try_receive(&self, fd: RawFd, targets: &mut [&mut [u8]], skip: usize, how: How) -> Attempt {
         let Some(receiving) = self.receiving() else { return Attempt::Failed(Errno::AGAIN) };
-        let mut room = false;
-        let attempt = match receiving.on_lane(*self, fd) {
-            Ok(mut receiving) => match receiving.origin() {
-                Origin::Lane => self.read_lane(fd, &mut receiving, targets, skip, how, &mut room),
-                Origin::Tcp { at_most } => {
-                    let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
-                    self.read_tcp_beside_lane(fd, &mut receiving, targets, skip, limit, how)
-                }
-                // Wakeups come first that have not arrived yet, unless the connection ended.
-                Origin::Wakeups(_) | Origin::Return => {
-                    match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
-                        Attempt::Moved(_) => Attempt::Again,
-                        other => other,
-                    }
-                }
-            },
+        match receiving.lane {
+            Some(lane) => either!(lane, lane => {
+                self.receive_beside(receiving.over(lane, *self, fd), targets, skip, how)
+            }),
             // This process cannot map the lane: the daemon that would pass it is gone.
-            Err(receiving) if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
-            Err(receiving) => match self
+            None if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
+            None => match self
                 .told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
             {
                 Attempt::Moved(bytes) if !how.peek => {
@@ -175,7 +163,36 @@ impl Connection {
                 }
                 other => other,
             },
+        }
+    }
+
+    /// Reads from the lane, or from TCP while the direction is there.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "each kind of lane has one copy, in its one caller")]
+    fn receive_beside<L: Lane>(
+        &self,
+        mut receiving: ReceiveGuard<'_, L>,
+        targets: &mut [&mut [u8]],
+        skip: usize,
+        how: How,
+    ) -> Attempt {
+        let fd = receiving.shadow.fd;
+        let mut room = false;
+        let attempt = match receiving.origin() {
+            Origin::Lane => self.read_lane(fd, &mut receiving, targets, skip, how, &mut room),
+            Origin::Tcp { at_most } => {
+                let limit = at_most.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(0));
+                self.read_tcp_beside_lane(fd, &mut receiving, targets, skip, limit, how)
+            }
+            // Wakeups come first that have not arrived yet, unless the connection ended.
+            Origin::Wakeups(_) | Origin::Return => {
+                match self.told_once(receive_tcp(fd, targets, skip, 1, true), Attempt::End) {
+                    Attempt::Moved(_) => Attempt::Again,
+                    other => other,
+                }
+            }
         };
+        drop(receiving);
         if room {
             self.ring_for_room(fd);
         }
@@ -184,10 +201,10 @@ impl Connection {
 
     /// Reads up to `limit` bytes from TCP, those in front of the boundary to the lane.
     #[allow(clippy::too_many_arguments, reason = "one call's buffers, and where to read")]
-    fn read_tcp_beside_lane(
+    fn read_tcp_beside_lane<L: Lane>(
         &self,
         fd: RawFd,
-        receiving: &mut ReceiveGuard<'_>,
+        receiving: &mut ReceiveGuard<'_, L>,
         targets: &mut [&mut [u8]],
         skip: usize,
         limit: usize,
@@ -206,7 +223,7 @@ impl Connection {
             // before its end is visible by now, or its own word of the end is still on its way.
             end @ (Attempt::End | Attempt::Failed(_)) => match receiving.after_end_of_tcp() {
                 after @ (Empty::LookAgain | Empty::Wait) => {
-                    if matches!(end, Attempt::Failed(_)) && receiving.lane.is_far() {
+                    if matches!(end, Attempt::Failed(_)) && is_far(receiving.lane) {
                         // The kernel tells it once, and no wakeup made it.
                         self.set(flag::RESET_TAKEN, true);
                     }
@@ -225,16 +242,16 @@ impl Connection {
 
     /// True if the peer reset a connection whose lane goes over the endpoint. Either word of it may
     /// come first, the kernel's or the lane's.
-    fn was_reset_over_endpoint(&self, lane: &Lane) -> bool {
+    fn was_reset_over_endpoint(&self, lane: &impl Carry) -> bool {
         self.has(flag::RESET_TAKEN)
-            || lane.is_far() && ReceiveSide::peer_closed(lane) == Some(closed::RESET)
+            || is_far(lane) && ReceiveSide::peer_closed(lane) == Some(closed::RESET)
     }
 
     /// Takes `data` bytes that were peeked.
-    fn take_tcp(
+    fn take_tcp<L: Lane>(
         &self,
         fd: RawFd,
-        receiving: &mut ReceiveGuard<'_>,
+        receiving: &mut ReceiveGuard<'_, L>,
         targets: &mut [&mut [u8]],
         skip: usize,
         data: usize,
@@ -252,10 +269,10 @@ impl Connection {
 
     #[inline]
     #[allow(clippy::too_many_arguments, reason = "one call's buffers, and where to read")]
-    fn read_lane(
+    fn read_lane<L: Lane>(
         &self,
         fd: RawFd,
-        receiving: &mut ReceiveGuard<'_>,
+        receiving: &mut ReceiveGuard<'_, L>,
         targets: &mut [&mut [u8]],
         skip: usize,
         how: How,
@@ -319,10 +336,10 @@ impl Connection {
 
     /// Peeks into several targets. Every peek starts at the head of the lane, so one peek fills
     /// them all.
-    fn peek_lane(
+    fn peek_lane<L: Lane>(
         &self,
         fd: RawFd,
-        receiving: &mut ReceiveGuard<'_>,
+        receiving: &mut ReceiveGuard<'_, L>,
         targets: &mut [&mut [u8]],
     ) -> Attempt {
         let wanted = targets.iter().map(|target| target.len()).sum();
@@ -345,10 +362,10 @@ impl Connection {
     }
 
     /// The result of a read that found nothing on the lane.
-    fn lane_is_empty(
+    fn lane_is_empty<L: Lane>(
         &self,
         fd: RawFd,
-        receiving: &mut ReceiveGuard<'_>,
+        receiving: &mut ReceiveGuard<'_, L>,
         error: ReadError,
     ) -> Attempt {
         self.follow(fd, receiving.lane);
@@ -371,7 +388,7 @@ impl Connection {
 
     /// The kernel reports that the peer is gone, and the lane has no goodbye: the peer was killed.
     /// As on TCP, that is an end, or a reset if the peer left bytes of this end unread.
-    fn peer_is_dead(&self, lane: &Lane) -> Attempt {
+    fn peer_is_dead(&self, lane: &impl Carry) -> Attempt {
         let unread = self.sending().is_some_and(|sending| sending.state.unread_by_peer(lane));
         if unread { self.report_reset() } else { Attempt::End }
     }
@@ -447,4 +464,9 @@ impl Connection {
         }
         wakeup
     }
+}
+
+/// True for a lane that goes over an endpoint.
+fn is_far(lane: &impl Carry) -> bool {
+    lane.medium() == Medium::Network
 }

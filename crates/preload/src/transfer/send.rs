@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
-use weft_fabric::WaitFor;
+use weft_fabric::{Lane, WaitFor};
 use weft_socket::history::Outlook;
 use weft_socket::{Peer, Phase, ReceiveSide, SendSide, StaleWakeups, WriteError};
 use weft_sync::Step;
@@ -20,7 +20,8 @@ use super::tcp::send_tcp;
 use super::{Attempt, How, piece, time_left_ms, timeout_ms};
 use crate::arena::{Connection, flag};
 use crate::bells::Bell;
-use crate::direction::Locked;
+use crate::direction::{Locked, SendGuard};
+use crate::lane::either;
 use crate::signals::Watch;
 use crate::waits::LOOK_AGAIN_MS;
 use crate::{process, settling, signals, stats, sys, waits};
@@ -95,11 +96,19 @@ impl Connection {
 
     fn try_send(&self, fd: RawFd, parts: &[&[u8]]) -> Attempt {
         let Some(sending) = self.sending() else { return Attempt::Failed(Errno::AGAIN) };
-        let mut sending = match sending.on_lane(*self, fd) {
-            Ok(sending) => sending,
-            Err(sending) => return self.send_without_lane(fd, sending, parts),
-        };
-        let lane = sending.lane;
+        match sending.lane {
+            Some(lane) => {
+                either!(lane, lane => self.send_beside(sending.over(lane, *self, fd), parts))
+            }
+            None => self.send_without_lane(fd, sending, parts),
+        }
+    }
+
+    /// Writes to the lane, or to TCP while the direction is there.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "each kind of lane has one copy, in its one caller")]
+    fn send_beside<L: Lane>(&self, mut sending: SendGuard<'_, L>, parts: &[&[u8]]) -> Attempt {
+        let (fd, lane) = (sending.shadow.fd, sending.lane);
         if let Some(how) = sending.leave_to_follow() {
             sending.leave(how);
         }
