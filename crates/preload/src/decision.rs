@@ -249,6 +249,8 @@ impl Connection {
             stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {
                 stays
             }
+            // The thread that ends the process waits for decisions that began before it looked.
+            stays @ (Phase::Fresh | Phase::Pending) if process::is_ending() => stays,
             Phase::Fresh if self.may_be_invited() && self.accept_invitation(fd) => Phase::Laned,
             Phase::Fresh if !self.is_due(fd, pending) => Phase::Fresh,
             Phase::Fresh => self.ask(fd),

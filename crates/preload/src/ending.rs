@@ -71,6 +71,8 @@ impl Connection {
     /// closed.
     fn end(&self, fd: RawFd) {
         self.record_use();
+        // While a process ends none of its connections moves. One that moves just now tells its peer.
+        self.wait_until_decided();
         match self.phase() {
             waiting @ (Phase::Fresh | Phase::Pending) => {
                 if waiting == Phase::Pending {
@@ -170,7 +172,7 @@ impl Connection {
     /// Prepares for the kernel's close of the socket, after the last thread of the process. The
     /// peer is to ignore a reset because of an unread wakeup, but not one because of data or
     /// SO_LINGER.
-    fn announce_end(&self, fd: RawFd) {
+    pub fn announce_end(&self, fd: RawFd) {
         if close_is_abort(fd) {
             return;
         }
@@ -178,6 +180,15 @@ impl Connection {
             // Makes the crossings that are due first.
             receiving.origin();
             receiving.state.end_with_process(receiving.lane, self.side());
+        }
+    }
+
+    /// The process goes on, although it may have said on a lane over its endpoint that it ends.
+    pub fn withdraw_end(&self) {
+        if let Some(receiving) = self.receiving()
+            && let Some(lane) = receiving.lane.filter(|lane| lane.is_far())
+        {
+            receiving.state.go_on_with_process(lane, self.side());
         }
     }
 }
@@ -203,7 +214,7 @@ pub fn close_all() {
             }
         }
     }
-    carrier::end();
+    carrier::flush();
 }
 
 /// Something arrived for the connection at `place`, to which `fd` led when its lane came, or its

@@ -24,7 +24,7 @@ use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, flag};
 use crate::table::{self, Entry};
-use crate::{characters, log, process, sys};
+use crate::{carrier, characters, log, process, sys};
 
 /// The environment variable that has the numbers.
 pub const VARIABLE: &str = "WEFT_HANDOVER";
@@ -147,6 +147,7 @@ impl Drop for Handover {
         for place in &self.closed {
             if let Some(connection) = arena::at(*place) {
                 connection.shared.refs.fetch_add(1, Ordering::AcqRel);
+                connection.withdraw_end();
             }
         }
         for place in &self.shared {
@@ -233,9 +234,11 @@ fn inherited(itself: bool) -> (Vec<Inherited>, Vec<u32>) {
         if is_kept {
             keeps.push(Inherited { fd, source: fd, inode, place });
         } else if itself {
-            if connection.is_on_far_lane() {
-                // Exec says no goodbye on a lane, and the endpoint ends with it.
-                connection.return_to_tcp_for_good(fd);
+            // Exec says no goodbye on a lane, and the endpoint ends with it. Another thread that
+            // writes without a pause may keep the connection from leaving.
+            if connection.is_on_far_lane() && !connection.return_to_tcp_for_good(fd) {
+                connection.announce_end(fd);
+                carrier::flush();
             }
             closes.push(place);
         }

@@ -109,10 +109,12 @@ impl Connection {
         if !on_lane && !reset && !killed && !told {
             return none;
         }
-        let ended = reset || receiving.state.ended(lane).is_some() || self.peer() != Peer::Alive;
+        let ended =
+            reset || killed || receiving.state.ended(lane).is_some() || self.peer() != Peer::Alive;
         drop(receiving);
         let (shut, lost) = self.sending_on_lane(fd).map_or((false, false), |mut sending| {
-            let lost = lane.is_far() || sending.peer_died_with_bytes_unread();
+            let may_miss_bytes = lane.is_far() && !ReceiveSide::peer_ends_with_process(lane);
+            let lost = may_miss_bytes || sending.peer_died_with_bytes_unread();
             (sending.state.is_shut(), killed && lost)
         });
         let broken = reset || lost || told || broken;
@@ -137,7 +139,7 @@ impl Connection {
     #[allow(clippy::inline_always, reason = "as `is_readable`")]
     fn was_killed<L: Carry>(&self, lane: &L) -> bool {
         // In this order: a goodbye that arrived before the end is seen.
-        self.peer() != Peer::Alive
+        (self.peer() != Peer::Alive || lane.is_over())
             && ReceiveSide::end_is_visible(lane)
             && ReceiveSide::peer_closed(lane).is_none()
     }

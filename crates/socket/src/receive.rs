@@ -476,9 +476,24 @@ impl ReceiveSide {
     /// may still use both directions. The kernel is about to close the socket, and resets the
     /// connection if a wakeup lies there unread ([`crate::SendSide::only_wakeups_unread`]).
     pub fn end_with_process<L: Carry>(&self, lane: &L, side: Side) {
-        let says_so = side == Side::Connected || !peer_rings(lane);
-        let attached = if says_so { presence::ATTACHED } else { 0 };
-        lane.post(word::PRESENCE, attached | presence::ending(self.route.taken()));
+        let ending = presence::ending(self.route.taken());
+        lane.post(word::PRESENCE, presence::attached(lane, side) | ending);
+    }
+
+    /// Takes [`ReceiveSide::end_with_process`] back: the process goes on after all.
+    pub fn go_on_with_process<L: Carry>(&self, lane: &L, side: Side) {
+        lane.post(word::PRESENCE, presence::attached(lane, side));
+    }
+
+    /// True if the peer said that it has the lane. Across a network both ends say so.
+    pub(crate) fn peer_has_lane<L: Carry>(lane: &L) -> bool {
+        lane.posted(word::PRESENCE) & presence::ATTACHED != 0
+    }
+
+    /// True if the peer's process said that it ends ([`ReceiveSide::end_with_process`]). What it sent
+    /// before is visible. When the lane is over, that is an end of the connection as a goodbye is.
+    pub fn peer_ends_with_process<L: Carry>(lane: &L) -> bool {
+        presence::taken_at_end(lane).is_some()
     }
 
     /// True if a read would not return [`ReadError::Empty`].

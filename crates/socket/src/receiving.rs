@@ -239,8 +239,9 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         }
     }
 
-    /// The same across a network, where the lane alone tells. Without a goodbye of the peer it is
-    /// not known that all of its bytes arrived, so this is no end but a reset.
+    /// The same across a network, where the lane alone tells. If the peer said neither goodbye nor
+    /// that its process ends, it is not known that all of its bytes arrived. So this is no end but
+    /// a reset.
     #[cold]
     fn found_empty_far(&mut self) -> Empty {
         let is_over = self.lane.is_over();
@@ -250,6 +251,8 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         // By now all that the peer sent before the lane ended is visible.
         if self.state.readable(self.lane) {
             Empty::LookAgain
+        } else if is_over && ReceiveSide::peer_ends_with_process(self.lane) {
+            Empty::PeerDied
         } else if is_over {
             self.common.set_peer(Peer::Reset);
             Empty::Broken
@@ -264,7 +267,10 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
         // These looks come first: what the peer did before its goodbye is then visible.
         let knows_end = ReceiveSide::end_is_visible(self.lane);
         let has_all = ReceiveSide::peer_closed(self.lane).is_some()
-            || self.lane.standing() == Standing::Closed;
+            || ReceiveSide::peer_ends_with_process(self.lane)
+            || self.lane.standing() == Standing::Closed
+            // Before an end goes to the lane, its word that it has the lane has landed here.
+            || !ReceiveSide::peer_has_lane(self.lane);
         if self.origin() == Origin::Lane {
             Empty::LookAgain
         } else if self.state.is_given_back(self.lane) {

@@ -329,7 +329,7 @@ impl SendSide {
             },
         }
         if lane.is_over() {
-            return Err(WriteError::Reset);
+            return Err(self.why_over(lane));
         }
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let bytes = match parts {
@@ -344,6 +344,14 @@ impl SendSide {
         self.lane_bytes = self.lane_bytes.wrapping_add(bytes as u64);
         lane.account(self.lane_bytes);
         Ok(Written { bytes, ring: lane.must_ring(WaitFor::Data) })
+    }
+
+    /// The error of a write to a lane that is over without a goodbye. A peer whose process ended by
+    /// itself, and had read all, is one that closed.
+    #[cold]
+    fn why_over<L: Carry>(&mut self, lane: &L) -> WriteError {
+        let ended = presence::taken_at_end(lane).is_some() && !self.unread_by_peer(lane);
+        if ended { WriteError::Closed } else { WriteError::Reset }
     }
 
     #[inline]

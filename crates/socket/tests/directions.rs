@@ -7,7 +7,7 @@ use weft_fabric::{Attention, Carry, WaitFor, Wake};
 use weft_lane::Carrier;
 use weft_socket::{
     Common, Empty, Leave, Limits, Origin, Peer, ReceiveSide, Receiving, SendSide, Sending, Shadow,
-    Side, Unread,
+    Side, Unread, WriteError,
 };
 use weft_transport_shm::lane::ShmLane;
 
@@ -152,31 +152,83 @@ fn bytes_that_nobody_of_ours_sent_break_the_direction() {
     }
 }
 
-/// A peer across a network that left for good, or did not, before its node dies without a goodbye.
-fn end_of_tcp_behind_a_dead_node(leaves: bool) -> (Empty, Peer) {
+/// Lets all that is under way arrive.
+fn settle(pair: &ends::Network) {
+    while pair.world.step() {
+        pair.carriers.iter().for_each(Carrier::poll);
+    }
+}
+
+/// The last act of a peer across a network before its node dies without a goodbye.
+#[derive(PartialEq, Eq)]
+enum Last {
+    /// It did not come to have the lane.
+    Nothing,
+    /// It said that it has the lane.
+    Attach,
+    /// It left the lane for good.
+    Leave,
+    /// It said that its process ends.
+    EndOfProcess,
+    /// It said so, and went on.
+    NoEndOfProcess,
+}
+
+/// The next step of a reader that finds the end of TCP, and of one that finds the lane empty.
+fn behind_a_dead_node(last: &Last) -> [(Empty, Peer); 2] {
     let pair = ends::Network::new(1);
     let [server, client] = &pair.lanes[0];
-    if leaves {
-        assert!(SendSide::default().leave(client, Side::Connected, Leave::ForGood).is_some());
-    }
-    let settle = || {
-        while pair.world.step() {
-            pair.carriers.iter().for_each(Carrier::poll);
+    match last {
+        Last::Nothing => {}
+        Last::Attach => SendSide::attach(client),
+        Last::Leave => {
+            SendSide::attach(client);
+            assert!(SendSide::default().leave(client, Side::Connected, Leave::ForGood).is_some());
         }
-    };
-    settle();
+        Last::EndOfProcess => ReceiveSide::default().end_with_process(client, Side::Connected),
+        Last::NoEndOfProcess => {
+            ReceiveSide::default().end_with_process(client, Side::Connected);
+            ReceiveSide::default().go_on_with_process(client, Side::Connected);
+        }
+    }
+    settle(&pair);
     pair.kill(1);
-    settle();
-    let (mut state, common, script) =
-        (ReceiveSide::default(), Common::default(), Script::default());
-    let mut receiving =
-        Receiving { state: &mut state, lane: server, shadow: &script, common: &common };
-    assert!(receiving.lane.is_over(), "the death is known");
-    (receiving.after_end_of_tcp(), common.peer())
+    settle(&pair);
+    assert!(server.is_over(), "the death is known");
+    [true, false].map(|is_end_of_tcp| {
+        let (mut state, common, script) =
+            (ReceiveSide::default(), Common::default(), Script::default());
+        let mut receiving =
+            Receiving { state: &mut state, lane: server, shadow: &script, common: &common };
+        let next =
+            if is_end_of_tcp { receiving.after_end_of_tcp() } else { receiving.found_empty() };
+        (next, common.peer())
+    })
 }
 
 #[test]
 fn the_end_of_tcp_is_an_end_for_a_peer_that_left_the_lane_for_good() {
-    assert_eq!(end_of_tcp_behind_a_dead_node(true), (Empty::PeerDied, Peer::Alive));
-    assert_eq!(end_of_tcp_behind_a_dead_node(false), (Empty::Broken, Peer::Reset));
+    assert_eq!(behind_a_dead_node(&Last::Leave)[0], (Empty::PeerDied, Peer::Alive));
+    assert_eq!(behind_a_dead_node(&Last::Attach), [(Empty::Broken, Peer::Reset); 2]);
+}
+
+#[test]
+fn the_end_of_tcp_is_an_end_for_a_peer_that_never_had_the_lane() {
+    assert_eq!(behind_a_dead_node(&Last::Nothing)[0], (Empty::PeerDied, Peer::Alive));
+}
+
+#[test]
+fn a_process_that_said_that_it_ends_is_an_end_and_no_reset() {
+    assert_eq!(behind_a_dead_node(&Last::EndOfProcess), [(Empty::PeerDied, Peer::Alive); 2]);
+    assert_eq!(behind_a_dead_node(&Last::NoEndOfProcess), [(Empty::Broken, Peer::Reset); 2]);
+    let pair = ends::Network::new(1);
+    let [server, client] = &pair.lanes[0];
+    let mut send = SendSide::default();
+    ReceiveSide::default().end_with_process(client, Side::Connected);
+    settle(&pair);
+    assert!(send.switch(server, Side::Accepted));
+    pair.kill(1);
+    settle(&pair);
+    let written = send.write(server, &[b"later"], Limits::default());
+    assert_eq!(written, Err(WriteError::Closed), "all that was sent was read");
 }

@@ -288,8 +288,8 @@ fn carrier() -> Option<ShmCarrier> {
     Some(STATE.lock()?.driver.as_ref()?.carrier.clone())
 }
 
-/// The process ends: drives the endpoint until everything that it sent is out.
-pub fn end() {
+/// The process ends: drives the endpoint until everything that it sent is out, for 1 s at most.
+pub fn flush() {
     let Some(carrier) = carrier() else { return };
     let start = sys::now_ns();
     loop {
