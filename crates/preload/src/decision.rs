@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::event::PollFlags;
 use weft_socket::due::{Due, Threshold};
@@ -131,6 +131,15 @@ impl Connection {
         }
     }
 
+    /// The phase to act on. Asks for nothing unless the connection has a lane, which another process
+    /// brought.
+    pub fn decide_if_laned(&self, fd: RawFd) -> Phase {
+        match self.phase() {
+            Phase::Laned => self.decide(fd, 0),
+            other => other,
+        }
+    }
+
     /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
     /// for good. Returns the phase: laned or declined, except in a signal handler that interrupted
     /// a decision.
@@ -234,7 +243,7 @@ impl Connection {
         if from == Phase::Deciding {
             return self.wait_for_decision(DECISION_NS);
         }
-        if process::is_cloned() {
+        if process::is_cloned() || process::is_ending() {
             return from;
         }
         if !self.claim_decision(from) {
@@ -270,6 +279,11 @@ impl Connection {
         if decided == Phase::Laned {
             log::debug!("connection {} has a lane", self.place);
             epoll::moved(*self);
+            // The thread that ends the process saw no lane yet.
+            fence(Ordering::SeqCst);
+            if process::is_ending() {
+                self.announce_end(fd);
+            }
         }
         decided
     }

@@ -70,7 +70,9 @@ impl Connection {
     /// closed.
     fn end(&self, fd: RawFd) {
         self.record_use();
-        match self.phase() {
+        // A program that was started with the connection may never have used it, and so has not
+        // mapped its lane yet.
+        match self.decide_if_laned(fd) {
             waiting @ (Phase::Fresh | Phase::Pending) => {
                 if waiting == Phase::Pending {
                     self.stop_asking();
@@ -156,7 +158,7 @@ impl Connection {
     /// Prepares for the kernel's close of the socket, after the last thread of the process. The
     /// peer is to ignore a reset because of an unread wakeup, but not one because of data or
     /// SO_LINGER.
-    fn announce_end(&self, fd: RawFd) {
+    pub fn announce_end(&self, fd: RawFd) {
         if close_is_abort(fd) {
             return;
         }
