@@ -131,8 +131,8 @@ impl Connection {
         }
     }
 
-    /// The phase to act on. Asks for nothing unless the connection has a lane, which another process
-    /// brought.
+    /// The phase to act on. Asks for nothing unless the connection has a lane, which another
+    /// process brought.
     pub fn decide_if_laned(&self, fd: RawFd) -> Phase {
         match self.phase() {
             Phase::Laned => self.decide(fd, 0),
