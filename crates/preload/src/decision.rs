@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::event::PollFlags;
 use weft_fabric::Carry;
@@ -135,6 +135,15 @@ impl Connection {
         }
     }
 
+    /// The phase to act on. Asks for nothing unless the connection has a lane, which another
+    /// process brought.
+    pub fn decide_if_laned(&self, fd: RawFd) -> Phase {
+        match self.phase() {
+            Phase::Laned => self.decide(fd, 0),
+            other => other,
+        }
+    }
+
     /// Called before a use that only the kernel serves: a connection without a lane stays on TCP
     /// for good. Returns the phase: laned or declined, except in a signal handler that interrupted
     /// a decision.
@@ -249,7 +258,7 @@ impl Connection {
             stays @ (Phase::Fresh | Phase::Pending) if !(self.is_seen() && self.is_counted(fd)) => {
                 stays
             }
-            // The thread that ends the process waits for decisions that began before it looked.
+            // Looked at under the claim, for which the thread that ends the process waits.
             stays @ (Phase::Fresh | Phase::Pending) if process::is_ending() => stays,
             Phase::Fresh if self.may_be_invited() && self.accept_invitation(fd) => Phase::Laned,
             Phase::Fresh if !self.is_due(fd, pending) => Phase::Fresh,
@@ -276,6 +285,11 @@ impl Connection {
         if decided == Phase::Laned {
             log::debug!("connection {} has a lane", self.place);
             epoll::moved(*self);
+            // The thread that ends the process saw no lane yet.
+            fence(Ordering::SeqCst);
+            if process::is_ending() {
+                self.announce_end(fd);
+            }
         }
         decided
     }

@@ -71,9 +71,14 @@ impl Connection {
     /// closed.
     fn end(&self, fd: RawFd) {
         self.record_use();
-        // While a process ends none of its connections moves. One that moves just now tells its peer.
-        self.wait_until_decided();
-        match self.phase() {
+        if process::settings().over_endpoint {
+            // What another thread sends after the connection moved may be lost behind the end of
+            // this process, so it moves before that is told, or not at all.
+            self.wait_until_decided();
+        }
+        // A program that was started with the connection may never have used it, and so has not
+        // mapped its lane yet.
+        match self.decide_if_laned(fd) {
             waiting @ (Phase::Fresh | Phase::Pending) => {
                 if waiting == Phase::Pending {
                     self.stop_asking();

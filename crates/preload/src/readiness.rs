@@ -159,11 +159,14 @@ impl Connection {
             return Some(if broken_pipe { libc::EPIPE } else { libc::ECONNRESET });
         }
         // The kernel's error may come from a wakeup alone, for example one to a process that is
-        // gone.
-        let wakeups_alone = self.peer() != Peer::Alive
-            && self.sending().is_some_and(|sending| {
-                sending.lane.is_some_and(|lane| sending.state.only_wakeups_unread(lane))
-            });
+        // gone, or that said goodbye on the lane.
+        let wakeups_alone = self.sending().is_some_and(|sending| {
+            sending.lane.is_some_and(|lane| {
+                let is_gone =
+                    self.peer() != Peer::Alive || ReceiveSide::peer_closed(lane).is_some();
+                is_gone && sending.state.only_wakeups_unread(lane)
+            })
+        });
         (wakeups_alone || self.has(flag::RESET_REPORTED)).then_some(0)
     }
 

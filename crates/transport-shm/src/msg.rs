@@ -125,12 +125,7 @@ impl ShmEndpoint {
     /// 5, in 3 lines, it is 78 and 20 (docs/measurements/fabric.md). So whatever needs a call is
     /// left to [`Self::send_otherwise`], and this is inlined.
     #[inline(always)]
-    pub(crate) fn do_send(
-        &mut self,
-        to: Peer,
-        header: MessageHeader,
-        parts: &[&[u8]],
-    ) -> Sent {
+    pub(crate) fn do_send(&mut self, to: Peer, header: MessageHeader, parts: &[&[u8]]) -> Sent {
         if header.kind >= MessageHeader::KINDS {
             return Sent::Otherwise;
         }
