@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         connections_leave_the_endpoint_for_a_fork_and_come_again,
         an_end_that_is_stopped_goes_on,
         an_end_that_is_killed_is_told_to_the_other,
+        programs_end_while_their_threads_use_connections,
         one_end_without_the_option_stays_on_tcp,
     ])
 }
@@ -129,6 +130,19 @@ fn an_end_that_is_killed_is_told_to_the_other() -> Outcome {
         assert!(["ConnectionResetError", "BrokenPipeError"].contains(&how), "{}", other.report());
         assert_on_fabric(&other);
     }
+    Ok(())
+}
+
+/// Ends by exit, exec and the end of `main`, amid reads, writes and moves to a lane, are ends of file.
+fn programs_end_while_their_threads_use_connections() -> Outcome {
+    let node = Node::new();
+    let binary = program::compiled("exiting.c", &["-O1", "-pthread"], node.directory())?;
+    let mut command = node.program(true, &binary);
+    as_usual(&mut command);
+    command.env("WEFT_SOCKET_LANE_KIND", "endpoint");
+    let ended = node.start(command).wait(LIMIT).success();
+    assert!(ended.stdout.ends_with("60 clients ended\n"), "{}", ended.report());
+    assert_on_fabric(&ended);
     Ok(())
 }
 

@@ -214,10 +214,12 @@ options! {
         category: Sockets,
         effect: Programs,
         text: "What lanes go over: `memory` of both processes, or an `endpoint` of each, as \
-               between hosts. Both ends of a connection must say `endpoint`; others stay on TCP. \
-               Experimental: it is slower on one host, and not all holds yet that lanes in \
-               memory keep (docs/design/002-direct-sockets.md). Memory of an endpoint: 32 KiB \
-               for each peer, and twice `socket.sink_bytes` and the slots for each lane.",
+               between hosts. `endpoint` is experimental. It is for those who develop weft and \
+               want to try that way on one host: making a lane takes 15 ms there, and not all \
+               holds that lanes in memory keep (docs/design/002-direct-sockets.md, \"The \
+               driver\"). Both ends of a connection must say `endpoint`; others stay on TCP. \
+               Memory of an endpoint: up to 1 MiB for each peer, and twice \
+               `socket.sink_bytes` and the slots for each lane.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),
