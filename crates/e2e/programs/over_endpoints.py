@@ -5,8 +5,8 @@ usage: over_endpoints.py server PORT CONNECTIONS
        over_endpoints.py flood PORT SECONDS
 
 The server answers each connection with what it gets, from one epoll set, and says how each ended.
-A client checks every byte; with `forks` it makes a child now and then, and one program. `flood`
-writes for a time and says how it ended.
+A client checks every byte; with `forks` it makes a child now and then, which uses the connection,
+and one program. `flood` writes for a time and says how it ended.
 """
 
 import hashlib
@@ -81,8 +81,10 @@ def exchange(number, right):
             time.sleep(0.005)
         if mode == "forks" and number == 0 and turn in (60, 90):
             if (child := os.fork()) == 0:
-                os._exit(0)
-            os.waitpid(child, 0)
+                # The connection is the child's, too, while the parent leaves it alone.
+                connection.sendall(sent)
+                os._exit(connection.recv(len(sent), socket.MSG_WAITALL) != sent)
+            assert os.waitpid(child, 0)[1] == 0, "the child cannot use the connection"
             subprocess.run(["true"], check=True)
     connection.close()
     right.append(number)
