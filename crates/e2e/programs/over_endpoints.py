@@ -82,8 +82,12 @@ def exchange(number, right):
         if mode == "forks" and number == 0 and turn in (60, 90):
             if (child := os.fork()) == 0:
                 # The connection is the child's, too, while the parent leaves it alone.
-                connection.sendall(sent)
-                os._exit(connection.recv(len(sent), socket.MSG_WAITALL) != sent)
+                got = b""
+                try:
+                    connection.sendall(sent)
+                    got = connection.recv(len(sent), socket.MSG_WAITALL)
+                finally:
+                    os._exit(got != sent)
             assert os.waitpid(child, 0)[1] == 0, "the child cannot use the connection"
             subprocess.run(["true"], check=True)
     connection.close()
