@@ -133,7 +133,8 @@ fn an_end_that_is_killed_is_told_to_the_other() -> Outcome {
     Ok(())
 }
 
-/// Ends by exit, exec and the end of `main`, amid reads, writes and moves to a lane, are ends of file.
+/// Ends by exit, exec and the end of `main`, amid reads, writes and moves to a lane, are ends of
+/// file.
 fn programs_end_while_their_threads_use_connections() -> Outcome {
     let node = Node::new();
     let binary = program::compiled("exiting.c", &["-O1", "-pthread"], node.directory())?;

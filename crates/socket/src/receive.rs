@@ -490,8 +490,9 @@ impl ReceiveSide {
         lane.posted(word::PRESENCE) & presence::ATTACHED != 0
     }
 
-    /// True if the peer's process said that it ends ([`ReceiveSide::end_with_process`]). What it sent
-    /// before is visible. When the lane is over, that is an end of the connection as a goodbye is.
+    /// True if the peer's process said that it ends ([`ReceiveSide::end_with_process`]). What it
+    /// sent before is visible. When the lane is over, that is an end of the connection as a goodbye
+    /// is.
     pub fn peer_ends_with_process<L: Carry>(lane: &L) -> bool {
         presence::taken_at_end(lane).is_some()
     }
