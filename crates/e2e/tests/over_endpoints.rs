@@ -125,7 +125,7 @@ fn an_end_that_is_killed_is_told_to_the_other() -> Outcome {
         let since = Instant::now();
         let other = other.wait(LIMIT).success();
         assert!(since.elapsed() < TOLD_WITHIN, "{}", other.report());
-        // What it sent may not have left its NIC, so there is no end of file.
+        // The last bytes may not have left its NIC, so there is no end of file.
         let how = other.stdout.lines().last().unwrap_or_default();
         assert!(["ConnectionResetError", "BrokenPipeError"].contains(&how), "{}", other.report());
         assert_on_fabric(&other);

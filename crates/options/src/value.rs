@@ -17,7 +17,7 @@ pub enum QueueChoice {
     RoundRobin,
 }
 
-/// What the lanes go over that a program makes for connections it accepted.
+/// The means by which a program makes lanes, one for each connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaneKind {
     /// Memory of both processes.

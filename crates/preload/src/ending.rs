@@ -72,8 +72,8 @@ impl Connection {
     fn end(&self, fd: RawFd) {
         self.record_use();
         if process::settings().over_endpoint {
-            // What another thread sends after the connection moved may be lost behind the end of
-            // this process, so it moves before that is told, or not at all.
+            // The connection moves before the end of the process is told, or not at all: bytes that
+            // another thread sends on a lane after that may be lost.
             self.wait_until_decided();
         }
         // A program that was started with the connection may never have used it, and so has not

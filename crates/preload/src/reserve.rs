@@ -172,8 +172,8 @@ pub fn end() {
     }
 }
 
-/// True when lanes are kept. Those over an endpoint are not: their number costs nothing there, and
-/// the daemon's part of making one is small.
+/// True when lanes are kept. Those over an endpoint are not: such a lane is bound to its two
+/// endpoints, and it is not in the form that an invitation renews.
 fn keeps_lanes() -> bool {
     process::settings().lanes_kept > 0 && !process::settings().over_endpoint
 }

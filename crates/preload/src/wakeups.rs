@@ -62,9 +62,9 @@ impl Connection {
         may_need.then(|| Bell::take(vec![self.place])).flatten()
     }
 
-    /// What the kernel's socket tells a thread that sleeps on it and on a bell. A lane over an
-    /// endpoint rings the bell for all that arrives there. The kernel's socket then tells of
-    /// nothing but the end, and of that once: it would end every further sleep, too.
+    /// The events of the kernel's socket that end the sleep of a thread which also has a bell. A
+    /// lane over an endpoint rings the bell for all that arrives there. The kernel's socket then
+    /// tells of nothing but the end, and of that once: it would end every further sleep, too.
     pub fn wakes_by_kernel(&self, fd: RawFd) -> PollFlags {
         let all = PollFlags::IN | PollFlags::RDHUP;
         if !process::settings().over_endpoint {

@@ -95,8 +95,8 @@ pub(crate) mod presence {
     const ENDING: u64 = 2;
     const BITS: u32 = 2;
 
-    /// What an end of the given side says that has the lane. On one host the accepting end made it,
-    /// and says nothing.
+    /// The bits by which an end of the given side says that it has the lane. On one host the
+    /// accepting end made it, and says nothing.
     pub fn attached<L: weft_fabric::Carry>(lane: &L, side: crate::Side) -> u64 {
         let says_so = side == crate::Side::Connected || !crate::common::peer_rings(lane);
         if says_so { ATTACHED } else { 0 }

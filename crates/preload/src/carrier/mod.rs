@@ -87,7 +87,7 @@ struct Driver {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What the driving thread calls.
+/// The functions that the driving thread calls.
 pub struct Calls {
     /// Something arrived on the lane of the connection at this place, to which this descriptor led.
     pub arrived: fn(u32, RawFd),
@@ -165,8 +165,9 @@ impl Drop for FarLane {
 }
 
 impl FarLane {
-    /// Whom the driving thread wakes for this lane: those that sleep for the connection at `place`,
-    /// to which `fd` leads. Called before a word of the lane is armed.
+    /// Tells the driving thread that this lane is that of the connection at `place`, to which `fd`
+    /// leads: it wakes the threads that sleep for that one. Called before a word of the lane is
+    /// armed.
     pub fn belongs_to(&self, place: u32, fd: RawFd) {
         let _held = Held::new();
         if let Some(mut state) = STATE.lock() {

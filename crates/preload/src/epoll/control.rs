@@ -201,44 +201,44 @@ impl Set {
 /// those that wait for it, as a byte on the kernel's socket does for a lane in memory. Otherwise
 /// arms the connection again: a control word rings, too, and must not look like an edge.
 pub fn rung(connection: Connection) {
-    if connection.local.registered.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    for (epfd, entry) in table::walk(0, u32::MAX) {
-        let Entry::Epoll(number) = entry else { continue };
-        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
-        let indices: Vec<u32> = set.by_fd.values().copied().collect();
-        for index in indices {
-            let Some(registration) = set.get(index) else { continue };
-            let is_it = registration.place == connection.place;
-            if is_it && registration.laned && !registration.dormant && !registration.spent {
-                set.enlist(epfd, index);
-            }
+    for_each_laned(connection, |set, epfd, index| {
+        let Some(registration) = set.get(index) else { return };
+        if !registration.dormant && !registration.spent {
+            set.enlist(epfd, index);
         }
-    }
+    });
 }
 
 /// This end shut the connection down, which is an edge, as in the kernel.
 pub fn shut(connection: Connection) {
-    if connection.local.registered.load(Ordering::Relaxed) == 0 {
-        return;
-    }
-    for (epfd, entry) in table::walk(0, u32::MAX) {
-        let Entry::Epoll(number) = entry else { continue };
-        let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
-        let indices: Vec<u32> = set.by_fd.values().copied().collect();
-        for index in indices {
-            let Some(registration) = set.get(index) else { continue };
-            if registration.place == connection.place && registration.laned {
-                registration.fresh = true;
-                set.enlist(epfd, index);
-            }
-        }
-    }
+    for_each_laned(connection, |set, epfd, index| {
+        let Some(registration) = set.get(index) else { return };
+        registration.fresh = true;
+        set.enlist(epfd, index);
+    });
 }
 
 /// The connection gave its lane back: the kernel reports the events of its registrations again.
 pub fn moved_back(connection: Connection) {
+    for_each_laned(connection, |set, epfd, index| {
+        let Some(registration) = set.get(index) else { return };
+        registration.leave_lane();
+        let (fd, dormant) = (registration.fd, registration.dormant);
+        let mut event = kernel_event(registration, index);
+        // Removed and added, since the kernel does not modify EPOLLEXCLUSIVE.
+        kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
+        if dormant {
+            set.remove(index);
+        } else {
+            kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
+            set.hot.retain(|hot| *hot != index);
+        }
+    });
+}
+
+/// Calls `change` for each registration of a connection, in all sets, that is on the lane. Its
+/// arguments are the locked set, the set's descriptor and the registration's index.
+fn for_each_laned(connection: Connection, change: impl Fn(&mut Set, RawFd, u32)) {
     if connection.local.registered.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -247,20 +247,11 @@ pub fn moved_back(connection: Connection) {
         let Some(mut set) = set_at(number).and_then(Slot::lock) else { continue };
         let indices: Vec<u32> = set.by_fd.values().copied().collect();
         for index in indices {
-            let Some(registration) = set.get(index) else { continue };
-            if registration.place != connection.place || !registration.laned {
-                continue;
-            }
-            registration.leave_lane();
-            let (fd, dormant) = (registration.fd, registration.dormant);
-            let mut event = kernel_event(registration, index);
-            // Removed and added, since the kernel does not modify EPOLLEXCLUSIVE.
-            kernel_ctl(epfd, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut());
-            if dormant {
-                set.remove(index);
-            } else {
-                kernel_ctl(epfd, libc::EPOLL_CTL_ADD, fd, &raw mut event);
-                set.hot.retain(|hot| *hot != index);
+            let is_laned = set.get(index).is_some_and(|registration| {
+                registration.place == connection.place && registration.laned
+            });
+            if is_laned {
+                change(&mut set, epfd, index);
             }
         }
     }
