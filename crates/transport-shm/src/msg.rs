@@ -122,8 +122,8 @@ impl ShmEndpoint {
     /// messages wait for their lines at the same time. Stores of registers before a call, and of a
     /// list of parts, count like any other. With 33 stores a message the rate was 27 M/s between
     /// threads of a core and 7 M/s between distant cores, with 26 it was 51 and 14, and with these
-    /// 5, in 3 lines, it is 78 and 20 (docs/design/003-shared-memory.md). So whatever needs a call is
-    /// left to [`Self::send_otherwise`], and this is inlined.
+    /// 5, in 3 lines, it is 78 and 20 (docs/design/003-shared-memory.md). So whatever needs a call
+    /// is left to [`Self::send_otherwise`], and this is inlined.
     #[inline(always)]
     pub(crate) fn do_send(&mut self, to: Peer, header: MessageHeader, parts: &[&[u8]]) -> Sent {
         if header.kind >= MessageHeader::KINDS {
