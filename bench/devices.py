@@ -160,7 +160,7 @@ def main() -> int:
     cases = {name: CASES[name] for name in arguments.case or CASES}
     figures = {}
     for run in range(arguments.runs):
-        # Who begins alternates, so that neither always finds the machine as the other left it.
+        # They begin in turns, so that neither always finds the machine as the other left it.
         for settings in all_settings[:: -1 if run % 2 else 1]:
             with lab(weft, settings) as daemon:
                 for name, case in cases.items():

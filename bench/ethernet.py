@@ -1,10 +1,16 @@
-"""Ethernet over the fabric beside a veth pair, between the same two nodes of a lab."""
+"""Ethernet over the fabric beside a veth pair, between the same two nodes of a lab.
+
+bench/compare.py measures the two beside each other. To compare two builds, in turns:
+
+    bench/ethernet.py WEFT      the figures of one build, as JSON
+"""
 
 import atexit
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from functools import cache
@@ -152,3 +158,13 @@ def bars(weft: Weft) -> list:
         Bar("ethernet latency / veth", "us", delay(FABRIC), delay(VETH), 3, True),
         Bar("ethernet latency apart / veth", "us", delay(APART), delay(VETH), 6, True),
     ]
+
+
+def main() -> None:
+    weft = Weft(Path(sys.argv[1]))
+    figures = {f"{mtu}, GB/s": stream(weft, FABRIC, mtu) for mtu in (1500, 65520)}
+    print(json.dumps({**figures, "latency, us": latency(weft, FABRIC)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -96,7 +96,7 @@ int main(int count, char **words) {
     request.reply = atoi(words[5]);
     int times = atoi(words[6]), port = atoi(words[2]);
     struct timespec begin, end;
-    /* What the first ones teach is not measured. */
+    /* The first ones teach the library, and are not measured. */
     for (int i = 0; i < 3 && i < times; i++)
         once(port, request);
     clock_gettime(CLOCK_MONOTONIC, &begin);

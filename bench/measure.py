@@ -1,4 +1,4 @@
-"""What every comparison is made of: processes, and a bar with its turns."""
+"""The parts of every comparison: processes, and a bar with its turns."""
 
 import math
 import os
@@ -140,7 +140,7 @@ def compare(one: Callable, other: Callable, patience, is_least: bool = False) ->
 
 @dataclass
 class Bar:
-    """What is compared: weft's figure over the peer's, with a bound from above or below.
+    """A comparison: weft's figure over the peer's, with a bound from above or below.
 
     Without a peer the figure itself is bounded.
     """
@@ -162,7 +162,7 @@ class Bar:
         """One turn of each side; false, and no figure, when the machine changed meanwhile."""
         sides = [(self.weft, self.weft_figures), (self.peer, self.peer_figures)]
         found, lines = [], []
-        # Who begins alternates, so that neither always finds the machine as the other left it.
+        # They begin in turns, so that neither always finds the machine as the other left it.
         for measure, figures in reversed(sides) if reverse else sides:
             if measure is not None:
                 lines.append(self.line() if self.line else 1.0)

@@ -136,7 +136,7 @@ print(sent / (time.monotonic() - start) / 1e9)
 
 
 def unix_stream() -> float:
-    """What iperf3 does, over a UNIX socket, which it has not: blocks of 128 KiB, GB/s."""
+    """The work of iperf3 over a UNIX socket, which it cannot use: blocks of 128 KiB, GB/s."""
     return float(client([sys.executable, "-c", UNIX_STREAM]))
 
 

@@ -112,7 +112,7 @@ class Services:
             self.mysql("root", f"create user '{user}'@'%'; grant all on *.* to '{user}'@'%'")
 
     def mysql(self, name, sql, user=None):
-        """What MariaDB answers to its user `name`; `user` runs the client."""
+        """The answer of MariaDB to its user `name`; `user` runs the client."""
         words = ("-h", "127.0.0.1", "-P", self.sql, "-u", name, "-N", "-e", sql)
         client = self.node.client(find("mariadb"), "--no-defaults", *words, user=user)
         return client.stdout.strip()
@@ -184,7 +184,7 @@ class Services:
 
 
 class Day:
-    """What happens, and what is counted."""
+    """The events of the day, and their counters."""
 
     def __init__(self, node, minutes, seed):
         self.node, self.seed, self.seconds = node, seed, minutes * 60

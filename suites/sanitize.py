@@ -53,7 +53,7 @@ DIRECT = """
 
 
 class Failed(Exception):
-    """What was found, or why it could not be looked for."""
+    """The finds, or why nothing could be looked for."""
 
 
 def call(command, **options):
@@ -136,7 +136,7 @@ def thread(place, seeds):
     suppressions = ROOT / "xtask/thread-sanitizer.suppressions"
     # Its handlers are installed through our hooks, before those may be entered.
     early = ":".join(f"handle_{what}=0" for what in ("segv", "sigbus", "abort", "sigill", "sigfpe"))
-    # What would name the places is a program of its own, which the library would be loaded into.
+    # The program that would name the places would get the library loaded into it, too.
     early += ":symbolize=0"
     environment = {
         "WEFT_PRELOAD": str(library),

@@ -143,7 +143,7 @@ def compare(megabytes, directory):
         for node in SERVERS:
             digests = (directory / "digests").read_text().split()
             for name, expected in zip(digests[::2], digests[1::2]):
-                # What a server missed is healed when somebody looks, which the client did.
+                # A server heals the changes that it missed when somebody looks, as the client did.
                 brick = directory / f"n{node}/brick" / name
                 patiently(lambda: brick.exists() and digest(brick) == expected, 60)
             print(f"n{node} has all {len(digests) // 2} files as they were written", flush=True)

@@ -29,6 +29,8 @@ pub fn cargo(arguments: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.args(arguments).current_dir(root());
+    // Builds of a clean clone take a sixth longer with the state for later ones.
+    command.env("CARGO_INCREMENTAL", "0");
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

@@ -4,15 +4,15 @@
 //! is not counted as passed.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::cargo::{cargo, profile, root, target};
+use crate::cargo::{profile, root, target};
 use crate::shards::{self, End, Ran};
 use crate::stages::{Count, Outcome};
+use crate::test_programs::{self, Program};
 
 /// The library's unit tests, which the standard test runner runs.
 const LIBRARY: &str = "weft_e2e";
@@ -42,7 +42,7 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     };
     let mut count = Count::default();
     let mut planned = Vec::new();
-    for (name, path) in &programs {
+    for Program { name, path, .. } in &programs {
         let mut command = Command::new(path);
         prepare(&mut command);
         if name == LIBRARY {
@@ -71,33 +71,19 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
     Ok(count)
 }
 
-/// How many cases run side by side: one more than there are processors, as many cases wait.
+/// How many cases run side by side: twice as many as there are processors, as a case keeps less
+/// than half a processor busy (docs/measurements/verify.md).
 fn at_once() -> usize {
-    std::thread::available_parallelism().map_or(2, |processors| processors.get() + 1)
+    std::thread::available_parallelism().map_or(4, |processors| 2 * processors.get())
 }
 
-/// The test programs by name. They are built without optimisation; weft itself is optimised.
-fn build() -> anyhow::Result<Vec<(String, PathBuf)>> {
-    let output = cargo(&["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cargo cannot be run")?;
-    ensure!(output.status.success(), "the tests do not build; see the errors above");
-    let own = root().join("crates/e2e/Cargo.toml");
-    let own = format!("\"manifest_path\":\"{}\"", own.display());
-    let printed = String::from_utf8_lossy(&output.stdout);
+/// The test programs of the end-to-end tests. weft itself is optimised.
+fn build() -> anyhow::Result<Vec<Program>> {
+    let own = root().join("crates/e2e");
     let programs: Vec<_> =
-        printed.lines().filter(|line| line.contains(&own)).filter_map(executable).collect();
+        test_programs::build()?.into_iter().filter(|program| program.package == own).collect();
     ensure!(!programs.is_empty(), "cargo names no test program of weft-e2e");
     Ok(programs)
-}
-
-/// The name and path of the program in a JSON message of cargo.
-fn executable(message: &str) -> Option<(String, PathBuf)> {
-    let (_, rest) = message.split_once("\"executable\":\"")?;
-    let path = Path::new(rest.split_once('"')?.0);
-    let (name, _) = path.file_name()?.to_str()?.rsplit_once('-')?;
-    Some((name.to_owned(), path.to_owned()))
 }
 
 /// Which third of the cases runs with one side under weft. The commit determines it, so that a run
@@ -125,7 +111,9 @@ fn library(mut command: Command) -> anyhow::Result<Count> {
     let output = command.arg("--quiet").output().context("the library's tests")?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let mut count = Count::default();
-    printed.lines().for_each(|line| count.read(line));
+    for line in printed.lines() {
+        count.read(line);
+    }
     if !output.status.success() {
         println!("{printed}{}", String::from_utf8_lossy(&output.stderr));
         count.failed = count.failed.max(1);
@@ -139,26 +127,30 @@ fn line(ran: &Ran) -> String {
         End::Ignored(reason) => format!("ignored, {reason}"),
         End::Failed(_) => "FAILED".to_owned(),
     };
-    format!("test {} ... {words} ({:.1} s)", ran.name, ran.took.as_secs_f64())
+    let [took, busy] = [ran.took, ran.busy].map(|time| time.as_secs_f64());
+    format!("test {} ... {words} ({took:.1} s, {busy:.2} s busy)", ran.name)
 }
 
 /// Prints the results: the output of failed cases, the ignored cases, the time of each program's
 /// cases, and the line that counts them.
 fn report(ran: &[Ran]) -> Count {
     let mut count = Count::default();
-    let mut times: BTreeMap<&str, Duration> = BTreeMap::new();
+    let mut times: BTreeMap<&str, [Duration; 2]> = BTreeMap::new();
     for one in ran {
         let program = one.name.split("::").next().unwrap_or_default();
-        *times.entry(program).or_default() += one.took;
+        let [took, busy] = times.entry(program).or_default();
+        *took += one.took;
+        *busy += one.busy;
         match &one.end {
             End::Passed => count.passed += 1,
             End::Ignored(_) => count.ignored += 1,
             End::Failed(_) => count.failed += 1,
         }
     }
-    println!("\nseconds of the cases of each program:");
-    for (program, took) in times {
-        println!("{:>7.1}  {program}", took.as_secs_f64());
+    println!("\nseconds of the cases of each program, and of the processors in them:");
+    for (program, times) in times {
+        let [took, busy] = times.map(|time| time.as_secs_f64());
+        println!("{took:>7.1} {busy:>7.1}  {program}");
     }
     let ignored: Vec<String> =
         ran.iter().filter(|one| matches!(one.end, End::Ignored(_))).map(line).collect();
@@ -183,13 +175,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_programs_are_found_in_the_messages_of_cargo() {
-        let message = r#"{"reason":"x","executable":"/t/deps/bad_input-0f","fresh":true}"#;
-        assert_eq!(executable(message), Some(("bad_input".into(), "/t/deps/bad_input-0f".into())));
-        assert_eq!(executable(r#"{"reason":"x","executable":null}"#), None);
-    }
-
-    #[test]
     fn the_commit_determines_the_third() {
         assert_eq!(third_of("00000004aaaaaaaa"), Some(1));
         assert_eq!(third_of("fffffffe"), Some(2));
@@ -198,8 +183,13 @@ mod tests {
 
     #[test]
     fn only_passed_cases_are_counted_as_passed() {
-        let ran = [End::Passed, End::Ignored("why".into()), End::Failed("what".into())]
-            .map(|end| Ran { name: "a::b".into(), took: Duration::ZERO, end });
+        let ran =
+            [End::Passed, End::Ignored("why".into()), End::Failed("what".into())].map(|end| Ran {
+                name: "a::b".into(),
+                took: Duration::ZERO,
+                busy: Duration::ZERO,
+                end,
+            });
         assert_eq!(report(&ran), Count { passed: 1, failed: 1, ignored: 1 });
     }
 }

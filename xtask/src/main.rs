@@ -12,6 +12,7 @@ mod end_to_end;
 mod programs;
 mod shards;
 mod stages;
+mod test_programs;
 mod verify;
 
 use std::process::ExitCode;

@@ -40,6 +40,8 @@ pub struct Ran {
     pub name: String,
     /// How long the case took.
     pub took: Duration,
+    /// The processor time of its processes, as far as the test program tells it.
+    pub busy: Duration,
     /// The result of the case.
     pub end: End,
 }
@@ -99,16 +101,18 @@ fn run_one(case: &Case, prepare: &dyn Fn(&mut Command)) -> Ran {
     let output = command.output();
     let took = start.elapsed();
     let name = format!("{}::{}", case.program, case.name);
+    let mut busy = Duration::ZERO;
     let end = match output {
         Ok(output) => {
             let printed = String::from_utf8_lossy(&output.stdout);
+            busy = busy_of(&case.name, &printed);
             let complained = String::from_utf8_lossy(&output.stderr);
             end_of(&case.name, &printed, output.status.success())
                 .unwrap_or_else(|| End::Failed(format!("{}\n{printed}{complained}", output.status)))
         }
         Err(error) => End::Failed(format!("{} cannot be run: {error}", case.path.display())),
     };
-    Ran { name, took, end }
+    Ran { name, took, busy, end }
 }
 
 /// The result of a case according to the test runner's output; `None` when the case failed.
@@ -119,6 +123,16 @@ fn end_of(name: &str, printed: &str, success: bool) -> Option<End> {
         return success.then(|| End::Ignored(reason.to_owned()));
     }
     (success && words.starts_with("ok")).then_some(End::Passed)
+}
+
+/// The processor time that the test runner printed behind a case that passed; zero if it printed
+/// none.
+fn busy_of(name: &str, printed: &str) -> Duration {
+    let begin = format!("test {name} ... ok (");
+    let words = printed.lines().find_map(|line| line.strip_prefix(&begin));
+    let seconds = words.and_then(|words| words.split_once(" s, ")?.1.strip_suffix(" s busy)"));
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -150,6 +164,14 @@ mod tests {
         assert_eq!(end_of("x_y", printed, false), None);
         assert_eq!(end_of("y", printed, true), None);
         assert_eq!(end_of("z", "test z ... FAILED (1.0 s)\n", true), None);
+    }
+
+    #[test]
+    fn the_processor_time_of_a_case_is_read_behind_its_name() {
+        let printed = "test x_y ... ok (0.5 s, 0.25 s busy)\ntest x ... ok (0.1 s)\n";
+        assert_eq!(busy_of("x_y", printed), Duration::from_millis(250));
+        assert_eq!(busy_of("x", printed), Duration::ZERO);
+        assert_eq!(busy_of("y", printed), Duration::ZERO);
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! stage of tests that ran no test has failed.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cargo::{cargo, has_crate, profile, root, target};
 use crate::shards::Ran;
-use crate::{end_to_end, programs};
+use crate::{end_to_end, programs, test_programs};
 
 /// The options of a run, and the results of its stages.
 #[derive(Debug, Default)]
@@ -80,40 +81,94 @@ fn build(run: &mut Run) -> Outcome {
 }
 
 fn test(_: &mut Run) -> Outcome {
-    let mut arguments = vec!["test", "--workspace", "--quiet", "--no-fail-fast"];
-    if has_crate("e2e") {
-        arguments.extend(["--exclude", "weft-e2e"]);
+    let programs = match test_programs::build() {
+        Ok(programs) => programs,
+        Err(error) => return Outcome::Failed(format!("{error:#}")),
+    };
+    // Those of the end-to-end tests have a stage of their own.
+    let end_to_end = root().join("crates/e2e");
+    let programs = programs.into_iter().filter(|program| program.package != end_to_end).collect();
+    let mut count = test_programs::run(programs);
+    let arguments = ["test", "--workspace", "--doc", "--quiet", "--no-fail-fast"];
+    match counted(cargo(&arguments)) {
+        Ok(of_docs) => count.add(of_docs),
+        Err(reason) => return Outcome::Failed(reason),
     }
-    tests(cargo(&arguments))
+    count.outcome()
 }
 
 fn loom(_: &mut Run) -> Outcome {
     if !has_crate("transport-shm") {
         return Outcome::Skipped("there is no crates/transport-shm".into());
     }
-    let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "loom"]);
-    command.args(["--profile", profile(false)]);
+    // The models are in the library. They take a tenth of a second; optimising what they use takes
+    // a minute.
+    let mut command = cargo(&["test", "--quiet", "-p", "weft-transport-shm", "--lib", "loom"]);
     command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     tests(command)
 }
 
-fn thread_sanitizer(_: &mut Run) -> Outcome {
+fn thread_sanitizer(run: &mut Run) -> Outcome {
     if !has_crate("transport-shm") {
         return Outcome::Skipped("there is no crates/transport-shm".into());
     }
     if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
         return Outcome::Skipped("it is set up for x86-64 Linux only".into());
     }
+    let programs = if run.long {
+        Ok(["--lib", "--tests"].map(str::to_owned).to_vec())
+    } else {
+        with_threads(&root().join("crates/transport-shm"))
+    };
+    let programs = match programs {
+        Ok(programs) => programs,
+        Err(error) => return Outcome::Failed(format!("the tests cannot be read: {error}")),
+    };
     let mut command = cargo(&["test", "--quiet", "--target", "x86_64-unknown-linux-gnu"]);
+    command.args(["-p", "weft-transport-shm"]).args(programs);
     let suppressions = root().join("xtask/thread-sanitizer.suppressions");
     // Tests run one after another: the channels of the test runner are not instrumented.
     command
-        .args(["-p", "weft-transport-shm", "--lib", "--tests", "--", "--test-threads=1"])
+        .args(["--", "--test-threads=1"])
         .env("RUSTC_BOOTSTRAP", "1")
         .env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer")
         .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
         .env("CARGO_TARGET_DIR", target().join("thread-sanitizer"));
     tests(command)
+}
+
+/// The arguments for cargo that choose those test programs of a crate which start threads. A
+/// program of one thread has no race that the sanitizer could find.
+fn with_threads(package: &Path) -> std::io::Result<Vec<String>> {
+    let mut arguments = Vec::new();
+    if starts_threads(&package.join("src"))? {
+        arguments.push("--lib".to_owned());
+    }
+    for entry in std::fs::read_dir(package.join("tests"))? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).map(str::to_owned);
+        if let (Some(name), true) = (name, starts_threads(&path)?) {
+            arguments.extend(["--test".to_owned(), name]);
+        }
+    }
+    Ok(arguments)
+}
+
+/// Whether a source, or one below a folder, starts threads of the standard library.
+fn starts_threads(path: &Path) -> std::io::Result<bool> {
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            if starts_threads(&entry?.path())? {
+                return Ok(true);
+            }
+        }
+        return Ok(false);
+    }
+    let text = std::fs::read_to_string(path)?;
+    // Models have the threads of loom.
+    let models = text.contains("use loom::thread");
+    let calls = ["thread::scope(", "thread::spawn(", "thread::Builder"];
+    Ok(!models && calls.iter().any(|call| text.contains(call)))
 }
 
 fn docs(_: &mut Run) -> Outcome {
@@ -146,11 +201,16 @@ fn checked(mut command: Command, advice: &str) -> Outcome {
 }
 
 /// Runs tests. The stage passes when all tests passed and there was at least one.
-fn tests(mut command: Command) -> Outcome {
-    let mut child = match command.stdout(Stdio::piped()).spawn() {
-        Ok(child) => child,
-        Err(error) => return Outcome::Failed(format!("cargo cannot be run: {error}")),
-    };
+fn tests(command: Command) -> Outcome {
+    counted(command).map_or_else(Outcome::Failed, Count::outcome)
+}
+
+/// Runs tests and counts them. An error says why the command failed although no test did.
+fn counted(mut command: Command) -> Result<Count, String> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cargo cannot be run: {error}"))?;
     let mut count = Count::default();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -159,10 +219,9 @@ fn tests(mut command: Command) -> Outcome {
         }
     }
     match child.wait() {
-        Ok(status) if status.success() => count.outcome(),
-        Ok(_) if count.failed > 0 => Outcome::Failed(format!("{} tests failed", count.failed)),
-        Ok(status) => Outcome::Failed(format!("the tests ended with {status}")),
-        Err(error) => Outcome::Failed(format!("the tests cannot be waited for: {error}")),
+        Ok(status) if status.success() || count.failed > 0 => Ok(count),
+        Ok(status) => Err(format!("the tests ended with {status}")),
+        Err(error) => Err(format!("the tests cannot be waited for: {error}")),
     }
 }
 
@@ -178,9 +237,9 @@ pub struct Count {
 }
 
 impl Count {
-    /// Adds the numbers of a test runner's summary line; ignores other lines.
-    pub fn read(&mut self, line: &str) {
-        let Some(rest) = line.strip_prefix("test result: ") else { return };
+    /// Adds the numbers of a test runner's summary line. False, and nothing added, for other lines.
+    pub fn read(&mut self, line: &str) -> bool {
+        let Some(rest) = line.strip_prefix("test result: ") else { return false };
         let words: Vec<&str> =
             rest.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
         for pair in words.windows(2) {
@@ -193,6 +252,7 @@ impl Count {
                 _ => {}
             }
         }
+        true
     }
 
     /// Adds `other`.
@@ -223,7 +283,7 @@ mod tests {
     #[test]
     fn results_of_all_test_programs_are_added() {
         let mut count = Count::default();
-        count.read("running 3 tests");
+        assert!(!count.read("running 3 tests"));
         count.read(
             "test result: ok. 27 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; \
              finished in 0.05s",
@@ -239,6 +299,17 @@ mod tests {
         assert_eq!(wrong.outcome(), Outcome::Failed("3 tests failed".into()));
         let ran = Count { passed: 2, failed: 0, ignored: 1 };
         assert_eq!(ran.outcome(), Outcome::Passed("2 tests, 1 ignored".into()));
+    }
+
+    #[test]
+    fn the_sanitizer_gets_the_test_programs_that_start_threads_and_no_others() {
+        let found = with_threads(&root().join("crates/transport-shm")).expect("it is there");
+        let has = |name: &str| found.windows(2).any(|pair| pair[0] == "--test" && pair[1] == name);
+        for name in ["moves", "revocations", "sharing", "sleeper", "threads"] {
+            assert!(has(name), "{name} is not in {found:?}");
+        }
+        // The cases of the conformance suite have one thread, and so have the unit tests.
+        assert!(!has("conformance") && !found.contains(&"--lib".to_owned()), "{found:?}");
     }
 
     #[test]

@@ -54,10 +54,13 @@ fn slowest(mut ran: Vec<Ran>) -> String {
     ran.sort_by_key(|one| std::cmp::Reverse(one.took));
     let mut text = String::new();
     if !ran.is_empty() {
-        text.push_str("\nthe slowest cases, in seconds:\n");
+        text.push_str(
+            "\nthe slowest cases, in seconds, and the seconds of the processors in them:\n",
+        );
     }
     for one in ran.iter().take(SLOWEST) {
-        text.push_str(&format!("{:>7.1}  {}\n", one.took.as_secs_f64(), one.name));
+        let [took, busy] = [one.took, one.busy].map(|time| time.as_secs_f64());
+        text.push_str(&format!("{took:>7.1} {busy:>7.1}  {}\n", one.name));
     }
     text
 }
@@ -109,10 +112,11 @@ mod tests {
         let ran = (1..30).map(|number| Ran {
             name: format!("n{number}"),
             took: Duration::from_secs(number),
+            busy: Duration::from_secs(1),
             end: End::Passed,
         });
         let text = slowest(ran.collect());
-        assert!(text.contains("seconds:\n   29.0  n29\n   28.0  n28\n"), "{text}");
+        assert!(text.contains("them:\n   29.0     1.0  n29\n   28.0     1.0  n28\n"), "{text}");
         assert!(text.contains("  n10\n") && !text.contains("  n9\n"), "{text}");
         assert_eq!(slowest(Vec::new()), "");
     }

@@ -17,6 +17,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         &[
             "weft-memory",
             "weft-fabric",
+            "weft-libfabric",
             "weft-channel",
             "weft-netdev",
             "weft-program",
@@ -58,6 +59,8 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
+    // It registers memory with the library.
+    ("weft-libfabric", "weft-memory"),
 ];
 
 /// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
@@ -68,7 +71,7 @@ const UNSAFE: &[&str] = &[
     "weft-memory",
     "weft-netdev",
     "weft-transport-shm",
-    "weft-transport-ofi",
+    "weft-libfabric",
     "weft-ffi",
     "weft-preload",
 ];

@@ -15,7 +15,7 @@ pub fn memory_of_each_kind_keeps_its_bytes<B: HostBench>()
 where
     B::Endpoint: HostMemory,
 {
-    for kind in 0..B::KINDS {
+    for kind in 0..B::kinds() {
         let mut rig = Rig::<B>::new(2);
         let peer = rig.connect(0, 1);
         let bytes = pattern(1, LENGTH);
@@ -51,7 +51,7 @@ pub fn memory_of_each_kind_is_a_source_and_a_sink<B: HostBench>()
 where
     B::Endpoint: HostMemory,
 {
-    for kind in 0..B::KINDS {
+    for kind in 0..B::kinds() {
         let mut rig = Rig::<B>::new(2);
         let peer = rig.connect(0, 1);
         let (far, key) = rig.share(1, LENGTH as u64, Access::READ | Access::WRITE);
@@ -78,7 +78,7 @@ pub fn memory_of_each_kind_survives_a_revocation<B: HostBench>()
 where
     B::Endpoint: HostMemory,
 {
-    for kind in 0..B::KINDS {
+    for kind in 0..B::kinds() {
         let mut rig = Rig::<B>::new(2);
         let peer = rig.connect(0, 1);
         let memory = B::memory(kind, &pattern(3, LENGTH));
@@ -115,7 +115,7 @@ pub fn one_memory_serves_several_endpoints<B: HostBench>()
 where
     B::Endpoint: HostMemory,
 {
-    for kind in 0..B::KINDS {
+    for kind in 0..B::kinds() {
         let mut rig = Rig::<B>::new(3);
         let memory = B::memory(kind, &pattern(4, LENGTH));
         let mut keys = Vec::new();
@@ -151,7 +151,7 @@ pub fn memory_of_each_kind_is_reached_as_the_endpoint_says<B: HostBench>()
 where
     B::Endpoint: HostMemory,
 {
-    for kind in 0..B::KINDS {
+    for kind in 0..B::kinds() {
         let mut rig = Rig::<B>::new(2);
         let peer = rig.connect(0, 1);
         let memory = B::memory(kind, &pattern(5, LENGTH));
@@ -188,7 +188,7 @@ where
     B::Endpoint: HostMemory,
 {
     let mut regions = vec![rig.share(1, LENGTH as u64, Access::all())];
-    for kind in 0..B::KINDS {
+    for kind in 0..B::kinds() {
         let memory = B::memory(kind, &vec![0; LENGTH]);
         let region = register(rig, 1, &memory).expect("there is room");
         let key = rig.grant(1, &region, Access::all()).expect("a grant");
@@ -283,7 +283,7 @@ pub fn operations_on_memory_of_each_kind_end_with_the_pair<B: HostBench>()
 where
     B::Endpoint: HostMemory,
 {
-    for kind in 0..B::KINDS {
+    for kind in 0..B::kinds() {
         let mut rig = Rig::<B>::new(2);
         let peer = rig.connect(0, 1);
         let memory = B::memory(kind, &vec![0; LENGTH]);

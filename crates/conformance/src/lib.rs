@@ -20,6 +20,11 @@
 //! impl weft_conformance::Bench for Sim { /* .. */ }
 //! weft_conformance::conformance_tests!(Sim);
 //! ```
+//!
+//! A transport with several ways to do the same makes one bench for all, and runs the cases once in
+//! each: `conformance_tests!(Sim, in_this_way)` calls `in_this_way` first in the thread of each
+//! case, where [`Bench::with_services`] then finds the way. A bench for each way would have the
+//! compiler make all cases anew.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -50,13 +55,14 @@ pub mod window;
 
 pub use rig::{Down, Mail, Rig, Seen, pattern};
 
+/// The preparation of a case if none is asked for.
+#[doc(hidden)]
+pub fn nothing_before() {}
+
 /// A transport under test. One value is one new, empty fabric.
 pub trait Bench: Sized {
     /// The endpoints under test.
     type Endpoint: Endpoint;
-
-    /// Whether a window to a region can be opened. Memory that cannot be mapped has none.
-    const WINDOWS: bool = true;
 
     /// A new fabric without endpoints, under these rules for services, as the option
     /// `daemon.services` has them.
@@ -65,6 +71,11 @@ pub trait Bench: Sized {
     /// A new fabric without endpoints and rules.
     fn new() -> Self {
         Self::with_services("")
+    }
+
+    /// Whether a window to a region can be opened. Memory that cannot be mapped has none.
+    fn has_windows(&self) -> bool {
+        true
     }
 
     /// The user for whom [`Bench::open`] opens endpoints.
@@ -122,7 +133,7 @@ where
 {
     /// The number of kinds of memory that the transport has: fresh, from a descriptor, existing and
     /// adopted, existing and in place.
-    const KINDS: usize;
+    fn kinds() -> usize;
 
     /// Memory of a kind with these bytes.
     fn memory(kind: usize, bytes: &[u8]) -> <Self::Endpoint as HostMemory>::Memory;

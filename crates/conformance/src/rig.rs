@@ -227,7 +227,7 @@ impl<B: Bench> Rig<B> {
         key: RemoteKey,
     ) -> Option<<B::Endpoint as Endpoint>::Window> {
         let opened = self.endpoint(number).window(peer, key);
-        if B::WINDOWS {
+        if self.bench.has_windows() {
             return Some(opened.expect("the key is valid"));
         }
         assert_eq!(opened.err(), Some(OperationError::NotMapped));

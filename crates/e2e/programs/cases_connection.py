@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 
-from semantics import case, exactly, pattern, until_end
+from semantics import case, exactly, pattern, served_by_a_child, until_end
 
 
 @case
@@ -326,14 +326,12 @@ class writing_to_a_peer_that_was_killed:
     """The killed peer had read all bytes, or only some."""
 
     def server(t):
+        def serve(c, count):
+            exactly(c, count)
+            os.kill(os.getpid(), signal.SIGKILL)
+
         for count in (10, 5):
-            listener = t.listen()
-            pid = os.fork()
-            if pid == 0:
-                c = t.accept(listener)
-                exactly(c, count)
-                os.kill(os.getpid(), signal.SIGKILL)
-            listener.close()
+            pid = served_by_a_child(t, lambda c, count=count: serve(c, count))
             os.waitpid(pid, 0)
             t.sync()
             t.sync()
@@ -359,15 +357,12 @@ class killed_after_it_had_read_everything:
     """The peer slept until its last bytes came: its wakeup must not look like an unread byte."""
 
     def server(t):
-        listener = t.listen()
-        pid = os.fork()
-        if pid == 0:
-            c = t.accept(listener)
+        def serve(c):
             for _ in range(5):
                 exactly(c, 10)
             os.kill(os.getpid(), signal.SIGKILL)
-        listener.close()
-        os.waitpid(pid, 0)
+
+        os.waitpid(served_by_a_child(t, serve), 0)
         t.sync()
 
     def client(t):

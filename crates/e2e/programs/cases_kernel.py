@@ -14,7 +14,15 @@ import termios
 import threading
 import time
 
-from semantics import away, case, exactly, pattern, until_end, without_weft
+from semantics import (
+    away,
+    case,
+    exactly,
+    pattern,
+    served_by_a_child,
+    until_end,
+    without_weft,
+)
 
 SO_ZEROCOPY, MSG_ZEROCOPY, SO_EE_ORIGIN_ZEROCOPY = 60, 0x4000000, 5
 SIOCATMARK = 0x8905
@@ -483,6 +491,44 @@ class passed_amid_a_message(unread_when_passed(100, 33)):
 @case
 class passed_with_much_unread(unread_when_passed(230_000, 5_001)):
     pass
+
+
+@case
+class passed_with_bytes_unread_of_a_peer_that_is_stopped_and_killed:
+    """Whether or not the descriptor is passed, what the peer wrote before stays."""
+
+    def server(t):
+        def serve(c):
+            for _ in range(5):
+                exactly(c, 10)
+                c.sendall(b"0123456789")
+            c.sendall(pattern(5_000))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        pid = served_by_a_child(t, serve)
+        os.waitpid(pid, os.WUNTRACED)
+        t.sync()
+        t.sync()
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        t.sync()
+
+    def client(t):
+        s = t.connect()
+        for _ in range(5):
+            s.sendall(b"0123456789")
+            exactly(s, 10)
+        t.sync()
+        ours, theirs = socket.socketpair()
+        reader = s
+        try:
+            socket.send_fds(ours, [b"x"], [s.fileno()])
+            reader = socket.socket(fileno=socket.recv_fds(theirs, 1, 1)[1][0])
+        except OSError as error:
+            assert error.errno == errno.EOPNOTSUPP, error
+        t.sync()
+        t.sync()
+        t.say(until_end(reader) == pattern(5_000))
 
 
 def passes_beside(peer, is_under_weft):

@@ -542,6 +542,42 @@ class sent_from_a_file:
 
 
 @case
+class sent_from_a_file_without_waiting:
+    def server(t):
+        c = t.accept()
+        c.setblocking(False)
+        with tempfile.TemporaryFile() as file:
+            file.write(pattern(2_000_000))
+            file.flush()
+            file.seek(0)
+            sent = 0
+            while sent < 2_000_000:
+                place = None if sent < 1_000_000 else sent
+                try:
+                    sent += os.sendfile(c.fileno(), file.fileno(), place, 2_000_000 - sent)
+                except BlockingIOError:
+                    select.select([], [c], [])
+            t.say(sent, file.seek(0, 1) >= 1_000_000)
+            t.sync()
+            # The other end closed with bytes unread.
+            t.sync()
+            ends = set()
+            while "EPIPE" not in ends:
+                try:
+                    os.sendfile(c.fileno(), file.fileno(), 0, 5)
+                except OSError as error:
+                    ends.add(errno.errorcode[error.errno])
+            t.say(sorted(ends))
+
+    def client(t):
+        s = t.connect()
+        t.say(exactly(s, 1_999_990) == pattern(2_000_000)[:1_999_990])
+        t.sync()
+        s.close()
+        t.sync()
+
+
+@case
 class spliced:
     def server(t):
         c = t.accept()

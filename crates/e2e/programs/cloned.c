@@ -2,16 +2,22 @@
  * the same time. Each writes bytes of its own, which count. The other end checks that none is
  * missing.
  *
- * usage: cloned HOW [alone]     clone: clone(3) with a stack of its own
+ * usage: cloned HOW [WHEN]      clone: clone(3) with a stack of its own
  *                               number: syscall(SYS_clone)
  *                               Fork: _Fork(3), or syscall(SYS_fork) where there is none
+ *                               shares: clone(3) with the memory of its parent. It writes nothing
  *
- * The other end is a thread, or with `alone` a process. Then the child writes after its parent has
- * closed the connection.
+ * The other end is a thread, or with a WHEN a process:
+ *     alone      the child writes after its parent has closed the connection
+ *     handler    the child is made in a signal handler amid a write of its parent
+ *     stopped    the other end is stopped, and bytes of it are unread on TCP and behind them on the
+ *                lane. It cannot follow to TCP, so the child finds the connection reset, and its
+ *                parent goes on
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
@@ -21,13 +27,17 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { TALKS = 300, PIECES = 20000, PIECE = 4096, OF_CHILD = 128 };
 
 static int connection, gate[2];
-static int is_alone;
+static int is_alone, is_in_handler, is_stopped, shares;
+static const char *how;
+static volatile sig_atomic_t made;
+static unsigned char unread[2000];
 
 static void fail(const char *what)
 {
@@ -66,13 +76,18 @@ static void *reads(void *listener)
     if (from < 0)
         fail("accept");
     char talk[10];
+    size_t half = sizeof unread / 2;
+    if (is_stopped && write(from, unread, half) != (ssize_t)half)
+        fail("write");
     for (int turn = 0; turn < TALKS; turn++) {
         exactly(from, talk, sizeof talk);
-        if (write(from, talk, sizeof talk) != sizeof talk)
+        if (!is_stopped && write(from, talk, sizeof talk) != sizeof talk)
             fail("write");
     }
+    if (is_stopped && (write(from, unread + half, half) != (ssize_t)half || raise(SIGSTOP)))
+        fail("stop");
     unsigned char next[2] = { 0, 0 }, piece[PIECE];
-    for (long left = 2L * PIECES * PIECE; left > 0;) {
+    for (long left = (shares || is_stopped ? 1L : 2L) * PIECES * PIECE; left > 0;) {
         ssize_t more = read(from, piece, sizeof piece);
         if (more <= 0)
             fail("bytes are missing");
@@ -92,35 +107,66 @@ static int child(void *nothing)
 {
     (void)nothing;
     char letter;
+    if (shares)
+        syscall(SYS_exit, 0);
+    if (is_stopped) {
+        if (read(connection, &letter, 1) != -1 || errno != ECONNRESET)
+            fail("the child reads what is its parent's");
+        _exit(0);
+    }
     if (is_alone && (close(gate[1]) || read(gate[0], &letter, 1) != 0))
         fail("gate");
     writes(OF_CHILD);
     _exit(0);
 }
 
-static pid_t start(const char *how)
+static pid_t start(void)
 {
     static char stack[1 << 18];
+    if (shares)
+        return clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
     if (!strcmp(how, "clone"))
         return clone(child, stack + sizeof stack, SIGCHLD, NULL);
     pid_t (*just_fork)(void) = dlsym(RTLD_DEFAULT, "_Fork");
-    pid_t made;
+    pid_t one;
     if (!strcmp(how, "Fork") && just_fork)
-        made = just_fork();
-    else if (!strcmp(how, "Fork"))
-        made = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        one = just_fork();
     else
-        made = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-    if (made == 0)
+        one = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (one == 0)
         child(NULL);
-    return made;
+    return one;
+}
+
+static void handler(int number)
+{
+    (void)number;
+    made = start();
+}
+
+/* Has `handler` called at the next tick or two of processor time, while this process computes or
+ * writes: `writes` must not be done by then. */
+static void start_soon(void)
+{
+    struct sigaction what = { .sa_handler = handler, .sa_flags = SA_RESTART };
+    struct itimerval soon = { .it_value.tv_usec = 1000 };
+    if (sigaction(SIGVTALRM, &what, NULL) || setitimer(ITIMER_VIRTUAL, &soon, NULL))
+        fail("timer");
 }
 
 int main(int count, char **words)
 {
     if (count < 2)
         return 2;
-    is_alone = count > 2;
+    how = words[1];
+    shares = !strcmp(how, "shares");
+    const char *when = count > 2 ? words[2] : "";
+    is_alone = !strcmp(when, "alone");
+    is_in_handler = !strcmp(when, "handler");
+    is_stopped = !strcmp(when, "stopped");
+    int is_process = is_alone || is_in_handler || is_stopped;
+    for (size_t place = 0; place < sizeof unread; place++)
+        unread[place] = place % 251;
     alarm(50);
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof at;
@@ -129,8 +175,8 @@ int main(int count, char **words)
         fail("listen");
     getsockname(listener, (struct sockaddr *)&at, &size);
     pthread_t reader;
-    pid_t other_end = is_alone ? fork() : 0;
-    if (!is_alone)
+    pid_t other_end = is_process ? fork() : 0;
+    if (!is_process)
         pthread_create(&reader, NULL, reads, &listener);
     else if (other_end == 0) {
         reads(&listener);
@@ -145,22 +191,41 @@ int main(int count, char **words)
     for (int turn = 0; turn < TALKS; turn++) {
         if (write(connection, talk, sizeof talk) != sizeof talk)
             fail("write");
-        exactly(connection, talk, sizeof talk);
+        if (is_stopped)
+            usleep(500);
+        else
+            exactly(connection, talk, sizeof talk);
     }
     /* The reader is asleep by now, and holds nothing. */
     usleep(50000);
-    pid_t made = start(words[1]);
-    if (made < 0)
-        fail(words[1]);
-    writes(0);
     int status;
+    if (is_stopped && (waitpid(other_end, &status, WUNTRACED) != other_end || !WIFSTOPPED(status)))
+        fail("stop");
+    if (is_in_handler)
+        start_soon();
+    else
+        made = start();
+    if (is_stopped) {
+        unsigned char got[sizeof unread];
+        /* The child must be done with the connection while the other end is stopped. */
+        if (waitpid(made, &status, 0) != made || status != 0 || kill(other_end, SIGCONT))
+            fail("the child");
+        exactly(connection, got, sizeof got);
+        if (memcmp(got, unread, sizeof got) != 0)
+            fail("other bytes");
+    }
+    writes(0);
+    while (made == 0)
+        ;
+    if (made < 0)
+        fail(how);
     if (is_alone && (close(connection) || close(gate[1])))
         fail("close");
-    if (waitpid(made, &status, 0) != made || status != 0) {
+    if (!is_stopped && (waitpid(made, &status, 0) != made || status != 0)) {
         fprintf(stderr, "the child ended with %x\n", status);
         return 1;
     }
-    if (!is_alone)
+    if (!is_process)
         pthread_join(reader, NULL);
     else if (waitpid(other_end, &status, 0) != other_end || status != 0) {
         fprintf(stderr, "the other end ended with %x\n", status);

@@ -146,6 +146,17 @@ def without_weft():
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
+def served_by_a_child(t, serve):
+    """A child that accepts a connection and calls `serve` with it. Returns its number."""
+    listener = t.listen()
+    pid = os.fork()
+    if pid == 0:
+        serve(t.accept(listener))
+        os._exit(1)
+    listener.close()
+    return pid
+
+
 def until_end(connection):
     parts = []
     while part := connection.recv(1 << 16):

@@ -12,8 +12,8 @@
 //! | `WEFT_E2E_KILLS` | kills in each test of sudden death | 20 |
 //! | `WEFT_E2E_AWAY` | least seconds for which a peer sleeps, computes or is stopped | 0.1 to 1.2 |
 //! | `WEFT_E2E_SEED` | seed of sizes, delays and moments | 1 |
-//! | `WEFT_E2E_LANE_KIND` | `socket.lane_kind`; `endpoint` fails some cases (002) | memory |
-//! | `WEFT_E2E_THIRD` | 0 to 2: the third of `semantics` that runs with one side under weft | all |
+//! | `WEFT_E2E_LANE_KIND` | `socket.lane_kind`; some cases are of `memory` alone | memory |
+//! | `WEFT_E2E_THIRD` | 0 to 2: the third of the cases with one side under weft ([`third`]) | all |
 //! | `WEFT_E2E_LONG` | when set, the long cases run too | not set |
 //!
 //! The full run behind the promises of `SPECIFICATION.md` takes about half an hour:
@@ -31,6 +31,7 @@ pub mod process;
 pub mod program;
 pub mod statistics;
 pub mod suite;
+pub mod third;
 pub mod users;
 
 pub use fork_server::ForkServer;
@@ -38,6 +39,24 @@ pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};
 pub use statistics::Statistics;
 pub use suite::{Case, Outcome, Skip};
+pub use third::is_one_sided;
+
+/// True if this run is of lanes over endpoints (`WEFT_E2E_LANE_KIND`).
+#[must_use]
+pub fn is_over_endpoints() -> bool {
+    std::env::var_os("WEFT_E2E_LANE_KIND").is_some_and(|kind| kind == "endpoint")
+}
+
+/// For a case that is about lanes in memory.
+///
+/// # Errors
+/// In a run of lanes over endpoints: the case is skipped, because of `reason`.
+pub fn needs_lanes_in_memory(reason: &str) -> Outcome {
+    if is_over_endpoints() {
+        return Err(Skip(format!("of lanes in memory alone: {reason}")));
+    }
+    Ok(())
+}
 
 /// The whole number in an environment variable, or `default`.
 ///

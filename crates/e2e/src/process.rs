@@ -4,6 +4,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -236,27 +239,32 @@ impl Ended {
     }
 }
 
-/// A free port that no other test gets before the caller uses it. The port is outside the range
-/// from which the kernel chooses, and test programs that run at the same time use different ranges.
+/// A free port that no other test gets. The port is outside the range from which the kernel
+/// chooses. This process keeps it until it ends, by a name in the network namespace.
 ///
 /// # Panics
-/// When no port of the range is free.
+/// When no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
     /// Below the range from which the kernel chooses (`ip_local_port_range`).
-    const FIRST: u32 = 10_000;
-    const EACH: u32 = 16;
-    const PROGRAMS: u32 = 1_024;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let own = FIRST + std::process::id() % PROGRAMS * EACH;
-    for _ in 0..EACH {
-        let port = own + NEXT.fetch_add(1, Ordering::Relaxed) % EACH;
-        let port = u16::try_from(port).expect("it is below 32,768");
+    const PORTS: Range<u32> = 10_000..32_000;
+    /// How far apart processes with neighbouring numbers begin to look.
+    const APART: u32 = 16;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let count = PORTS.end - PORTS.start;
+    let first = std::process::id() % count * APART;
+    for _ in 0..count {
+        let number = first + TAKEN.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(PORTS.start + number % count).expect("it is below 32,000");
+        let name = SocketAddr::from_abstract_name(format!("weft-e2e-port-{port}"));
+        let Ok(claim) = UnixListener::bind_addr(&name.expect("a short name")) else { continue };
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            // The kernel frees the name when the process ends.
+            std::mem::forget(claim);
             return port;
         }
     }
-    panic!("none of the {EACH} ports from {own} on is free");
+    panic!("none of the ports {PORTS:?} is free; end the programs that use them");
 }
 
 /// Whether some socket of this host listens at TCP `port`.
@@ -330,6 +338,17 @@ pub fn kill_descendants() {
     eprintln!("processes that cannot be ended: {:?}", descendants());
 }
 
+/// The processor time of this process and of those of its descendants that have ended and were
+/// waited for, in steps of a hundredth of a second.
+#[must_use]
+pub fn processor_time() -> Duration {
+    let stat = read(Path::new("/proc/self/stat"));
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    // proc_pid_stat(5), fields 14 to 17: utime, stime, cutime, cstime.
+    let ticks: u64 = fields.skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
+
 /// The content of a file as text; empty when the file cannot be read.
 fn read(path: &Path) -> String {
     let bytes: io::Result<Vec<u8>> = std::fs::read(path);
@@ -344,7 +363,31 @@ fn tail(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let ports: HashSet<u16> = (0..100).map(|_| free_port()).collect();
+        assert_eq!(ports.len(), 100);
+        // Another process, which begins elsewhere, does not get them either.
+        let name = |port| SocketAddr::from_abstract_name(format!("weft-e2e-port-{port}"));
+        for port in ports {
+            let claim = UnixListener::bind_addr(&name(port).expect("a short name"));
+            assert!(claim.is_err(), "the claim of {port} is gone");
+        }
+    }
+
+    #[test]
+    fn processor_time_is_counted() {
+        let start = processor_time();
+        let mut number = 0_u64;
+        while processor_time() < start + Duration::from_millis(20) {
+            number = std::hint::black_box(number) + 1;
+        }
+        assert!(number > 0);
+    }
 
     #[test]
     fn a_listening_port_is_seen_and_a_free_one_is_not() {

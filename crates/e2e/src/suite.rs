@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::process::kill_descendants;
+use crate::process::{kill_descendants, processor_time};
 
 /// The location of the last panic, set by the hook that [`main`] installs.
 static PLACE_OF_PANIC: Mutex<String> = Mutex::new(String::new());
@@ -166,13 +166,14 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
     let start = Instant::now();
     let (mut passed, mut ignored, mut failures) = (0, 0, Vec::new());
     for case in &wanted {
-        let begin = Instant::now();
+        let (begin, busy) = (Instant::now(), processor_time());
         let result = run(case);
         let seconds = begin.elapsed().as_secs_f64();
+        let busy = (processor_time() - busy).as_secs_f64();
         match result {
             Judgement::Passed => {
                 passed += 1;
-                println!("test {} ... ok ({seconds:.1} s)", case.name);
+                println!("test {} ... ok ({seconds:.1} s, {busy:.2} s busy)", case.name);
             }
             Judgement::Skipped(reason) => {
                 ignored += 1;

@@ -20,8 +20,14 @@ fn main() -> ExitCode {
     for under in Under::ALL {
         let name = format!("curl_gets_a_small_file_under_weft_{under:?}").to_lowercase();
         cases.push(Case::new(name, move || fetch(under, SMALL_BYTES, 5)));
-        let name = format!("curl_gets_a_gigabyte_under_weft_{under:?}").to_lowercase();
-        cases.push(Case::new(name, move || fetch(under, BIG_BYTES, 1)));
+    }
+    cases.push(Case::new("curl_gets_a_gigabyte_under_weft_both", || {
+        fetch(Under::Both, BIG_BYTES, 1)
+    }));
+    for under in [Under::Client, Under::Server] {
+        // These bytes stay on TCP.
+        let name = format!("curl_gets_a_large_file_under_weft_{under:?}").to_lowercase();
+        cases.push(Case::new(name, move || fetch(under, MIDDLE_BYTES, 1)));
     }
     cases.push(Case::new("curl_puts_many_requests_on_one_connection", keep_alive));
     cases.push(Case::new("curl_starts_the_daemon_that_is_missing", daemon_starts));

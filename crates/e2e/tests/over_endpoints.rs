@@ -8,21 +8,48 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use weft_e2e::{Ended, Node, Outcome, Running, Skip, as_usual, cases, program, suite};
+use weft_e2e::{Case, Ended, Node, Outcome, Running, Skip, as_usual, cases, program, suite};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Longer than any machine takes to tell of a death, and shorter than the wait of a hang.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    suite::main(cases![
+    let mut cases = cases![
         connections_of_threads_are_echoed_from_one_epoll_set,
         connections_leave_the_endpoint_for_a_fork_and_come_again,
         an_end_that_is_stopped_goes_on,
         an_end_that_is_killed_is_told_to_the_other,
         programs_end_while_their_threads_use_connections,
         one_end_without_the_option_stays_on_tcp,
-    ])
+        a_program_closes_what_it_does_not_know,
+    ];
+    for how in [&["clone"][..], &["number", "alone"], &["Fork", "handler"], &["clone", "stopped"]] {
+        let name = format!("a_child_by_{}_uses_no_endpoint_of_its_parent", how.join("_"));
+        cases.push(Case::new(name, move || cloned(how, 1_000, TALKS_MAX)));
+    }
+    cases.push(Case::new("a_child_with_the_memory_of_its_parent_takes_nothing_to_tcp", || {
+        cloned(&["shares"], 10_000_000, u64::MAX)
+    }));
+    suite::main(cases)
+}
+
+/// Bytes that one program sends over the fabric before it makes a child, at most, with what its
+/// handler let through.
+const TALKS_MAX: u64 = 70_000_000;
+
+/// `least` and `most` say how much went over the fabric.
+fn cloned(words: &[&str], least: u64, most: u64) -> Outcome {
+    let node = Node::new();
+    let binary = program::compiled("cloned.c", &["-O1", "-pthread"], node.directory())?;
+    let mut command = node.program(true, &binary);
+    as_usual(&mut command);
+    command.args(words).env("WEFT_SOCKET_LANE_KIND", "endpoint");
+    let ended = node.start(command).wait(LIMIT).success();
+    assert_eq!(ended.stdout, "all of them\n", "{}", ended.report());
+    let sent = ended.statistics().fabric.sent;
+    assert!((least..most).contains(&sent), "{sent}: {}", ended.report());
+    Ok(())
 }
 
 /// How a side is started: with statistics, or so that [`Running::signal`] reaches the program.
@@ -90,7 +117,10 @@ fn flooded(node: &Node, bare: &str, seconds: &str) -> Result<[Running; 2], Skip>
     let server = server(node, start("server"), &port, "1")?;
     let mut client = side(node, start("client"), "endpoint", &["flood", &port, seconds])?;
     client.await_output("connected");
-    thread::sleep(Duration::from_millis(400));
+    node.await_status("on the fabric", |status| {
+        status["connections"].as_array().is_some_and(|all| !all.is_empty())
+    });
+    thread::sleep(Duration::from_millis(300));
     Ok([server, client])
 }
 
@@ -103,7 +133,7 @@ fn assert_on_fabric(counted: &Ended) {
 fn an_end_that_is_stopped_goes_on() -> Outcome {
     for (at, bare) in ["server", "client"].into_iter().enumerate() {
         let node = Node::new();
-        let ends = flooded(&node, bare, "1")?;
+        let ends = flooded(&node, bare, "2")?;
         ends[at].signal(Signal::STOP);
         thread::sleep(Duration::from_millis(400));
         ends[at].signal(Signal::CONT);
@@ -144,6 +174,19 @@ fn programs_end_while_their_threads_use_connections() -> Outcome {
     let ended = node.start(command).wait(LIMIT).success();
     assert!(ended.stdout.ends_with("60 clients ended\n"), "{}", ended.report());
     assert_on_fabric(&ended);
+    Ok(())
+}
+
+/// The descriptors of the endpoint stay open. A program that wants their numbers gets them, and
+/// then goes on over TCP.
+fn a_program_closes_what_it_does_not_know() -> Outcome {
+    let (node, port) = (Node::new(), free_port());
+    let server = server(&node, Start::Counted, &port, "1")?;
+    let client = side(&node, Start::Counted, "endpoint", &["closes", &port, "1"])?;
+    let client = client.wait(LIMIT).success();
+    assert_eq!(client.stdout, "right\n", "{}", client.report());
+    assert_on_fabric(&client);
+    assert_eq!(server.wait(LIMIT).success().stdout, "ready\nend\n");
     Ok(())
 }
 

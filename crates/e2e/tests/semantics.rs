@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use weft_e2e::{
-    Case, Ended, ForkServer, Node, Outcome, Statistics, as_usual, program, setting, suite,
+    Case, Ended, ForkServer, Node, Outcome, Statistics, as_usual, is_one_sided, program, suite,
 };
 
 /// Time limit of each run of a case, without the time for which its peer is away.
@@ -81,7 +81,7 @@ fn compare(name: &str) -> Outcome {
     let expected = [server.success().stdout, client.success().stdout];
     let mut wrong = Vec::new();
     let mut ways = vec![How::Usual, How::Cold, How::Warm];
-    if third().is_none_or(|third| third == number_of(name) % 3) {
+    if is_one_sided(name) {
         ways.extend([How::ServerOnly, How::ClientOnly]);
     }
     for how in ways {
@@ -108,18 +108,6 @@ fn compare(name: &str) -> Outcome {
     Ok(())
 }
 
-/// The third of the cases that runs with only one side under weft; `None` means all.
-fn third() -> Option<u64> {
-    std::env::var_os("WEFT_E2E_THIRD").map(|_| setting("WEFT_E2E_THIRD", 0))
-}
-
-/// A number for a name, the same in all runs (FNV-1a).
-fn number_of(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 /// Whether all connections switched, after at most a few bytes on TCP.
 ///
 /// Among hundreds of short connections, one in fifty may end before its two ends agreed.
@@ -142,7 +130,7 @@ fn returns_to_tcp(name: &str) -> bool {
     if name.starts_with("passed_to_a_program") {
         return true;
     }
-    const NAMES: [&str; 36] = [
+    const NAMES: [&str; 37] = [
         "alarm_ends_a_wait",
         "both_write_before_they_read",
         "both_write_by_epoll_before_they_read",
@@ -165,6 +153,7 @@ fn returns_to_tcp(name: &str) -> bool {
         "passed_in_use_to_a_program_without_weft",
         "passed_amid_a_message",
         "passed_with_bytes_unread",
+        "passed_with_bytes_unread_of_a_peer_that_is_stopped_and_killed",
         "passed_with_much_unread",
         "program_answers_line_by_line_in_use",
         "program_of_wide_characters_in_use",

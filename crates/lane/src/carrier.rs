@@ -124,6 +124,13 @@ impl<E: Endpoint> Carrier<E> {
         act(&mut hub.endpoint)
     }
 
+    /// Calls `look` with the endpoint and the regions of its lanes. `look` must not use the
+    /// carrier.
+    pub fn look_at_endpoint<T>(&self, look: impl FnOnce(&E, &[E::Region]) -> T) -> T {
+        let hub = self.lock();
+        look(&hub.endpoint, hub.cells.regions())
+    }
+
     /// Begins to make a lane to a connected peer. `token` says to the peer's program what it is
     /// for. [`Told::Opened`] or [`Told::Refused`] follows.
     ///

@@ -19,13 +19,19 @@ pub(crate) struct Cell<R> {
 /// The cells of a carrier.
 #[derive(Debug)]
 pub(crate) struct Cells<R> {
+    regions: Vec<R>,
     free: Vec<Cell<R>>,
     layout: Layout,
 }
 
 impl<R: Region> Cells<R> {
     pub fn new(layout: Layout) -> Self {
-        Self { free: Vec::new(), layout }
+        Self { regions: Vec::new(), free: Vec::new(), layout }
+    }
+
+    /// The regions of all cells.
+    pub fn regions(&self) -> &[R] {
+        &self.regions
     }
 
     /// Takes a cell whose words and slots are zero.
@@ -36,6 +42,7 @@ impl<R: Region> Cells<R> {
         if self.free.is_empty() {
             let bytes = self.layout.bytes();
             let region = endpoint.register(bytes * CELLS_OF_REGION)?;
+            self.regions.push(region.clone());
             let cells = (0..CELLS_OF_REGION).rev();
             self.free
                 .extend(cells.map(|cell| Cell { region: region.clone(), start: cell * bytes }));

@@ -5,7 +5,7 @@
 //! is.
 
 use std::any::Any;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -245,6 +245,14 @@ impl Memory {
     #[must_use]
     pub fn file(&self) -> Option<Arc<OwnedFd>> {
         self.inner.place.read().file.clone()
+    }
+
+    /// Calls `look` with the descriptor of the memory, and with that of the memory to which it
+    /// moves.
+    pub fn each_descriptor(&self, mut look: impl FnMut(BorrowedFd<'_>)) {
+        let place = self.inner.place.read();
+        place.file.iter().for_each(|file| look(file.as_fd()));
+        place.next.iter().for_each(|next| look(next.file.as_fd()));
     }
 
     /// Whether this is [memory in place](Memory::in_place), which peers cannot map.

@@ -74,7 +74,7 @@ pub(crate) fn moving_word(moves: u32, is_moving: bool) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Next {
     segment: Segment,
-    file: OwnedFd,
+    pub file: OwnedFd,
     /// Bytes from the start that were copied.
     copied: usize,
 }

@@ -8,7 +8,7 @@
 //!   by a descriptor (pidfd) since before anything was copied, which says when it has ended.
 //! - Only ranges of segments and slices of this process are named to the kernel as local memory.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use thiserror::Error;
@@ -54,6 +54,12 @@ pub struct Process {
 
 /// `SO_PEERPIDFD` of `asm-generic/socket.h`, since Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.held.as_fd()
+    }
+}
 
 const READ: &str = "process_vm_readv";
 const WRITE: &str = "process_vm_writev";

@@ -242,11 +242,9 @@ pub fn at(place: u32) -> Option<Connection> {
     // SAFETY: arenas are leaked boxes, so a pointer that was stored stays valid.
     let arena = unsafe { &*arena };
     let index = place as usize % PLACES;
-    // SAFETY: Shared is made of atomics, locks that are atomics, and two cells. Any bytes are valid
-    // for all of them, also bytes that another process with the memory wrote: the values in the
-    // cells derive `FromBytes`, which requires that for each of their fields. The reference itself
-    // reads no cell, and the library uses each cell under its lock alone. Only forked children and
-    // programs that they became by exec have the memory.
+    // SAFETY: Shared is atomics, locks of atomics, and two cells whose values derive `FromBytes`:
+    // all bytes are valid that forked children, and programs that these became by exec, may write.
+    // The reference reads no cell; each is used under its lock alone.
     let shared = unsafe { arena.shared.shared::<Shared>(index * size_of::<Shared>()) };
     // SAFETY: the segment lives as long as the leaked arena.
     let shared: &'static Shared = unsafe { &*std::ptr::from_ref(shared) };

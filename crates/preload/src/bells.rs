@@ -6,8 +6,9 @@
 //!
 //! A thread takes its bell before it arms a word: whoever finds the rung word finds the bell.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::EventfdFlags;
 
@@ -18,6 +19,9 @@ use crate::sys;
 const KEPT_MAX: usize = 64;
 
 static BELLS: LocalLock<Bells> = LocalLock::new(Bells { asleep: Vec::new(), kept: Vec::new() });
+
+/// True since the first bell: read without the lock.
+static ARE_THERE: AtomicBool = AtomicBool::new(false);
 
 struct Bells {
     asleep: Vec<Asleep>,
@@ -44,6 +48,7 @@ impl Bell {
                 Arc::new(sys::high(rustix::event::eventfd(0, flags).ok()?))
             }
         };
+        ARE_THERE.store(true, Ordering::Relaxed);
         bells.asleep.push(Asleep { bell: Arc::clone(&bell), places });
         Some(Self(bell))
     }
@@ -67,6 +72,18 @@ impl Drop for Bell {
     }
 }
 
+/// True if there is a bell in this process.
+pub fn are_there() -> bool {
+    ARE_THERE.load(Ordering::Relaxed)
+}
+
+/// Calls `look` with each bell.
+pub fn each_descriptor(mut look: impl FnMut(RawFd)) {
+    let Some(bells) = BELLS.lock() else { return };
+    let asleep = bells.asleep.iter().map(|asleep| &asleep.bell);
+    asleep.chain(&bells.kept).for_each(|bell| look(bell.as_raw_fd()));
+}
+
 /// Wakes all threads that sleep for the connection at `place`.
 pub fn ring(place: u32) {
     let Some(bells) = BELLS.lock() else { return };
@@ -82,6 +99,13 @@ pub fn ring_one(bell: &impl AsFd) {
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
+/// Closes the bells on which nobody sleeps.
+pub fn drop_kept() {
+    if let Some(mut bells) = BELLS.lock() {
+        bells.kept.clear();
+    }
+}
+
 /// The lock of this module, for fork.
 pub fn lock() -> &'static dyn ForkLock {
     &BELLS
@@ -90,6 +114,7 @@ pub fn lock() -> &'static dyn ForkLock {
 /// In a forked child: the bells are the parent's, too, so the child rings others.
 pub fn forked() {
     if let Some(mut bells) = BELLS.lock() {
+        ARE_THERE.store(false, Ordering::Relaxed);
         bells.asleep.clear();
         bells.kept.clear();
     }

@@ -625,6 +625,10 @@ impl Connection {
     /// Maps the lane to which another process moved the connection.
     #[cold]
     fn join(&self, fd: RawFd) -> Phase {
+        if process::is_cloned() {
+            // The line to the daemon is its parent's.
+            return Phase::Laned;
+        }
         let side = usize::from(self.side() == Side::Connected);
         let lane = control::join(self.token(), fd)
             .and_then(|memory| ShmLane::open(memory.as_fd(), side, control::copy_mode()).ok());

@@ -86,6 +86,11 @@ impl Held {
     }
 }
 
+/// True if the calling thread holds a lock of the library, or is one of the library's.
+pub fn is_held() -> bool {
+    counts().held.load(Ordering::Relaxed) != 0
+}
+
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {

@@ -15,7 +15,7 @@ use crate::arena::Connection;
 use crate::deferral::Held;
 use crate::lane::Lane;
 use crate::shadow::KernelSocket;
-use crate::{carrier, lanes, log, process};
+use crate::{bells, carrier, lanes, log, process};
 
 /// A lock of a direction that is held, and the deferral of signal handlers that goes with it.
 struct Lock<'a> {
@@ -137,11 +137,12 @@ impl Connection {
         self.receiving().is_some_and(|receiving| receiving.lane.is_some_and(Lane::is_far))
     }
 
-    /// In a forked child: the connection keeps no lane over an endpoint, which is its parent's and
-    /// is not touched.
+    /// In a child that was forked or cloned: the connection keeps no lane over an endpoint, which
+    /// is its parent's and is not touched.
     pub fn leaves_far_lane_to_parent(&self) {
         let lane = self.local.lane.load(Ordering::Acquire);
-        // SAFETY: the box was leaked when it was stored, and this process has one thread.
+        // SAFETY: the box was leaked when it was stored, and this child has one thread, so
+        // that nobody takes it back.
         if !lane.is_null() && unsafe { &*lane }.is_far() {
             self.local.lane.store(std::ptr::null_mut(), Ordering::Release);
             lanes::free();
@@ -157,7 +158,13 @@ impl Connection {
         lanes::free();
         // SAFETY: the pointer came from a box and was swapped out, so nobody else has it: users
         // hold a lock, and both are held.
-        Some(unsafe { Box::from_raw(lane) })
+        let lane = unsafe { Box::from_raw(lane) };
+        if lane.is_far() {
+            // An arrival may not have been told yet, and is told to nobody from here on. Threads
+            // that sleep for the lane have to look at the kernel's socket in its place.
+            bells::ring(self.place);
+        }
+        Some(lane)
     }
 }
 

@@ -148,31 +148,57 @@ pub fn return_far() {
     if !process::settings().over_endpoint || LANES.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let mut far = far_connections();
-    far.retain(|(fd, connection)| {
-        connection.has(flag::GIVING_BACK) || connection.leave_idle_lane(*fd) || {
-            connection.return_to_tcp_for_good(*fd);
-            false
-        }
-    });
+    let (mut idle, busy): (Vec<_>, Vec<_>) =
+        far_connections().into_iter().partition(|(fd, connection)| {
+            connection.has(flag::GIVING_BACK) || connection.leave_idle_lane(*fd)
+        });
+    return_all(|| busy.iter().copied());
     let start = sys::now_ns();
-    while !far.is_empty() && sys::now_ns() - start < WITHIN_NS {
+    while !idle.is_empty() && sys::now_ns() - start < WITHIN_NS {
         rustix::thread::sched_yield();
-        far.retain(|(fd, connection)| connection.is_on_far_lane() && !connection.gives_back(*fd));
+        idle.retain(|(fd, connection)| connection.is_on_far_lane() && !connection.gives_back(*fd));
     }
-    for (fd, connection) in far {
-        connection.return_to_tcp_for_good(fd);
+    return_all(|| idle.iter().copied());
+}
+
+/// Takes all connections whose lanes go over the endpoint of this process back to TCP for good, as
+/// far as their peers follow. Takes no memory: the program may have been interrupted while it held
+/// the lock of the allocator.
+pub fn leave_far() {
+    // Another thread may be bringing a connection to a lane.
+    let decided = |(_, connection): &(_, Connection)| {
+        connection.wait_until_decided();
+        connection.is_on_far_lane()
+    };
+    return_all(|| connections().filter(decided));
+}
+
+/// Takes connections back to TCP for good, as far as their peers follow: asks all peers first, so
+/// that all together take the time of one.
+fn return_all<I: Iterator<Item = (RawFd, Connection)>>(connections: impl Fn() -> I) {
+    let until = Connection::follow_until();
+    for (fd, connection) in connections() {
+        connection.ask_to_follow(fd, until);
     }
+    for (fd, connection) in connections() {
+        if !connection.return_to_tcp_until(fd, until) {
+            log::debug!("descriptor {fd} stays on its lane: its peer does not follow");
+        }
+    }
+}
+
+/// The tracked descriptors that lead to connections.
+fn connections() -> impl Iterator<Item = (RawFd, Connection)> {
+    table::walk(0, u32::MAX).filter_map(|(fd, entry)| match entry {
+        Entry::Connection(place) => Some((fd, arena::at(place)?)),
+        _ => None,
+    })
 }
 
 fn far_connections() -> Vec<(RawFd, Connection)> {
     let mut found: Vec<(RawFd, Connection)> = Vec::new();
-    for (fd, entry) in table::walk(0, u32::MAX) {
-        if let Entry::Connection(place) = entry
-            && let Some(connection) = arena::at(place)
-            && connection.is_on_far_lane()
-            && found.iter().all(|(_, other)| other.place != place)
-        {
+    for (fd, connection) in connections().filter(|(_, connection)| connection.is_on_far_lane()) {
+        if found.iter().all(|(_, other)| other.place != connection.place) {
             found.push((fd, connection));
         }
     }

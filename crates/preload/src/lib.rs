@@ -23,6 +23,7 @@
 //! | `shadow`, `waits` | the kernel's connection, and a thread's waits on it |
 //! | `arena`, `table`, `history` | connections, descriptor numbers, earlier connections |
 //! | `lane`, `carrier`, `bells` | lanes of either kind; the endpoint and its thread; its sleepers |
+//! | `own` | descriptors of these that the program must not close |
 //! | `signals`, `cancel`, `deferral` | handlers and cancellations that end or wait for a call |
 //! | `process`, `stats`, `log`, `guard`, `characters`, `sys`, `real` | the ground |
 //!
@@ -53,6 +54,7 @@ mod lane;
 mod lanes;
 mod log;
 mod other_end;
+mod own;
 mod poll;
 mod process;
 mod readiness;

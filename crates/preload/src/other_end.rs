@@ -66,18 +66,36 @@ pub fn names_users() -> Option<bool> {
     opened(&mut questions).map(|found| found.names_users)
 }
 
-/// True when `user` holds the other end of the connection behind `fd`, which is within this network
-/// namespace. `None` stands for the user who holds this end.
-pub fn is_of(fd: RawFd, user: Option<u32>) -> bool {
-    let address = |found: rustix::io::Result<rustix::net::SocketAddrAny>| {
-        SocketAddr::try_from(found.ok()?).ok()
-    };
-    let Some(local) = address(rustix::net::getsockname(sys::borrow(fd))) else { return false };
-    let Ok(Some(remote)) = rustix::net::getpeername(sys::borrow(fd)) else { return false };
-    let Some(remote) = address(Ok(remote)) else { return false };
+/// The addresses and the network namespace of a connection. None of them changes while the socket
+/// is connected.
+#[derive(Clone, Copy)]
+pub struct Ends {
+    /// The address of this end.
+    pub own: SocketAddr,
+    /// The address of the other end.
+    pub other: SocketAddr,
+    /// The cookie of the socket's network namespace.
+    pub network: u64,
+}
+
+impl Ends {
+    /// Asks for the connection behind `fd`; `None` when it is not connected, or the kernel does not
+    /// name its network namespace.
+    pub fn of(fd: RawFd) -> Option<Self> {
+        let socket = sys::borrow(fd);
+        let own = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
+        let other = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
+        Some(Self { own, other, network: sys::network_cookie(fd)? })
+    }
+}
+
+/// True when `user` holds the other end of the connection, which is within this network namespace.
+/// `None` stands for the user who holds this end.
+pub fn is_of(ends: &Ends, user: Option<u32>) -> bool {
+    let Ends { own: local, other: remote, network } = *ends;
     let Some(mut questions) = QUESTIONS.lock() else { return false };
     let Some(found) = opened(&mut questions) else { return false };
-    if sys::network_cookie(fd) != Some(found.network) {
+    if network != found.network {
         return false;
     }
     let Some(other) = holder(&found.socket, local, remote) else { return false };

@@ -86,6 +86,11 @@ pub fn has_own_thread() {
     OWN_THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
+/// A thread of the library ends, as its last step.
+pub fn own_thread_ends() {
+    OWN_THREADS.fetch_sub(1, Ordering::Relaxed);
+}
+
 /// In a forked child: the library has no thread.
 pub fn forget_own_threads() {
     OWN_THREADS.store(0, Ordering::Relaxed);

@@ -25,7 +25,6 @@
 //! - The lock of a connection's direction is taken after a lock of this module.
 
 use std::hash::{Hash, Hasher};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -40,6 +39,7 @@ use crate::decision::same_host;
 use crate::guard::{ForkLock, LocalLock};
 use crate::history::Fnv;
 use crate::lane::Lane;
+use crate::other_end::Ends;
 use crate::{control, lanes, log, other_end, process, sys};
 
 /// A lane is no longer kept after more misses in a row than this. A miss is an invitation to a
@@ -89,6 +89,8 @@ impl Kept {
 struct Invited {
     kept: Kept,
     invitation: Invitation,
+    /// The connection that it is for, as the kernel and as the table of connections know it.
+    ends: Ends,
     place: u32,
     generation: u32,
 }
@@ -202,24 +204,15 @@ fn verifiable(partner: Option<Partner>) -> Option<Partner> {
     }
 }
 
-/// True when the other end of the connection behind `fd` may be `partner`'s: it is a socket of the
-/// partner's user.
-fn may_be_of(fd: RawFd, partner: Partner) -> bool {
-    other_end::is_of(fd, partner.user)
-}
-
-/// A hash that names the connection, the same at both ends. `None` if the ends are not on one host,
-/// or the kernel does not name their network namespace.
-fn fingerprint(fd: RawFd, side: Side) -> Option<u64> {
-    let socket = sys::borrow(fd);
-    let own = SocketAddr::try_from(rustix::net::getsockname(socket).ok()?).ok()?;
-    let other = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
+/// A hash that names the connection, the same at both ends. `None` if the ends are not on one host.
+fn fingerprint(ends: &Ends, side: Side) -> Option<u64> {
+    let Ends { own, other, network } = *ends;
     if !same_host(own.ip(), other.ip()) {
         return None;
     }
     let (client, server) = if side == Side::Connected { (own, other) } else { (other, own) };
     let mut hasher = Fnv::default();
-    sys::network_cookie(fd)?.hash(&mut hasher);
+    network.hash(&mut hasher);
     for address in [client, server] {
         address.ip().to_canonical().hash(&mut hasher);
         address.port().hash(&mut hasher);
@@ -295,7 +288,8 @@ impl Connection {
 
     /// [`should_prime`], with a number that both ends know: they choose the same connections.
     fn is_chosen(&self, fd: RawFd, wasted: u32) -> bool {
-        fingerprint(fd, self.side()).is_some_and(|number| should_prime(self.side(), number, wasted))
+        let number = Ends::of(fd).and_then(|ends| fingerprint(&ends, self.side()));
+        number.is_some_and(|number| should_prime(self.side(), number, wasted))
     }
 
     /// For the connecting end: true when it asks for one more lane, beside those that it keeps.
@@ -303,8 +297,8 @@ impl Connection {
         // As the accepting end, which asks for few.
         let is_chosen = || {
             let wasted = self.wasted().load(Ordering::Relaxed);
-            fingerprint(fd, Side::Connected)
-                .is_some_and(|number| should_prime(Side::Accepted, number, wasted))
+            let number = Ends::of(fd).and_then(|ends| fingerprint(&ends, Side::Connected));
+            number.is_some_and(|number| should_prime(Side::Accepted, number, wasted))
         };
         self.unclaimed().load(Ordering::Relaxed)
             && self.kept_lanes() < process::settings().lanes_kept
@@ -360,7 +354,8 @@ impl Connection {
     /// Offers kept lanes to the other end, one for each process that it may be; false when there is
     /// none for it now.
     pub fn invite(&self, fd: RawFd) -> bool {
-        let Some(fingerprint) = fingerprint(fd, Side::Connected) else { return false };
+        let Some(ends) = Ends::of(fd) else { return false };
+        let Some(fingerprint) = fingerprint(&ends, Side::Connected) else { return false };
         let address = self.shared.address.load(Ordering::Relaxed);
         let Some(mut connecting) = CONNECTING.lock() else { return false };
         if self.is_shared() {
@@ -379,7 +374,8 @@ impl Connection {
             let invitation = Invitation::new(next_round(kept.round), fingerprint);
             kept.lane.invite(invitation);
             let generation = self.shared.generation.load(Ordering::Relaxed);
-            connecting.invited.push(Invited { kept, invitation, place: self.place, generation });
+            let place = self.place;
+            connecting.invited.push(Invited { kept, invitation, ends, place, generation });
         }
         if is_any {
             self.set(flag::INVITED, true);
@@ -417,7 +413,7 @@ impl Connection {
         &self,
         connecting: &mut Connecting,
         is_last: bool,
-        may_be_of: impl Fn(Partner) -> bool,
+        may_be_of: impl Fn(&Ends, Partner) -> bool,
     ) -> Answer {
         let is_its = self.is_invited_by();
         let is_claimed = connecting.invited.iter().any(|one| is_its(one) && one.is_claimed());
@@ -426,10 +422,10 @@ impl Connection {
         }
         let own: Vec<Invited> = connecting.invited.extract_if(.., |one| is_its(one)).collect();
         let (mut claimed, mut unclaimed) = (None, Vec::new());
-        for Invited { mut kept, invitation, .. } in own {
+        for Invited { mut kept, invitation, ends, .. } in own {
             if kept.lane.withdraw(invitation) {
                 unclaimed.push(kept);
-            } else if claimed.is_none() && may_be_of(kept.partner) {
+            } else if claimed.is_none() && may_be_of(&ends, kept.partner) {
                 kept.round = invitation.round();
                 claimed = Some(kept);
             } else {
@@ -464,7 +460,8 @@ impl Connection {
         let Some(receiving) = self.receiving() else { return Phase::Pending };
         // Another process that holds the connection by now has not mapped the lane.
         let is_last = calls >= LOOKS_MAX || self.is_shared();
-        let kept = match self.answer(&mut connecting, is_last, |partner| may_be_of(fd, partner)) {
+        let may_be_of = |ends: &Ends, partner: Partner| other_end::is_of(ends, partner.user);
+        let kept = match self.answer(&mut connecting, is_last, may_be_of) {
             Answer::Waiting => return Phase::Pending,
             Answer::Over => {
                 self.set(flag::INVITED, false);
@@ -498,7 +495,7 @@ impl Connection {
             self.set(flag::INVITED, false);
             let answer = CONNECTING
                 .lock()
-                .map(|mut connecting| self.answer(&mut connecting, true, |_| true));
+                .map(|mut connecting| self.answer(&mut connecting, true, |_, _| true));
             if let Some(Answer::Claimed(kept)) = answer {
                 // The other end claimed the lane, and will not keep it after this connection.
                 kept.lane.abandon();
@@ -557,7 +554,8 @@ impl Connection {
         if !is_any || self.is_shared() {
             return false;
         }
-        let Some(fingerprint) = fingerprint(fd, Side::Accepted) else { return false };
+        let Some(ends) = Ends::of(fd) else { return false };
+        let Some(fingerprint) = fingerprint(&ends, Side::Accepted) else { return false };
         // Readers are locked out before the claim. After it the other end may write to the lane,
         // and a reader that found no lane would take its wakeups for data of TCP.
         let Some(receiving) = self.receiving() else { return false };
@@ -566,7 +564,7 @@ impl Connection {
             invitation.is_for(fingerprint).then_some((place, invitation))
         });
         let Some((place, invitation)) = found else { return false };
-        if !may_be_of(fd, accepting[place].partner) {
+        if !other_end::is_of(&ends, accepting[place].partner.user) {
             // The partner does not hold the connection to which it invites.
             let forged = accepting.remove(place);
             forged.lane.retire();

@@ -21,6 +21,11 @@ const FOLLOW_NS: u64 = 1_000_000_000;
 const ALONE_NS: u64 = 20_000_000;
 
 impl Connection {
+    /// Until when peers that are asked to follow now may do so, as a time of [`sys::now_ns`].
+    pub fn follow_until() -> u64 {
+        sys::now_ns() + FOLLOW_NS
+    }
+
     /// Called when the lane is full. Takes the sending direction back to TCP if no wakeup can end
     /// the waiting, or the lane was full for long. True when the direction is on TCP.
     pub fn leave_if_stuck<L: Lane>(&self, sending: &mut SendGuard<'_, L>) -> bool {
@@ -117,13 +122,12 @@ impl Connection {
 
     /// Waits until this end could leave its lane, as it has to before it recalls; false when that
     /// takes too long. At once where the lane is memory of both.
-    fn waits_until_it_may_leave(&self, fd: RawFd) -> bool {
-        let start = sys::now_ns();
+    fn waits_until_it_may_leave(&self, fd: RawFd, until: u64) -> bool {
         loop {
             let may = self
                 .sending_on_lane(fd)
                 .is_none_or(|sending| sending.state.may_leave(sending.lane));
-            if may || sys::now_ns() - start > FOLLOW_NS {
+            if may || sys::now_ns() > until {
                 return may;
             }
             rustix::thread::sched_yield();
@@ -143,15 +147,31 @@ impl Connection {
     /// False when something of such a peer is unread, or a peer cannot send its bytes again. The
     /// connection then goes on, and this end sends over TCP.
     pub fn return_to_tcp_for_good(&self, fd: RawFd) -> bool {
+        self.return_to_tcp_until(fd, Self::follow_until())
+    }
+
+    /// As [`Connection::return_to_tcp_for_good`], with a peer that follows until this time of
+    /// [`sys::now_ns`]. Several connections whose peers were first asked take the time of one.
+    pub fn return_to_tcp_until(&self, fd: RawFd, until: u64) -> bool {
+        self.ask_to_follow(fd, until) && self.await_follower(fd, until)
+    }
+
+    /// Asks the peer to follow this end to TCP. False when this end cannot go there.
+    pub fn ask_to_follow(&self, fd: RawFd, until: u64) -> bool {
         if self.decide_for_kernel(fd) != Phase::Laned {
             return true;
         }
-        if !self.waits_until_it_may_leave(fd) {
+        if !self.waits_until_it_may_leave(fd, until) {
             return false;
         }
         self.request_resend(fd);
-        if !self.send_over_tcp_for_good(fd) {
-            return false;
+        self.send_over_tcp_for_good(fd)
+    }
+
+    /// Waits for the peer, and leaves the lane.
+    fn await_follower(&self, fd: RawFd, until: u64) -> bool {
+        if self.phase() != Phase::Laned {
+            return true;
         }
         let start = sys::now_ns();
         let mut looked_at_end = false;
@@ -172,11 +192,11 @@ impl Connection {
                 self.note_wakeup(waits::Wakeup::End);
             }
             looked_at_end = !seen.is_empty();
-            let waited = sys::now_ns() - start;
-            if waited > ALONE_NS && self.has_no_use_for_lane(fd) {
+            let now = sys::now_ns();
+            if now - start > ALONE_NS && self.has_no_use_for_lane(fd) {
                 break;
             }
-            if waited > FOLLOW_NS {
+            if now > until {
                 return false;
             }
         }

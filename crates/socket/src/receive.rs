@@ -419,9 +419,12 @@ impl ReceiveSide {
     }
 
     fn is_drained<L: Carry>(&self, lane: &L) -> bool {
-        self.awaits_resend(lane)
-            || self.position().chunk_left == 0
-                && matches!(lane.peek(&self.position().cursor), Ok(None))
+        self.awaits_resend(lane) || !self.has_unread(lane)
+    }
+
+    /// True while unread bytes lie on the lane, even if the peer was asked to send them again.
+    pub fn has_unread<L: Carry>(&self, lane: &L) -> bool {
+        self.position().chunk_left != 0 || !matches!(lane.peek(&self.position().cursor), Ok(None))
     }
 
     fn why_empty<L: Carry>(&self, lane: &L) -> ReadError {

@@ -327,10 +327,10 @@ impl<L: Lane, S: Shadow> Receiving<'_, L, S> {
 
     /// True if no data lies on the lane and no wakeup in the kernel's socket, and none will come.
     /// The end must have requested a resend: the peer then resends what it writes to the lane
-    /// before it sees that.
+    /// before it sees that. It can be killed before it resends the bytes that lie there already.
     pub fn has_no_use_for_lane(&mut self) -> bool {
         // This comes first, so that no wakeup follows that the looks below would miss.
-        self.drain_all() && self.origin() == Origin::Lane && !self.state.has_data(self.lane)
+        self.drain_all() && self.origin() == Origin::Lane && !self.state.has_unread(self.lane)
     }
 
     /// How far the peer has followed this end, which left for good.

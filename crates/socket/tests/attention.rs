@@ -11,6 +11,7 @@
 //! way.
 
 use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 const WATCHING: u8 = 0;
 const ARMED: u8 = 1;
@@ -359,10 +360,41 @@ fn after_fence(rules: Rules) -> At {
     if rules.without_look { At::Drain } else { At::Look }
 }
 
+/// The hash of rustc (FxHash), for states that nobody chooses in order to make them collide.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        // The table takes its place from the low bits, and multiplying mixes the high ones.
+        self.0.rotate_left(26)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = self.0.wrapping_add(word).wrapping_mul(0xf135_7aea_2e62_a9c5);
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+}
+
 /// Returns the number of states, and one in which a wakeup was lost.
 fn explore(rules: Rules) -> (usize, Option<State>) {
     const STATES_MAX: usize = 2_000_000;
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::<_, BuildHasherDefault<Mixed>>::default();
     let mut open = vec![State::new(rules)];
     while let Some(state) = open.pop() {
         let next = state.successors(rules);

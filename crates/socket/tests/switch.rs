@@ -226,6 +226,8 @@ fn resent(read: usize) -> (Vec<u8>, Vec<u8>) {
     let mut back = SendSide::default();
     receive.request_resend(&server);
     assert!(!receive.has_data(&server) && receive.available(&server) == 0);
+    let is_unread = read < data.len();
+    assert_eq!(receive.has_unread(&server), is_unread, "the peer may die before it answers");
     assert_eq!(
         receive.read(&server, &mut [0], false),
         Err(ReadError::Empty),

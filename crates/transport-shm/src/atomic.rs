@@ -77,25 +77,19 @@ impl ShmEndpoint {
                 door::before();
                 let old = apply_64(word, &atomic);
                 door::behind();
-                // Counted first: the next atomic waits for this store, which would wait for the
-                // check.
-                begun.end();
-                if !look.is_confirmed() {
-                    return self.look_again(atomic.result(old));
+                // Ended behind the look: a move that waits for this atomic goes on at its end.
+                if !look.is_confirmed()
+                    && let Err(error) = self.recently.confirm_slowly()
+                {
+                    return Err(self.note(error));
                 }
+                door::confirmed();
+                begun.end();
                 return Ok(Issued::Done(atomic.result(old)));
             }
         }
         let Operation { context, notify, report, more } = operation;
         self.any_atomic(to, target, atomic, (context, notify), (report, more))
-    }
-
-    /// The end of an atomic with this result whose stamp has changed.
-    #[cold]
-    #[inline(never)]
-    fn look_again(&mut self, result: u64) -> Result<Issued, OperationError> {
-        let looked = self.recently.confirm_slowly();
-        looked.map(|()| Issued::Done(result)).map_err(|error| self.note(error))
     }
 
     /// Takes the operation in parts: an argument in memory would cost the fast path its stores.
@@ -140,6 +134,7 @@ impl ShmEndpoint {
         };
         door::behind();
         mapped.confirm(mapped.word)?;
+        door::confirmed();
         begun.end();
         self.tell(to, Account { command, operation, key, offset, length });
         Ok(Issued::Done(atomic.result(old)))

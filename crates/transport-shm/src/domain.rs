@@ -120,6 +120,7 @@ impl Transport for ShmTransport {
             timer,
             timer_is_set: false,
             greeting: Greeting::Over,
+            restarted: None,
             wakeup_broken: false,
             peers: AddressVector::new(address.node),
             recently: Recently::default(),

@@ -19,6 +19,13 @@ pub(crate) fn behind() {
     open::pass(Door::Behind);
 }
 
+/// The door between the second look at the key and the word that the operation has ended.
+#[inline(always)]
+pub(crate) fn confirmed() {
+    #[cfg(any(test, feature = "test-doors"))]
+    open::pass(Door::Confirmed);
+}
+
 #[cfg(any(test, feature = "test-doors"))]
 mod open {
     use std::cell::RefCell;
@@ -30,6 +37,8 @@ mod open {
         Before,
         /// Between the access and the second look at the key.
         Behind,
+        /// Between that look and the word that the operation has ended.
+        Confirmed,
     }
 
     type Passing = Box<dyn FnMut(Door)>;

@@ -14,6 +14,7 @@
 //! | `rma`, `atomic` | one-sided operations on memory that is mapped |
 //! | `ways` | one-sided operations on memory that peers have in place |
 //! | `progress` | polling, waiting, sleeping |
+//! | `descriptors` | which descriptors it keeps |
 //!
 //! # Invariants
 //! - The list `active` holds exactly the living peers whose state is active. The rings of all other
@@ -90,6 +91,8 @@ pub struct ShmEndpoint {
     pub(crate) timer_is_set: bool,
     /// How far a restarted broker knows this endpoint.
     pub(crate) greeting: Greeting,
+    /// When the connection to the broker was last found to be a new one.
+    pub(crate) restarted: Option<Duration>,
     /// A peer broke the wakeup socket: the endpoint can no longer sleep on the descriptor.
     pub(crate) wakeup_broken: bool,
     pub(crate) peers: AddressVector,

@@ -71,6 +71,9 @@ impl ShmEndpoint {
     /// The broker was `restarted`, or is what its connection says: begins the announcement, or
     /// gives it up. True when the broker was asked something.
     pub(crate) fn greet_if_due(&mut self, restarted: bool) -> bool {
+        if restarted {
+            self.restarted = Some(sys::now());
+        }
         match self.client.connection() {
             Connection::Lost => self.greeting = Greeting::Over,
             Connection::Greeting => self.greeting = Greeting::Expected,

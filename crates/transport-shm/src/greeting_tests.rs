@@ -2,13 +2,14 @@
 
 use weft_fabric::{
     Access, Armed, Audience, Blocking, ConnectError, Endpoint, EndpointAddress, Event, Group,
-    Issued, LocalRange, MessageHeader, NodeId, Operation, PATIENCE, Peer, Region, RemoteKey,
-    SendError, Source, Target, Vpid,
+    Issued, LocalRange, MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer, Region,
+    RemoteKey, SendError, Source, Target, Vpid,
 };
 use weft_wire::endpoint_control::{EndpointControl, Reply, status};
 
 use super::{Greeting, STEP};
 use crate::requests::ANSWER_WITHIN;
+use crate::sys;
 use crate::test_broker::{Fate, Mood, TestBroker};
 use crate::{ShmEndpoint, ShmRegion};
 
@@ -103,6 +104,87 @@ fn a_restarted_broker_may_answer_late() {
     assert_eq!(resolved, Ok(Issued::Pending));
     scene.broker.set(Mood::Prompt);
     scene.check();
+}
+
+/// Puts by the second endpoint, which has not used the key yet.
+fn put(scene: &mut Scene) -> Result<Issued, OperationError> {
+    let (to, target) = (scene.to_one, Target::new(scene.key, 0));
+    scene.two.put(to, Source::Bytes(&[9; 8]), target, Operation::new(0))
+}
+
+/// Polls the second endpoint, at most for as long as a request may wait, until there is room.
+fn await_room(scene: &mut Scene) {
+    let until = sys::now() + ANSWER_WITHIN;
+    let mut has_room = false;
+    while !has_room {
+        assert!(sys::now() < until, "no room came");
+        let sleeps = matches!(scene.two.arm(), Armed::Sleep);
+        assert!(!sleeps || !scene.two.requests.asks_again(), "nobody would wake it");
+        scene.two.poll(64, &mut |event| has_room |= matches!(event, Event::Room { .. }));
+    }
+}
+
+#[test]
+fn a_key_is_found_when_its_owner_has_told_a_restarted_broker() {
+    let mut scene = scene();
+    scene.broker.restart();
+    assert_eq!(put(&mut scene), Err(OperationError::WouldBlock), "the owner said nothing yet");
+    for _ in 0..100 {
+        scene.two.handle_broker_messages();
+        scene.two.poll(64, &mut |event| panic!("{event:?}"));
+    }
+    let asks = |heard: &[EndpointControl]| {
+        heard.iter().filter(|of| matches!(of, EndpointControl::Resolve(_))).count()
+    };
+    assert!(asks(&scene.broker.take_heard()) < 50, "it asks now and then");
+    poll(&mut [&mut scene.one]);
+    await_room(&mut scene);
+    assert_eq!(put(&mut scene), Ok(Issued::Done(0)));
+    scene.check();
+}
+
+#[test]
+fn a_key_is_found_when_a_broker_is_there_again() {
+    for is_asked_before in [false, true] {
+        let mut scene = scene();
+        if is_asked_before {
+            scene.broker.set(Mood::Silent);
+            assert_eq!(put(&mut scene), Err(OperationError::WouldBlock));
+        }
+        scene.broker.set(Mood::Gone);
+        assert_eq!(put(&mut scene), Err(OperationError::WouldBlock), "no broker is there");
+        scene.two.poll(64, &mut |event| panic!("{event:?}"));
+        scene.broker.restart();
+        scene.broker.set(Mood::Prompt);
+        poll(&mut [&mut scene.one]);
+        await_room(&mut scene);
+        assert_eq!(put(&mut scene), Ok(Issued::Done(0)));
+        scene.check();
+    }
+}
+
+#[test]
+fn a_key_that_no_broker_comes_to_know_ends_its_operation() {
+    let mut scene = scene();
+    scene.broker.set(Mood::Gone);
+    let (two, to_one, key) = (&mut scene.two, scene.to_one, scene.key);
+    assert_eq!(Endpoint::resolve(two, to_one, key, 7), Ok(Issued::Pending));
+    scene.two.handle_broker_messages();
+    scene.two.requests.age(ANSWER_WITHIN);
+    let ended = scene.two.finish(7, PATIENCE);
+    assert!(matches!(ended, Some(Err(OperationError::Broker { .. }))), "{ended:?}");
+}
+
+#[test]
+fn a_key_of_somebody_else_is_not_waited_for() {
+    let mut scene = scene();
+    let mut third = scene.broker.open();
+    let to_third = scene.one.connect_within(third.address(), PATIENCE).expect("there");
+    let whole = LocalRange::whole(&scene.region);
+    let of_third = scene.one.grant_within(whole, Audience::Peer(to_third), Access::all(), PATIENCE);
+    scene.key = of_third.expect("a grant");
+    assert_eq!(put(&mut scene), Err(OperationError::InvalidKey), "no broker was restarted");
+    third.poll(64, &mut |_| {});
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub mod broker;
 #[cfg(not(loom))]
 mod completion;
 #[cfg(not(loom))]
+mod descriptors;
+#[cfg(not(loom))]
 mod domain;
 #[cfg(all(not(loom), any(test, feature = "test-doors")))]
 pub mod door;

@@ -22,7 +22,7 @@ use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
 use crate::recent::Recently;
 use crate::registers::Registers;
-use crate::requests::{ANSWER_WITHIN, Asked, Request};
+use crate::requests::{ANSWER_WITHIN, Asked, Request, Waiting};
 use crate::rights::resolved_memory;
 use crate::sys;
 
@@ -127,19 +127,20 @@ impl ShmEndpoint {
             self.check_requests()?;
         }
         self.client.start(request.into(), files)?;
-        self.requests.add(ticket, asked, context, sys::now());
+        self.requests.add(ticket, asked, context, sys::now().saturating_add(ANSWER_WITHIN));
         Ok(())
     }
 
-    /// Remembers something that ends like a request.
+    /// Remembers something that ends like a request, at the latest then.
     pub(crate) fn await_answer(
         &mut self,
         ticket: u32,
         asked: Asked,
         context: Option<u64>,
+        until: Duration,
     ) -> Result<(), BrokerError> {
         self.check_requests()?;
-        self.requests.add(ticket, asked, context, sys::now());
+        self.requests.add(ticket, asked, context, until);
         Ok(())
     }
 
@@ -194,7 +195,7 @@ impl ShmEndpoint {
             }
             let restarted = self.client.reconnected();
             if restarted || self.client.is_lost() {
-                while let Some((ticket, request)) = self.requests.take_any() {
+                for (ticket, request) in self.requests.take_sent() {
                     self.unanswered(ticket, request, Unanswered::Gone);
                 }
             }
@@ -244,7 +245,7 @@ impl ShmEndpoint {
 
     /// Handles the answer to a request.
     fn answered(&mut self, request: Request, reply: Reply, files: Vec<OwnedFd>) {
-        let Request { asked, context, .. } = request;
+        let Request { asked, context, until } = request;
         let ticket = reply.ticket;
         match asked {
             Asked::Connect { to, pair } => {
@@ -270,6 +271,12 @@ impl ShmEndpoint {
                 }
                 self.end_revocation(call, context);
             }
+            Asked::Resolve { peer, key, for_whom, .. }
+                if reply.status == status::NOT_FOUND && self.may_be_told_of(peer, key) =>
+            {
+                let resolve = Waiting { peer, key, for_whom, context, until };
+                self.resolve_later(ticket, resolve);
+            }
             Asked::Resolve { peer, key, stamp, for_whom } => {
                 let result = resolved_memory(key, stamp, reply, files);
                 self.resolved(peer, key, result, for_whom, (ticket, context));
@@ -285,8 +292,11 @@ impl ShmEndpoint {
             Asked::Disconnect { vpid } if reply.status == status::DONE => {
                 self.peer_gone(vpid, DownReason::Disconnected);
             }
-            // Nobody was asked, so nobody answers.
-            Asked::Settle { .. } | Asked::Disconnect { .. } => {}
+            // The answer of a broker that was taken for gone.
+            Asked::Settle { peer, key, for_whom, .. } => {
+                self.resolve_later(ticket, Waiting { peer, key, for_whom, context, until });
+            }
+            Asked::Disconnect { .. } => {}
         }
     }
 
@@ -302,7 +312,7 @@ impl ShmEndpoint {
             Unanswered::Gone => "the node daemon is gone".to_owned(),
             Unanswered::Late => format!("no answer within {ANSWER_WITHIN:?}"),
         };
-        let Request { asked, context, .. } = request;
+        let Request { asked, context, until } = request;
         match asked {
             Asked::Connect { to, .. } => {
                 // A broker that is only late makes the pair yet.
@@ -334,7 +344,12 @@ impl ShmEndpoint {
                 self.not_published_again(slot, generation);
                 self.end_revocation(call, context);
             }
-            Asked::Resolve { peer, key, for_whom, .. } | Asked::Settle { peer, key, for_whom } => {
+            // The memory is there, and a new broker will know it.
+            Asked::Resolve { peer, key, for_whom, .. } if why == Unanswered::Gone => {
+                self.resolve_later(ticket, Waiting { peer, key, for_whom, context, until });
+            }
+            Asked::Resolve { peer, key, for_whom, .. }
+            | Asked::Settle { peer, key, for_whom, .. } => {
                 let error = Err(OperationError::Broker { reason });
                 self.resolved(peer, key, error, for_whom, (ticket, context));
             }

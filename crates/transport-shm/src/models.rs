@@ -142,7 +142,7 @@ fn loom_messages_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn loom_whoever_sleeps_is_woken_for_a_message() {
+fn loom_a_sleeper_is_woken_for_a_message() {
     explore("sleep", || {
         let shared = Arc::new((Model::new(), AtomicU32::new(0), WakeupWords::new()));
         let sender = Arc::clone(&shared);

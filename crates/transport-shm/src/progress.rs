@@ -25,6 +25,7 @@ use crate::attention;
 use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::greeting::Greeting;
 use crate::receive::{Behind, Next, Received, head, is_filled, next, receive};
+use crate::rights::ASK_AGAIN_AFTER;
 use crate::sys;
 use crate::wakeup;
 
@@ -443,7 +444,8 @@ impl ShmEndpoint {
         }
         let asked = self.requests.waits() || self.greeting.is_under_way();
         if asked && self.wakeup_and_line.is_some() {
-            self.sleep_for_broker(longest);
+            let asks_again = self.requests.asks_again();
+            self.sleep_for_broker(if asks_again { longest.min(ASK_AGAIN_AFTER) } else { longest });
             return;
         }
         if !self.prepare_sleep(wakeup::ON_WORD) {
@@ -486,6 +488,9 @@ impl ShmEndpoint {
         }
         if self.has_steps() || self.greeting.has_steps() {
             return Armed::PollWithin(STEP_POLL);
+        }
+        if self.requests.asks_again() {
+            return Armed::PollWithin(ASK_AGAIN_AFTER);
         }
         if !self.prepare_sleep(wakeup::ON_DESCRIPTOR) {
             return Armed::Busy;

@@ -42,8 +42,9 @@ pub enum Asked {
     Invite,
     /// To end a pair.
     Disconnect { vpid: u16 },
-    /// Nothing yet: the owner of a peer's key moves the memory. The broker is asked when it has.
-    Settle { peer: Peer, key: RemoteKey, for_whom: Resolver },
+    /// Nothing yet: the owner of a peer's key moves the memory, or a broker that was restarted does
+    /// not know the key. The broker is asked when that is over, and not before this time.
+    Settle { peer: Peer, key: RemoteKey, for_whom: Resolver, not_before: Duration },
 }
 
 /// A call or an operation that waits for the memory of a key.
@@ -57,13 +58,15 @@ pub enum Resolver {
     Refused,
 }
 
-/// A resolve that waits for the end of a move.
-#[derive(Debug)]
+/// A resolve that waits until the broker can be asked.
+#[derive(Clone, Copy, Debug)]
 pub struct Waiting {
     pub peer: Peer,
     pub key: RemoteKey,
     pub for_whom: Resolver,
     pub context: Option<u64>,
+    /// When it ends at the latest, however often the broker is asked.
+    pub until: Duration,
 }
 
 /// A request without an answer.
@@ -72,7 +75,8 @@ pub struct Request {
     pub asked: Asked,
     /// The context of the call that waits for it; `None` when no call waits, or no more.
     pub context: Option<u64>,
-    until: Duration,
+    /// When it has waited too long.
+    pub until: Duration,
 }
 
 /// Something that ended and was not handed out.
@@ -115,10 +119,16 @@ impl Requests {
         self.ended_calls
     }
 
-    /// Adds a request that was sent at `now`.
-    pub fn add(&mut self, ticket: u32, asked: Asked, context: Option<u64>, now: Duration) {
-        let until = now.saturating_add(ANSWER_WITHIN);
+    /// Adds a request, which waits for its answer until then.
+    pub fn add(&mut self, ticket: u32, asked: Asked, context: Option<u64>, until: Duration) {
         self.open.insert(ticket, Request { asked, context, until });
+    }
+
+    /// The request with this ticket waits until then. Tickets keep the order of these times.
+    pub fn limit(&mut self, ticket: u32, until: Duration) {
+        if let Some(request) = self.open.get_mut(&ticket) {
+            request.until = until;
+        }
     }
 
     /// Takes the request with this ticket.
@@ -152,9 +162,21 @@ impl Requests {
         Some(first.remove_entry())
     }
 
-    /// Takes any request.
-    pub fn take_any(&mut self) -> Option<(u32, Request)> {
-        self.open.pop_first()
+    /// Takes all requests that were sent.
+    pub fn take_sent(&mut self) -> BTreeMap<u32, Request> {
+        let all = std::mem::take(&mut self.open).into_iter();
+        let was_sent = |request: &Request| !matches!(request.asked, Asked::Settle { .. });
+        let (sent, waiting) = all.partition(|(_, request)| was_sent(request));
+        self.open = waiting;
+        sent
+    }
+
+    /// Whether the broker has to be asked again after some time.
+    pub fn asks_again(&self) -> bool {
+        self.open.values().any(|request| match request.asked {
+            Asked::Settle { not_before, .. } => !not_before.is_zero(),
+            _ => false,
+        })
     }
 
     /// Whether the broker was asked to publish a key again, with the memory as it was after `moves`
@@ -168,18 +190,21 @@ impl Requests {
         })
     }
 
-    /// Takes the resolves that wait for the end of a move, where `is_settled` finds it.
+    /// Takes the resolves for which the broker is to be asked at `now`, where `is_settled` finds no
+    /// move.
     pub fn take_settled(
         &mut self,
+        now: Duration,
         mut is_settled: impl FnMut(Peer, RemoteKey) -> bool,
     ) -> Vec<(u32, Waiting)> {
         let mut settled = Vec::new();
         for (ticket, request) in &self.open {
-            if let Asked::Settle { peer, key, for_whom } = request.asked
+            if let Asked::Settle { peer, key, for_whom, not_before } = request.asked
+                && not_before <= now
                 && is_settled(peer, key)
             {
-                let context = request.context;
-                settled.push((*ticket, Waiting { peer, key, for_whom, context }));
+                let Request { context, until, .. } = *request;
+                settled.push((*ticket, Waiting { peer, key, for_whom, context, until }));
             }
         }
         for (ticket, _) in &settled {

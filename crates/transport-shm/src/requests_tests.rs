@@ -181,7 +181,8 @@ fn requests_are_bounded_and_end_after_their_time() {
     for ticket in 0..u32::try_from(REQUESTS_MAX).expect("few") {
         assert!(!requests.is_full());
         let asked = Asked::Disconnect { vpid: 1 };
-        requests.add(ticket, asked, Some(7), start + Duration::from_nanos(ticket.into()));
+        let until = start + ANSWER_WITHIN + Duration::from_nanos(ticket.into());
+        requests.add(ticket, asked, Some(7), until);
     }
     assert!(requests.is_full());
     assert_eq!(requests.next_late(), Some(start + ANSWER_WITHIN));

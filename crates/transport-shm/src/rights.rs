@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_fabric::{
     Access, Audience, GrantError, Issued, LocalRange, OperationError, Peer, RemoteKey, Revoked,
@@ -10,16 +11,23 @@ use weft_memory::Segment;
 use weft_wire::endpoint_control::{IN_PLACE, Publish, Reply, Resolve, Retract, memory, status};
 
 use crate::address_vector::PeerState;
-use crate::broker::BrokerError;
+use crate::broker::{BrokerError, Connection};
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{Granted, KeyParts, Mapped, ShmRegion, inside};
 use crate::moves::Call;
 use crate::registers::{KEYS_MAX, Stamp};
-use crate::requests::{Asked, Resolver, Waiting};
+use crate::requests::{ANSWER_WITHIN, Asked, Resolver, Waiting};
+use crate::sys;
 use crate::ways::InPlace;
 
 /// Keys of one peer whose failed resolution is kept until an operation uses them.
 const UNRESOLVED_MAX: usize = 64;
+/// After how long a broker that could not be asked, or that was restarted and did not know the key,
+/// is asked again.
+pub(crate) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(2);
+/// How long endpoints take to tell a restarted broker of their keys. The system puts some of them
+/// off.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(2);
 /// Stands for all peers in [`Publish::audience`].
 const EVERYBODY: u16 = 0xffff;
 
@@ -242,20 +250,16 @@ impl ShmEndpoint {
     ) -> Result<u32, OperationError> {
         self.handle_broker_messages();
         let ticket = self.next_ticket();
-        self.ask_as(ticket, of, key, for_whom, context)?;
+        let until = sys::now().saturating_add(ANSWER_WITHIN);
+        self.ask_as(ticket, Waiting { peer: of, key, for_whom, context, until })?;
         self.handle_broker_messages();
         Ok(ticket)
     }
 
-    /// Asks the broker for the memory of a peer's key, or first waits for the end of a move.
-    fn ask_as(
-        &mut self,
-        ticket: u32,
-        of: Peer,
-        key: RemoteKey,
-        for_whom: Resolver,
-        context: Option<u64>,
-    ) -> Result<(), OperationError> {
+    /// Asks the broker for the memory of a peer's key, or first waits for the end of a move, or for
+    /// the broker.
+    fn ask_as(&mut self, ticket: u32, resolve: Waiting) -> Result<(), OperationError> {
+        let Waiting { peer: of, key, for_whom, context, until } = resolve;
         let KeyParts { vpid: owner, slot, generation } = KeyParts::of(key);
         let peer = self.peers.find(of)?;
         if owner != peer.vpid() || slot >= KEYS_MAX {
@@ -268,26 +272,58 @@ impl ShmEndpoint {
             return Err(OperationError::InvalidKey);
         }
         let asked = if stamp.is_moving() {
-            let asked = Asked::Settle { peer: of, key, for_whom };
-            self.await_answer(ticket, asked, context)
+            let not_before = Duration::ZERO;
+            let asked = Asked::Settle { peer: of, key, for_whom, not_before };
+            self.await_answer(ticket, asked, context, until)
         } else {
             let vpid = self.address.vpid.0;
             let ask = Resolve { ticket, vpid, owner, slot, generation };
             let asked = Asked::Resolve { peer: of, key, stamp, for_whom };
-            self.send_request(ticket, ask, &[], asked, context)
+            let sent = self.send_request(ticket, ask, &[], asked, context);
+            if sent.is_err() && !self.requests.is_full() {
+                // There is no broker just now, or it is new and does not know this endpoint yet.
+                self.resolve_later(ticket, resolve);
+                return Ok(());
+            }
+            self.requests.limit(ticket, until);
+            sent
         };
         asked.map_err(|error| OperationError::Broker { reason: error.to_string() })
     }
 
-    /// Asks for the memory of the peers' keys that are no longer being moved.
+    /// Whether the owner of a peer's key has it in force, but may not have told a broker yet that
+    /// was restarted a moment ago.
+    pub(crate) fn may_be_told_of(&mut self, of: Peer, key: RemoteKey) -> bool {
+        let KeyParts { slot, generation, .. } = KeyParts::of(key);
+        let is_in_force = |peer: &mut PeerState| {
+            slot < KEYS_MAX && peer.registers.stamp(slot).generation() == generation
+        };
+        let is_new = |restarted| sys::now().saturating_sub(restarted) < ANNOUNCED_WITHIN;
+        self.restarted.is_some_and(is_new) && self.peers.find(of).is_ok_and(is_in_force)
+    }
+
+    /// Asks for the memory of a peer's key again, after a while. There is room for the request.
+    pub(crate) fn resolve_later(&mut self, ticket: u32, resolve: Waiting) {
+        let Waiting { peer, key, for_whom, context, until } = resolve;
+        let not_before = sys::now().saturating_add(ASK_AGAIN_AFTER);
+        let asked = Asked::Settle { peer, key, for_whom, not_before };
+        self.requests.add(ticket, asked, context, until);
+    }
+
+    /// Asks for the memory of the peers' keys that are no longer being moved, and for that of which
+    /// a restarted broker did not know.
     pub(crate) fn ask_where_settled(&mut self) {
+        if self.client.connection() != Connection::Open {
+            return;
+        }
         let peers = &mut self.peers;
-        let settled = self.requests.take_settled(|peer, key| {
+        let settled = self.requests.take_settled(sys::now(), |peer, key| {
             let slot = KeyParts::of(key).slot;
             peers.find(peer).map_or(true, |peer| !peer.registers.stamp(slot).is_moving())
         });
-        for (ticket, Waiting { peer, key, for_whom, context }) in settled {
-            if let Err(error) = self.ask_as(ticket, peer, key, for_whom, context) {
+        for (ticket, resolve) in settled {
+            let Waiting { peer, key, for_whom, context, .. } = resolve;
+            if let Err(error) = self.ask_as(ticket, resolve) {
                 self.resolved(peer, key, Err(error), for_whom, (ticket, context));
             }
         }

@@ -406,6 +406,7 @@ impl ShmEndpoint {
                 if !look.is_confirmed() {
                     self.recently.confirm_slowly()?;
                 }
+                door::confirmed();
                 self.registers.end_put(begun, length);
                 return Ok(Issued::Done(0));
             }
@@ -458,6 +459,7 @@ impl ShmEndpoint {
         if operation.more {
             self.note_batch(to);
         }
+        door::confirmed();
         self.registers.end_put(begun, length);
         Ok(Issued::Done(0))
     }
@@ -496,6 +498,7 @@ impl ShmEndpoint {
         to: Peer,
         account: Account,
     ) -> Result<Issued, OperationError> {
+        door::confirmed();
         self.registers.end_put(begun, account.length);
         self.tell(to, account);
         Ok(Issued::Done(0))

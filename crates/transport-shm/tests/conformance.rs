@@ -1,6 +1,7 @@
 //! The conformance suite over shared memory, with a broker in this process.
 #![cfg(not(loom))]
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,60 +21,6 @@ use weft_transport_shm::broker::{
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
 use weft_wire::endpoint_control::EndpointControl;
-
-struct Shm {
-    broker: LocalBroker,
-}
-
-fn open(broker: LocalBroker, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-    let broker: Arc<dyn Connector> = Arc::new(broker);
-    ShmTransport::new(broker, Parameters::default()).open(options)
-}
-
-/// A user without privileges, independent of the user that runs the tests.
-const USER: u32 = 1000;
-
-impl Bench for Shm {
-    type Endpoint = ShmEndpoint;
-
-    fn with_services(rules: &str) -> Self {
-        let policy = ServicePolicy::parse(rules).expect("rules");
-        let broker = LocalBroker::with_policy(NodeId::LOCAL, Limits::default(), policy);
-        Self { broker: broker.as_user(USER) }
-    }
-
-    fn let_pass(&mut self, time: Duration) {
-        self.broker.let_pass(time);
-    }
-
-    fn user(&self) -> u32 {
-        USER
-    }
-
-    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-        open(self.broker.clone(), options)
-    }
-
-    fn open_as(
-        &mut self,
-        user: u32,
-        options: &EndpointOptions,
-    ) -> Option<Result<ShmEndpoint, OpenError>> {
-        Some(open(self.broker.as_user(user), options))
-    }
-
-    fn progress(&mut self) -> bool {
-        // Operations complete in their calls; there is nothing to advance.
-        false
-    }
-
-    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
-        endpoint.vanish();
-        true
-    }
-}
-
-conformance_tests!(Shm);
 
 /// A broker whose answers come some looks after the question, as the node daemon's do.
 #[derive(Clone)]
@@ -120,92 +67,83 @@ impl Client for SlowClient {
     }
 }
 
-/// Shared memory with a slow broker.
-struct Remote(Shm);
-
-impl Remote {
-    fn open_at(broker: LocalBroker, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-        ShmTransport::new(Arc::new(Slow(broker)), Parameters::default()).open(options)
-    }
+/// How the endpoints of a case reach the broker, and the memory of each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Setup {
+    /// As programs of one host have it: memory is mapped.
+    Usual,
+    /// The broker answers some looks after the question, as the node daemon does.
+    SlowBroker,
+    /// All regions are in place, and the transport chooses the way to those of others: by the
+    /// kernel, since the endpoints are of one process, but for endpoints of different users.
+    InPlace,
+    /// The same, with a copy by the kernel.
+    ByKernel,
+    /// The same, with the target's progress.
+    ByTarget,
 }
 
-impl Bench for Remote {
-    type Endpoint = ShmEndpoint;
+thread_local! {
+    /// The setup of the case that runs on this thread.
+    static SETUP: Cell<Setup> = const { Cell::new(Setup::Usual) };
+}
 
-    fn with_services(rules: &str) -> Self {
-        Self(Shm::with_services(rules))
+impl Setup {
+    fn of_this_case() -> Self {
+        SETUP.get()
     }
 
-    fn let_pass(&mut self, time: Duration) {
-        self.0.let_pass(time);
+    fn is_in_place(self) -> bool {
+        matches!(self, Self::InPlace | Self::ByKernel | Self::ByTarget)
     }
 
-    fn user(&self) -> u32 {
-        USER
-    }
-
-    fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-        Self::open_at(self.0.broker.clone(), options)
-    }
-
-    fn open_as(
-        &mut self,
-        user: u32,
+    fn open(
+        self,
+        broker: LocalBroker,
         options: &EndpointOptions,
-    ) -> Option<Result<ShmEndpoint, OpenError>> {
-        Some(Self::open_at(self.0.broker.as_user(user), options))
-    }
-
-    fn progress(&mut self) -> bool {
-        false
-    }
-
-    fn kill(&mut self, endpoint: ShmEndpoint) -> bool {
-        self.0.kill(endpoint)
+    ) -> Result<ShmEndpoint, OpenError> {
+        let in_place = match self {
+            Self::Usual | Self::SlowBroker | Self::InPlace => WayInPlace::Best,
+            Self::ByKernel => WayInPlace::Kernel,
+            Self::ByTarget => WayInPlace::Target,
+        };
+        let parameters = Parameters { in_place, ..Parameters::default() };
+        let broker: Arc<dyn Connector> = match self {
+            Self::SlowBroker => Arc::new(Slow(broker)),
+            Self::Usual | Self::InPlace | Self::ByKernel | Self::ByTarget => Arc::new(broker),
+        };
+        let mut endpoint = ShmTransport::new(broker, parameters).open(options)?;
+        if self.is_in_place() {
+            endpoint.keep_memory_in_place();
+        }
+        Ok(endpoint)
     }
 }
 
-mod slow_broker {
-    use super::Remote;
-    weft_conformance::conformance_tests!(Remote);
-}
-
-/// Endpoints whose regions are all in place, and which reach those of others in one way.
-struct InPlace<const WAY: u8> {
-    shm: Shm,
-}
-
-const BEST: u8 = 0;
-const KERNEL: u8 = 1;
-const TARGET: u8 = 2;
-
-fn open_in_place(
+/// The bench of all setups: one type, so that the compiler makes the cases once.
+struct Shm {
     broker: LocalBroker,
-    options: &EndpointOptions,
-    way: u8,
-) -> Result<ShmEndpoint, OpenError> {
-    let in_place = match way {
-        BEST => WayInPlace::Best,
-        KERNEL => WayInPlace::Kernel,
-        _ => WayInPlace::Target,
-    };
-    let parameters = Parameters { in_place, ..Parameters::default() };
-    let mut endpoint = ShmTransport::new(Arc::new(broker), parameters).open(options)?;
-    endpoint.keep_memory_in_place();
-    Ok(endpoint)
+    setup: Setup,
 }
 
-impl<const WAY: u8> Bench for InPlace<WAY> {
+/// A user without privileges, independent of the user that runs the tests.
+const USER: u32 = 1000;
+
+impl Bench for Shm {
     type Endpoint = ShmEndpoint;
 
-    const WINDOWS: bool = false;
-
     fn with_services(rules: &str) -> Self {
-        Self { shm: Shm::with_services(rules) }
+        let policy = ServicePolicy::parse(rules).expect("rules");
+        let broker = LocalBroker::with_policy(NodeId::LOCAL, Limits::default(), policy);
+        Self { broker: broker.as_user(USER), setup: Setup::of_this_case() }
+    }
+
+    fn has_windows(&self) -> bool {
+        !self.setup.is_in_place()
     }
 
     fn let_pass(&mut self, time: Duration) {
-        self.shm.let_pass(time);
+        self.broker.let_pass(time);
     }
 
     fn user(&self) -> u32 {
@@ -213,7 +151,7 @@ impl<const WAY: u8> Bench for InPlace<WAY> {
     }
 
     fn open(&mut self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
-        open_in_place(self.shm.broker.clone(), options, WAY)
+        self.setup.open(self.broker.clone(), options)
     }
 
     fn open_as(
@@ -221,11 +159,11 @@ impl<const WAY: u8> Bench for InPlace<WAY> {
         user: u32,
         options: &EndpointOptions,
     ) -> Option<Result<ShmEndpoint, OpenError>> {
-        Some(open_in_place(self.shm.broker.as_user(user), options, WAY))
+        Some(self.setup.open(self.broker.as_user(user), options))
     }
 
     fn progress(&mut self) -> bool {
-        // A poll of each endpoint is all that there is to advance.
+        // Operations complete in their calls or in a poll; there is nothing else to advance.
         false
     }
 
@@ -235,15 +173,40 @@ impl<const WAY: u8> Bench for InPlace<WAY> {
     }
 }
 
-/// By the kernel, since the endpoints are of one process, but for endpoints of different users.
+fn usual() {
+    SETUP.set(Setup::Usual);
+}
+
+conformance_tests!(Shm, usual);
+
+mod slow_broker {
+    use super::{SETUP, Setup, Shm};
+
+    fn setup() {
+        SETUP.set(Setup::SlowBroker);
+    }
+
+    weft_conformance::conformance_tests!(Shm, setup);
+}
+
 mod in_place_by_the_kernel {
-    use super::{BEST, InPlace};
-    weft_conformance::conformance_tests!(InPlace<BEST>);
+    use super::{SETUP, Setup, Shm};
+
+    fn setup() {
+        SETUP.set(Setup::InPlace);
+    }
+
+    weft_conformance::conformance_tests!(Shm, setup);
 }
 
 mod in_place_by_the_target {
-    use super::{InPlace, TARGET};
-    weft_conformance::conformance_tests!(InPlace<TARGET>);
+    use super::{SETUP, Setup, Shm};
+
+    fn setup() {
+        SETUP.set(Setup::ByTarget);
+    }
+
+    weft_conformance::conformance_tests!(Shm, setup);
 }
 
 /// Memory that is never freed, as static data of a program, and is not whole pages.
@@ -258,13 +221,24 @@ fn in_place(bytes: &[u8]) -> Memory {
 }
 
 impl HostBench for Shm {
-    const KINDS: usize = 4;
+    fn kinds() -> usize {
+        if Setup::of_this_case().is_in_place() { 1 } else { 4 }
+    }
 
     fn way(kind: usize, reach: Reach) -> Way {
-        [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind]
+        let setup = Setup::of_this_case();
+        if !setup.is_in_place() {
+            return [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind];
+        }
+        let expected = if setup == Setup::ByTarget { Way::Target } else { Way::Kernel };
+        assert_eq!(reach.in_place, expected);
+        reach.in_place
     }
 
     fn memory(kind: usize, bytes: &[u8]) -> Memory {
+        if Setup::of_this_case().is_in_place() {
+            return in_place(bytes);
+        }
         let length = bytes.len();
         let memory = match kind {
             0 => Memory::fresh(MemoryOptions::bytes(length).populate()),
@@ -301,34 +275,26 @@ impl HostBench for Shm {
     }
 }
 
-host_memory_tests!(Shm);
-
-impl<const WAY: u8> HostBench for InPlace<WAY> {
-    const KINDS: usize = 1;
-
-    fn memory(_kind: usize, bytes: &[u8]) -> Memory {
-        in_place(bytes)
-    }
-
-    fn way(_kind: usize, reach: Reach) -> Way {
-        let expected = if WAY == TARGET { Way::Target } else { Way::Kernel };
-        assert_eq!(reach.in_place, expected);
-        reach.in_place
-    }
-
-    fn bytes(memory: &Memory) -> Vec<u8> {
-        Shm::bytes(memory)
-    }
-}
+host_memory_tests!(Shm, usual);
 
 mod host_memory_by_the_kernel {
-    use super::{InPlace, KERNEL};
-    weft_conformance::host_memory_tests!(InPlace<KERNEL>);
+    use super::{SETUP, Setup, Shm};
+
+    fn setup() {
+        SETUP.set(Setup::ByKernel);
+    }
+
+    weft_conformance::host_memory_tests!(Shm, setup);
 }
 
 mod host_memory_by_the_target {
-    use super::{InPlace, TARGET};
-    weft_conformance::host_memory_tests!(InPlace<TARGET>);
+    use super::{SETUP, Setup, Shm};
+
+    fn setup() {
+        SETUP.set(Setup::ByTarget);
+    }
+
+    weft_conformance::host_memory_tests!(Shm, setup);
 }
 
 struct Lanes {

@@ -413,7 +413,7 @@ fn a_move_waits_for_an_operation_that_began_before_it() {
         if name == "store" {
             continue;
         }
-        for door in [Door::Before, Door::Behind] {
+        for door in [Door::Before, Door::Behind, Door::Confirmed] {
             let (said, before, after) = stopped(write, door, false, PATIENCE, |scene, go_on| {
                 let owner = &mut scene.owner;
                 assert_eq!(owner.revoke(scene.lost, 5), Ok(Issued::Pending), "{name}, {door:?}");

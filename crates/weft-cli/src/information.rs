@@ -15,6 +15,7 @@ use crate::config;
 use crate::configuration::Configuration;
 use crate::daemon;
 use crate::output::{show, show_line};
+use crate::providers;
 use crate::table::Table;
 
 /// `weft info`.
@@ -29,6 +30,7 @@ pub fn show(
         "daemon": daemon_state(&socket),
         "machine": machine(),
         "transports": transports(&configuration.options),
+        "libfabric": providers::json(),
         "terms": terms(),
         "configuration_file": configuration.file,
         "configuration": config::json(&configuration.options),
@@ -163,6 +165,7 @@ fn text(information: &Value, configuration: &Configuration) -> String {
         text.push_str(&table.section(part));
     }
     text.push_str(&transports_table(&information["transports"]));
+    text.push_str(&providers::text(&information["libfabric"]));
     text.push_str(&terms_table(&information["terms"]));
     text.push_str(&format!("\n{}", config::file_line(configuration)));
     text.push_str(&changed(&configuration.options));

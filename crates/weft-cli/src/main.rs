@@ -20,6 +20,7 @@ mod lab;
 mod manual;
 mod output;
 mod perf;
+mod providers;
 mod run;
 mod status;
 mod table;

@@ -14,12 +14,17 @@ const EXIT_NO_READER: i32 = 128 + 13;
 pub fn write(text: fmt::Arguments<'_>) {
     let mut output = io::stdout().lock();
     if let Err(error) = output.write_fmt(text).and_then(|()| output.flush()) {
-        if error.kind() == ErrorKind::BrokenPipe {
-            exit(EXIT_NO_READER);
-        }
-        eprintln!("weft: standard output cannot be written: {error}");
-        exit(1);
+        fail(&error);
     }
+}
+
+/// Ends the command, whose standard output cannot be written.
+pub fn fail(error: &io::Error) -> ! {
+    if error.kind() == ErrorKind::BrokenPipe {
+        exit(EXIT_NO_READER);
+    }
+    eprintln!("weft: standard output cannot be written: {error}");
+    exit(1);
 }
 
 /// Writes formatted text to standard output.

@@ -116,11 +116,13 @@ fn a_reader_that_goes_away_ends_the_command_without_a_message() {
 #[test]
 fn a_full_disk_is_told() {
     let place = Place::new();
-    let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
-    let output = place.weft(&["config", "dump"]).stdout(full).output().expect("weft starts");
-    assert_eq!(output.status.code(), Some(1));
-    let message = text(&output.stderr);
-    assert!(message.contains("No space left") && !message.contains("panicked"), "{message}");
+    for words in [&["config", "dump"][..], &["--help"], &["--version"], &["run", "--help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+        let output = place.weft(words).stdout(full).output().expect("weft starts");
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains("No space left") && !message.contains("panicked"), "{message}");
+    }
 }
 
 #[test]

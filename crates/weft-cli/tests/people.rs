@@ -88,6 +88,31 @@ fn the_status_is_sections_with_words_and_its_json_stays() {
 }
 
 #[test]
+fn the_other_end_of_a_measurement_ends_with_it_although_no_daemon_is_left_to_tell() {
+    let place = Place::new();
+    assert!(place.weft(&["daemon", "--background"]).output().expect("starts").status.success());
+    let mut perf = place.weft(&["perf", "latency", "--runs", "1000", "--unpinned"]);
+    let pair = Pair(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
+    let other = (0..LOOKS_MAX).find_map(|_| {
+        thread::sleep(Duration::from_millis(20));
+        let status = json(&mut place.weft(&["status", "--json"]));
+        let mut pids = status["endpoints"].as_array()?.iter().filter_map(|one| one["pid"].as_u64());
+        pids.find(|pid| *pid != u64::from(pair.0.id()))
+    });
+    let other = std::path::PathBuf::from(format!("/proc/{}", other.expect("it has an endpoint")));
+    assert!(place.weft(&["down"]).status().expect("starts").success());
+    assert!(other.exists(), "it goes on without a daemon");
+    drop(pair);
+    let is_gone = (0..LOOKS_MAX).any(|_| {
+        thread::sleep(Duration::from_millis(20));
+        // Nobody may take the end of an orphan.
+        let status = std::fs::read_to_string(other.join("stat")).unwrap_or_default();
+        status.is_empty() || status.contains(") Z ")
+    });
+    assert!(is_gone, "{} polls for ever", other.display());
+}
+
+#[test]
 fn no_daemon_is_told_with_what_to_do_for_that_node() {
     let place = Place::new();
     let mut status = place.weft(&["status", "--node", "blue"]);

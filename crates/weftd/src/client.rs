@@ -53,31 +53,28 @@ pub fn stop(socket: &Path) -> anyhow::Result<()> {
         Ok(_) => bail!("the daemon at {} refused to stop", socket.display()),
         Err(error) => error,
     };
-    let Credentials { pid, uid } = channel.peer()?;
-    if other_version(&error).is_none() {
-        return Err(match error.is::<Refusal>() {
-            true => error,
-            false => error.context(format!(
-                "the daemon at {} cannot be asked to stop; `kill {pid}` ends it",
-                socket.display()
-            )),
-        });
+    if other_version(&error).is_some() {
+        return end_other_release(&channel, socket);
     }
+    if error.is::<Refusal>() {
+        return Err(error);
+    }
+    let pid = channel.peer()?.pid;
+    let at = socket.display();
+    Err(error.context(format!("the daemon at {at} cannot be asked to stop; `kill {pid}` ends it")))
+}
+
+/// Ends a daemon that does not understand the request to stop.
+fn end_other_release(channel: &Channel, socket: &Path) -> anyhow::Result<()> {
+    let Credentials { pid, uid } = channel.peer()?;
+    let what = format!("the daemon at {} is of another release", socket.display());
     ensure!(
         may_end(geteuid().as_raw(), uid),
-        "the daemon at {} is of another release and belongs to user {uid}, who can stop it by \
-         `kill {pid}`",
-        socket.display()
+        "{what} and belongs to user {uid}, who can stop it by `kill {pid}`"
     );
     // By a descriptor of the process, so that no other process with its number is hit.
     let ended = channel.peer_process().and_then(|process| pidfd_send_signal(process, Signal::TERM));
-    ended.with_context(|| {
-        format!(
-            "the daemon at {} is of another release and cannot be ended by SIGTERM; try `kill \
-             {pid}`",
-            socket.display()
-        )
-    })
+    ended.with_context(|| format!("{what} and cannot be ended by SIGTERM; try `kill {pid}`"))
 }
 
 /// Whether user `own` may end a daemon of user `listener`.

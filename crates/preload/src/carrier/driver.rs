@@ -1,6 +1,7 @@
 //! The thread that drives the endpoint of this process.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,8 +9,9 @@ use weft_fabric::{Armed, Carry, Watchable};
 use weft_lane::Told;
 use weft_transport_shm::ShmEndpoint;
 
-use super::{CALLS, FarLane, Making, MakingState, STATE, ShmCarrier, Waiting};
-use crate::{log, sys};
+use super::{CALLS, FarLane, Making, MakingState, STATE, ShmCarrier, Stage, Waiting};
+use crate::deferral::Held;
+use crate::{bells, log, process, sys};
 
 /// Longest sleep of the driving thread, as of an endpoint that waits.
 const SLICE: Duration = Duration::from_millis(100);
@@ -33,7 +35,7 @@ pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// The driving thread.
-pub(super) fn drive(carrier: &ShmCarrier, alarm: &OwnedFd) {
+pub(super) fn drive(carrier: &ShmCarrier, alarm: &Arc<OwnedFd>) {
     // It stays open as long as the carrier.
     let descriptor = carrier.with_endpoint(|it| it.descriptor().as_raw_fd());
     let mut polls = 0;
@@ -45,14 +47,24 @@ pub(super) fn drive(carrier: &ShmCarrier, alarm: &OwnedFd) {
         }
         let Some(mut state) = STATE.lock() else { return };
         let gone: Vec<FarLane> = state.left.extract_if(.., |lane| lane.is_over()).collect();
-        let is_off = state.is_off;
+        // Lanes that are still being made are dropped, and with them the peers' ends.
+        let unwanted = match state.stage {
+            Stage::Serves => Vec::new(),
+            Stage::Asked | Stage::Leaves | Stage::Ends => std::mem::take(&mut state.makings),
+        };
+        if state.stage == Stage::Asked {
+            state.stage = have_them_leave(alarm);
+        }
+        let is_last = state.stage == Stage::Ends && state.lanes.is_empty() && state.left.is_empty();
+        let driver = if is_last { state.driver.take() } else { None };
+        let is_over = state.driver.is_none();
         let settled: Vec<Waiting> = (state.makings.iter())
             .filter(|making| making.is_settled())
             .map(|making| making.connection)
             .collect();
         drop(state);
-        drop(gone);
-        if is_off {
+        drop((gone, unwanted, driver));
+        if is_over {
             return;
         }
         if let (false, Some(calls)) = (settled.is_empty(), CALLS.get()) {
@@ -71,6 +83,33 @@ pub(super) fn drive(carrier: &ShmCarrier, alarm: &OwnedFd) {
             Armed::Busy => {}
             Armed::Sleep => sleep(Some(descriptor), alarm, SLICE),
             Armed::PollWithin(time) => sleep(None, alarm, time),
+        }
+    }
+}
+
+/// Takes the connections back to TCP, in a thread of its own: their peers may be in this process,
+/// and need the driving thread when they follow. Called with the state locked.
+fn have_them_leave(alarm: &Arc<OwnedFd>) -> Stage {
+    let Some(calls) = CALLS.get() else { return Stage::Ends };
+    let alarm = Arc::clone(alarm);
+    let builder = std::thread::Builder::new().name("weft-leave".to_owned()).stack_size(256 << 10);
+    let begun = builder.spawn(move || {
+        let _held = Held::new();
+        (calls.leave)();
+        if let Some(mut state) = STATE.lock() {
+            state.stage = Stage::Ends;
+        }
+        bells::ring_one(&*alarm);
+        process::own_thread_ends();
+    });
+    match begun {
+        Ok(_) => {
+            process::has_own_thread();
+            Stage::Leaves
+        }
+        Err(error) => {
+            log::warn_user!("no thread: {error}; connections stay on their lanes");
+            Stage::Ends
         }
     }
 }

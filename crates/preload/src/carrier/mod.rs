@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -51,6 +51,10 @@ type ShmCarrier = Carrier<ShmEndpoint>;
 /// How long a process that ends drives its endpoint until what it sent is out.
 const OUT_WITHIN_NS: u64 = 1_000_000_000;
 
+/// How long [`leave`] waits. A peer that is awake has followed in a fraction of that; one that is
+/// stopped is waited for as long as when a descriptor is passed.
+const LEAVE_WITHIN_NS: u64 = 2_000_000_000;
+
 /// Slots of the ring of each peer, which all lanes to it share: each message and control word of a
 /// lane that is not quiet takes one until the peer's driving thread has polled. 512 KiB.
 const RING_SLOTS: u32 = 4096;
@@ -59,18 +63,18 @@ static PATH: OnceLock<PathBuf> = OnceLock::new();
 static CALLS: OnceLock<Calls> = OnceLock::new();
 static STATE: LocalLock<State> = LocalLock::new(State {
     driver: None,
-    is_off: false,
+    stage: Stage::Serves,
     makings: Vec::new(),
     lanes: BTreeMap::new(),
     left: Vec::new(),
 });
-/// True while this process has an endpoint: read without the lock.
+/// True while this process has an endpoint, until its descriptors are closed: read without the
+/// lock.
 static IS_THERE: AtomicBool = AtomicBool::new(false);
 
 struct State {
     driver: Option<Driver>,
-    /// No endpoint is opened any more.
-    is_off: bool,
+    stage: Stage,
     /// Lanes that are being made.
     makings: Vec<Making>,
     /// The connections that have a lane: place and descriptor.
@@ -78,6 +82,19 @@ struct State {
     /// Lanes that this end left, as long as the peer's end is there: at most as many as the carrier
     /// has.
     left: Vec<FarLane>,
+}
+
+/// Whether lanes are made over the endpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// They are. The endpoint is opened when the first one is wanted.
+    Serves,
+    /// None is made any more. The driving thread is asked to have all connections leave theirs.
+    Asked,
+    /// A thread takes them back to TCP.
+    Leaves,
+    /// The endpoint ends with the last lane, and none is opened any more.
+    Ends,
 }
 
 struct Driver {
@@ -94,6 +111,8 @@ pub struct Calls {
     /// A lane for a connection is there, or there will be none: [`look`] finds it. Called again and
     /// again until something has looked.
     pub settled: fn(Waiting),
+    /// Takes all connections that have a lane back to TCP for good, as far as their peers follow.
+    pub leave: fn(),
 }
 
 /// A connection that waits for a lane.
@@ -236,15 +255,20 @@ pub fn look(token: u64) -> Look {
     }
     let _held = Held::new();
     let Some(mut state) = STATE.lock() else { return Look::NotYet };
-    let Some(place) = state.makings.iter().position(|making| making.connection.token == token)
-    else {
+    let Some(at) = state.makings.iter().position(|making| making.connection.token == token) else {
         return Look::Nothing;
     };
-    if !state.makings[place].is_settled() {
+    if !state.makings[at].is_settled() {
         return Look::NotYet;
     }
-    match state.makings.swap_remove(place).state {
-        MakingState::Ready(lane) => Look::Ready(FarLane(ManuallyDrop::new(lane))),
+    let Making { connection: Waiting { place, fd, .. }, state: made, .. } =
+        state.makings.swap_remove(at);
+    match made {
+        MakingState::Ready(lane) => {
+            // The endpoint does not end before this lane.
+            state.lanes.insert(lane.number(), (place, fd));
+            Look::Ready(FarLane(ManuallyDrop::new(lane)))
+        }
         _ => Look::Failed,
     }
 }
@@ -281,6 +305,43 @@ pub fn arm() {
     }
 }
 
+/// True while this process has an endpoint, until its descriptors are closed.
+pub fn is_there() -> bool {
+    IS_THERE.load(Ordering::Acquire)
+}
+
+/// Waits until an endpoint that ends has closed its descriptors, for 1 s at most.
+pub fn await_closed() {
+    const WITHIN_NS: u64 = 1_000_000_000;
+    let is_closing = || {
+        let _held = Held::new();
+        is_there() && STATE.lock().is_some_and(|state| state.driver.is_none())
+    };
+    let start = sys::now_ns();
+    while is_closing() && sys::now_ns() - start < WITHIN_NS {
+        rustix::thread::sched_yield();
+    }
+}
+
+/// Calls `look` with each descriptor of the endpoint, its lanes, and the thread that drives it.
+pub fn each_descriptor(mut look: impl FnMut(RawFd)) {
+    if !is_there() {
+        return;
+    }
+    let _held = Held::new();
+    let carrier = {
+        let Some(state) = STATE.lock() else { return };
+        let Some(driver) = state.driver.as_ref() else { return };
+        look(driver.alarm.as_raw_fd());
+        driver.carrier.clone()
+    };
+    let mut look = |file: BorrowedFd<'_>| look(file.as_raw_fd());
+    carrier.look_at_endpoint(|endpoint, regions| {
+        endpoint.each_descriptor(&mut look);
+        regions.iter().for_each(|region| region.each_descriptor(&mut look));
+    });
+}
+
 fn carrier() -> Option<ShmCarrier> {
     if !IS_THERE.load(Ordering::Relaxed) {
         return None;
@@ -310,7 +371,7 @@ pub fn flush() {
 pub fn stop() {
     let _held = Held::new();
     let Some(mut state) = STATE.lock() else { return };
-    state.is_off = true;
+    state.stage = Stage::Ends;
     let (driver, makings) = (state.driver.take(), std::mem::take(&mut state.makings));
     let left = std::mem::take(&mut state.left);
     IS_THERE.store(false, Ordering::Relaxed);
@@ -320,6 +381,61 @@ pub fn stop() {
         bells::ring_one(&*alarm);
         let _ = thread.map(std::thread::JoinHandle::join);
     }
+}
+
+/// Has all connections leave their lanes, and ends the endpoint with the last one. No lane is made
+/// from here on. Waits until they have left, for [`LEAVE_WITHIN_NS`] at most: a connection whose
+/// peer does not follow stays on its lane.
+///
+/// May be called in any signal handler. The one that called it may hold a lock of the library or of
+/// the allocator, so others do the work.
+pub fn leave() {
+    if !process::settings().over_endpoint || !asks_to_leave() {
+        return;
+    }
+    let start = sys::now_ns();
+    while is_leaving() && sys::now_ns() - start < LEAVE_WITHIN_NS {
+        let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
+        let _ = rustix::thread::nanosleep(&pause);
+    }
+}
+
+/// Drops the lanes that this end left, although their peers have not: an endpoint that ends waits
+/// for them no more. Such a peer finds its lane ended when it next looks.
+pub fn forsake_peers() {
+    let _held = Held::new();
+    let left = STATE.lock().map(|mut state| {
+        if let Some(driver) = &state.driver {
+            bells::ring_one(&*driver.alarm);
+        }
+        std::mem::take(&mut state.left)
+    });
+    drop(left);
+}
+
+/// False if there is nothing to wait for.
+fn asks_to_leave() -> bool {
+    let _held = Held::new();
+    let Some(mut state) = STATE.lock() else { return false };
+    match (state.stage, &state.driver) {
+        (Stage::Serves, Some(driver)) => {
+            bells::ring_one(&*driver.alarm);
+            state.stage = Stage::Asked;
+            true
+        }
+        (Stage::Serves, None) => {
+            state.stage = Stage::Ends;
+            false
+        }
+        (Stage::Asked | Stage::Leaves, _) => true,
+        (Stage::Ends, _) => false,
+    }
+}
+
+fn is_leaving() -> bool {
+    let _held = Held::new();
+    let stage = STATE.lock().map(|state| state.stage);
+    matches!(stage, Some(Stage::Asked | Stage::Leaves))
 }
 
 /// The lock of this module, for fork.
@@ -337,17 +453,27 @@ pub fn forked() {
         std::mem::forget(std::mem::take(&mut state.makings));
         std::mem::forget(std::mem::take(&mut state.left));
         state.lanes.clear();
+        state.stage = Stage::Serves;
     }
+}
+
+/// In a child by clone(2): the endpoint is the parent's. No lock is taken, since a thread of the
+/// parent may have held it.
+pub fn cloned() {
+    IS_THERE.store(false, Ordering::Relaxed);
 }
 
 /// The endpoint of this process, which is opened if need be.
 fn started(state: &mut State) -> Option<&Driver> {
-    if state.driver.is_none() && !state.is_off {
+    if state.stage != Stage::Serves {
+        return None;
+    }
+    if state.driver.is_none() {
         match start() {
             Ok(driver) => state.driver = Some(driver),
             Err(error) => {
                 log::warn_user!("no endpoint: {error}; connections stay on TCP");
-                state.is_off = true;
+                state.stage = Stage::Ends;
             }
         }
         IS_THERE.store(state.driver.is_some(), Ordering::Relaxed);
@@ -384,7 +510,14 @@ fn start() -> Result<Driver, String> {
     let driving = (carrier.clone(), Arc::clone(&alarm));
     let thread = without_signals(|| {
         let builder = std::thread::Builder::new().name("weft".to_owned()).stack_size(256 << 10);
-        builder.spawn(move || drive(&driving.0, &driving.1))
+        builder.spawn(move || {
+            // This thread closes descriptors of the library alone.
+            let _held = Held::new();
+            drive(&driving.0, &driving.1);
+            drop(driving);
+            IS_THERE.store(false, Ordering::Release);
+            process::own_thread_ends();
+        })
     });
     let thread = Some(thread.map_err(|e| e.to_string())?);
     process::has_own_thread();

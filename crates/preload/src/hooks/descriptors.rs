@@ -11,7 +11,7 @@ use crate::arena::flag;
 use crate::connection::{closing, copied, find, made};
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, epoll, process, sys};
+use crate::{control, epoll, own, process, sys};
 use weft_wire::stats::TcpReason;
 
 /// Tracks that `fd` is about to be closed, except in a child of vfork, which shares its memory.
@@ -25,8 +25,8 @@ fn note_closing(fd: c_int) {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if fd >= 0 && control::is_channel(fd) && process::is_itself() {
-        // Programs that close all descriptors they do not know must neither close it nor fail.
+    // Programs that close all descriptors they do not know must neither close these nor fail.
+    if fd >= 0 && (control::is_channel(fd) && process::is_itself() || own::keeps(fd)) {
         return 0;
     }
     note_closing(fd);
@@ -44,9 +44,33 @@ pub(super) unsafe extern "C-unwind" fn close_range(
         for (fd, _) in table::walk(first, last) {
             note_closing(fd);
         }
+        let kept = own::kept_between(first, last);
+        if !kept.is_empty() {
+            return close_around(&kept, first, last, flags);
+        }
     }
+    close_all_of(first, last, flags)
+}
+
+fn close_all_of(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     real!(close_range as fn(c_uint, c_uint, c_int) -> c_int, (first, last, flags),
         else as_int(kernel!(SYS_close_range, first, last, flags)))
+}
+
+/// Closes a range but for descriptors of the library, which are in order.
+#[cold]
+fn close_around(kept: &[RawFd], first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let mut next = first;
+    for fd in kept.iter().map(|fd| fd.unsigned_abs()) {
+        if next < fd {
+            let closed = close_all_of(next, fd - 1, flags);
+            if closed != 0 {
+                return closed;
+            }
+        }
+        next = fd + 1;
+    }
+    if next <= last { close_all_of(next, last, flags) } else { 0 }
 }
 
 #[unsafe(no_mangle)]
@@ -55,6 +79,11 @@ pub(super) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     if process::is_itself() {
         for (fd, _) in table::walk(start, u32::MAX - 1) {
             note_closing(fd);
+        }
+        let kept = own::kept_between(start, c_uint::MAX);
+        if !kept.is_empty() {
+            close_around(&kept, start, c_uint::MAX, 0);
+            return;
         }
     }
     real!(closefrom as fn(c_int) -> (), (first), else {
@@ -75,10 +104,15 @@ fn note_copy(old: c_int, new: c_int) {
     }
 }
 
-/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open.
-fn before_copy_onto(old: c_int, new: c_int) {
+/// Tracks that dup2 is about to close `new`: the peer is told while `new` is still open. False if
+/// the library has a descriptor there and cannot leave it, which is told as EBUSY, as dup2(2) may.
+fn before_copy_onto(old: c_int, new: c_int) -> bool {
     let valid = old != new && rustix::io::fcntl_getfd(sys::borrow(old.max(0))).is_ok();
     if old >= 0 && new >= 0 && valid {
+        if !own::vacate(new) {
+            sys::set_errno(libc::EBUSY);
+            return false;
+        }
         note_closing(new);
         if new <= 2
             && let Some(connection) = find(old)
@@ -91,11 +125,14 @@ fn before_copy_onto(old: c_int, new: c_int) {
             }
         }
     }
+    true
 }
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
-    before_copy_onto(old, new);
+    if !before_copy_onto(old, new) {
+        return -1;
+    }
     let result = real!(dup2 as fn(c_int, c_int) -> c_int, (old, new),
         else as_int(kernel!(SYS_dup3, old, new, 0)));
     note_copy(old, result);
@@ -104,7 +141,9 @@ pub(super) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    before_copy_onto(old, new);
+    if !before_copy_onto(old, new) {
+        return -1;
+    }
     let result = real!(dup3 as fn(c_int, c_int, c_int) -> c_int, (old, new, flags),
         else as_int(kernel!(SYS_dup3, old, new, flags)));
     note_copy(old, result);

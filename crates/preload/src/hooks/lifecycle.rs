@@ -3,6 +3,7 @@
 use libc::c_long;
 use weft_options::{Options, Problem};
 
+use crate::deferral::Held;
 use crate::log::{debug, warn_user};
 use crate::{
     arena, bells, cancel, carrier, control, decision, ending, epoll, handover, lanes, log,
@@ -44,7 +45,11 @@ extern "C" fn start() {
         debug!("WEFT_SOCKET is not set, so all connections stay on tcp; use `weft run`");
         return;
     };
-    let calls = carrier::Calls { arrived: ending::wake, settled: decision::settled };
+    let calls = carrier::Calls {
+        arrived: ending::wake,
+        settled: decision::settled,
+        leave: lanes::leave_far,
+    };
     carrier::configure(socket.clone().into(), calls);
     control::set_path(socket);
     weft_sync::fence::register();
@@ -128,7 +133,11 @@ pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
         return fork();
     }
     if !process::is_single_threaded() {
-        return cloning(fork);
+        let child = cloning(fork);
+        if child == 0 {
+            in_cloned_child();
+        }
+        return child;
     }
     before_fork();
     let child = fork();
@@ -148,13 +157,24 @@ pub(super) fn forking(fork: impl FnOnce() -> c_long) -> c_long {
     child
 }
 
-/// Makes a child that has this process's lanes mapped, and of which the library does not know.
+/// Makes a child that has this process's lanes mapped, and of which the library does not know. The
+/// child calls [`in_cloned_child`] first.
 pub(super) fn cloning<T>(clone: impl FnOnce() -> T) -> T {
     reserve::around_clone();
+    if process::is_itself() {
+        carrier::leave();
+    }
     let child = clone();
     // Another thread may have taken a lane in between.
     reserve::around_clone();
     child
+}
+
+/// In a child by clone(2): it has a copy of the endpoint, which is the parent's. A connection that
+/// could not leave its lane is reset for the child.
+pub(super) fn in_cloned_child() {
+    for_each_connection(|connection| connection.leaves_far_lane_to_parent());
+    carrier::cloned();
 }
 
 /// Called in the parent when it has forked `child`, which inherited its connections.
@@ -194,6 +214,9 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn in_forked_child() {
+    // The descriptors closed below are the library's. The hook of `close` would ask the endpoint,
+    // whose lock the parent's driving thread may have held.
+    let _held = Held::new();
     process::set_pid();
     cancel::forked();
     after_fork();

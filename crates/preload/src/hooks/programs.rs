@@ -191,10 +191,28 @@ pub(super) unsafe extern "C-unwind" fn _Fork() -> libc::pid_t {
     libc::pid_t::try_from(child).unwrap_or(-1)
 }
 
+/// The function that the child of `clone` runs.
+type Runs = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+
+/// The function of a child with memory of its own. The child finds it in its copy of its parent's
+/// stack.
+struct Beginning {
+    function: Runs,
+    argument: *mut c_void,
+}
+
+unsafe extern "C-unwind" fn begins_cloned(beginning: *mut c_void) -> c_int {
+    // SAFETY: the hook below passes one, which stays as it is in the child's copy.
+    let Beginning { function, argument } = unsafe { beginning.cast::<Beginning>().read() };
+    super::lifecycle::in_cloned_child();
+    // SAFETY: the program's promise to clone(2).
+    unsafe { function(argument) }
+}
+
 /// The words behind the fourth are passed on, however many the flags take.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn clone(
-    function: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    function: Option<Runs>,
     stack: *mut c_void,
     flags: c_int,
     argument: *mut c_void,
@@ -202,18 +220,20 @@ unsafe extern "C-unwind" fn clone(
     sixth: usize,
     seventh: usize,
 ) -> c_int {
-    let by_next = || {
+    let by_next = |function: Option<Runs>, argument: *mut c_void| {
         real!(clone as
-        fn(Option<unsafe extern "C" fn(*mut c_void) -> c_int>, *mut c_void, c_int, *mut c_void,
-            usize, usize, usize) -> c_int,
+        fn(Option<Runs>, *mut c_void, c_int, *mut c_void, usize, usize, usize) -> c_int,
         (function, stack, flags, argument, fifth, sixth, seventh), else {
             crate::sys::set_errno(libc::ENOSYS);
             -1
         })
     };
-    if process::ready() && flags & libc::CLONE_VM == 0 {
-        super::lifecycle::cloning(by_next)
-    } else {
-        by_next()
+    match function {
+        Some(function) if process::ready() && flags & libc::CLONE_VM == 0 => {
+            let mut beginning = Beginning { function, argument };
+            let beginning = std::ptr::from_mut(&mut beginning).cast();
+            super::lifecycle::cloning(|| by_next(Some(begins_cloned), beginning))
+        }
+        _ => by_next(function, argument),
     }
 }

@@ -483,6 +483,8 @@ unsafe fn send_file(
     offset: *mut off_t,
     count: size_t,
 ) -> Result<usize, Errno> {
+    /// Bytes that are read at once for a lane.
+    const BUFFER_BYTES: usize = 128 << 10;
     if input < 0 {
         return Err(Errno::BADF);
     }
@@ -493,10 +495,24 @@ unsafe fn send_file(
         // SAFETY: the program's pointer, not null.
         u64::try_from(unsafe { *offset }).map_err(|_| Errno::INVAL)?
     };
-    let mut buffer = vec![0u8; count.min(128 << 10)];
+    let mut buffer = Vec::new();
     let mut total = 0;
     let mut outcome = Ok(());
     while total < count {
+        match connection.send_file_over_tcp(out, file, position, count - total) {
+            None => {}
+            Some(Ok(0)) => break,
+            Some(Ok(sent)) => {
+                total += sent;
+                position += sent as u64;
+                continue;
+            }
+            Some(Err(errno)) => {
+                outcome = Err(errno);
+                break;
+            }
+        }
+        buffer.resize((count - total).min(BUFFER_BYTES).max(buffer.len()), 0);
         let wanted = buffer.len().min(count - total);
         let got = match rustix::io::pread(file, &mut buffer[..wanted], position) {
             Ok(0) => break,

@@ -151,7 +151,9 @@ impl Connection {
                 self.receive_beside(receiving.over(lane, *self, fd), targets, skip, how)
             }),
             // This process cannot map the lane: the daemon that would pass it is gone.
-            None if receiving.state.on_lane() => Attempt::Failed(Errno::CONNRESET),
+            None if receiving.state.on_lane() || self.has_lane_of_parent() => {
+                Attempt::Failed(Errno::CONNRESET)
+            }
             None => match self
                 .told_once(receive_tcp(fd, targets, skip, usize::MAX, how.peek), Attempt::End)
             {
@@ -164,6 +166,12 @@ impl Connection {
                 other => other,
             },
         }
+    }
+
+    /// True in a child whose parent's endpoint has the lane. The place where the lane begins is not
+    /// known here, so what lies on TCP may be behind its bytes.
+    fn has_lane_of_parent(&self) -> bool {
+        process::settings().over_endpoint && self.phase() == Phase::Laned
     }
 
     /// Reads from the lane, or from TCP while the direction is there.

@@ -4,7 +4,7 @@
 //! and sleeps on the kernel's socket until the peer rings. The sleep is cut into slices, since
 //! a lane that stays full is left for TCP.
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::Ordering;
 
 use rustix::event::PollFlags;
@@ -171,18 +171,67 @@ impl Connection {
         attempt
     }
 
-    /// The first piece of a large write to TCP. It goes in pieces as long as the connection may get
-    /// a lane, so that it can switch in the middle.
+    /// The first piece of a large write to TCP ([`Connection::piece_for_tcp`]).
     fn front_for_tcp<'a>(&self, parts: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+        let bytes = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()));
+        let piece = self.piece_for_tcp(bytes);
+        if piece == bytes { None } else { front(parts, piece) }
+    }
+
+    /// How many of `bytes` go to TCP at once. A large write goes in pieces as long as the
+    /// connection may get a lane, so that it can switch in the middle.
+    fn piece_for_tcp(&self, bytes: usize) -> usize {
         let piece = usize::try_from(process::settings().switch_bytes).unwrap_or(usize::MAX);
         let piece = piece.max(4096);
-        if parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len())) <= piece {
-            return None;
+        if bytes <= piece {
+            return bytes;
         }
         match self.phase() {
-            Phase::Declined => None,
-            Phase::Fresh if self.outlook() == Outlook::Short => None,
-            _ => front(parts, piece),
+            Phase::Declined => bytes,
+            Phase::Fresh if self.outlook() == Outlook::Short => bytes,
+            _ => piece,
+        }
+    }
+
+    /// Sends at most `count` bytes of `file` by sendfile(2), which copies nothing. `None` where the
+    /// bytes have to be read first: the connection has a lane, the kernel would wait under the lock
+    /// of the direction, or it does not take them from such a file.
+    pub fn send_file_over_tcp(
+        &self,
+        fd: RawFd,
+        file: BorrowedFd<'_>,
+        position: u64,
+        count: usize,
+    ) -> Option<Result<usize, Errno>> {
+        if self.blocks(How::default()) || self.decide(fd, count) == Phase::Laned {
+            return None;
+        }
+        let sending = self.sending()?;
+        if sending.lane.is_some() || sending.state.on_lane() {
+            return None;
+        }
+        let mut position = position;
+        let piece = self.piece_for_tcp(count);
+        sending.state.begin_tcp();
+        let sent = rustix::fs::sendfile(sys::borrow(fd), file, Some(&mut position), piece);
+        let bytes = *sent.as_ref().unwrap_or(&0);
+        sending.state.wrote_tcp(bytes);
+        stats::add(BYTES_TCP_SENT, bytes as u64);
+        let errno = match sent {
+            Ok(bytes) => {
+                self.shared.over_tcp.writes.add(bytes);
+                return Some(Ok(bytes));
+            }
+            Err(Errno::INVAL | Errno::NOSYS) => return None,
+            Err(errno) => errno,
+        };
+        if errno == Errno::AGAIN {
+            self.set(flag::WRITE_BLOCKED, true);
+        }
+        // The kernel itself signals a broken pipe.
+        match self.told_once(Attempt::Failed(errno), Attempt::Failed(Errno::PIPE)) {
+            Attempt::Failed(errno) => Some(Err(errno)),
+            _ => None,
         }
     }
 

@@ -10,7 +10,7 @@
 //! - Nothing is written unless the process lived and showed its sign just before.
 //! - An operation ends well only if it did so behind the copy, too, and the key was in force.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_fabric::{Command, Issued, LocalRange, Operation, OperationError, Peer, Source, Target};
@@ -75,6 +75,14 @@ impl Owner {
             // Another process, which somebody took for the peer.
             Ok(_) => Self::Shut { errno: weft_fabric::errno::ESRCH },
             Err(error) => Self::Shut { errno: errno_of(error) },
+        }
+    }
+
+    /// The descriptor by which the process is held.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Open { process, .. } => Some(process.as_fd()),
+            Self::Unknown | Self::Shut { .. } => None,
         }
     }
 

@@ -7,6 +7,7 @@ use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 use weft_options::{Entry, TABLE};
 
 use super::{Command, Line};
+use crate::output;
 
 /// The line that every help ends with.
 pub const HINT: &str =
@@ -27,11 +28,15 @@ pub struct Invocation {
 impl Invocation {
     /// Parses the arguments of the process; prints help and errors, and exits, as clap does.
     pub fn parse() -> Self {
-        let matches = command().get_matches();
-        match Line::from_arg_matches(&matches) {
-            Ok(line) => Self { command: line.command, flags: flags(&matches) },
-            Err(error) => error.exit(),
-        }
+        let parsed = command().try_get_matches().and_then(|matches| {
+            let line = Line::from_arg_matches(&matches)?;
+            Ok(Self { command: line.command, flags: flags(&matches) })
+        });
+        parsed.unwrap_or_else(|told| match told.print() {
+            // Help and the version are no errors, but for an output that cannot be written.
+            Err(error) if !told.use_stderr() => output::fail(&error),
+            _ => std::process::exit(told.exit_code()),
+        })
     }
 }
 

@@ -1,13 +1,15 @@
 //! Measuring over shared memory: two processes, each on a core of its own.
 //!
 //! The second process is this program again, told the address of the first. It ends when it is
-//! told to, and when the first dies: the fabric says so.
+//! told to, and the kernel ends it with the first: the daemon that would tell may end, too.
 
+use std::os::unix::process::parent_id;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::CpuSet;
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport, Vpid};
 use weft_memory::CopyMode;
@@ -62,9 +64,9 @@ pub fn measure(
     let mut endpoint = transport.open(&EndpointOptions::default())?;
     let region = ground::register(&mut endpoint, arguments, region_bytes(size))?;
     // Pinned after the other process was started, which inherits the cores that are allowed.
-    let respond = endpoint.address().to_string();
+    let address = endpoint.address().to_string();
     let options = &configuration.options;
-    let far = Far::start(arguments, size, &respond, Stdio::null(), &socket, options)?;
+    let far = Far::start(arguments, size, &address, Stdio::null(), &socket, options)?;
     let placement = place(arguments)?;
     if arguments.test == PerfTest::Lane {
         let initiator = lane::Initiator::new(lane::OverEndpoint::waiting(endpoint), far, size)?;
@@ -108,12 +110,15 @@ pub fn respond(
     address: &str,
     configuration: &Configuration,
 ) -> anyhow::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     if !arguments.unpinned {
         pin(End::Responder)?;
     }
     if (arguments.test, arguments.lane_kind()) == (PerfTest::Lane, LaneKind::Memory) {
-        let parent = address.parse().context("the initiator of a lane in memory is a process")?;
-        let door = lane::InMemory::given(std::io::stdin(), parent)?;
+        let parent: u32 =
+            address.parse().context("the initiator of a lane in memory is a process")?;
+        ensure!(parent_id() == parent, "the initiator is gone");
+        let door = lane::InMemory::given(std::io::stdin())?;
         return answer(lane::Responder::new(door, size));
     }
     let address = parse(address)?;

@@ -1,0 +1,152 @@
+//! Builds the test programs of the workspace, and runs those of the standard test runner side by
+//! side.
+//!
+//! Cargo runs one test program after the other, and many of them end with one long test, beside
+//! which a processor is idle.
+//!
+//! Invariants: all programs run, even after one failed. A program without a summary line has
+//! failed.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use anyhow::{Context, ensure};
+
+use crate::cargo::cargo;
+use crate::stages::Count;
+
+/// A test program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Its path.
+    pub path: PathBuf,
+    /// The directory of its package, in which it runs.
+    pub package: PathBuf,
+}
+
+/// Builds all test programs of the workspace, and the programs that they run. They are built
+/// without optimisation.
+pub fn build() -> anyhow::Result<Vec<Program>> {
+    let output = cargo(&["test", "--workspace", "--no-run", "--quiet", "--message-format", "json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo cannot be run")?;
+    ensure!(output.status.success(), "the tests do not build; see the errors above");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let programs: Vec<_> = printed.lines().filter_map(program).collect();
+    ensure!(!programs.is_empty(), "cargo names no test program");
+    Ok(programs)
+}
+
+/// The test program that a JSON message of cargo names.
+fn program(message: &str) -> Option<Program> {
+    let text = |name: &str| {
+        let (_, rest) = message.split_once(&format!("\"{name}\":\""))?;
+        Some(rest.split_once('"')?.0)
+    };
+    let path = Path::new(text("executable")?);
+    let package = Path::new(text("manifest_path")?).parent()?;
+    // A program that a test runs, as an example, is no test.
+    let (_, profile) = message.split_once("\"profile\":{")?;
+    if !profile.split_once('}')?.0.contains("\"test\":true") {
+        return None;
+    }
+    let (name, _) = path.file_name()?.to_str()?.rsplit_once('-')?;
+    Some(Program { name: name.to_owned(), path: path.to_owned(), package: package.to_owned() })
+}
+
+/// Runs the programs, as many at a time as there are processors, and counts their tests. Prints
+/// what a program printed when it ends.
+pub fn run(programs: Vec<Program>) -> Count {
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let queue = Mutex::new(VecDeque::from(programs));
+    let count = Mutex::new(Count::default());
+    let next = || queue.lock().ok()?.pop_front();
+    let work = || {
+        while let Some(program) = next() {
+            let (printed, of_one) = run_one(&program);
+            if let Ok(mut count) = count.lock() {
+                println!("{}: {printed}", program.path.display());
+                count.add(of_one);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(work);
+        }
+    });
+    count.into_inner().unwrap_or(Count { failed: 1, ..Count::default() })
+}
+
+/// The output of a program, and the numbers of its tests.
+fn run_one(program: &Program) -> (String, Count) {
+    let mut command = Command::new(&program.path);
+    command.arg("--quiet").current_dir(&program.package).stdin(Stdio::null());
+    match command.output() {
+        Ok(output) => {
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let complained = String::from_utf8_lossy(&output.stderr);
+            let count = count(&printed, output.status.success());
+            (format!("{}\n{}\n{}", output.status, printed.trim(), complained.trim()), count)
+        }
+        Err(error) => (format!("cannot be run: {error}"), count("", false)),
+    }
+}
+
+/// The numbers of tests of a program that printed this.
+fn count(printed: &str, success: bool) -> Count {
+    let mut count = Count::default();
+    let ends = printed.lines().filter(|line| count.read(line)).count();
+    // A program that was ended by a signal has failed, whatever it printed before.
+    if !success || ends != 1 {
+        count.failed = count.failed.max(1);
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_programs_are_found_in_the_messages_of_cargo() {
+        let message = |test: bool, executable: &str| {
+            let package = r#""manifest_path":"/w/crates/e2e/Cargo.toml""#;
+            let profile = format!(r#""profile":{{"opt_level":"0","test":{test}}}"#);
+            format!(r#"{{{package},{profile},"executable":{executable}}}"#)
+        };
+        let found = program(&message(true, r#""/t/deps/bad_input-0f""#)).expect("a program");
+        assert_eq!(found.name, "bad_input");
+        assert_eq!(found.path, Path::new("/t/deps/bad_input-0f"));
+        assert_eq!(found.package, Path::new("/w/crates/e2e"));
+        assert_eq!(program(&message(true, "null")), None);
+        assert_eq!(program(&message(false, r#""/t/examples/ping_pong-0f""#)), None);
+    }
+
+    #[test]
+    fn a_program_that_dies_has_failed() {
+        let printed = "running 3 tests\ntest result: ok. 3 passed; 0 failed; 0 ignored\n";
+        assert_eq!(count(printed, true), Count { passed: 3, failed: 0, ignored: 0 });
+        assert_eq!(count(printed, false), Count { passed: 3, failed: 1, ignored: 0 });
+        assert_eq!(count("running 3 tests\n", true).failed, 1);
+        assert_eq!(count("test result: FAILED. 1 passed; 2 failed;", false).failed, 2);
+    }
+
+    #[test]
+    fn every_program_runs_even_after_one_failed() {
+        let program = |path: &str| Program {
+            name: "x".into(),
+            path: path.into(),
+            package: std::env::temp_dir(),
+        };
+        let failing: Vec<_> =
+            ["/bin/false", "/bin/true", "/nowhere"].map(program).into_iter().collect();
+        assert_eq!(run(failing), Count { passed: 0, failed: 3, ignored: 0 });
+        assert_eq!(run(Vec::new()), Count::default());
+    }
+}
