@@ -1,0 +1,31 @@
+//! Errors of libfabric.
+
+/// An error of a call into libfabric.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The library is not there.
+    #[error("libfabric cannot be loaded: {0}; install it (Debian: libfabric1)")]
+    Missing(String),
+    /// The library is too old.
+    #[error("libfabric {major}.{minor} is too old: 1.17 or later is needed")]
+    TooOld {
+        /// Its version.
+        major: u32,
+        /// The second part of its version.
+        minor: u32,
+    },
+    /// A call failed.
+    #[error("{call}: {reason}")]
+    Call {
+        /// The call.
+        call: &'static str,
+        /// The error number, positive.
+        number: i32,
+        /// What libfabric says of it.
+        reason: String,
+    },
+    /// Memory could not be made.
+    #[error("no memory for the buffers of libfabric: {0}")]
+    Memory(String),
+}

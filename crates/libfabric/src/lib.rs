@@ -1,0 +1,33 @@
+//! Layer 1: libfabric at run time.
+//!
+//! weft is built without libfabric and runs without it. [`Library::load`] opens `libfabric.so.1`
+//! when a program needs it. [`Library::offers`] says what its providers offer here, and a [`Port`]
+//! is one endpoint of one provider: it sends and receives short messages, and writes and reads
+//! memory of peers. All calls into libfabric are in this crate, behind an interface that is safe.
+//!
+//! May depend on `weft-memory` and the operating system.
+//!
+//! Source: the manual pages fi_getinfo(3), fi_endpoint(3), fi_msg(3), fi_rma(3), fi_cq(3), fi_mr(3)
+//! and fi_av(3) of libfabric 1.17.
+//!
+//! # Invariants
+//! - Memory that the provider may read or write is kept until the provider said that it is done
+//!   with it, or its endpoint is closed.
+//! - Objects are closed before those that they were made of.
+//! - One thread at a time uses a port and what was made of it.
+
+#[allow(missing_docs, reason = "the names are those of libfabric's manual pages")]
+mod abi;
+mod error;
+mod library;
+mod objects;
+mod offer;
+mod port;
+mod registered;
+mod slots;
+
+pub use error::Error;
+pub use library::Library;
+pub use offer::{Offer, Progress, Wanted};
+pub use port::{Peer, Port, PortOptions, Refused, Registration, Report, Spot};
+pub use registered::Rights;

@@ -1,0 +1,156 @@
+//! The loaded library.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use crate::abi::{self, Fabric, FabricAttr, Info};
+use crate::error::Error;
+
+type GetInfo = unsafe extern "C" fn(
+    u32,
+    *const c_char,
+    *const c_char,
+    u64,
+    *const Info,
+    *mut *mut Info,
+) -> c_int;
+
+/// libfabric, as this process has loaded it. It stays loaded: providers start threads.
+#[derive(Debug)]
+pub struct Library {
+    get_info: GetInfo,
+    free_info: unsafe extern "C" fn(*mut Info),
+    duplicate_info: unsafe extern "C" fn(*const Info) -> *mut Info,
+    open_fabric: unsafe extern "C" fn(*mut FabricAttr, *mut *mut Fabric, *mut c_void) -> c_int,
+    say: unsafe extern "C" fn(c_int) -> *const c_char,
+    version: u32,
+}
+
+const NAME: &str = "libfabric.so.1";
+
+impl Library {
+    /// Loads `libfabric.so.1`, once for the process.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::TooOld`].
+    pub fn load() -> Result<&'static Self, Error> {
+        static LOADED: OnceLock<Result<Library, Error>> = OnceLock::new();
+        LOADED.get_or_init(Self::open).as_ref().map_err(Clone::clone)
+    }
+
+    fn open() -> Result<Self, Error> {
+        use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
+        // SAFETY: the library's initializers are those of libfabric, which ask nothing of the
+        // program that loads it.
+        let loaded = unsafe { Loaded::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) };
+        let loaded = loaded.map_err(|error| Error::Missing(error.to_string()))?;
+        macro_rules! symbol {
+            ($name:literal) => {{
+                // SAFETY: the type of the field is that of the function in libfabric's headers.
+                let found = unsafe { loaded.get($name) };
+                *found.map_err(|error| Error::Missing(error.to_string()))?
+            }};
+        }
+        let version: unsafe extern "C" fn() -> u32 = symbol!(b"fi_version\0");
+        let library = Self {
+            get_info: symbol!(b"fi_getinfo\0"),
+            free_info: symbol!(b"fi_freeinfo\0"),
+            duplicate_info: symbol!(b"fi_dupinfo\0"),
+            open_fabric: symbol!(b"fi_fabric\0"),
+            say: symbol!(b"fi_strerror\0"),
+            // SAFETY: the function takes nothing.
+            version: unsafe { version() },
+        };
+        std::mem::forget(loaded);
+        let (major, minor) = library.version();
+        if library.version < abi::VERSION {
+            return Err(Error::TooOld { major, minor });
+        }
+        Ok(library)
+    }
+
+    /// The library's version: major, minor.
+    #[must_use]
+    pub const fn version(&self) -> (u32, u32) {
+        (self.version >> 16, self.version & 0xffff)
+    }
+
+    /// The error of a call that returned `code`, which is negative.
+    pub(crate) fn error(&self, call: &'static str, code: impl Into<i64>) -> Error {
+        let number = i32::try_from(code.into().saturating_neg()).unwrap_or(i32::MAX);
+        Error::Call { call, number, reason: self.reason(number) }
+    }
+
+    /// What libfabric says of an error number.
+    pub(crate) fn reason(&self, number: i32) -> String {
+        // SAFETY: the function takes any number, and returns a string that it never frees.
+        let text = unsafe { (self.say)(number) };
+        // SAFETY: as above, and it ends with a zero.
+        let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) });
+        text.map_or_else(|| format!("error {number}"), |text| text.to_string_lossy().into_owned())
+    }
+
+    /// The result of a call: 0 or more, or an error.
+    pub(crate) fn check(&self, call: &'static str, code: c_int) -> Result<(), Error> {
+        if code < 0 { Err(self.error(call, code)) } else { Ok(()) }
+    }
+
+    /// A new `fi_info` with its attributes, all zero. It is freed by [`Library::free`].
+    pub(crate) fn empty_info(&self) -> *mut Info {
+        // SAFETY: without an argument the function makes an empty one.
+        unsafe { (self.duplicate_info)(std::ptr::null()) }
+    }
+
+    /// A copy of one `fi_info`, without those behind it.
+    ///
+    /// # Safety
+    /// `info` is one that this library made and has not freed.
+    pub(crate) unsafe fn duplicate(&self, info: *const Info) -> *mut Info {
+        // SAFETY: as the caller promises.
+        unsafe { (self.duplicate_info)(info) }
+    }
+
+    /// Frees an `fi_info`, and those behind it.
+    ///
+    /// # Safety
+    /// As [`Library::duplicate`], and nobody uses it any more.
+    pub(crate) unsafe fn free(&self, info: *mut Info) {
+        // SAFETY: as the caller promises.
+        unsafe { (self.free_info)(info) }
+    }
+
+    /// `fi_getinfo`: a list that the caller frees.
+    ///
+    /// # Safety
+    /// `hints` was made by [`Library::empty_info`], and its pointers are valid.
+    pub(crate) unsafe fn get_info(
+        &self,
+        node: Option<&CStr>,
+        flags: u64,
+        hints: *const Info,
+    ) -> Result<*mut Info, Error> {
+        let mut found = std::ptr::null_mut();
+        let node = node.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: `node` ends with a zero or is null; the rest as the caller promises.
+        let code = unsafe {
+            (self.get_info)(abi::VERSION, node, std::ptr::null(), flags, hints, &raw mut found)
+        };
+        if code == abi::ENODATA {
+            return Ok(std::ptr::null_mut());
+        }
+        self.check("fi_getinfo", code)?;
+        Ok(found)
+    }
+
+    /// `fi_fabric`.
+    ///
+    /// # Safety
+    /// `attr` is of an `fi_info` of this library.
+    pub(crate) unsafe fn open_fabric(&self, attr: *mut FabricAttr) -> Result<*mut Fabric, Error> {
+        let mut fabric = std::ptr::null_mut();
+        // SAFETY: as the caller promises.
+        let code = unsafe { (self.open_fabric)(attr, &raw mut fabric, std::ptr::null_mut()) };
+        self.check("fi_fabric", code)?;
+        Ok(fabric)
+    }
+}

@@ -1,0 +1,226 @@
+//! What a provider offers on this host.
+
+use std::ffi::{CStr, CString, c_char};
+
+use crate::abi::{self, DomainAttr, EpAttr, Info, RxAttr, TxAttr, flags, mode, mr_mode, order};
+use crate::error::Error;
+use crate::library::Library;
+
+/// Which offers are wanted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// The name of a provider, as `fi_info` prints it: `net`, `tcp;ofi_rxm`, `verbs;ofi_rxm`.
+    pub provider: Option<String>,
+    /// The address of the own host whose interface is used, such as `10.9.0.1`.
+    pub source: Option<String>,
+}
+
+/// Who moves the data of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// The provider, by hardware or a thread of its own.
+    Automatic,
+    /// Calls of the program alone.
+    Manual,
+}
+
+/// A reliable datagram endpoint that a provider offers.
+#[derive(Debug)]
+pub struct Offer {
+    library: &'static Library,
+    info: *mut Info,
+}
+
+// SAFETY: an offer owns its `fi_info`, which no other thread knows. It is only read after it was
+// made; opening objects copies it.
+unsafe impl Send for Offer {}
+// SAFETY: as above.
+unsafe impl Sync for Offer {}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        // SAFETY: the offer owns it, and nobody uses it any more.
+        unsafe { self.library.free(self.info) }
+    }
+}
+
+impl Library {
+    /// The endpoints that serve the fabric: reliable datagrams, messages in order, remote memory
+    /// access. The library's own order: those of hardware come first.
+    ///
+    /// # Errors
+    /// [`Error::Call`]. Without any such endpoint the list is empty.
+    pub fn offers(&'static self, wanted: &Wanted) -> Result<Vec<Offer>, Error> {
+        let hints = Offer { library: self, info: self.empty_info() };
+        if hints.info.is_null() {
+            return Err(self.error("fi_dupinfo", -libc::ENOMEM));
+        }
+        let no_zero = |_| self.error("fi_getinfo", -libc::EINVAL);
+        let provider = wanted.provider.as_deref().map(CString::new).transpose().map_err(no_zero)?;
+        let source = wanted.source.as_deref().map(CString::new).transpose().map_err(no_zero)?;
+        // SAFETY: the library made it with all its attributes, and `hints` owns it.
+        unsafe {
+            let info = &mut *hints.info;
+            info.caps = flags::MSG | flags::RMA;
+            info.mode = mode::CONTEXT | mode::CONTEXT2;
+            (*info.ep).kind = abi::EP_RDM;
+            (*info.tx).msg_order = order::SAS;
+            (*info.rx).msg_order = order::SAS;
+            let domain = &mut *info.domain;
+            domain.mr_mode = mr_mode::LOCAL
+                | mr_mode::VIRT_ADDR
+                | mr_mode::ALLOCATED
+                | mr_mode::PROV_KEY
+                | mr_mode::ENDPOINT;
+            domain.threading = abi::THREAD_DOMAIN;
+            domain.av_type = abi::AV_TABLE;
+            domain.resource_mgmt = abi::RESOURCES_ENABLED;
+            if let Some(provider) = &provider {
+                // The library frees it by free(3).
+                (*info.fabric).provider = libc::strdup(provider.as_ptr());
+            }
+        }
+        let from = if source.is_some() { flags::SOURCE } else { 0 };
+        // SAFETY: `hints` is one of the library's, and so are its pointers.
+        let list = unsafe { self.get_info(source.as_deref(), from, hints.info)? };
+        let mut offers = Vec::new();
+        let mut next = list;
+        while !next.is_null() {
+            // SAFETY: an element of the list, which is freed below.
+            let copy = unsafe { self.duplicate(next) };
+            if !copy.is_null() {
+                let offer = Offer { library: self, info: copy };
+                // A name in the hints also finds what is layered above that provider.
+                let is_it = wanted.provider.as_ref().is_none_or(|name| *name == offer.provider());
+                if is_it && offer.has_all_attributes() {
+                    offers.push(offer);
+                }
+            }
+            // SAFETY: as above.
+            next = unsafe { (*next).next };
+        }
+        if !list.is_null() {
+            // SAFETY: the copies do not refer to it.
+            unsafe { self.free(list) };
+        }
+        Ok(offers)
+    }
+}
+
+impl Offer {
+    /// The library that made the offer.
+    #[must_use]
+    pub const fn library(&self) -> &'static Library {
+        self.library
+    }
+
+    pub(crate) const fn info(&self) -> *mut Info {
+        self.info
+    }
+
+    fn has_all_attributes(&self) -> bool {
+        let info = self.head();
+        let pointers = [info.tx.is_null(), info.rx.is_null(), info.ep.is_null()];
+        !(pointers.contains(&true) || info.domain.is_null() || info.fabric.is_null())
+    }
+
+    fn head(&self) -> &Info {
+        // SAFETY: the offer owns it.
+        unsafe { &*self.info }
+    }
+
+    pub(crate) fn tx(&self) -> &TxAttr {
+        // SAFETY: every offer has all attributes, see `Library::offers`.
+        unsafe { &*self.head().tx }
+    }
+
+    pub(crate) fn rx(&self) -> &RxAttr {
+        // SAFETY: as above.
+        unsafe { &*self.head().rx }
+    }
+
+    fn ep(&self) -> &EpAttr {
+        // SAFETY: as above.
+        unsafe { &*self.head().ep }
+    }
+
+    fn domain_attr(&self) -> &DomainAttr {
+        // SAFETY: as above.
+        unsafe { &*self.head().domain }
+    }
+
+    fn text(text: *const c_char) -> String {
+        if text.is_null() {
+            return String::new();
+        }
+        // SAFETY: the library's strings end with a zero.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+
+    /// The name of the provider, such as `net` or `verbs;ofi_rxm`.
+    #[must_use]
+    pub fn provider(&self) -> String {
+        // SAFETY: every offer has all attributes.
+        Self::text(unsafe { (*self.head().fabric).provider })
+    }
+
+    /// The name of the fabric, such as `10.9.0.0/24`.
+    #[must_use]
+    pub fn fabric(&self) -> String {
+        // SAFETY: as above.
+        Self::text(unsafe { (*self.head().fabric).name })
+    }
+
+    /// The name of the domain, such as `eth0` or `mlx5_0`.
+    #[must_use]
+    pub fn domain(&self) -> String {
+        Self::text(self.domain_attr().name)
+    }
+
+    /// Bytes of a message whose memory may be reused when the call returns.
+    #[must_use]
+    pub fn inject_bytes(&self) -> usize {
+        self.tx().inject_size
+    }
+
+    /// Bytes of one operation at most.
+    #[must_use]
+    pub fn operation_bytes_max(&self) -> usize {
+        self.ep().max_msg_size
+    }
+
+    /// Who moves the data.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        if self.domain_attr().data_progress == abi::PROGRESS_AUTO {
+            Progress::Automatic
+        } else {
+            Progress::Manual
+        }
+    }
+
+    /// Whether memory must be registered before the own endpoint reads or writes it.
+    pub(crate) fn needs_local_registration(&self) -> bool {
+        self.domain_attr().mr_mode & mr_mode::LOCAL != 0
+    }
+
+    /// Whether peers name memory by its address in this process, and not by an offset.
+    pub(crate) fn names_by_address(&self) -> bool {
+        self.domain_attr().mr_mode & mr_mode::VIRT_ADDR != 0
+    }
+
+    /// Whether the provider chooses the keys.
+    pub(crate) fn chooses_keys(&self) -> bool {
+        self.domain_attr().mr_mode & mr_mode::PROV_KEY != 0
+    }
+
+    /// Bytes of a key.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.domain_attr().mr_key_size
+    }
+
+    /// Whether a registration belongs to one endpoint.
+    pub(crate) fn binds_to_endpoint(&self) -> bool {
+        self.domain_attr().mr_mode & mr_mode::ENDPOINT != 0
+    }
+}

@@ -1,0 +1,91 @@
+//! What the providers of the installed libfabric offer: a part of `weft info`.
+
+use serde_json::{Value, json};
+use weft_libfabric::{Library, Offer, Progress, Wanted};
+
+use crate::table::Table;
+
+/// The library's version and the endpoints that serve the fabric, or why there are none.
+pub fn json() -> Value {
+    let found = Library::load().and_then(|library| {
+        let offers = library.offers(&Wanted::default())?;
+        let (major, minor) = library.version();
+        Ok(json!({
+            "version": format!("{major}.{minor}"),
+            "endpoints": offers.iter().map(offer).collect::<Vec<_>>(),
+        }))
+    });
+    found.unwrap_or_else(|error| json!({ "missing": error.to_string() }))
+}
+
+fn offer(offer: &Offer) -> Value {
+    json!({
+        "provider": offer.provider(),
+        "domain": offer.domain(),
+        "fabric": offer.fabric(),
+        "inject_bytes": offer.inject_bytes(),
+        "operation_bytes_max": offer.operation_bytes_max(),
+        "progress": match offer.progress() {
+            Progress::Automatic => "auto",
+            Progress::Manual => "manual",
+        },
+    })
+}
+
+/// The same for people, a line for each provider.
+pub fn text(found: &Value) -> String {
+    if let Some(missing) = found["missing"].as_str() {
+        return format!("\nlibfabric\n  {missing}\n");
+    }
+    let version = found["version"].as_str().unwrap_or_default();
+    // The providers in the library's order, each with the domains that it has.
+    let mut lines: Vec<([String; 3], Vec<String>)> = Vec::new();
+    for endpoint in found["endpoints"].as_array().into_iter().flatten() {
+        let word = |name: &str| endpoint[name].as_str().unwrap_or_default().to_owned();
+        let own = [word("provider"), word("progress"), endpoint["inject_bytes"].to_string()];
+        let domain = word("domain");
+        match lines.iter_mut().find(|(provider, _)| *provider == own) {
+            Some((_, domains)) if domains.contains(&domain) => {}
+            Some((_, domains)) => domains.push(domain),
+            None => lines.push((own, vec![domain])),
+        }
+    }
+    if lines.is_empty() {
+        return format!("\nlibfabric {version}\n  no endpoint here serves the fabric\n");
+    }
+    let mut table = Table::new(["provider", "progress", "inject bytes", "domains"]);
+    for ([provider, progress, inject], domains) in lines {
+        table.line([provider, progress, inject, domains.join(", ")]);
+    }
+    table.section(&format!("libfabric {version}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_provider_has_one_line_with_its_domains() {
+        let endpoint = |provider: &str, domain: &str| {
+            json!({
+                "provider": provider, "domain": domain, "fabric": "f", "inject_bytes": 128,
+                "operation_bytes_max": 1, "progress": "auto",
+            })
+        };
+        let all = [endpoint("net", "eth0"), endpoint("verbs", "m"), endpoint("net", "lo")];
+        let text = text(&json!({ "version": "1.17", "endpoints": all }));
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(lines.contains(&vec!["net", "auto", "128", "eth0,", "lo"]), "{text}");
+        assert!(lines.contains(&vec!["verbs", "auto", "128", "m"]), "{text}");
+        assert!(text.contains("libfabric 1.17"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_library_and_missing_providers_are_told() {
+        let missing = text(&json!({ "missing": "libfabric cannot be loaded" }));
+        assert!(missing.contains("cannot be loaded"), "{missing}");
+        let none = text(&json!({ "version": "1.17", "endpoints": [] }));
+        assert!(none.contains("no endpoint"), "{none}");
+    }
+}
