@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::statistics::Statistics;
@@ -258,13 +259,23 @@ pub fn free_port() -> u16 {
         let port = u16::try_from(PORTS.start + number % count).expect("it is below 32,000");
         let name = SocketAddr::from_abstract_name(format!("weft-e2e-port-{port}"));
         let Ok(claim) = UnixListener::bind_addr(&name.expect("a short name")) else { continue };
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if is_free(port) {
             // The kernel frees the name when the process ends.
             std::mem::forget(claim);
             return port;
         }
     }
     panic!("none of the ports {PORTS:?} is free; end the programs that use them");
+}
+
+/// Whether any program can listen at TCP `port` of 127.0.0.1. The standard library's listener would
+/// not tell: it sets `SO_REUSEADDR`, which not all programs do, and so passes over connections of an
+/// earlier case that the kernel keeps for a minute (`TIME_WAIT`).
+fn is_free(port: u16) -> bool {
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
+        .and_then(|socket| rustix::net::bind(&socket, &address))
+        .is_ok()
 }
 
 /// Whether some socket of this host listens at TCP `port`.
@@ -364,6 +375,7 @@ fn tail(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::io::Read;
 
     use super::*;
 
@@ -377,6 +389,18 @@ mod tests {
             let claim = UnixListener::bind_addr(&name(port).expect("a short name"));
             assert!(claim.is_err(), "the claim of {port} is gone");
         }
+    }
+
+    #[test]
+    fn the_port_of_a_connection_that_the_kernel_still_keeps_is_not_free() {
+        let port = free_port();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).expect("a free port");
+        let mut client = std::net::TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        drop(listener.accept().expect("a client has connected"));
+        drop(listener);
+        assert_eq!(client.read(&mut [0]).expect("the server has closed"), 0);
+        drop(client);
+        assert!(!is_free(port));
     }
 
     #[test]
