@@ -269,8 +269,8 @@ pub fn free_port() -> u16 {
 }
 
 /// Whether any program can listen at TCP `port` of 127.0.0.1. The standard library's listener would
-/// not tell: it sets `SO_REUSEADDR`, which not all programs do, and so passes over connections of an
-/// earlier case that the kernel keeps for a minute (`TIME_WAIT`).
+/// not tell: it sets `SO_REUSEADDR`, which not all programs do, and so passes over connections of
+/// an earlier case that the kernel keeps for a minute (`TIME_WAIT`).
 fn is_free(port: u16) -> bool {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)
