@@ -1,7 +1,8 @@
 //! The stage of the end-to-end tests: builds the test programs, runs their cases and reports.
 //!
 //! Invariants: all cases run, even after one failed. An ignored case is listed with its reason and
-//! is not counted as passed.
+//! is not counted as passed. A case that failed runs once more, alone: if it passes then, it is
+//! unsteady. One such case is let through and shown; two fail the stage.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -54,6 +55,7 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
         planned.extend(shards::plan(name, path, &String::from_utf8_lossy(&output.stdout)));
     }
     let at_once = at_once();
+    let all = planned.clone();
     let [together, alone] = shards::ordered(planned);
     println!("\nrunning {} cases, {at_once} at once", together.len());
     let mut tell = |one: Ran| {
@@ -67,6 +69,7 @@ fn cases(long: bool, ran: &mut Vec<Ran>) -> anyhow::Result<Count> {
         println!("    {}::{}, {reason}", case.program, case.name);
     }
     shards::run(alone, 1, &prepare, &mut tell);
+    shards::repeat_failed(&all, ran, &prepare);
     count.add(report(ran));
     Ok(count)
 }
@@ -126,6 +129,7 @@ fn line(ran: &Ran) -> String {
         End::Passed => "ok".to_owned(),
         End::Ignored(reason) => format!("ignored, {reason}"),
         End::Failed(_) => "FAILED".to_owned(),
+        End::Unsteady(_) => "UNSTEADY".to_owned(),
     };
     let [took, busy] = [ran.took, ran.busy].map(|time| time.as_secs_f64());
     format!("test {} ... {words} ({took:.1} s, {busy:.2} s busy)", ran.name)
@@ -145,6 +149,7 @@ fn report(ran: &[Ran]) -> Count {
             End::Passed => count.passed += 1,
             End::Ignored(_) => count.ignored += 1,
             End::Failed(_) => count.failed += 1,
+            End::Unsteady(_) => count.unsteady += 1,
         }
     }
     println!("\nseconds of the cases of each program, and of the processors in them:");
@@ -158,14 +163,18 @@ fn report(ran: &[Ran]) -> Count {
         println!("\nignored:\n    {}", ignored.join("\n    "));
     }
     for one in ran {
-        if let End::Failed(printed) = &one.end {
-            println!("\n---- {} failed, {printed}", one.name);
+        match &one.end {
+            End::Failed(printed) => println!("\n---- {} failed, {printed}", one.name),
+            End::Unsteady(printed) => {
+                println!("\n---- {} passed alone, but failed beside others, {printed}", one.name);
+            }
+            End::Passed | End::Ignored(_) => {}
         }
     }
     let word = if count.failed == 0 { "ok" } else { "FAILED" };
     println!(
-        "\ntest result: {word}. {} passed; {} failed; {} ignored",
-        count.passed, count.failed, count.ignored
+        "\ntest result: {word}. {} passed; {} failed; {} ignored; {} unsteady",
+        count.passed, count.failed, count.ignored, count.unsteady
     );
     count
 }
@@ -183,13 +192,18 @@ mod tests {
 
     #[test]
     fn only_passed_cases_are_counted_as_passed() {
-        let ran =
-            [End::Passed, End::Ignored("why".into()), End::Failed("what".into())].map(|end| Ran {
-                name: "a::b".into(),
-                took: Duration::ZERO,
-                busy: Duration::ZERO,
-                end,
-            });
-        assert_eq!(report(&ran), Count { passed: 1, failed: 1, ignored: 1 });
+        let ran = [
+            End::Passed,
+            End::Ignored("w".into()),
+            End::Failed("w".into()),
+            End::Unsteady("w".into()),
+        ]
+        .map(|end| Ran {
+            name: "a::b".into(),
+            took: Duration::ZERO,
+            busy: Duration::ZERO,
+            end,
+        });
+        assert_eq!(report(&ran), Count { passed: 1, failed: 1, ignored: 1, unsteady: 1 });
     }
 }

@@ -22,6 +22,13 @@ pub struct Case {
     pub alone: Option<String>,
 }
 
+impl Case {
+    /// The names of the program and of the case.
+    fn full_name(&self) -> String {
+        format!("{}::{}", self.program, self.name)
+    }
+}
+
 /// The result of a case.
 #[derive(Clone, PartialEq, Debug)]
 pub enum End {
@@ -31,6 +38,8 @@ pub enum End {
     Ignored(String),
     /// The case failed, and its output.
     Failed(String),
+    /// The case failed beside others and then passed alone. The output is that of the failure.
+    Unsteady(String),
 }
 
 /// A case that has run.
@@ -93,6 +102,19 @@ pub fn run(
     });
 }
 
+/// Runs each failed case of `ran` once more, alone. One that passes then is unsteady: the failure
+/// tells of a race, in weft or in the case, and somebody has to find it.
+pub fn repeat_failed(cases: &[Case], ran: &mut [Ran], prepare: &(dyn Fn(&mut Command) + Sync)) {
+    for one in ran {
+        let End::Failed(printed) = &mut one.end else { continue };
+        let case = cases.iter().find(|case| case.full_name() == one.name);
+        let again = case.map(|case| run_one(case, prepare).end);
+        if again == Some(End::Passed) {
+            one.end = End::Unsteady(std::mem::take(printed));
+        }
+    }
+}
+
 fn run_one(case: &Case, prepare: &dyn Fn(&mut Command)) -> Ran {
     let mut command = Command::new(&case.path);
     command.args(["--exact", &case.name]).stdin(Stdio::null());
@@ -100,7 +122,7 @@ fn run_one(case: &Case, prepare: &dyn Fn(&mut Command)) -> Ran {
     let start = std::time::Instant::now();
     let output = command.output();
     let took = start.elapsed();
-    let name = format!("{}::{}", case.program, case.name);
+    let name = case.full_name();
     let mut busy = Duration::ZERO;
     let end = match output {
         Ok(output) => {
@@ -172,6 +194,38 @@ mod tests {
         assert_eq!(busy_of("x_y", printed), Duration::from_millis(250));
         assert_eq!(busy_of("x", printed), Duration::ZERO);
         assert_eq!(busy_of("y", printed), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_failed_case_runs_again_and_what_passed_does_not() {
+        let directory = std::env::temp_dir().join(format!("weft-shards-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let program = directory.join("program");
+        // It fails if its case is called "never".
+        let script = "#!/bin/sh\necho \"test $2 ... ok\"\n[ \"$2\" != never ]\n";
+        std::fs::write(&program, script).expect("room");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).expect("an own file");
+        let case = |name: &str| {
+            let (program, path) = ("p".to_owned(), program.clone());
+            Case { program, path, name: name.into(), alone: None }
+        };
+        let ran = |name: &str, end: End| Ran {
+            name: format!("p::{name}"),
+            took: Duration::ZERO,
+            busy: Duration::ZERO,
+            end,
+        };
+        let cases = ["second", "never", "good"].map(case);
+        let mut all = [
+            ran("second", End::Failed("race".into())),
+            ran("never", End::Failed("bug".into())),
+            ran("good", End::Passed),
+        ];
+        repeat_failed(&cases, &mut all, &|_| {});
+        let ends = all.map(|one| one.end);
+        std::fs::remove_dir_all(&directory).expect("an own directory");
+        assert_eq!(ends, [End::Unsteady("race".into()), End::Failed("bug".into()), End::Passed]);
     }
 
     #[test]

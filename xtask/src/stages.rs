@@ -234,7 +234,13 @@ pub struct Count {
     pub failed: u64,
     /// Tests that did not run.
     pub ignored: u64,
+    /// Tests that failed beside others and passed alone.
+    pub unsteady: u64,
 }
+
+/// Tests that may fail beside others and pass alone: a machine that others use, too, stops a
+/// program for a second now and then. Two in one run have another cause.
+const UNSTEADY_MAX: u64 = 1;
 
 impl Count {
     /// Adds the numbers of a test runner's summary line. False, and nothing added, for other lines.
@@ -260,6 +266,7 @@ impl Count {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
+        self.unsteady += other.unsteady;
     }
 
     /// The result of a stage with these counts.
@@ -267,12 +274,17 @@ impl Count {
         if self.failed > 0 {
             return Outcome::Failed(format!("{} tests failed", self.failed));
         }
+        if self.unsteady > UNSTEADY_MAX {
+            return Outcome::Failed(format!("{} tests are unsteady", self.unsteady));
+        }
         if self.passed == 0 {
             return Outcome::Failed("no test ran".into());
         }
-        let ignored =
-            if self.ignored > 0 { format!(", {} ignored", self.ignored) } else { String::new() };
-        Outcome::Passed(format!("{} tests{ignored}", self.passed))
+        let some = |count: u64, word: &str| {
+            if count > 0 { format!(", {count} {word}") } else { String::new() }
+        };
+        let (ignored, unsteady) = (some(self.ignored, "ignored"), some(self.unsteady, "unsteady"));
+        Outcome::Passed(format!("{} tests{ignored}{unsteady}", self.passed))
     }
 }
 
@@ -289,16 +301,24 @@ mod tests {
              finished in 0.05s",
         );
         count.read("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured");
-        assert_eq!(count, Count { passed: 28, failed: 2, ignored: 1 });
+        assert_eq!(count, Count { passed: 28, failed: 2, ignored: 1, unsteady: 0 });
     }
 
     #[test]
     fn a_stage_without_tests_has_failed() {
         assert_eq!(Count::default().outcome(), Outcome::Failed("no test ran".into()));
-        let wrong = Count { passed: 2, failed: 3, ignored: 0 };
+        let wrong = Count { passed: 2, failed: 3, ..Count::default() };
         assert_eq!(wrong.outcome(), Outcome::Failed("3 tests failed".into()));
-        let ran = Count { passed: 2, failed: 0, ignored: 1 };
+        let ran = Count { passed: 2, ignored: 1, ..Count::default() };
         assert_eq!(ran.outcome(), Outcome::Passed("2 tests, 1 ignored".into()));
+    }
+
+    #[test]
+    fn one_unsteady_test_is_told_and_two_fail() {
+        let one = Count { passed: 2, unsteady: 1, ..Count::default() };
+        assert_eq!(one.outcome(), Outcome::Passed("2 tests, 1 unsteady".into()));
+        let two = Count { unsteady: 2, ..one };
+        assert_eq!(two.outcome(), Outcome::Failed("2 tests are unsteady".into()));
     }
 
     #[test]

@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn a_program_that_dies_has_failed() {
         let printed = "running 3 tests\ntest result: ok. 3 passed; 0 failed; 0 ignored\n";
-        assert_eq!(count(printed, true), Count { passed: 3, failed: 0, ignored: 0 });
-        assert_eq!(count(printed, false), Count { passed: 3, failed: 1, ignored: 0 });
+        assert_eq!(count(printed, true), Count { passed: 3, ..Count::default() });
+        assert_eq!(count(printed, false), Count { passed: 3, failed: 1, ..Count::default() });
         assert_eq!(count("running 3 tests\n", true).failed, 1);
         assert_eq!(count("test result: FAILED. 1 passed; 2 failed;", false).failed, 2);
     }
@@ -146,7 +146,7 @@ mod tests {
         };
         let failing: Vec<_> =
             ["/bin/false", "/bin/true", "/nowhere"].map(program).into_iter().collect();
-        assert_eq!(run(failing), Count { passed: 0, failed: 3, ignored: 0 });
+        assert_eq!(run(failing), Count { failed: 3, ..Count::default() });
         assert_eq!(run(Vec::new()), Count::default());
     }
 }
