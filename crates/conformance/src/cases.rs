@@ -11,7 +11,27 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!($bench, $crate::nothing_before);
     };
     ($bench:ty, $before:path) => {
-        $crate::case_group!($bench, $before; addressing:
+        $crate::each_group!(case_group, $bench, $before);
+    };
+}
+
+/// The cases of the suite for a type that implements [`crate::Bench`], for a test runner of one's
+/// own: pairs of the group's name and a list of cases by name.
+#[macro_export]
+macro_rules! conformance_list {
+    ($bench:ty) => {{
+        let mut groups: Vec<(&'static str, Vec<(&'static str, fn())>)> = Vec::new();
+        $crate::each_group!(list_group, groups, $bench);
+        groups
+    }};
+}
+
+/// Calls a macro of this crate for each group of cases, with the arguments that are given.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! each_group {
+    ($each:ident, $($arguments:tt)*) => {
+        $crate::$each!($($arguments)*; addressing:
             an_address_is_exact_and_its_own,
             a_wildcard_open_takes_free_vpids,
             an_exact_open_gets_the_requested_vpid,
@@ -25,7 +45,7 @@ macro_rules! conformance_tests {
             a_partition_of_another_user_is_forbidden,
             another_user_is_not_found,
         );
-        $crate::case_group!($bench, $before; mailbox:
+        $crate::$each!($($arguments)*; mailbox:
             every_size_arrives_unchanged,
             a_message_that_is_too_long_is_refused,
             parts_are_gathered_in_order,
@@ -40,7 +60,7 @@ macro_rules! conformance_tests {
             many_senders_lose_and_double_nothing,
             a_poll_keeps_to_its_budget,
         );
-        $crate::case_group!($bench, $before; group:
+        $crate::$each!($($arguments)*; group:
             a_broadcast_reaches_everybody_else_once,
             only_members_get_what_is_sent_to_a_group,
             a_former_member_of_a_group_gets_no_messages,
@@ -51,7 +71,7 @@ macro_rules! conformance_tests {
             the_end_of_a_full_member_is_room_in_its_group,
             multicasts_and_messages_keep_their_order,
         );
-        $crate::case_group!($bench, $before; memory:
+        $crate::$each!($($arguments)*; memory:
             a_fresh_region_is_zero_and_keeps_what_is_written,
             an_owner_cannot_access_bytes_outside_its_region,
             an_empty_region_cannot_be_registered,
@@ -67,7 +87,7 @@ macro_rules! conformance_tests {
             a_key_that_was_never_granted_is_refused,
             a_key_of_another_partition_is_refused,
         );
-        $crate::case_group!($bench, $before; familiar:
+        $crate::$each!($($arguments)*; familiar:
             a_familiar_key_keeps_to_its_range,
             a_familiar_key_allows_what_it_grants,
             a_familiar_key_that_was_revoked_is_worthless,
@@ -76,7 +96,7 @@ macro_rules! conformance_tests {
             operations_by_a_familiar_key_are_counted,
             a_familiar_key_reaches_no_local_bytes_outside,
         );
-        $crate::case_group!($bench, $before; rma:
+        $crate::$each!($($arguments)*; rma:
             a_put_of_any_size_arrives_whole,
             a_put_from_a_region_arrives_whole,
             a_get_of_any_size_reads_the_region,
@@ -89,7 +109,7 @@ macro_rules! conformance_tests {
             more_operations_than_can_be_pending_are_refused_or_end,
             both_sides_put_and_get_at_once,
         );
-        $crate::case_group!($bench, $before; vector:
+        $crate::$each!($($arguments)*; vector:
             a_vectored_put_writes_every_range_and_tells_it_once,
             a_vectored_put_writes_all_or_nothing,
             a_vectored_operation_without_ranges_is_refused,
@@ -98,7 +118,7 @@ macro_rules! conformance_tests {
             a_signal_follows_its_data,
             a_signal_and_its_data_are_refused_together,
         );
-        $crate::case_group!($bench, $before; ordering:
+        $crate::$each!($($arguments)*; ordering:
             what_comes_after_an_order_takes_effect_after,
             a_message_after_an_order_tells_that_puts_arrived,
             a_fence_of_all_peers_comes_last,
@@ -111,7 +131,7 @@ macro_rules! conformance_tests {
             an_operation_that_is_cancelled_on_its_way_tells_whether_it_is_done,
             a_cancel_without_its_operation_has_no_effect,
         );
-        $crate::case_group!($bench, $before; membership:
+        $crate::$each!($($arguments)*; membership:
             a_disconnected_peer_is_down_at_both_ends,
             last_words_arrive_before_a_disconnect,
             what_is_pending_ends_with_a_disconnect,
@@ -122,7 +142,7 @@ macro_rules! conformance_tests {
             a_key_of_one_peer_does_not_serve_its_successor,
             a_key_can_be_resolved_before_its_use,
         );
-        $crate::case_group!($bench, $before; partition:
+        $crate::$each!($($arguments)*; partition:
             a_service_lets_the_named_users_in,
             a_service_refuses_everybody_else,
             a_service_ends_with_its_endpoint,
@@ -136,7 +156,7 @@ macro_rules! conformance_tests {
             tickets_are_bounded,
             a_guest_gets_no_more_than_a_member,
         );
-        $crate::case_group!($bench, $before; notification:
+        $crate::$each!($($arguments)*; notification:
             every_combination_of_table_3_1_tells_the_right_sides,
             a_responder_for_a_put_is_refused,
             data_is_there_before_its_notification,
@@ -147,7 +167,7 @@ macro_rules! conformance_tests {
             a_full_notification_queue_refuses_and_then_has_room,
             a_failed_operation_has_no_completer_notification,
         );
-        $crate::case_group!($bench, $before; atomic:
+        $crate::$each!($($arguments)*; atomic:
             every_atomic_works_in_both_widths,
             an_atomic_changes_only_its_word,
             a_misaligned_atomic_is_refused,
@@ -158,7 +178,7 @@ macro_rules! conformance_tests {
             locks_are_signed_and_independent,
             a_lock_that_does_not_exist_is_refused,
         );
-        $crate::case_group!($bench, $before; window:
+        $crate::$each!($($arguments)*; window:
             a_window_stores_and_loads,
             a_window_keeps_to_its_region,
             a_window_loads_and_stores_words_of_each_width,
@@ -167,7 +187,7 @@ macro_rules! conformance_tests {
             a_window_needs_a_valid_key,
             a_window_dies_with_its_key,
         );
-        $crate::case_group!($bench, $before; register:
+        $crate::$each!($($arguments)*; register:
             a_fresh_register_file_is_zero,
             registers_count_messages,
             registers_count_operations,
@@ -175,7 +195,7 @@ macro_rules! conformance_tests {
             a_register_of_a_peer_can_be_read,
             a_scratch_register_is_seen_by_peers,
         );
-        $crate::case_group!($bench, $before; limits:
+        $crate::$each!($($arguments)*; limits:
             no_limit_is_below_extolls,
             an_endpoint_can_be_in_every_group,
             more_than_a_descriptor_goes_in_one_call,
@@ -191,7 +211,7 @@ macro_rules! conformance_tests {
             each_rail_can_be_asked_for,
             a_rail_that_is_cut_disturbs_no_other,
         );
-        $crate::case_group!($bench, $before; failure:
+        $crate::$each!($($arguments)*; failure:
             a_dead_peer_is_reported_once,
             a_closed_peer_is_reported_once,
             an_address_that_is_used_again_is_another_peer,
@@ -203,7 +223,7 @@ macro_rules! conformance_tests {
             a_successor_at_the_same_address_is_another_peer,
             own_memory_survives_the_death_of_a_peer,
         );
-        $crate::case_group!($bench, $before; waiting:
+        $crate::$each!($($arguments)*; waiting:
             a_wait_for_nothing_times_out,
             a_wait_ends_with_a_message,
             a_wait_ends_with_a_notification,
@@ -262,6 +282,18 @@ macro_rules! lane_tests {
             a_hostile_length_closes_the_lane,
             hostile_counts_never_give_more_room_than_there_is,
         );
+    };
+}
+
+/// Adds the cases of one module to a list.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! list_group {
+    ($groups:ident, $bench:ty; $group:ident: $($case:ident),* $(,)?) => {
+        $groups.push((
+            stringify!($group),
+            vec![$((stringify!($case), $crate::$group::$case::<$bench> as fn())),*],
+        ));
     };
 }
 
