@@ -37,7 +37,7 @@ const BATCH: usize = 32;
 
 /// A peer, as this port knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Peer(abi::Address);
+pub struct Peer(pub u64);
 
 /// A place in the registered memory of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -50,7 +50,7 @@ pub struct Spot {
 
 /// A registration of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Registration(usize);
+pub struct Registration(pub u64);
 
 /// Why a call had no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -325,13 +325,15 @@ impl Port {
             self.registered.len() - 1
         });
         self.registered[place] = Some(Rc::new(registered));
-        Ok((Registration(place), spot))
+        Ok((Registration(place as u64), spot))
     }
 
     /// Ends a registration: from then on no operation of a peer reaches the memory by it. One of
     /// this port that uses it keeps it until it is over.
     pub fn deregister(&mut self, registration: Registration) {
-        if let Some(place) = self.registered.get_mut(registration.0) {
+        if let Some(place) =
+            self.registered.get_mut(usize::try_from(registration.0).unwrap_or(usize::MAX))
+        {
             *place = None;
         }
     }
@@ -376,7 +378,8 @@ impl Port {
     ) -> Result<(), Refused> {
         let library = self.offer.library();
         let wrong = || Refused::Failed(library.error(call, -libc::EINVAL));
-        let registered = self.registered.get(registration.0).and_then(Option::as_ref);
+        let number = usize::try_from(registration.0).unwrap_or(usize::MAX);
+        let registered = self.registered.get(number).and_then(Option::as_ref);
         let registered = Rc::clone(registered.ok_or_else(wrong)?);
         let start = registered.part(offset, length).ok_or_else(wrong)?;
         let mut descriptor = registered.descriptor();
@@ -484,6 +487,10 @@ impl Port {
                     told += count;
                     for entry in &entries[..count] {
                         self.take(entry, sink)?;
+                    }
+                    // Another look costs providers in software a system call.
+                    if count < room {
+                        break;
                     }
                 }
             }

@@ -1,0 +1,386 @@
+//! The endpoint: the calls of the fabric over the state machine, behind its lock.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
+    EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
+    LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
+    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Watchable, Way,
+    WindowError,
+};
+use weft_sync::{AdaptiveWait, Step};
+
+use crate::engine::{Engine, Into, Reply, Wanted};
+use crate::nic::Nic;
+use crate::packet::Request;
+use crate::region::OfiRegion;
+use crate::shared::Shared;
+use crate::window::OfiWindow;
+
+/// Events that are taken under one lock.
+const TAKEN_AT_ONCE: usize = 32;
+
+/// An endpoint over a port. Dropping it closes it: what it has accepted still leaves.
+#[derive(Debug)]
+pub struct OfiEndpoint<N: Nic + 'static> {
+    pub(crate) shared: Arc<Shared<N>>,
+    pub(crate) address: EndpointAddress,
+    pub(crate) partition: PartitionId,
+    pub(crate) host: Option<EndpointAddress>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) adaptive_wait: AdaptiveWait,
+    pub(crate) events: Vec<crate::engine::Queued>,
+}
+
+impl<N: Nic> OfiEndpoint<N> {
+    /// Tells, as long as the endpoint lives, whether something that it has accepted waits to leave,
+    /// or whether a peer has not greeted yet.
+    #[cfg(feature = "test-doors")]
+    pub fn is_busy(&self) -> impl Fn() -> bool + Send + use<N> {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.upgrade().is_some_and(|shared| shared.lock().engine.is_busy())
+    }
+
+    fn issue(
+        &mut self,
+        to: Peer,
+        wanted: Wanted<'_>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let mut station = self.shared.lock();
+        station.engine.issue(to, wanted, operation, Reply::Event)?;
+        Ok(Issued::Pending)
+    }
+}
+
+impl<N: Nic> Drop for OfiEndpoint<N> {
+    fn drop(&mut self) {
+        self.shared.stop();
+        let mut station = self.shared.lock();
+        station.close();
+        if station.engine.is_drained() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        station.engine.nic_mut().linger(Box::new(move || {
+            let mut station = shared.lock();
+            station.progress();
+            station.engine.is_drained()
+        }));
+    }
+}
+
+impl<N: Nic> Endpoint for OfiEndpoint<N> {
+    type Region = OfiRegion;
+    type Window = OfiWindow<N>;
+
+    fn address(&self) -> EndpointAddress {
+        self.address
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn partition(&self) -> PartitionId {
+        self.partition
+    }
+
+    fn host(&self) -> Option<EndpointAddress> {
+        self.host
+    }
+
+    fn invite(&mut self, within: Duration, context: u64) -> Result<(Ticket, Issued), InviteError> {
+        self.shared.lock().invite(within, context)
+    }
+
+    fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError> {
+        self.shared.lock().connect(to, context)
+    }
+
+    fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError> {
+        let mut station = self.shared.lock();
+        let parted = station.engine.disconnect(peer);
+        station.progress();
+        parted.map(drop)
+    }
+
+    fn reach(&mut self, peer: Peer) -> Result<Reach, OperationError> {
+        self.shared.lock().engine.check_peer(peer)?;
+        let none = Way::Refused;
+        Ok(Reach { fresh: Way::Direct, descriptor: none, adopted: none, in_place: none })
+    }
+
+    fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
+        self.shared.lock().engine.peer_address(peer)
+    }
+
+    fn send_short(
+        &mut self,
+        to: Peer,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<(), SendError> {
+        self.shared.lock().engine.send_short(to, header, parts)
+    }
+
+    fn send_multicast(
+        &mut self,
+        group: Group,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        self.shared.lock().send_multicast(group, header, parts)
+    }
+
+    fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {
+        self.shared.lock().change_group(group, true, context)
+    }
+
+    fn leave(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {
+        self.shared.lock().change_group(group, false, context)
+    }
+
+    fn register(&mut self, length: u64) -> Result<OfiRegion, RegisterError> {
+        self.shared.lock().engine.register(length)
+    }
+
+    fn grant(
+        &mut self,
+        range: LocalRange<'_, OfiRegion>,
+        audience: Audience,
+        access: Access,
+        _context: u64,
+    ) -> Result<Issued, GrantError> {
+        let key = self.shared.lock().engine.grant(range, audience, access)?;
+        Ok(Issued::Done(key.0))
+    }
+
+    fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
+        self.shared.lock().engine.revoke(key, context)
+    }
+
+    fn resolve(
+        &mut self,
+        of: Peer,
+        key: RemoteKey,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        self.shared.lock().engine.resolve(of, key, context)
+    }
+
+    fn put(
+        &mut self,
+        to: Peer,
+        source: Source<'_, OfiRegion>,
+        target: Target,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Wanted::Put(vec![(source, target)], None), operation)
+    }
+
+    fn put_immediate(
+        &mut self,
+        to: Peer,
+        value: u64,
+        length: u8,
+        target: Target,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        if !(1..=8).contains(&length) {
+            let error = OperationError::InvalidLength { length: length.into() };
+            return Err(self.shared.lock().engine.count_refusal(error));
+        }
+        let request = Request::Store { target, value, length, is_word: false };
+        let range = (target.key, target.offset, length.into());
+        self.issue(to, Wanted::Ask(Some(Command::ImmediatePut), request, range), operation)
+    }
+
+    fn put_vectored(
+        &mut self,
+        to: Peer,
+        ranges: &[(Source<'_, OfiRegion>, Target)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Wanted::Put(ranges.to_vec(), None), operation)
+    }
+
+    fn put_signal(
+        &mut self,
+        to: Peer,
+        source: Source<'_, OfiRegion>,
+        target: Target,
+        signal: Signal,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.issue(to, Wanted::Put(vec![(source, target)], Some(signal)), operation)
+    }
+
+    fn put_notification(&mut self, to: Peer, class: u8, value: u64) -> Result<(), OperationError> {
+        self.shared.lock().engine.put_notification(to, class, value)
+    }
+
+    fn get(
+        &mut self,
+        from: Peer,
+        source: Target,
+        into: LocalRange<'_, OfiRegion>,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        self.get_vectored(from, &[(source, into)], operation)
+    }
+
+    fn get_vectored(
+        &mut self,
+        from: Peer,
+        ranges: &[(Target, LocalRange<'_, OfiRegion>)],
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let into = |range: &LocalRange<'_, OfiRegion>| {
+            Into::Region(range.region.clone(), range.offset, range.length)
+        };
+        let ranges = ranges.iter().map(|(source, range)| (*source, into(range))).collect();
+        self.issue(from, Wanted::Get(ranges), operation)
+    }
+
+    fn atomic(
+        &mut self,
+        to: Peer,
+        target: Target,
+        atomic: Atomic,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let range = (target.key, target.offset, atomic.width.bytes());
+        let request = Request::Atomic(target, atomic);
+        self.issue(to, Wanted::Ask(Some(Command::Atomic), request, range), operation)
+    }
+
+    fn lock(
+        &mut self,
+        to: Peer,
+        request: LockRequest,
+        operation: Operation,
+    ) -> Result<Issued, OperationError> {
+        let range = (RemoteKey(0), request.number.into(), 0);
+        let wanted = Wanted::Ask(Some(Command::Lock), Request::Lock(request), range);
+        self.issue(to, wanted, operation)
+    }
+
+    fn order(&mut self, to: Peer) -> Result<(), OperationError> {
+        self.shared.lock().engine.order(to)
+    }
+
+    fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError> {
+        self.shared.lock().engine.fence(to, context)
+    }
+
+    fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError> {
+        self.shared.lock().engine.fence_all(context)
+    }
+
+    fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError> {
+        self.shared.lock().engine.cancel(to, context)
+    }
+
+    fn window(&mut self, to: Peer, key: RemoteKey) -> Result<OfiWindow<N>, WindowError> {
+        OfiWindow::open(&self.shared, to, key)
+    }
+
+    fn register_value(&self, register: Register) -> u64 {
+        self.shared.lock().engine.register_value(register)
+    }
+
+    fn set_scratch(&mut self, value: u64) {
+        self.shared.lock().engine.set_scratch(value);
+    }
+
+    fn read_register(
+        &mut self,
+        of: Peer,
+        register: Register,
+        context: u64,
+    ) -> Result<Issued, OperationError> {
+        let request = Request::Register(Engine::<N>::number_of(register));
+        let wanted = Wanted::Ask(None, request, (RemoteKey(0), 0, 0));
+        self.issue(of, wanted, Operation::new(context))
+    }
+
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let mut handed = 0;
+        let mut station = self.shared.progress();
+        while handed < budget {
+            let most = TAKEN_AT_ONCE.min(budget - handed);
+            self.events.extend((0..most).map_while(|_| station.engine.take()));
+            drop(station);
+            if self.events.is_empty() {
+                break;
+            }
+            handed += self.events.len();
+            let all = self.events.len() == most;
+            for queued in self.events.drain(..) {
+                sink(queued.as_event());
+            }
+            if !all {
+                break;
+            }
+            station = self.shared.lock();
+        }
+        handed
+    }
+
+    fn finish(&mut self, context: u64, timeout: Duration) -> Option<Result<u64, OperationError>> {
+        let end = self.shared.now().saturating_add(timeout);
+        loop {
+            let mut station = self.shared.progress();
+            if let Some(completion) = station.engine.take_ended(context) {
+                return Some(completion.result);
+            }
+            if !station.awaits(context) {
+                return None;
+            }
+            drop(station);
+            let now = self.shared.now();
+            if now >= end {
+                self.shared.lock().give_up(context);
+                return None;
+            }
+            self.shared.sleep(end - now);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> Waited {
+        let end = timeout.map(|timeout| self.shared.now().saturating_add(timeout));
+        self.adaptive_wait.restart();
+        loop {
+            if self.shared.progress().engine.has_events() {
+                self.adaptive_wait.hit();
+                return Waited::Ready;
+            }
+            let now = self.shared.now();
+            if end.is_some_and(|end| now >= end) {
+                return Waited::TimedOut;
+            }
+            match self.adaptive_wait.step() {
+                Step::Spin => std::hint::spin_loop(),
+                Step::Yield => self.adaptive_wait.give_way(),
+                Step::Sleep => {
+                    self.shared.lock().engine.count(Register::Sleeps, 1);
+                    self.shared.sleep(end.map_or(Duration::MAX, |end| end - now));
+                }
+            }
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.shared.arm()
+    }
+}
+
+impl<N: Nic> Watchable for OfiEndpoint<N> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.shared.descriptor()
+    }
+}

@@ -1,0 +1,268 @@
+//! Peers that break the rules: the victim reports them, and goes on with the others.
+
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Audience, Capabilities, DownReason, EndpointAddress, Event, LocalRange, MessageHeader,
+    NodeId, Peer, RemoteKey, Vpid,
+};
+use weft_libfabric::Report;
+
+use super::Engine;
+use crate::directory::Introduction;
+use crate::nic::Nic;
+use crate::packet::{Answer, Body, Credits, Greeting, Label, Packet, Request};
+use crate::seeded::{SeededNet, SeededNic, Settings};
+use crate::transport::Cards;
+
+const SECRET: [u8; 16] = *b"what both show!!";
+const DEPTH: usize = 256;
+
+/// A victim, and a peer of it that says whatever it likes.
+struct Scene {
+    net: SeededNet,
+    victim: Engine<SeededNic>,
+    nic: SeededNic,
+    /// The victim, as the hostile card knows it.
+    to: weft_libfabric::Peer,
+    /// How the victim wants its packets labelled, and how many it takes.
+    label: Label,
+    room: usize,
+    /// The victim's handle.
+    peer: u32,
+    downs: Vec<DownReason>,
+    messages: usize,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let net = SeededNet::new(Settings { busy: 0, ..Settings::default() });
+        let (own, mut nic) = (net.open().expect("memory"), net.open().expect("memory"));
+        let to = nic.insert(own.name()).expect("a name of this network");
+        let address = EndpointAddress::new(NodeId::LOCAL, Vpid(1));
+        let limits = Capabilities::extoll("ofi");
+        let mut victim = Engine::new(own, address, limits, Duration::from_secs(5));
+        let introduction = Introduction {
+            address: EndpointAddress::new(NodeId::LOCAL, Vpid(2)),
+            name: nic.name().to_vec(),
+            secret: SECRET,
+            mailbox_depth: DEPTH,
+            greets_first: true,
+        };
+        let peer = victim.introduce(&introduction).expect("a fresh endpoint");
+        let label = Label::default();
+        let (downs, messages) = (Vec::new(), 0);
+        let mut scene = Self { net, victim, nic, to, label, room: 0, peer, downs, messages };
+        let greeting = scene.turn().into_iter().find_map(|bytes| match Packet::parse(&bytes) {
+            Ok(Packet { body: Body::Greeting(greeting), .. }) => Some(greeting),
+            _ => None,
+        });
+        let greeting = greeting.expect("the victim greets first");
+        assert_eq!(greeting.secret, SECRET);
+        (scene.label, scene.room) = (greeting.label, greeting.packets.into());
+        scene
+    }
+
+    /// Lets everything on its way arrive, and returns what the hostile peer got.
+    fn turn(&mut self) -> Vec<Vec<u8>> {
+        let mut got = Vec::new();
+        for _ in 0..200 {
+            self.net.step();
+            self.victim.progress();
+            while let Some(queued) = self.victim.take() {
+                match queued.as_event() {
+                    Event::PeerDown { reason, .. } => self.downs.push(reason),
+                    Event::Message(_) => self.messages += 1,
+                    _ => {}
+                }
+            }
+            let told = self.nic.poll(64, &mut |report| {
+                if let Report::Message(bytes) = report {
+                    got.push(bytes.to_vec());
+                }
+            });
+            told.expect("a card in memory");
+        }
+        got
+    }
+
+    fn say(&mut self, body: Body<'_>) {
+        self.say_with(Credits::default(), body);
+    }
+
+    fn say_with(&mut self, credits: Credits, body: Body<'_>) {
+        let bytes = Packet { label: self.label, credits, body }.emit();
+        self.nic.send(self.to, bytes.as_slice()).expect("the network has room");
+    }
+
+    fn greet(&mut self) {
+        let label = Label { number: 7, check: 7 };
+        let greeting =
+            Greeting { secret: SECRET, label, packets: 64, messages: 0, notifications: 0 };
+        self.say(Body::Greeting(greeting));
+        self.turn();
+    }
+
+    fn message() -> Body<'static> {
+        Body::Message { header: MessageHeader::tag(1), group: None, payload: b"x" }
+    }
+
+    /// The victim has reported the peer once, and takes nothing of it any more.
+    fn ends_misbehaved(mut self) {
+        self.turn();
+        assert_eq!(self.downs, [DownReason::Misbehaved]);
+        let before = self.messages;
+        self.say(Self::message());
+        self.turn();
+        assert_eq!((self.downs.len(), self.messages), (1, before));
+        assert!(self.victim.check_peer(Peer(self.peer)).is_err());
+    }
+}
+
+#[test]
+fn a_peer_that_keeps_to_the_rules_is_heard() {
+    let mut scene = Scene::new();
+    scene.greet();
+    scene.say(Scene::message());
+    scene.turn();
+    assert_eq!((scene.messages, scene.downs.len()), (1, 0));
+}
+
+#[test]
+fn a_stranger_is_not_heard() {
+    let mut scene = Scene::new();
+    scene.greet();
+    let good = scene.label;
+    let wrong = [
+        Label { check: good.check ^ 1, ..good },
+        Label { number: good.number + 1, ..good },
+        Label { number: u32::MAX, check: 0 },
+    ];
+    for label in wrong {
+        scene.label = label;
+        scene.say(Scene::message());
+    }
+    scene.label = good;
+    let (label, secret) = (Label::default(), *b"not what is told");
+    let wrong = Greeting { secret, label, packets: 9, messages: 0, notifications: 0 };
+    for _ in 0..super::STRANGERS_MAX * 2 {
+        scene.say(Body::Greeting(wrong));
+    }
+    scene.turn();
+    assert_eq!((scene.messages, scene.downs.len()), (0, 0));
+    assert!(scene.victim.strangers.len() <= super::STRANGERS_MAX, "they are bounded");
+    scene.say(Scene::message());
+    scene.turn();
+    assert_eq!(scene.messages, 1, "the peer is still heard");
+}
+
+#[test]
+fn arbitrary_bytes_are_dropped() {
+    let mut scene = Scene::new();
+    scene.greet();
+    for length in 0..140 {
+        let bytes = vec![u8::try_from(length).expect("small"); length];
+        scene.nic.send(scene.to, &bytes[..length.min(136)]).expect("room");
+    }
+    scene.turn();
+    assert!(scene.victim.dropped >= 130, "{}", scene.victim.dropped);
+    assert!(scene.downs.is_empty());
+}
+
+#[test]
+fn a_second_greeting_of_the_pair_changes_nothing() {
+    let mut scene = Scene::new();
+    scene.greet();
+    let label = Label { number: 9, check: 9 };
+    let again = Greeting { secret: SECRET, label, packets: 9, messages: 0, notifications: 0 };
+    scene.say(Body::Greeting(again));
+    scene.turn();
+    assert_eq!(
+        scene.victim.pair(Peer(scene.peer)).expect("alive").theirs.expect("known").number,
+        7
+    );
+}
+
+#[test]
+fn packets_before_the_greeting_are_misbehaviour() {
+    let mut scene = Scene::new();
+    scene.say(Scene::message());
+    scene.ends_misbehaved();
+}
+
+#[test]
+fn more_packets_than_there_is_room_for_are_misbehaviour() {
+    let mut scene = Scene::new();
+    scene.greet();
+    // The victim returns room only where it takes reports, which it does not meanwhile.
+    for _ in 0..=scene.room {
+        scene.say(Body::Request(1, Request::Flush));
+    }
+    for _ in 0..scene.room * 2 {
+        scene.net.step();
+    }
+    scene.ends_misbehaved();
+}
+
+#[test]
+fn more_messages_than_the_mailbox_holds_are_misbehaviour() {
+    let mut scene = Scene::new();
+    scene.greet();
+    let mut sent = 0;
+    // The program of the victim takes nothing, so that only packets are returned.
+    while sent <= DEPTH {
+        for _ in 0..scene.room.min(16) {
+            scene.say(Scene::message());
+            sent += 1;
+        }
+        for _ in 0..100 {
+            scene.net.step();
+            scene.victim.progress();
+            let _ = scene.nic.poll(64, &mut |_| {});
+        }
+    }
+    scene.ends_misbehaved();
+}
+
+#[test]
+fn returning_more_than_was_sent_is_misbehaviour() {
+    for credits in [
+        Credits { messages: 1, ..Credits::default() },
+        Credits { notifications: 1, ..Credits::default() },
+    ] {
+        let mut scene = Scene::new();
+        scene.greet();
+        scene.say_with(credits, Body::Credit(false));
+        scene.ends_misbehaved();
+    }
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_is_misbehaviour() {
+    let mut scene = Scene::new();
+    scene.greet();
+    scene.say(Body::Response(1, Ok(Answer::Value(1))));
+    scene.ends_misbehaved();
+}
+
+#[test]
+fn a_key_that_is_not_for_the_peer_serves_it_nothing() {
+    let mut scene = Scene::new();
+    scene.greet();
+    let region = scene.victim.register(64).expect("memory");
+    let whole = LocalRange::whole(&region);
+    let key = scene.victim.grant(whole, Audience::Partition, Access::READ).expect("a grant");
+    assert_eq!(scene.victim.revoke(key, 1), Ok(weft_fabric::Issued::Done(0)), "nobody knows it");
+    for key in [key, RemoteKey(0), RemoteKey(u64::MAX)] {
+        scene.say(Body::Request(5, Request::Resolve(key)));
+        let got = scene.turn();
+        let answers = got.iter().filter_map(|bytes| Packet::parse(bytes).ok());
+        let refused = |packet: Packet<'_>| matches!(packet.body, Body::Response(5, Err(_)));
+        assert!(answers.into_iter().any(refused));
+    }
+    // Nothing is known of these keys, and nothing is done.
+    scene.say(Body::Released(RemoteKey(9)));
+    scene.say(Body::Void(RemoteKey(9)));
+    scene.turn();
+    assert!(scene.downs.is_empty());
+}

@@ -1,0 +1,378 @@
+//! The state machine of an endpoint: calls and packets in, packets and events out.
+//!
+//! It drives a [`Nic`] and knows no socket, thread or clock. The same code runs over libfabric's
+//! providers and over a seeded network in memory.
+//!
+//! # Invariants
+//! - What a peer sent is checked before it is used, and a peer that breaks the rules is reported
+//!   [`DownReason::Misbehaved`]. A packet that shows no pair's label is dropped.
+//! - An operation ends once. Memory that the card may still use is kept until it said so.
+//! - Nothing here waits.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use weft_fabric::{
+    Capabilities, Completion, DownReason, EndpointAddress, Group, OperationError, Peer, Register,
+    RemoteKey,
+};
+use weft_libfabric::{Error, Peer as NicPeer, Report};
+
+use crate::nic::Nic;
+use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
+use crate::region::Ended;
+
+mod bounce;
+mod events;
+#[cfg(test)]
+mod hostile;
+mod messages;
+mod operations;
+mod order;
+mod pair;
+mod peers;
+mod rights;
+mod sending;
+mod serve;
+
+pub(crate) use events::Queued;
+pub(crate) use operations::{Into, Reply, Wanted};
+
+use bounce::Bounce;
+use operations::Operation;
+use pair::{Life, Pair};
+use rights::Grant;
+
+/// Reports that are taken from the card at once.
+const BATCH: usize = 64;
+/// Batches of one call.
+const BATCHES: usize = 4;
+/// Greetings of peers that the directory has not announced yet, at most.
+const STRANGERS_MAX: usize = 64;
+/// How often pairs are looked at for silence, at least.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// The state machine of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Engine<N> {
+    nic: N,
+    pub(crate) address: EndpointAddress,
+    pub(crate) capabilities: Capabilities,
+    /// A peer of which nothing is heard for so long is unreachable.
+    silence: Duration,
+    /// The pairs, by handle.
+    pairs: Vec<Slot>,
+    /// The handles of living peers.
+    living: BTreeMap<EndpointAddress, u32>,
+    /// Buffers of the card that no pair has.
+    buffers: usize,
+    /// Greetings of peers that the directory has not announced yet, and when they came.
+    strangers: VecDeque<(Greeting, Duration)>,
+    operations: BTreeMap<u64, Operation>,
+    next_number: u64,
+    /// Operations with pieces that the card had no room for.
+    stalled: VecDeque<u64>,
+    events: VecDeque<Queued>,
+    /// Operations that are pending, or whose ends were not polled.
+    places: usize,
+    /// Peers for which a call was refused for lack of places.
+    starved: BTreeSet<u32>,
+    /// Calls that hold no place and have not ended, or whose ends were not polled.
+    pub(crate) controls_open: usize,
+    registers: [u64; Register::COUNT],
+    locks: BTreeMap<u32, i32>,
+    grants: BTreeMap<RemoteKey, Grant>,
+    regions: Vec<std::sync::Weak<dyn Send + Sync>>,
+    ended: Ended,
+    bounce: Bounce,
+    /// The results of accesses through windows.
+    window_results: BTreeMap<u64, Result<(u64, Vec<u8>), OperationError>>,
+    /// Fences of all peers: by number, the context and how many peers have not answered.
+    fences: BTreeMap<u64, (u64, usize)>,
+    /// Groups to which a message was refused, with their other members.
+    refused_groups: BTreeMap<Group, Vec<EndpointAddress>>,
+    /// Pairs that may have something to send.
+    dirty: BTreeSet<u32>,
+    /// Pairs that have ended, for the directory: the peer's address and the secret.
+    lost: Vec<(EndpointAddress, [u8; 16])>,
+    /// Pairs for which the card had no room.
+    busy: BTreeSet<u32>,
+    /// Reports of the card that are not handled.
+    arrived: Vec<Arrived>,
+    next_look: Duration,
+    /// Packets that were dropped: of no pair, or malformed.
+    dropped: u64,
+    /// The card does not work any more.
+    broken: Option<Error>,
+}
+
+/// A pair by its handle.
+#[derive(Debug)]
+enum Slot {
+    Used(Box<Pair>),
+    /// The pair has ended. The address was that of the peer.
+    Ended(EndpointAddress),
+}
+
+/// A report of the card.
+#[derive(Debug)]
+enum Arrived {
+    Packet([u8; PACKET_BYTES], usize),
+    Done(u64),
+    Failed(u64, Error),
+    Unreachable(NicPeer),
+    Unfit,
+}
+
+impl<N: Nic> Engine<N> {
+    /// The machine of an endpoint at `address`.
+    pub(crate) fn new(
+        nic: N,
+        address: EndpointAddress,
+        capabilities: Capabilities,
+        silence: Duration,
+    ) -> Self {
+        Self {
+            buffers: nic.receives(),
+            nic,
+            address,
+            capabilities,
+            silence,
+            pairs: Vec::new(),
+            living: BTreeMap::new(),
+            strangers: VecDeque::new(),
+            operations: BTreeMap::new(),
+            next_number: 0,
+            stalled: VecDeque::new(),
+            events: VecDeque::new(),
+            places: 0,
+            starved: BTreeSet::new(),
+            controls_open: 0,
+            registers: [0; Register::COUNT],
+            locks: BTreeMap::new(),
+            grants: BTreeMap::new(),
+            regions: Vec::new(),
+            ended: Ended::default(),
+            bounce: Bounce::default(),
+            window_results: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            refused_groups: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            lost: Vec::new(),
+            busy: BTreeSet::new(),
+            arrived: Vec::new(),
+            next_look: Duration::ZERO,
+            dropped: 0,
+            broken: None,
+        }
+    }
+
+    pub(crate) fn nic(&self) -> &N {
+        &self.nic
+    }
+
+    pub(crate) fn nic_mut(&mut self) -> &mut N {
+        &mut self.nic
+    }
+
+    /// A register of this endpoint.
+    pub(crate) fn register_value(&self, register: Register) -> u64 {
+        self.registers[register.index()]
+    }
+
+    pub(crate) fn set_scratch(&mut self, value: u64) {
+        self.registers[Register::Scratch.index()] = value;
+    }
+
+    /// Handles what has come, and sends what can be sent.
+    pub(crate) fn progress(&mut self) {
+        for _ in 0..BATCHES {
+            if !self.take_reports() {
+                break;
+            }
+        }
+        let now = self.nic.now();
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            self.look_at_pairs(now);
+            self.look_at_revocations(now);
+        }
+        self.close_regions();
+        self.send_all();
+    }
+
+    /// Handles a batch of reports. False if there may be no more.
+    fn take_reports(&mut self) -> bool {
+        if self.broken.is_some() {
+            return false;
+        }
+        let mut arrived = std::mem::take(&mut self.arrived);
+        let polled = self.nic.poll(BATCH, &mut |report| arrived.push(arrived_of(report)));
+        for one in arrived.drain(..) {
+            match one {
+                Arrived::Packet(bytes, length) => self.receive(&bytes[..length]),
+                Arrived::Done(token) => self.moved(token, None),
+                Arrived::Failed(token, error) => self.moved(token, Some(error)),
+                Arrived::Unreachable(to) => self.lose(to),
+                Arrived::Unfit => self.dropped += 1,
+            }
+        }
+        self.arrived = arrived;
+        match polled {
+            Ok(count) => count >= BATCH,
+            Err(error) => {
+                self.broken = Some(error);
+                for handle in self.living.values().copied().collect::<Vec<_>>() {
+                    self.report_down(handle, DownReason::Unreachable);
+                }
+                false
+            }
+        }
+    }
+
+    /// Handles a packet.
+    fn receive(&mut self, bytes: &[u8]) {
+        let Ok(packet) = Packet::parse(bytes) else {
+            self.dropped += 1;
+            return;
+        };
+        if let Body::Greeting(greeting) = packet.body {
+            return self.greeted(greeting);
+        }
+        let handle = packet.label.number;
+        let now = self.nic.now();
+        let Some(pair) = self.pair_mut(handle).filter(|pair| pair.own == packet.label) else {
+            self.dropped += 1;
+            return;
+        };
+        (pair.heard, pair.pinged) = (now, None);
+        if let Life::Orphaned(words) = &mut pair.life {
+            let later = words.until.max(now + peers::LAST_WORDS_WITHIN);
+            words.until = later.min(words.at_most);
+        }
+        let is_parting = matches!(pair.life, Life::Parting(_));
+        let returned = pair.returned(packet.credits);
+        let has_room = !uses_room(&packet.body) || pair.receiving.packets > 0;
+        if returned.is_none() || !has_room || pair.theirs.is_none() {
+            return self.report_down(handle, DownReason::Misbehaved);
+        }
+        if packet.credits.messages > 0 || packet.credits.notifications > 0 {
+            self.tell_room(handle);
+        }
+        self.dirty.insert(handle);
+        match packet.body {
+            Body::Farewell(_) if is_parting => self.forget(handle),
+            _ if is_parting => {}
+            body => self.handle(handle, body),
+        }
+    }
+
+    fn handle(&mut self, handle: u32, body: Body<'_>) {
+        let counted = uses_room(&body);
+        // What is answered is returned when the answer leaves.
+        let at_once = !matches!(body, Body::Request(..) | Body::Void(_));
+        let Some(pair) = self.pair_mut(handle) else { return };
+        if counted {
+            pair.receiving.packets -= 1;
+            if at_once {
+                pair.receiving.owed_packets += 1;
+            }
+        }
+        match body {
+            Body::Message { header, group, payload } => {
+                self.deliver(handle, header, group, payload);
+            }
+            Body::Told(told) => self.deliver_notification(handle, told),
+            Body::Request(number, request) => self.serve(handle, number, request),
+            Body::Response(number, result) => self.answered(handle, number, result),
+            Body::Void(key) => self.key_is_void(handle, key),
+            Body::Released(key) => self.key_is_released(handle, key),
+            Body::Credit(_) | Body::Greeting(_) => {}
+            Body::Ping => pair.sending.pong = true,
+            Body::Farewell(reason) => {
+                self.answer_farewell(handle, reason);
+                self.report_down(handle, reason);
+            }
+        }
+    }
+
+    /// Pairs that have ended since the last call.
+    pub(crate) fn take_lost(&mut self) -> Vec<(EndpointAddress, [u8; 16])> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Reports the end of a call that holds no place of an operation.
+    pub(crate) fn end_call(&mut self, context: u64, result: Result<u64, OperationError>) {
+        self.events.push_back(Queued::Ended(Completion { context, result }));
+    }
+
+    /// Whether everything that was accepted has left.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.broken.is_some() || !self.pairs.iter().any(|slot| matches!(slot, Slot::Used(_)))
+    }
+
+    fn pair_mut(&mut self, handle: u32) -> Option<&mut Pair> {
+        match self.pairs.get_mut(usize::try_from(handle).ok()?)? {
+            Slot::Used(pair) => Some(pair),
+            Slot::Ended(_) => None,
+        }
+    }
+
+    /// Whether a handle is that of a living peer; counts a refusal.
+    pub(crate) fn check_peer(&mut self, peer: Peer) -> Result<(), OperationError> {
+        self.pair(peer).map(drop).map_err(|error| self.count_refusal(error))
+    }
+
+    /// The living pair of a handle.
+    fn pair(&self, peer: Peer) -> Result<&Pair, OperationError> {
+        let place = usize::try_from(peer.0).map_err(|_| OperationError::UnknownPeer)?;
+        match self.pairs.get(place) {
+            None => Err(OperationError::UnknownPeer),
+            Some(Slot::Used(pair)) if !matches!(pair.life, Life::Parting(_)) => Ok(pair),
+            Some(_) => Err(OperationError::PeerDown),
+        }
+    }
+
+    fn living_at(&mut self, address: EndpointAddress) -> Option<&mut Pair> {
+        let handle = *self.living.get(&address)?;
+        self.dirty.insert(handle);
+        self.pair_mut(handle)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}
+
+fn arrived_of(report: Report<'_>) -> Arrived {
+    match report {
+        Report::Message(bytes) => {
+            let length = bytes.len().min(PACKET_BYTES);
+            let mut packet = [0; PACKET_BYTES];
+            packet[..length].copy_from_slice(&bytes[..length]);
+            Arrived::Packet(packet, length)
+        }
+        Report::Done { token } => Arrived::Done(token),
+        Report::Failed { token, error } => Arrived::Failed(token, error),
+        Report::SendFailed { to, .. } => Arrived::Unreachable(to),
+        Report::Unfit { .. } => Arrived::Unfit,
+    }
+}
+
+/// Whether a packet takes a buffer that its sender was given.
+fn uses_room(body: &Body<'_>) -> bool {
+    match body {
+        Body::Message { .. }
+        | Body::Told(_)
+        | Body::Request(..)
+        | Body::Void(_)
+        | Body::Released(_)
+        | Body::Credit(true) => true,
+        Body::Greeting(_)
+        | Body::Response(..)
+        | Body::Credit(false)
+        | Body::Ping
+        | Body::Farewell(_) => false,
+    }
+}

@@ -1,0 +1,785 @@
+//! Operations at their initiator, from the call to the end.
+//!
+//! A put or a get moves its bytes by writes and reads of the card, once the keys that it names are
+//! known. Everything else, and the signal of a put, is a request that the target answers.
+
+use std::collections::VecDeque;
+
+use weft_fabric::{
+    Command, Completion, Notification, Operation as Asked, OperationError, Peer, Register,
+    RemoteKey, Report, Side, Signal, Source, Target,
+};
+use weft_libfabric::{Error, Refused, Registration, Spot};
+
+use super::bounce::Kept;
+use super::pair::{Held, Known, Out};
+use super::{Engine, Queued};
+use crate::nic::Nic;
+use crate::packet::{Answer, Range, Request, Told};
+use crate::region::OfiRegion;
+
+/// What a call wants.
+#[derive(Debug)]
+pub(crate) enum Wanted<'a> {
+    Put(Vec<(Source<'a, OfiRegion>, Target)>, Option<Signal>),
+    Get(Vec<(Target, Into)>),
+    /// What the target does, and the key, offset and length for notifications.
+    Ask(Option<Command>, Request, (RemoteKey, u64, u64)),
+}
+
+/// Where the bytes of a get go.
+#[derive(Clone, Debug)]
+pub(crate) enum Into {
+    /// To a region: the offset and the length.
+    Region(OfiRegion, u64, u64),
+    /// To a window: the length.
+    Window(u64),
+}
+
+/// Who hears of the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    /// The program, by a completion.
+    Event,
+    /// The window that waits.
+    Window,
+    /// A fence of all peers.
+    Fence(u64),
+    /// What waits for a flush.
+    Flush,
+    /// What waits for a key.
+    Key(RemoteKey),
+}
+
+/// How far an operation is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It waits behind an order, or for its keys.
+    Waiting,
+    /// The card moves its bytes.
+    Moving,
+    /// The target has to do something.
+    Asking,
+    /// It has ended. The card may still use its memory.
+    Over,
+}
+
+/// Bytes that the card moves at once.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    local: (Registration, usize, usize),
+    spot: Spot,
+}
+
+/// What an operation does.
+#[derive(Clone, Debug)]
+enum What {
+    Put(Option<Signal>),
+    Get,
+    Ask(Request),
+    Fence,
+}
+
+/// An operation that has not ended, or whose memory the card may still use.
+#[derive(Debug)]
+pub(super) struct Operation {
+    peer: u32,
+    what: What,
+    command: Option<Command>,
+    /// The key, offset and length for notifications.
+    range: (RemoteKey, u64, u64),
+    asked: Asked,
+    reply: Reply,
+    stage: Stage,
+    /// The ranges of the peer, with their lengths, and where their bytes are here.
+    ranges: Vec<(Target, usize, (Registration, usize))>,
+    /// The pieces that the card does not have yet.
+    pieces: VecDeque<Piece>,
+    /// The pieces that the card has.
+    moving: usize,
+    /// The card has got a piece.
+    touched: bool,
+    error: Option<OperationError>,
+    kept: Vec<Kept>,
+    /// Messages and notifications that had left before its request.
+    sent_after: u64,
+}
+
+impl Operation {
+    fn new(peer: u32, what: What, asked: Asked, reply: Reply) -> Self {
+        Self {
+            peer,
+            what,
+            command: None,
+            range: (RemoteKey(0), 0, 0),
+            asked,
+            reply,
+            stage: Stage::Waiting,
+            ranges: Vec::new(),
+            pieces: VecDeque::new(),
+            moving: 0,
+            touched: false,
+            error: None,
+            kept: Vec::new(),
+            sent_after: 0,
+        }
+    }
+
+    /// The request that waits to be sent.
+    pub fn request(&self) -> Option<Request> {
+        match (self.stage, &self.what) {
+            (Stage::Asking, What::Ask(request)) => Some(*request),
+            (Stage::Asking, What::Put(Some(signal))) => {
+                Some(Request::Signal(signal.target, signal.change))
+            }
+            _ => None,
+        }
+    }
+
+    /// Its request has left, behind so many messages and notifications.
+    pub fn asked(&mut self, sent_after: u64) {
+        self.sent_after = sent_after;
+        self.touched = true;
+    }
+
+    fn notifies_peer(&self) -> bool {
+        let notify = self.asked.notify;
+        match self.command {
+            Some(Command::Put | Command::ImmediatePut) => notify.completer(),
+            Some(_) => notify.responder(),
+            None => false,
+        }
+    }
+
+    /// Whether the card may be using the memory of this key.
+    pub fn uses(&self, key: RemoteKey) -> bool {
+        self.moving > 0 && self.ranges.iter().any(|(target, ..)| target.key == key)
+    }
+
+    pub const fn peer(&self) -> u32 {
+        self.peer
+    }
+}
+
+impl Wanted<'_> {
+    fn command(&self) -> Option<Command> {
+        match self {
+            Self::Put(..) => Some(Command::Put),
+            Self::Get(_) => Some(Command::Get),
+            Self::Ask(command, ..) => *command,
+        }
+    }
+
+    /// The key, offset and length for notifications.
+    fn range(&self) -> (RemoteKey, u64, u64) {
+        let sum = |lengths: &mut dyn Iterator<Item = u64>| lengths.fold(0, u64::saturating_add);
+        let (first, length) = match self {
+            Self::Put(ranges, _) => {
+                let length = sum(&mut ranges.iter().map(|(source, _)| source.length()));
+                (ranges.first().map(|(_, target)| *target), length)
+            }
+            Self::Get(ranges) => {
+                let length = sum(&mut ranges.iter().map(|(_, into)| into.length()));
+                (ranges.first().map(|(source, _)| *source), length)
+            }
+            Self::Ask(_, _, range) => return *range,
+        };
+        let Target { key, offset } = first.unwrap_or(Target::new(RemoteKey(0), 0));
+        (key, offset, length)
+    }
+
+    fn check_local(&self) -> Result<(), OperationError> {
+        match self {
+            Self::Put(ranges, _) => {
+                for (source, _) in ranges {
+                    if let Source::Region(range) = source {
+                        range.region.check(range.offset, range.length)?;
+                    }
+                }
+                if ranges.is_empty() { Err(OperationError::Empty) } else { Ok(()) }
+            }
+            Self::Get(ranges) => {
+                for (_, into) in ranges {
+                    if let Into::Region(region, offset, length) = into {
+                        region.check(*offset, *length)?;
+                    }
+                }
+                if ranges.is_empty() { Err(OperationError::Empty) } else { Ok(()) }
+            }
+            Self::Ask(..) => Ok(()),
+        }
+    }
+}
+
+impl Into {
+    const fn length(&self) -> u64 {
+        match self {
+            Self::Region(_, _, length) | Self::Window(length) => *length,
+        }
+    }
+}
+
+impl<N: Nic> Engine<N> {
+    /// Starts an operation and returns its number.
+    pub(crate) fn issue(
+        &mut self,
+        to: Peer,
+        wanted: Wanted<'_>,
+        asked: Asked,
+        reply: Reply,
+    ) -> Result<u64, OperationError> {
+        self.try_issue(to, wanted, asked, reply).map_err(|error| self.count_refusal(error))
+    }
+
+    /// Counts a refused call.
+    pub(crate) fn count_refusal(&mut self, error: OperationError) -> OperationError {
+        let refused = error == OperationError::WouldBlock;
+        self.count(if refused { Register::Refused } else { Register::Errors }, 1);
+        error
+    }
+
+    fn try_issue(
+        &mut self,
+        to: Peer,
+        wanted: Wanted<'_>,
+        asked: Asked,
+        reply: Reply,
+    ) -> Result<u64, OperationError> {
+        self.pair(to)?;
+        let command = wanted.command();
+        if let Some(command) = command {
+            asked.notify.check(command)?;
+        }
+        wanted.check_local()?;
+        if reply == Reply::Event && self.places >= self.capabilities.operations_max {
+            self.starved.insert(to.0);
+            return Err(OperationError::WouldBlock);
+        }
+        let number = self.next_number();
+        let range = wanted.range();
+        let mut operation = Operation::new(to.0, What::Fence, asked, reply);
+        (operation.command, operation.range) = (command, range);
+        let notifies = operation.notifies_peer();
+        if notifies {
+            self.take_notification_room(to.0)?;
+        }
+        if let Err(error) = self.find_memory(&mut operation, wanted) {
+            self.give_back(std::mem::take(&mut operation.kept));
+            if notifies && let Some(pair) = self.pair_mut(to.0) {
+                pair.sending.notifications -= 1;
+            }
+            return Err(OperationError::Broker { reason: error.to_string() });
+        }
+        if reply == Reply::Event {
+            self.places += 1;
+            match command {
+                Some(Command::Put | Command::ImmediatePut) => self.count(Register::Puts, 1),
+                Some(Command::Get) => self.count(Register::Gets, 1),
+                Some(Command::Atomic | Command::Lock) => self.count(Register::Atomics, 1),
+                _ => {}
+            }
+        }
+        let later = notifies.then(|| Out::Later(number, operation.told()));
+        self.operations.insert(number, operation);
+        let Some(pair) = self.pair_mut(to.0) else { return Err(OperationError::PeerDown) };
+        pair.order.open.insert(number);
+        let waits = !pair.order.held.is_empty();
+        if waits {
+            pair.order.held.push_back(Held::Operation(number));
+        }
+        if let Some(later) = later {
+            pair.post(later);
+        }
+        if !waits {
+            self.start(number);
+        }
+        self.send(to.0);
+        Ok(number)
+    }
+
+    /// Finds the memory of an operation at this end. Bytes are captured.
+    fn find_memory(&mut self, operation: &mut Operation, wanted: Wanted<'_>) -> Result<(), Error> {
+        let place = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        match wanted {
+            Wanted::Put(ranges, signal) => {
+                for (source, target) in ranges {
+                    let length = place(source.length());
+                    let (kept, registration, start) = match source {
+                        Source::Region(range) => {
+                            let region = range.region.clone();
+                            let registration = region.registration();
+                            (Kept::Region(region), registration, place(range.offset))
+                        }
+                        Source::Bytes(bytes) => {
+                            let taken = self.bounce.take(&mut self.nic, length)?;
+                            self.bounce.write(&taken.0, bytes);
+                            taken
+                        }
+                    };
+                    operation.kept.push(kept);
+                    operation.ranges.push((target, length, (registration, start)));
+                }
+                operation.what = What::Put(signal);
+            }
+            Wanted::Get(ranges) => {
+                for (source, into) in ranges {
+                    let length = place(into.length());
+                    let (kept, registration, start) = match into {
+                        Into::Region(region, offset, _) => {
+                            let registration = region.registration();
+                            (Kept::Region(region), registration, place(offset))
+                        }
+                        Into::Window(_) => self.bounce.take(&mut self.nic, length)?,
+                    };
+                    operation.kept.push(kept);
+                    operation.ranges.push((source, length, (registration, start)));
+                }
+                operation.what = What::Get;
+            }
+            Wanted::Ask(_, request, _) => operation.what = What::Ask(request),
+        }
+        Ok(())
+    }
+
+    /// Starts a fence, and returns its number.
+    pub(crate) fn fence(
+        &mut self,
+        to: Peer,
+        context: u64,
+    ) -> Result<weft_fabric::Issued, OperationError> {
+        let idle = self.pair(to).map(super::pair::Pair::is_idle);
+        if idle.map_err(|error| self.count_refusal(error))? {
+            return Ok(weft_fabric::Issued::Done(0));
+        }
+        if self.places >= self.capabilities.operations_max {
+            self.starved.insert(to.0);
+            return Err(self.count_refusal(OperationError::WouldBlock));
+        }
+        self.places += 1;
+        let number = self.begin_fence(to.0, context, Reply::Event);
+        self.start_fence(to.0, number);
+        self.send(to.0);
+        Ok(weft_fabric::Issued::Pending)
+    }
+
+    /// Adds an operation that moves nothing.
+    fn add(&mut self, peer: u32, what: What, context: u64, reply: Reply) -> u64 {
+        let number = self.next_number();
+        let mut operation = Operation::new(peer, what, Asked::new(context), reply);
+        if matches!(operation.what, What::Ask(_)) {
+            operation.stage = Stage::Asking;
+        }
+        self.operations.insert(number, operation);
+        number
+    }
+
+    pub(super) fn begin_fence(&mut self, handle: u32, context: u64, reply: Reply) -> u64 {
+        self.add(handle, What::Fence, context, reply)
+    }
+
+    /// Asks a peer for something that no program asked for.
+    pub(super) fn ask(&mut self, handle: u32, request: Request, reply: Reply) {
+        let number = self.add(handle, What::Ask(request), 0, reply);
+        if let Some(pair) = self.pair_mut(handle) {
+            pair.sending.asks.push_back(number);
+            self.dirty.insert(handle);
+        }
+    }
+
+    /// Starts an operation that nothing holds, as far as its keys are known.
+    pub(super) fn start(&mut self, number: u64) {
+        let Some(operation) = self.operations.get(&number) else { return };
+        if operation.stage != Stage::Waiting {
+            return;
+        }
+        let handle = operation.peer;
+        if matches!(operation.what, What::Ask(_)) {
+            return self.begin_asking(number);
+        }
+        let signal = match operation.what {
+            What::Put(signal) => signal,
+            _ => None,
+        };
+        let keys = operation.ranges.iter().map(|(target, ..)| target.key);
+        let keys: Vec<_> = keys.chain(signal.map(|signal| signal.target.key)).collect();
+        for key in keys {
+            if !self.is_known(handle, key, number) {
+                return;
+            }
+        }
+        match self.plan(number) {
+            Ok(pieces) => {
+                let Some(operation) = self.operations.get_mut(&number) else { return };
+                (operation.pieces, operation.stage) = (pieces, Stage::Moving);
+                self.move_pieces(number);
+            }
+            Err(error) => self.end(number, Err(error)),
+        }
+    }
+
+    /// The pieces of an operation, all of whose keys are known. Checks everything, so that an
+    /// operation that is refused moves nothing.
+    fn plan(&self, number: u64) -> Result<VecDeque<Piece>, OperationError> {
+        let operation = self.operations.get(&number).ok_or(OperationError::PeerDown)?;
+        let pair = self.pair(Peer(operation.peer))?;
+        let known = |target: Target| match pair.keys.get(&target.key) {
+            Some(Known::Valid(range)) => Ok(*range),
+            _ => Err(OperationError::InvalidKey),
+        };
+        let command = operation.command.unwrap_or(Command::Get);
+        let most = self.nic.operation_bytes_max().max(1);
+        let mut pieces = VecDeque::new();
+        for (target, length, (registration, start)) in &operation.ranges {
+            let range = known(*target)?;
+            let length = *length;
+            check(&range, command, command.access(), target.offset, length as u64)?;
+            let mut done = 0;
+            while done < length {
+                let bytes = (length - done).min(most);
+                let address = range.spot.address.wrapping_add(target.offset + done as u64);
+                let spot = Spot { address, key: range.spot.key };
+                pieces.push_back(Piece { local: (*registration, start + done, bytes), spot });
+                done += bytes;
+            }
+        }
+        if let What::Put(Some(signal)) = operation.what {
+            let range = known(signal.target)?;
+            let offset = signal.target.offset;
+            check(&range, command, signal.change.access(), offset, 8)?;
+            if !offset.wrapping_add(range.skew.into()).is_multiple_of(8) {
+                return Err(OperationError::Misaligned { offset, alignment: 8 });
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Hands pieces to the card, as far as it has room.
+    pub(super) fn move_pieces(&mut self, number: u64) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        if operation.stage != Stage::Moving {
+            return;
+        }
+        let Some(super::Slot::Used(pair)) =
+            usize::try_from(operation.peer).ok().and_then(|place| self.pairs.get(place))
+        else {
+            return;
+        };
+        while let Some(piece) = operation.pieces.front() {
+            let is_valid = |(target, ..): &(Target, _, _)| {
+                matches!(pair.keys.get(&target.key), Some(Known::Valid(_)))
+            };
+            if !operation.ranges.iter().all(is_valid) {
+                operation.error = Some(OperationError::InvalidKey);
+                operation.pieces.clear();
+                break;
+            }
+            let Piece { local, spot } = *piece;
+            let begun = match operation.what {
+                What::Get => self.nic.read(pair.to, local, spot, number),
+                _ => self.nic.write(pair.to, local, spot, number),
+            };
+            match begun {
+                Ok(()) => {
+                    operation.moving += 1;
+                    operation.touched = true;
+                    operation.pieces.pop_front();
+                }
+                Err(Refused::Busy) => {
+                    self.stalled.push_back(number);
+                    return;
+                }
+                Err(Refused::Failed(error)) => {
+                    operation.error = Some(error_of(&error));
+                    operation.pieces.clear();
+                }
+            }
+        }
+        self.advance(number);
+    }
+
+    /// The card has moved a piece, or failed to.
+    pub(super) fn moved(&mut self, number: u64, error: Option<Error>) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        operation.moving = operation.moving.saturating_sub(1);
+        if let Some(error) = error {
+            operation.error = Some(error_of(&error));
+            operation.pieces.clear();
+        }
+        let handle = operation.peer;
+        if operation.stage != Stage::Over {
+            return self.advance(number);
+        }
+        if operation.moving == 0 {
+            self.remove(number);
+        }
+        self.release_keys(handle);
+    }
+
+    /// Goes on with an operation whose pieces the card has got, when it has moved them.
+    fn advance(&mut self, number: u64) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        if operation.moving > 0 || !operation.pieces.is_empty() {
+            return;
+        }
+        if let Some(error) = operation.error.take() {
+            return self.end(number, Err(error));
+        }
+        match operation.what {
+            What::Put(Some(_)) => self.begin_asking(number),
+            _ => self.end(number, Ok(0)),
+        }
+    }
+
+    fn begin_asking(&mut self, number: u64) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        operation.stage = Stage::Asking;
+        let handle = operation.peer;
+        if let Some(pair) = self.pair_mut(handle) {
+            pair.sending.asks.push_back(number);
+            self.dirty.insert(handle);
+        }
+    }
+
+    /// The target has answered.
+    pub(super) fn answered(
+        &mut self,
+        handle: u32,
+        number: u64,
+        result: Result<Answer, OperationError>,
+    ) {
+        let asked = self.operations.get(&number);
+        let asked = asked.filter(|operation| operation.peer == handle && operation.touched);
+        let Some(asked) = asked.filter(|operation| operation.stage == Stage::Asking) else {
+            return self.report_down(handle, weft_fabric::DownReason::Misbehaved);
+        };
+        let (sent_after, reply) = (asked.sent_after, asked.reply);
+        if let Some(pair) = self.pair_mut(handle) {
+            pair.sending.asked -= 1;
+            pair.order.confirmed = pair.order.confirmed.max(sent_after);
+            self.dirty.insert(handle);
+        }
+        match (reply, result) {
+            (Reply::Key(key), result) => {
+                self.operations.remove(&number);
+                let range = match result {
+                    Ok(Answer::Range(range)) => Ok(range),
+                    Ok(Answer::Value(_)) => Err(OperationError::InvalidKey),
+                    Err(error) => Err(error),
+                };
+                self.key_is_known(handle, key, range);
+            }
+            (_, Ok(Answer::Value(value))) => self.end(number, Ok(value)),
+            (_, Ok(Answer::Range(_))) => self.end(number, Err(OperationError::InvalidKey)),
+            (_, Err(error)) => self.end(number, Err(error)),
+        }
+    }
+
+    /// Ends an operation.
+    pub(super) fn end(&mut self, number: u64, result: Result<u64, OperationError>) {
+        let Some(operation) = self.operations.get_mut(&number) else { return };
+        if operation.stage == Stage::Over {
+            return;
+        }
+        operation.stage = Stage::Over;
+        operation.pieces.clear();
+        let (handle, reply, asked) = (operation.peer, operation.reply, operation.asked);
+        let (command, length) = (operation.command, operation.range.2);
+        let notifies = operation.notifies_peer();
+        let is_good = result.is_ok();
+        let own = if is_good { self.own_notifications(number) } else { Vec::new() };
+        let bytes = match (reply, self.operations.get(&number)) {
+            (Reply::Window, Some(operation)) => {
+                let length = operation.ranges.first().map_or(0, |(_, length, _)| *length);
+                operation.kept.first().map(|kept| self.bounce.read(kept, length))
+            }
+            _ => None,
+        };
+        if self.operations.get(&number).is_some_and(|operation| operation.moving == 0) {
+            self.remove(number);
+        }
+        if let Some(pair) = self.pair_mut(handle) {
+            pair.order.open.remove(&number);
+            pair.order.flushing &= reply != Reply::Flush;
+            if notifies {
+                pair.settle(number, is_good);
+                if !is_good {
+                    pair.sending.notifications = pair.sending.notifications.saturating_sub(1);
+                    self.tell_room(handle);
+                }
+            }
+            self.dirty.insert(handle);
+        }
+        self.release_keys(handle);
+        if !is_good {
+            self.count(Register::Errors, 1);
+        } else if reply == Reply::Event {
+            match command {
+                Some(Command::Put | Command::ImmediatePut) => {
+                    self.count(Register::PutBytes, length);
+                }
+                Some(Command::Get) => self.count(Register::GetBytes, length),
+                _ => {}
+            }
+        }
+        match reply {
+            Reply::Event if asked.report == Report::Errors && is_good => {
+                // The last notification holds the place until the program takes it.
+                let last = own.len();
+                for (place, notification) in (1..).zip(own) {
+                    self.events.push_back(Queued::Own(notification, place == last));
+                }
+                if last == 0 {
+                    self.free_place();
+                }
+            }
+            Reply::Event => {
+                for notification in own {
+                    self.events.push_back(Queued::Own(notification, false));
+                }
+                let completion = Completion { context: asked.context, result };
+                self.events.push_back(Queued::Completion(completion));
+            }
+            Reply::Window => {
+                let result = result.map(|value| (value, bytes.unwrap_or_default()));
+                self.window_results.insert(number, result);
+            }
+            Reply::Fence(all) => self.fence_passed(all),
+            Reply::Flush | Reply::Key(_) => {}
+        }
+    }
+
+    /// The notifications for the initiator of an operation that ended well.
+    fn own_notifications(&self, number: u64) -> Vec<Notification> {
+        let Some(operation) = self.operations.get(&number) else { return Vec::new() };
+        let Some(command) = operation.command else { return Vec::new() };
+        let notify = operation.asked.notify;
+        let is_put = matches!(command, Command::Put | Command::ImmediatePut);
+        let sides = [
+            (Side::Requester, notify.requester()),
+            (Side::Completer, notify.completer() && !is_put),
+        ];
+        let source = self.peer_address(Peer(operation.peer)).unwrap_or(self.address);
+        let (key, offset, length) = operation.range;
+        let wanted = sides.into_iter().filter(|(_, wanted)| *wanted);
+        wanted
+            .map(|(side, _)| Notification {
+                side,
+                command,
+                peer: Peer(operation.peer),
+                source,
+                operation: operation.asked.context,
+                key,
+                offset,
+                length,
+                class: notify.class,
+                immediate: notify.immediate,
+            })
+            .collect()
+    }
+
+    /// Ends all operations on a peer that is down.
+    pub(super) fn end_operations(&mut self, handle: u32) {
+        let on_it = |(number, operation): (&u64, &Operation)| {
+            (operation.peer == handle && operation.stage != Stage::Over).then_some(*number)
+        };
+        let numbers: Vec<u64> = self.operations.iter().filter_map(on_it).collect();
+        for number in numbers {
+            self.end(number, Err(OperationError::PeerDown));
+        }
+        let Some(pair) = self.pair_mut(handle) else { return };
+        let mut calls = Vec::new();
+        for (_, known) in std::mem::take(&mut pair.keys) {
+            if let Known::Asked { calls: waiting, .. } = known {
+                calls.extend(waiting);
+            }
+        }
+        for context in calls {
+            let completion = Completion { context, result: Err(OperationError::PeerDown) };
+            self.events.push_back(Queued::Ended(completion));
+        }
+    }
+
+    /// Gives up the operation of `context`, if nothing of it has left.
+    pub(crate) fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError> {
+        self.check_peer(to)?;
+        let is_it = |operation: &Operation| {
+            operation.peer == to.0
+                && operation.asked.context == context
+                && operation.reply == Reply::Event
+                && !operation.touched
+                && operation.stage != Stage::Over
+                && operation.command.is_some()
+        };
+        let found = self.operations.iter().find(|(_, operation)| is_it(operation));
+        if let Some(number) = found.map(|(number, _)| *number) {
+            self.end(number, Err(OperationError::Cancelled));
+            self.send(to.0);
+        }
+        Ok(())
+    }
+
+    /// The result of an access through a window.
+    pub(crate) fn take_window_result(
+        &mut self,
+        number: u64,
+    ) -> Option<Result<(u64, Vec<u8>), OperationError>> {
+        self.window_results.remove(&number)
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(operation) = self.operations.remove(&number) {
+            self.give_back(operation.kept);
+        }
+    }
+
+    fn give_back(&mut self, kept: Vec<Kept>) {
+        for kept in kept {
+            self.bounce.give_back(&mut self.nic, kept);
+        }
+    }
+
+    /// Whether the card may be using memory of a peer by this key.
+    pub(super) fn is_in_use(&self, handle: u32, key: RemoteKey) -> bool {
+        self.operations.values().any(|operation| operation.peer() == handle && operation.uses(key))
+    }
+}
+
+impl Operation {
+    /// The notification for the peer.
+    fn told(&self) -> Told {
+        let command = self.command.unwrap_or(Command::Put);
+        let is_put = matches!(command, Command::Put | Command::ImmediatePut);
+        Told {
+            side: if is_put { Side::Completer } else { Side::Responder },
+            command,
+            class: self.asked.notify.class,
+            range: self.range,
+            context: self.asked.context,
+            immediate: self.asked.notify.immediate,
+        }
+    }
+}
+
+/// Checks a range of a peer against what its owner told.
+fn check(
+    range: &Range,
+    command: Command,
+    needed: weft_fabric::Access,
+    offset: u64,
+    length: u64,
+) -> Result<(), OperationError> {
+    if !range.access.contains(needed) {
+        return Err(OperationError::AccessDenied { command });
+    }
+    let region = range.length;
+    if offset > region || length > region - offset {
+        return Err(OperationError::OutOfBounds { offset, length, region });
+    }
+    Ok(())
+}
+
+/// The error of an operation that the card failed to do. The initiator has checked it, so the key
+/// is void, or the peer is gone, which is reported apart.
+fn error_of(_error: &Error) -> OperationError {
+    OperationError::InvalidKey
+}

@@ -1,0 +1,107 @@
+//! Orders and fences: what waits for everything before it.
+
+use weft_fabric::{OperationError, Peer};
+
+use super::operations::Reply;
+use super::pair::{Fence, Held};
+use super::{Engine, Queued};
+use crate::nic::Nic;
+use crate::packet::Request;
+
+impl<N: Nic> Engine<N> {
+    /// What is called for later takes effect after all that was called for before.
+    pub(crate) fn order(&mut self, to: Peer) -> Result<(), OperationError> {
+        let pair = self.pair(to).map(|pair| (pair.is_idle(), pair.order.called));
+        let (is_idle, called) = pair.map_err(|error| self.count_refusal(error))?;
+        let point = Fence { operation: self.next_number + 1, called };
+        if let Some(pair) = self.pair_mut(to.0).filter(|_| !is_idle) {
+            pair.order.held.push_back(Held::Order(point));
+        }
+        Ok(())
+    }
+
+    /// Starts a fence that `reply` hears of. False if there is nothing to wait for.
+    pub(super) fn start_fence(&mut self, handle: u32, number: u64) -> bool {
+        let Some(pair) = self.pair_mut(handle).filter(|pair| !pair.is_idle()) else {
+            return false;
+        };
+        pair.order.fences.push(Fence { operation: number, called: pair.order.called });
+        self.dirty.insert(handle);
+        true
+    }
+
+    /// Ends fences, and starts what waits behind orders, as far as what they wait for is over.
+    pub(super) fn look_at_order(&mut self, handle: u32) {
+        loop {
+            let Some(pair) = self.pair_mut(handle) else { return };
+            let confirmed = pair.order.confirmed;
+            let fences = &pair.order.fences;
+            let over =
+                fences.iter().position(|fence| pair.is_over(*fence) && confirmed >= fence.called);
+            if let Some(place) = over {
+                let fence = pair.order.fences.remove(place);
+                self.end(fence.operation, Ok(0));
+                continue;
+            }
+            let order = match pair.order.held.front() {
+                Some(Held::Order(point)) => Some(*point),
+                _ => None,
+            };
+            if order.is_none_or(|point| pair.is_over(point) && confirmed >= point.called)
+                && let Some(held) = pair.order.held.pop_front()
+            {
+                match held {
+                    Held::Order(_) => {}
+                    Held::Operation(number) => self.start(number),
+                    Held::Out(out) => pair.sending.outbox.push_back(out),
+                }
+                continue;
+            }
+            let waits = pair.order.fences.iter().copied().chain(order);
+            let asks = waits.into_iter().any(|point| pair.is_over(point));
+            if asks && !pair.order.flushing {
+                pair.order.flushing = true;
+                self.ask(handle, Request::Flush, Reply::Flush);
+            }
+            return;
+        }
+    }
+
+    /// Starts a fence of all peers.
+    pub(crate) fn fence_all(
+        &mut self,
+        context: u64,
+    ) -> Result<weft_fabric::Issued, OperationError> {
+        let peers: Vec<u32> = self.living.values().copied().collect();
+        let busy = |handle: &u32| self.pair(Peer(*handle)).is_ok_and(|pair| !pair.is_idle());
+        let peers: Vec<u32> = peers.into_iter().filter(busy).collect();
+        if peers.is_empty() {
+            return Ok(weft_fabric::Issued::Done(0));
+        }
+        if self.places >= self.capabilities.operations_max {
+            self.starved.extend(peers);
+            return Err(self.count_refusal(OperationError::WouldBlock));
+        }
+        self.places += 1;
+        let all = self.next_number();
+        self.fences.insert(all, (context, peers.len()));
+        for handle in peers {
+            let number = self.begin_fence(handle, context, Reply::Fence(all));
+            if !self.start_fence(handle, number) {
+                self.end(number, Ok(0));
+            }
+        }
+        Ok(weft_fabric::Issued::Pending)
+    }
+
+    /// A peer has passed a fence of all peers, or is down.
+    pub(super) fn fence_passed(&mut self, all: u64) {
+        let Some((context, left)) = self.fences.get_mut(&all) else { return };
+        *left -= 1;
+        if *left == 0 {
+            let completion = weft_fabric::Completion { context: *context, result: Ok(0) };
+            self.fences.remove(&all);
+            self.events.push_back(Queued::Completion(completion));
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! One pair of endpoints, as one end has it: what waits to be sent, and who may send how much.
+//!
+//! # Invariants
+//! - Messages and notifications leave in the order of their calls. A notification of an operation
+//!   keeps its place in that order until the operation is over.
+//! - What comes behind an order waits until everything before it is over.
+//! - A packet that needs room at the peer leaves only when the peer has a buffer for it. A response
+//!   needs none: its asker has kept one. A return of packets needs none either: the peer has to
+//!   send half of what it may before the next one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use weft_fabric::{DownReason, EndpointAddress, Group, MessageHeader, OperationError, RemoteKey};
+use weft_libfabric::Peer as NicPeer;
+
+use crate::packet::{Answer, Body, Credits, Label, Range, Told};
+
+/// Buffers of a pair for packets that need no room: a greeting, a farewell, returns and answers to
+/// pings.
+pub(super) const SPARE: usize = 6;
+
+/// A pair that has not ended.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub address: EndpointAddress,
+    /// The peer, as the network card knows it.
+    pub to: NicPeer,
+    /// What both ends show in their greetings.
+    pub secret: [u8; 16],
+    /// How the peer labels what it sends.
+    pub own: Label,
+    /// How this end labels what it sends; `None` until the peer has greeted.
+    pub theirs: Option<Label>,
+    pub life: Life,
+    pub sending: Sending,
+    pub receiving: Receiving,
+    pub order: Order,
+    /// What is known of the peer's keys.
+    pub keys: BTreeMap<RemoteKey, Known>,
+    /// Keys of the peer that are void, and on which operations of this end are under way.
+    pub voids: BTreeSet<RemoteKey>,
+    /// When the pair was made.
+    pub made: Duration,
+    /// When the peer was heard last.
+    pub heard: Duration,
+    /// When it was asked to show that it lives, since it was heard.
+    pub pinged: Option<Duration>,
+}
+
+/// How long a pair goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Life {
+    /// Both ends use it.
+    Living,
+    /// The peer has ended or cannot be reached. What it sent before may still come.
+    Orphaned(LastWords),
+    /// This end has given it up. What was accepted before still leaves, until this time.
+    Parting(Duration),
+}
+
+/// The last words of a peer that is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LastWords {
+    /// If none come until this time, there are none any more.
+    pub until: Duration,
+    /// At this time it is over in any case.
+    pub at_most: Duration,
+    /// Why the peer is down.
+    pub reason: DownReason,
+    /// The card cannot reach it: nothing is sent any more. Else it may wait for a greeting or for
+    /// room, to say its last words.
+    pub is_deaf: bool,
+}
+
+/// What is known of a key of the peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    /// The owner was asked. These operations wait for it, and these calls, by context.
+    Asked { operations: Vec<u64>, calls: Vec<u64> },
+    /// The owner has told.
+    Valid(Range),
+}
+
+/// What waits to be sent, and the room that there is for it.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    /// This end greets first.
+    pub greets_first: bool,
+    /// The greeting has left.
+    pub greeted: bool,
+    /// Packets that the peer has buffers for.
+    pub room: usize,
+    /// Messages and notifications, in order.
+    pub outbox: VecDeque<Out>,
+    /// Operations whose requests wait, by number.
+    pub asks: VecDeque<u64>,
+    /// Requests without a response.
+    pub asked: usize,
+    /// Requests that may be without a response.
+    pub asked_max: usize,
+    pub answers: VecDeque<(u64, Result<Answer, OperationError>)>,
+    /// Keys to announce as void, and keys that are released.
+    pub rights: VecDeque<Body<'static>>,
+    /// The farewell that leaves last, or has left.
+    pub farewell: Farewell,
+    /// The peer waits for a sign of life.
+    pub pong: bool,
+    /// The peer shall give one.
+    pub ping: bool,
+    /// Messages at the peer that its program has not taken, and how many there may be.
+    pub messages: usize,
+    pub messages_max: usize,
+    /// The same of notifications.
+    pub notifications: usize,
+    pub notifications_max: usize,
+    /// A call was refused since the last report of room.
+    pub refused: bool,
+}
+
+/// The end of what this end sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Farewell {
+    /// The pair goes on.
+    #[default]
+    None,
+    /// It leaves behind everything else.
+    Waits(DownReason),
+    /// It has left. The peer answers with its own: until then the card must not be closed, as it
+    /// may have kept something.
+    Left,
+}
+
+/// A message or a notification that waits.
+#[derive(Debug)]
+pub(super) enum Out {
+    Message {
+        header: MessageHeader,
+        group: Option<Group>,
+        payload: Vec<u8>,
+    },
+    Told(Told),
+    /// The notification of an operation that is not over.
+    Later(u64, Told),
+    /// The place of a notification that will not come.
+    Never,
+}
+
+/// What the peer may send, and what this end has to return.
+#[derive(Debug, Default)]
+pub(super) struct Receiving {
+    /// Buffers that the pair has for packets and for responses.
+    pub packets_max: usize,
+    pub responses_max: usize,
+    /// Packets that the peer may send before some are returned.
+    pub packets: usize,
+    /// Messages and notifications that the peer may send.
+    pub messages: usize,
+    pub notifications: usize,
+    /// Messages and notifications of former pairs with the peer that waited when this one began.
+    pub former: (usize, usize),
+    /// What has been taken, and not been returned.
+    pub owed_packets: usize,
+    pub owed_messages: usize,
+    pub owed_notifications: usize,
+}
+
+/// The operations on the peer, and what waits for them.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// Operations that are not over, by number.
+    pub open: BTreeSet<u64>,
+    /// What waits behind an order.
+    pub held: VecDeque<Held>,
+    pub fences: Vec<Fence>,
+    /// Messages and notifications that were called for.
+    pub called: u64,
+    /// Those of them that have left, or will not.
+    pub gone: u64,
+    /// Those of them that the peer has handled, as far as it is known.
+    pub confirmed: u64,
+    /// A flush is under way.
+    pub flushing: bool,
+}
+
+/// What waits behind an order.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// An order: operations with lower numbers come before it, and so many messages.
+    Order(Fence),
+    Operation(u64),
+    Out(Out),
+}
+
+/// What comes before a point in the order of calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fence {
+    /// Operations with lower numbers. A fence has this number itself.
+    pub operation: u64,
+    /// So many messages and notifications.
+    pub called: u64,
+}
+
+impl Pair {
+    /// Adds a message or notification behind what was called before.
+    pub fn post(&mut self, out: Out) {
+        self.order.called += 1;
+        if self.order.held.is_empty() {
+            self.sending.outbox.push_back(out);
+        } else {
+            self.order.held.push_back(Held::Out(out));
+        }
+    }
+
+    /// An operation is over: its notification may leave, if it ended well, or never will.
+    pub fn settle(&mut self, operation: u64, is_good: bool) {
+        let held = self.order.held.iter_mut().filter_map(|held| match held {
+            Held::Out(out) => Some(out),
+            Held::Order(_) | Held::Operation(_) => None,
+        });
+        for out in self.sending.outbox.iter_mut().chain(held) {
+            if let Out::Later(number, told) = out
+                && *number == operation
+            {
+                *out = if is_good { Out::Told(*told) } else { Out::Never };
+                return;
+            }
+        }
+    }
+
+    /// What is to be returned in the head of the next packet.
+    pub fn credits(&mut self) -> Credits {
+        let receiving = &mut self.receiving;
+        let packets = u8::try_from(receiving.owed_packets).unwrap_or(u8::MAX);
+        let half = |owed: usize| u16::try_from(owed).unwrap_or(u16::MAX);
+        let messages = half(receiving.owed_messages);
+        let notifications = half(receiving.owed_notifications);
+        receiving.owed_packets -= usize::from(packets);
+        receiving.packets += usize::from(packets);
+        receiving.owed_messages -= usize::from(messages);
+        receiving.messages += usize::from(messages);
+        receiving.owed_notifications -= usize::from(notifications);
+        receiving.notifications += usize::from(notifications);
+        Credits { packets, messages, notifications }
+    }
+
+    /// A packet with these did not leave.
+    pub fn take_back(&mut self, credits: Credits) {
+        let receiving = &mut self.receiving;
+        receiving.owed_packets += usize::from(credits.packets);
+        receiving.packets -= usize::from(credits.packets);
+        receiving.owed_messages += usize::from(credits.messages);
+        receiving.messages -= usize::from(credits.messages);
+        receiving.owed_notifications += usize::from(credits.notifications);
+        receiving.notifications -= usize::from(credits.notifications);
+    }
+
+    /// Takes what the peer returned. `None` if it returned more than it had.
+    pub fn returned(&mut self, credits: Credits) -> Option<()> {
+        let sending = &mut self.sending;
+        sending.room += usize::from(credits.packets);
+        sending.messages = sending.messages.checked_sub(credits.messages.into())?;
+        sending.notifications = sending.notifications.checked_sub(credits.notifications.into())?;
+        Some(())
+    }
+
+    /// Whether so many packets are owed that the peer has to be told without another packet.
+    pub fn owes_packets(&self) -> bool {
+        self.receiving.owed_packets >= (self.receiving.packets_max / 2).max(1)
+    }
+
+    /// Whether the program has taken something that the peer was not told of.
+    pub fn owes_room(&self) -> bool {
+        self.receiving.owed_messages + self.receiving.owed_notifications > 0
+    }
+
+    /// Whether nothing that was called for is on its way or waits.
+    pub fn is_idle(&self) -> bool {
+        let order = &self.order;
+        order.open.is_empty() && order.held.is_empty() && order.confirmed == order.called
+    }
+
+    /// Whether everything before the point is over at this end. The peer's word that it has
+    /// handled the messages may be missing.
+    pub fn is_over(&self, point: Fence) -> bool {
+        let first = self.order.open.first();
+        first.is_none_or(|first| *first >= point.operation) && self.order.gone >= point.called
+    }
+}

@@ -1,0 +1,249 @@
+//! What leaves: packets of each pair in turn, and pieces of operations.
+
+use weft_fabric::{DownReason, Peer, Register};
+use weft_libfabric::Refused;
+
+use super::pair::{Farewell, Life, Out, Pair};
+use super::{Engine, Queued};
+use crate::nic::Nic;
+use crate::packet::{Body, Greeting, Label, Packet};
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sent {
+    /// It has left.
+    Yes,
+    /// The card has no room.
+    Busy,
+    /// The peer cannot be reached.
+    Lost,
+}
+
+impl<N: Nic> Engine<N> {
+    /// Sends whatever can be sent.
+    pub(super) fn send_all(&mut self) {
+        for number in std::mem::take(&mut self.stalled) {
+            self.move_pieces(number);
+        }
+        let busy = std::mem::take(&mut self.busy);
+        self.dirty.extend(busy);
+        while let Some(handle) = self.dirty.pop_first() {
+            self.send(handle);
+        }
+    }
+
+    /// Whether something waits until the card has room, of which it does not tell.
+    pub(crate) fn waits_for_the_card(&self) -> bool {
+        !self.busy.is_empty() || !self.stalled.is_empty()
+    }
+
+    /// Sends what waits for a peer, as far as there is room.
+    pub(super) fn send(&mut self, handle: u32) {
+        self.look_at_order(handle);
+        match self.send_some(handle) {
+            Some(Sent::Busy) => {
+                self.busy.insert(handle);
+            }
+            Some(Sent::Lost) => self.orphan(handle, DownReason::Unreachable),
+            Some(Sent::Yes) | None => {}
+        }
+    }
+
+    /// Sends until nothing can be sent. `None` if there is no such pair any more.
+    fn send_some(&mut self, handle: u32) -> Option<Sent> {
+        let pair = self.pair_mut(handle)?;
+        if matches!(pair.life, Life::Orphaned(words) if words.is_deaf) {
+            return None;
+        }
+        if !pair.sending.greets_first && pair.theirs.is_none() {
+            return Some(Sent::Yes);
+        }
+        if !pair.sending.greeted {
+            let greeting = greeting(pair);
+            let sent = self.transmit(handle, Body::Greeting(greeting))?;
+            if sent != Sent::Yes {
+                return Some(sent);
+            }
+            self.pair_mut(handle)?.sending.greeted = true;
+        }
+        if self.pair_mut(handle)?.theirs.is_none() {
+            return Some(Sent::Yes);
+        }
+        loop {
+            let step = self.send_next(handle)?;
+            if step != Some(Sent::Yes) {
+                // Without a packet that carries what is owed, it needs one of its own.
+                return match step {
+                    None => self.send_debts(handle),
+                    sent => sent,
+                };
+            }
+        }
+    }
+
+    /// Sends one packet. The inner `None` says that there is none that can leave.
+    fn send_next(&mut self, handle: u32) -> Option<Option<Sent>> {
+        let pair = self.pair_mut(handle)?;
+        if let Some((number, result)) = pair.sending.answers.pop_front() {
+            let sent = self.transmit(handle, Body::Response(number, result.clone()))?;
+            let pair = self.pair_mut(handle)?;
+            if sent == Sent::Yes {
+                pair.receiving.owed_packets += 1;
+            } else {
+                pair.sending.answers.push_front((number, result));
+            }
+            return Some(Some(sent));
+        }
+        if pair.sending.room > 0 {
+            if let Some(body) = pair.sending.rights.pop_front() {
+                let is_release = matches!(body, Body::Released(_));
+                let sent = self.transmit(handle, body.clone())?;
+                let pair = self.pair_mut(handle)?;
+                match sent {
+                    Sent::Yes => {
+                        pair.sending.room -= 1;
+                        // The announcement of the key is returned with its answer.
+                        pair.receiving.owed_packets += usize::from(is_release);
+                    }
+                    Sent::Busy | Sent::Lost => pair.sending.rights.push_front(body),
+                }
+                return Some(Some(sent));
+            }
+            if !matches!(pair.sending.outbox.front(), None | Some(Out::Later(..))) {
+                return self.send_front(handle).map(Some);
+            }
+            let asks_now = pair.sending.asked < pair.sending.asked_max;
+            if asks_now && let Some(number) = pair.sending.asks.pop_front() {
+                return self.send_request(handle, number).map(Some);
+            }
+        }
+        if pair.sending.outbox.is_empty()
+            && let Farewell::Waits(reason) = pair.sending.farewell
+        {
+            let sent = self.transmit(handle, Body::Farewell(reason))?;
+            if sent == Sent::Yes {
+                self.pair_mut(handle)?.sending.farewell = Farewell::Left;
+            }
+            return Some(Some(sent));
+        }
+        Some(None)
+    }
+
+    /// Sends the first message or notification.
+    fn send_front(&mut self, handle: u32) -> Option<Sent> {
+        let out = self.pair_mut(handle)?.sending.outbox.pop_front()?;
+        let sent = match &out {
+            Out::Message { header, group, payload } => {
+                let (header, group) = (*header, *group);
+                self.transmit(handle, Body::Message { header, group, payload })?
+            }
+            Out::Told(told) => self.transmit(handle, Body::Told(*told))?,
+            Out::Never => {
+                self.pair_mut(handle)?.order.gone += 1;
+                self.dirty.insert(handle);
+                return Some(Sent::Yes);
+            }
+            Out::Later(..) => return Some(Sent::Yes),
+        };
+        let pair = self.pair_mut(handle)?;
+        if sent == Sent::Yes {
+            pair.sending.room -= 1;
+            pair.order.gone += 1;
+            if matches!(out, Out::Told(_)) {
+                self.count(Register::NotificationsSent, 1);
+            }
+            // An order or a fence may have waited for it.
+            self.dirty.insert(handle);
+        } else {
+            pair.sending.outbox.push_front(out);
+        }
+        Some(sent)
+    }
+
+    fn send_request(&mut self, handle: u32, number: u64) -> Option<Sent> {
+        let request = self.operations.get(&number).and_then(|operation| operation.request());
+        // It has ended meanwhile.
+        let Some(request) = request else { return Some(Sent::Yes) };
+        let sent = self.transmit(handle, Body::Request(number, request))?;
+        let pair = self.pair_mut(handle)?;
+        if sent == Sent::Yes {
+            pair.sending.room -= 1;
+            pair.sending.asked += 1;
+            let gone = pair.order.gone;
+            if let Some(operation) = self.operations.get_mut(&number) {
+                operation.asked(gone);
+            }
+        } else {
+            pair.sending.asks.push_front(number);
+        }
+        Some(sent)
+    }
+
+    /// Sends what is owed, if nothing carried it.
+    fn send_debts(&mut self, handle: u32) -> Option<Sent> {
+        let pair = self.pair_mut(handle)?;
+        let body = if pair.sending.ping {
+            pair.sending.ping = false;
+            Body::Ping
+        } else if pair.owes_packets() || pair.sending.pong {
+            Body::Credit(false)
+        } else if pair.owes_room() && pair.sending.room > 0 {
+            pair.sending.room -= 1;
+            Body::Credit(true)
+        } else {
+            return Some(Sent::Yes);
+        };
+        pair.sending.pong = false;
+        let (took_room, is_ping) = (body == Body::Credit(true), body == Body::Ping);
+        let sent = self.transmit(handle, body)?;
+        if sent != Sent::Yes {
+            let sending = &mut self.pair_mut(handle)?.sending;
+            sending.room += usize::from(took_room);
+            sending.ping |= is_ping;
+        }
+        Some(sent)
+    }
+
+    /// Answers a farewell. Without the answer the peer waits for a while, and then closes all the
+    /// same.
+    pub(super) fn answer_farewell(&mut self, handle: u32, reason: DownReason) {
+        let _ = self.transmit(handle, Body::Farewell(reason));
+    }
+
+    /// Hands a packet to the card. `None` if there is no such pair.
+    fn transmit(&mut self, handle: u32, body: Body<'_>) -> Option<Sent> {
+        let super::Slot::Used(pair) = self.pairs.get_mut(usize::try_from(handle).ok()?)? else {
+            return None;
+        };
+        let credits = pair.credits();
+        let label = pair.theirs.unwrap_or(Label { number: u32::MAX, check: 0 });
+        let bytes = Packet { label, credits, body }.emit();
+        Some(match self.nic.send(pair.to, bytes.as_slice()) {
+            Ok(()) => Sent::Yes,
+            Err(refused) => {
+                pair.take_back(credits);
+                if refused == Refused::Busy { Sent::Busy } else { Sent::Lost }
+            }
+        })
+    }
+
+    /// The peer has more room: tells a program that was refused.
+    pub(super) fn tell_room(&mut self, handle: u32) {
+        let Some(pair) = self.pair_mut(handle) else { return };
+        if pair.life == Life::Living && std::mem::take(&mut pair.sending.refused) {
+            self.events.push_back(Queued::Room(Peer(handle)));
+        }
+        self.tell_group_room();
+    }
+}
+
+fn greeting(pair: &Pair) -> Greeting {
+    let half = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+    Greeting {
+        secret: pair.secret,
+        label: pair.own,
+        packets: half(pair.receiving.packets_max),
+        messages: half(pair.receiving.former.0),
+        notifications: half(pair.receiving.former.1),
+    }
+}

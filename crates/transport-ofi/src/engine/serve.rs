@@ -1,0 +1,184 @@
+//! What the target of a request does. It alone changes words of its memory as words.
+
+use std::sync::atomic::Ordering;
+
+use weft_fabric::{Access, Atomic, Command, LockRequest, OperationError, Register, Target, Width};
+use weft_memory::{CopyMode, Segment};
+
+use super::Engine;
+use crate::nic::Nic;
+use crate::packet::{Answer, Request};
+use crate::region::OfiRegion;
+
+/// A word of a granted range.
+struct Word {
+    region: OfiRegion,
+    place: usize,
+}
+
+impl Word {
+    fn segment(&self) -> &Segment {
+        self.region.memory().segment()
+    }
+}
+
+impl<N: Nic> Engine<N> {
+    /// Serves a request of a peer.
+    pub(super) fn serve(&mut self, handle: u32, number: u64, request: Request) {
+        let result = match request {
+            Request::Resolve(key) => self.resolved(handle, key).map(Answer::Range),
+            other => self.serve_value(handle, other).map(Answer::Value),
+        };
+        if let Some(pair) = self.pair_mut(handle) {
+            pair.sending.answers.push_back((number, result));
+            self.dirty.insert(handle);
+        }
+    }
+
+    fn serve_value(&mut self, handle: u32, request: Request) -> Result<u64, OperationError> {
+        match request {
+            Request::Atomic(target, atomic) => {
+                let needed = (Command::Atomic, atomic.operation.access());
+                let width = match atomic.width {
+                    Width::Bits32 => 4,
+                    Width::Bits64 => 8,
+                };
+                let word = self.word(handle, needed, target, width)?;
+                Ok(atomic.result(change(&word, atomic)))
+            }
+            Request::Signal(target, signal) => {
+                let word = self.word(handle, (Command::Put, signal.access()), target, 8)?;
+                let cell = word.segment().word64(word.place);
+                let new = |old| Some(signal.apply(old));
+                let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new);
+                Ok(0)
+            }
+            Request::Store { target, value, length, is_word } => {
+                let bytes = value.to_le_bytes();
+                let Some(bytes) = bytes.get(..length.into()).filter(|bytes| !bytes.is_empty())
+                else {
+                    return Err(OperationError::InvalidLength { length: length.into() });
+                };
+                let command = if is_word { Command::Put } else { Command::ImmediatePut };
+                let width = if is_word { length } else { 1 };
+                let needed = (command, Access::WRITE);
+                let word = self.place(handle, needed, target, length.into(), width)?;
+                store(&word, value, bytes, is_word);
+                Ok(0)
+            }
+            Request::Load { target, length } => {
+                if ![1, 2, 4, 8].contains(&length) {
+                    return Err(OperationError::InvalidLength { length: length.into() });
+                }
+                let needed = (Command::Get, Access::READ);
+                let word = self.place(handle, needed, target, length.into(), length)?;
+                Ok(load(&word, length))
+            }
+            Request::Lock(request) => self.serve_lock(request),
+            Request::Register(number) => {
+                Ok(self.registers.get(usize::from(number)).copied().unwrap_or(0))
+            }
+            Request::Flush | Request::Resolve(_) => Ok(0),
+        }
+    }
+
+    fn serve_lock(&mut self, request: LockRequest) -> Result<u64, OperationError> {
+        let maximum = self.capabilities.locks;
+        let number = request.number;
+        if number >= maximum {
+            return Err(OperationError::InvalidLock { number, maximum });
+        }
+        let lock = self.locks.entry(number).or_insert(0);
+        let old = *lock;
+        let new = request.apply(old);
+        *lock = new.unwrap_or(old);
+        Ok(u64::from(old.cast_unsigned()) | u64::from(new.is_some()) << 32)
+    }
+
+    fn word(
+        &self,
+        handle: u32,
+        needed: (Command, Access),
+        target: Target,
+        width: u8,
+    ) -> Result<Word, OperationError> {
+        self.place(handle, needed, target, width.into(), width)
+    }
+
+    //= EXTOLL-THESIS#3.2.5
+    //# The ATU verifies the VPID and the access permissions of every translation.
+    /// The place of `length` bytes in an own range, which must lie at a multiple of `width`.
+    fn place(
+        &self,
+        handle: u32,
+        (command, needed): (Command, Access),
+        target: Target,
+        length: u64,
+        width: u8,
+    ) -> Result<Word, OperationError> {
+        let grant = self.grants.get(&target.key).filter(|grant| grant.is_for(handle));
+        let grant = grant.ok_or(OperationError::InvalidKey)?;
+        if !grant.access.contains(needed) {
+            return Err(OperationError::AccessDenied { command });
+        }
+        let (offset, region) = (target.offset, grant.length);
+        if offset > region || length > region - offset {
+            return Err(OperationError::OutOfBounds { offset, length, region });
+        }
+        let start = grant.start + offset;
+        let alignment = u64::from(width);
+        if !start.is_multiple_of(alignment) {
+            return Err(OperationError::Misaligned { offset, alignment });
+        }
+        // The region was registered, so that it lies in memory.
+        let place = usize::try_from(start).unwrap_or(usize::MAX);
+        Ok(Word { region: grant.region.clone(), place })
+    }
+
+    /// The register of a peer is asked for by its number.
+    pub(crate) const fn number_of(register: Register) -> u8 {
+        register as u8
+    }
+}
+
+/// Changes a word, and returns its former value.
+fn change(word: &Word, atomic: Atomic) -> u64 {
+    match atomic.width {
+        Width::Bits64 => {
+            let new = |old| Some(atomic.apply(old));
+            let cell = word.segment().word64(word.place);
+            match cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new) {
+                Ok(old) | Err(old) => old,
+            }
+        }
+        Width::Bits32 => {
+            let low = |value: u64| u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
+            let new = |old: u32| Some(low(atomic.apply(old.into())));
+            let cell = word.segment().word32(word.place);
+            match cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new) {
+                Ok(old) | Err(old) => old.into(),
+            }
+        }
+    }
+}
+
+fn store(word: &Word, value: u64, bytes: &[u8], is_word: bool) {
+    let low = u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
+    match (is_word, bytes.len()) {
+        (true, 8) => word.segment().word64(word.place).store(value, Ordering::Release),
+        (true, 4) => word.segment().word32(word.place).store(low, Ordering::Release),
+        _ => word.segment().write(word.place, bytes, CopyMode::Plain),
+    }
+}
+
+fn load(word: &Word, length: u8) -> u64 {
+    match length {
+        8 => word.segment().word64(word.place).load(Ordering::Acquire),
+        4 => word.segment().word32(word.place).load(Ordering::Acquire).into(),
+        length => {
+            let mut bytes = [0; 8];
+            word.segment().read(word.place, &mut bytes[..length.into()]);
+            u64::from_le_bytes(bytes)
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The network card that the state machine drives: the calls of a port, a clock and randomness.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use weft_libfabric::{Error, Peer, Port, PortOptions, Refused, Registration, Report, Rights, Spot};
+use weft_memory::Memory;
+
+/// A range of registered memory: the registration, the offset in its range, the length.
+pub type Local = (Registration, usize, usize);
+
+/// A port of a provider, or what stands for one.
+///
+/// The calls are those of [`Port`], which has their meaning and errors.
+#[allow(missing_docs, reason = "they are documented at Port")]
+pub trait Nic: Send {
+    fn name(&self) -> &[u8];
+    fn insert(&mut self, name: &[u8]) -> Result<Peer, Error>;
+    fn remove(&mut self, peer: Peer);
+    fn send(&mut self, to: Peer, message: &[u8]) -> Result<(), Refused>;
+    fn register(
+        &mut self,
+        range: (&Memory, usize, usize),
+        rights: Rights,
+    ) -> Result<(Registration, Spot), Error>;
+    fn deregister(&mut self, registration: Registration);
+    fn write(&mut self, to: Peer, from: Local, spot: Spot, token: u64) -> Result<(), Refused>;
+    fn read(&mut self, from: Peer, into: Local, spot: Spot, token: u64) -> Result<(), Refused>;
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Report<'_>)) -> Result<usize, Error>;
+    fn receives(&self) -> usize;
+
+    /// Bytes of one write or read at most.
+    fn operation_bytes_max(&self) -> usize;
+
+    /// The time since some moment. It does not go back.
+    fn now(&self) -> Duration;
+
+    /// A number that nobody can guess.
+    fn random(&mut self) -> u64;
+
+    /// A descriptor to sleep on, after [`Nic::may_sleep`] said so.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    fn may_sleep(&self) -> bool;
+
+    /// Lets time pass where there is no descriptor: at most `time`.
+    fn pass(&mut self, time: Duration);
+
+    /// Has `work` called now and then, without the program, until it says that it is over. A card
+    /// without a descriptor does so for each of its endpoints.
+    fn linger(&mut self, work: Work);
+}
+
+/// What an endpoint that was closed still has to do.
+pub type Work = Box<dyn FnMut() -> bool + Send>;
+
+/// A port with the clock of the machine.
+#[derive(Debug)]
+pub struct PortNic {
+    port: Port,
+    start: Instant,
+}
+
+impl PortNic {
+    /// Opens a port for packets of the transport.
+    ///
+    /// # Errors
+    /// [`Error`].
+    #[allow(clippy::disallowed_methods, reason = "it owns the clock of the state machine")]
+    pub fn open(offer: weft_libfabric::Offer) -> Result<Self, Error> {
+        let options = PortOptions {
+            message_bytes_max: crate::packet::PACKET_BYTES,
+            receives_max: RECEIVES,
+            sends_max: RECEIVES,
+        };
+        Ok(Self { port: Port::open(offer, options)?, start: Instant::now() })
+    }
+}
+
+/// Buffers for receiving that are asked for.
+const RECEIVES: usize = 1024;
+
+impl Nic for PortNic {
+    fn name(&self) -> &[u8] {
+        self.port.name()
+    }
+
+    fn insert(&mut self, name: &[u8]) -> Result<Peer, Error> {
+        self.port.insert(name)
+    }
+
+    fn remove(&mut self, peer: Peer) {
+        self.port.remove(peer);
+    }
+
+    fn send(&mut self, to: Peer, message: &[u8]) -> Result<(), Refused> {
+        self.port.send(to, message)
+    }
+
+    fn register(
+        &mut self,
+        range: (&Memory, usize, usize),
+        rights: Rights,
+    ) -> Result<(Registration, Spot), Error> {
+        self.port.register(range, rights)
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.port.deregister(registration);
+    }
+
+    fn write(&mut self, to: Peer, from: Local, spot: Spot, token: u64) -> Result<(), Refused> {
+        self.port.write(to, from, spot, token)
+    }
+
+    fn read(&mut self, from: Peer, into: Local, spot: Spot, token: u64) -> Result<(), Refused> {
+        self.port.read(from, into, spot, token)
+    }
+
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Report<'_>)) -> Result<usize, Error> {
+        self.port.poll(budget, sink)
+    }
+
+    fn receives(&self) -> usize {
+        self.port.receives()
+    }
+
+    fn operation_bytes_max(&self) -> usize {
+        self.port.offer().operation_bytes_max()
+    }
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn random(&mut self) -> u64 {
+        let mut bytes = [0; 8];
+        // The kernel gives 8 bytes at once, or its generator is not set up, which a program that
+        // starts then cannot mend.
+        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        assert_eq!(filled, Ok(8), "the kernel has random numbers");
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.port.descriptor()
+    }
+
+    fn may_sleep(&self) -> bool {
+        self.port.may_sleep()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        std::thread::sleep(time.min(Duration::from_millis(1)));
+    }
+
+    fn linger(&mut self, mut work: Work) {
+        // Where no thread can be made, what was accepted last is lost, and peers hear of the end
+        // from the directory.
+        let thread = std::thread::Builder::new().name("weft-ofi-close".into());
+        let _ = thread.spawn(move || {
+            while !work() {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+    }
+}

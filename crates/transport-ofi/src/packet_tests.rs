@@ -1,0 +1,158 @@
+//! Packets are what they were before, and no bytes make the parser panic.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn target() -> impl Strategy<Value = Target> {
+    any::<(u64, u64)>().prop_map(|(key, offset)| Target::new(RemoteKey(key), offset))
+}
+
+fn label() -> impl Strategy<Value = Label> {
+    any::<(u32, u32)>().prop_map(|(number, check)| Label { number, check })
+}
+
+fn atomic() -> impl Strategy<Value = Atomic> {
+    (0..7_u8, any::<(bool, bool, u64, u64)>()).prop_map(|(number, rest)| {
+        let (is_wide, fetches, operand, compare) = rest;
+        let operation = atomic_of(number).expect("there are seven");
+        let width = if is_wide { Width::Bits64 } else { Width::Bits32 };
+        Atomic { operation, width, operand, compare, fetches }
+    })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let change = any::<(bool, u64)>().prop_map(|(adds, value)| {
+        if adds { SignalChange::Add(value) } else { SignalChange::Set(value) }
+    });
+    prop_oneof![
+        any::<u64>().prop_map(|key| Request::Resolve(RemoteKey(key))),
+        (target(), atomic()).prop_map(|(target, atomic)| Request::Atomic(target, atomic)),
+        (target(), change).prop_map(|(target, change)| Request::Signal(target, change)),
+        (target(), any::<(u64, u8, bool)>()).prop_map(|(target, (value, length, is_word))| {
+            Request::Store { target, value, length, is_word }
+        }),
+        (target(), any::<u8>()).prop_map(|(target, length)| Request::Load { target, length }),
+        any::<(u32, i32, i32)>().prop_map(|(number, compare, add)| {
+            Request::Lock(LockRequest { number, compare, add })
+        }),
+        any::<u8>().prop_map(Request::Register),
+        Just(Request::Flush),
+    ]
+}
+
+fn answer() -> impl Strategy<Value = Result<Answer, OperationError>> {
+    let error = prop_oneof![
+        Just(OperationError::InvalidKey),
+        Just(OperationError::AccessDenied { command: Command::Get }),
+        any::<(u64, u64, u64)>().prop_map(|(offset, length, region)| {
+            OperationError::OutOfBounds { offset, length, region }
+        }),
+        any::<(u64, u64)>()
+            .prop_map(|(offset, alignment)| OperationError::Misaligned { offset, alignment }),
+        any::<(u32, u32)>()
+            .prop_map(|(number, maximum)| OperationError::InvalidLock { number, maximum }),
+        any::<u64>().prop_map(|length| OperationError::InvalidLength { length }),
+    ];
+    prop_oneof![
+        any::<u64>().prop_map(|value| Ok(Answer::Value(value))),
+        (any::<(u64, u64, u64, u8)>(), 0..8_u8).prop_map(|((address, key, length, skew), bits)| {
+            let access = access_of(bits).expect("three rights");
+            Ok(Answer::Range(Range { spot: Spot { address, key }, skew, length, access }))
+        }),
+        error.prop_map(Err),
+    ]
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    (0..3_u8, 0..6_u8, any::<(u8, u64, u64, u64, u64, u64)>()).prop_map(|(side, command, rest)| {
+        let (class, key, offset, length, context, immediate) = rest;
+        Told {
+            side: side_of(side).expect("three sides"),
+            command: Command::from_number(command).expect("six commands"),
+            class,
+            range: (RemoteKey(key), offset, length),
+            context,
+            immediate,
+        }
+    })
+}
+
+/// A body, whose payload is `bytes`.
+fn body(bytes: &[u8]) -> impl Strategy<Value = Body<'_>> {
+    let greeting = (any::<[u8; 16]>(), label(), any::<(u16, u16, u16)>());
+    let message = (any::<u8>(), 0..4_u8, proptest::option::of(0..64_u8));
+    prop_oneof![
+        greeting.prop_map(|(secret, label, (packets, messages, notifications))| {
+            Body::Greeting(Greeting { secret, label, packets, messages, notifications })
+        }),
+        message.prop_map(move |(tag, kind, group)| Body::Message {
+            header: MessageHeader { tag, kind },
+            group: group.and_then(Group::new),
+            payload: bytes,
+        }),
+        told().prop_map(Body::Told),
+        (any::<u64>(), request()).prop_map(|(number, request)| Body::Request(number, request)),
+        (any::<u64>(), answer()).prop_map(|(number, answer)| Body::Response(number, answer)),
+        any::<u64>().prop_map(|key| Body::Void(RemoteKey(key))),
+        any::<u64>().prop_map(|key| Body::Released(RemoteKey(key))),
+        any::<bool>().prop_map(Body::Credit),
+        Just(Body::Ping),
+        (0..4_u8).prop_map(|number| Body::Farewell(reason_of(number).expect("four reasons"))),
+    ]
+}
+
+const PAYLOAD: [u8; BODY_BYTES] = [7; BODY_BYTES];
+
+proptest! {
+    #[test]
+    fn a_packet_is_parsed_as_it_was_emitted(
+        label in label(),
+        (packets, messages, notifications) in any::<(u8, u16, u16)>(),
+        body in body(&PAYLOAD),
+    ) {
+        let credits = Credits { packets, messages, notifications };
+        let packet = Packet { label, credits, body };
+        let bytes = packet.emit();
+        prop_assert_eq!(Packet::parse(bytes.as_slice()), Ok(packet));
+    }
+
+    #[test]
+    fn a_packet_that_is_cut_or_goes_on_is_refused(
+        body in body(&[]),
+        cut in 1..HEAD_BYTES + 40,
+    ) {
+        let packet = Packet { label: Label::default(), credits: Credits::default(), body };
+        let bytes = packet.emit();
+        let bytes = bytes.as_slice();
+        if !matches!(packet.body, Body::Message { .. }) {
+            let mut longer = bytes.to_vec();
+            longer.push(0);
+            prop_assert!(Packet::parse(&longer).is_err());
+        }
+        prop_assert!(Packet::parse(&bytes[..bytes.len().saturating_sub(cut)]).is_err());
+    }
+
+    #[test]
+    fn no_bytes_make_the_parser_panic(
+        kind in 0..20_u8,
+        mut bytes in proptest::collection::vec(any::<u8>(), 0..PACKET_BYTES + 8),
+    ) {
+        if let Some(place) = bytes.get_mut(8) {
+            *place = kind;
+        }
+        if let Ok(packet) = Packet::parse(&bytes) {
+            prop_assert_eq!(packet.emit().as_slice().len(), bytes.len());
+        }
+    }
+}
+
+#[test]
+fn a_malformed_packet_is_named() {
+    let mut bytes = [0; HEAD_BYTES];
+    bytes[8] = 99;
+    let told = Packet::parse(&bytes).expect_err("no such kind").to_string();
+    assert_eq!(told, "there are no packets of kind 99");
+    let told = Packet::parse(&bytes[..3]).expect_err("no head").to_string();
+    assert_eq!(told, "a packet of kind 0 has 3 bytes");
+}

@@ -1,0 +1,435 @@
+//! A network in memory with virtual time: cards for tests.
+//!
+//! Messages between two cards arrive in order; writes and reads take their own time, so that they
+//! overtake messages and each other. Now and then a card has no room. A message that finds no
+//! buffer is a mistake of the state machine, and panics. All of it comes from a seed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use weft_libfabric::{Error, Peer, Refused, Registration, Report, Rights, Spot};
+use weft_memory::{CopyMode, Memory};
+
+use crate::nic::{Local, Nic, Work};
+use crate::transport::Cards;
+
+/// How a network behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The seed of everything random.
+    pub seed: u64,
+    /// Buffers for receiving of each card.
+    pub receives: usize,
+    /// One call of so many finds no room; 0 stands for none.
+    pub busy: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { seed: 1, receives: 1024, busy: 8 }
+    }
+}
+
+/// A network. Clones are the same one.
+#[derive(Clone)]
+pub struct SeededNet {
+    inner: Arc<Mutex<Net>>,
+    works: Arc<Mutex<Vec<Work>>>,
+}
+
+impl fmt::Debug for SeededNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SeededNet").finish_non_exhaustive()
+    }
+}
+
+/// A card of a network.
+#[derive(Debug)]
+pub struct SeededNic {
+    net: SeededNet,
+    number: usize,
+    name: [u8; 8],
+}
+
+struct Net {
+    settings: Settings,
+    random: u64,
+    now: Duration,
+    cards: Vec<Card>,
+    queue: BinaryHeap<Reverse<(Duration, u64)>>,
+    happenings: BTreeMap<u64, Happening>,
+    next: u64,
+    /// When the last message from one card to another arrives.
+    arrivals: BTreeMap<(usize, usize), Duration>,
+}
+
+struct Card {
+    is_open: bool,
+    arrived: VecDeque<Told>,
+    /// Messages among them.
+    messages: usize,
+    registered: BTreeMap<u64, Range>,
+    peers: BTreeMap<u64, usize>,
+}
+
+#[derive(Clone)]
+struct Range {
+    memory: Memory,
+    offset: usize,
+    length: usize,
+    rights: Rights,
+    key: u64,
+}
+
+/// A report that waits.
+enum Told {
+    Message(Vec<u8>),
+    Done(u64),
+    Failed(u64),
+    SendFailed(Peer),
+}
+
+/// What happens at some time.
+enum Happening {
+    Message {
+        from: usize,
+        to: usize,
+        peer: Peer,
+        bytes: Vec<u8>,
+    },
+    Access {
+        from: usize,
+        to: usize,
+        local: Range,
+        at: usize,
+        length: usize,
+        spot: Spot,
+        token: u64,
+        is_write: bool,
+    },
+    Told {
+        to: usize,
+        told: Told,
+    },
+}
+
+impl Range {
+    fn part(&self, offset: usize, length: usize) -> Option<usize> {
+        let fits = offset <= self.length && length <= self.length - offset;
+        fits.then(|| self.offset + offset)
+    }
+}
+
+impl SeededNet {
+    /// A network without cards.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let net = Net {
+            settings,
+            random: settings.seed,
+            now: Duration::ZERO,
+            cards: Vec::new(),
+            queue: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            next: 0,
+            arrivals: BTreeMap::new(),
+        };
+        Self { inner: Arc::new(Mutex::new(net)), works: Arc::default() }
+    }
+
+    /// Lets the next thing happen, or a millisecond pass if there is none, and everybody work.
+    /// Whether something happened.
+    pub fn step(&self) -> bool {
+        let happened = {
+            let mut net = self.inner.lock();
+            net.step(Duration::from_millis(1))
+        };
+        self.work();
+        happened
+    }
+
+    /// Has everybody work who does so without the program.
+    fn work(&self) {
+        let mut works = std::mem::take(&mut *self.works.lock());
+        works.retain_mut(|work| !work());
+        self.works.lock().append(&mut works);
+    }
+}
+
+impl Cards for SeededNet {
+    type Nic = SeededNic;
+
+    fn open(&self) -> Result<SeededNic, Error> {
+        let mut net = self.inner.lock();
+        let number = net.cards.len();
+        net.cards.push(Card {
+            is_open: true,
+            arrived: VecDeque::new(),
+            messages: 0,
+            registered: BTreeMap::new(),
+            peers: BTreeMap::new(),
+        });
+        let name = (number as u64).to_le_bytes();
+        Ok(SeededNic { net: self.clone(), number, name })
+    }
+}
+
+impl Net {
+    /// splitmix64.
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn is_busy(&mut self) -> bool {
+        let busy = self.settings.busy;
+        busy > 0 && self.random().is_multiple_of(busy)
+    }
+
+    /// A time from now on, some microseconds later.
+    fn soon(&mut self) -> Duration {
+        let jitter = self.random() % 5_000;
+        self.now + Duration::from_nanos(1_000 + jitter)
+    }
+
+    fn schedule(&mut self, time: Duration, happening: Happening) {
+        self.next += 1;
+        self.happenings.insert(self.next, happening);
+        self.queue.push(Reverse((time, self.next)));
+    }
+
+    fn step(&mut self, longest: Duration) -> bool {
+        let end = self.now + longest;
+        match self.queue.peek() {
+            Some(Reverse((time, _))) if *time <= end => {}
+            _ => {
+                self.now = end;
+                return false;
+            }
+        }
+        let Some(Reverse((time, number))) = self.queue.pop() else { return false };
+        self.now = self.now.max(time);
+        if let Some(happening) = self.happenings.remove(&number) {
+            self.happen(happening);
+        }
+        true
+    }
+
+    fn tell(&mut self, to: usize, told: Told) {
+        let receives = self.settings.receives;
+        let card = &mut self.cards[to];
+        if matches!(told, Told::Message(_)) {
+            card.messages += 1;
+            assert!(card.messages <= receives, "a message found no buffer");
+        }
+        card.arrived.push_back(told);
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Told { to, told } => self.tell(to, told),
+            Happening::Message { from, to, peer, bytes } => {
+                if self.cards[to].is_open {
+                    self.tell(to, Told::Message(bytes));
+                } else {
+                    let time = self.soon();
+                    self.schedule(time, Happening::Told { to: from, told: Told::SendFailed(peer) });
+                }
+            }
+            Happening::Access { from, to, local, at, length, spot, token, is_write } => {
+                let found = self.cards[to]
+                    .registered
+                    .values()
+                    .find(|range| range.key == spot.key && self.cards[to].is_open);
+                let allowed = found
+                    .filter(|range| if is_write { range.rights.write } else { range.rights.read });
+                let place = usize::try_from(spot.address).ok();
+                let place = allowed.and_then(|range| Some((range, range.part(place?, length)?)));
+                let told = match place {
+                    None => Told::Failed(token),
+                    Some((range, place)) => {
+                        let (theirs, ours) = (range.memory.segment(), local.memory.segment());
+                        let mut bytes = vec![0; length];
+                        if is_write {
+                            ours.read(at, &mut bytes);
+                            theirs.write(place, &bytes, CopyMode::Plain);
+                        } else {
+                            theirs.read(place, &mut bytes);
+                            ours.write(at, &bytes, CopyMode::Plain);
+                        }
+                        Told::Done(token)
+                    }
+                };
+                let time = self.soon();
+                self.schedule(time, Happening::Told { to: from, told });
+            }
+        }
+    }
+
+    fn wrong(&self) -> Refused {
+        Refused::Failed(self.error())
+    }
+
+    fn error(&self) -> Error {
+        let reason = "the network in memory does not do that".to_owned();
+        Error::Call { call: "seeded", number: 22, reason }
+    }
+}
+
+impl SeededNic {
+    fn access(
+        &self,
+        peer: Peer,
+        (registration, offset, length): Local,
+        (spot, token, is_write): (Spot, u64, bool),
+    ) -> Result<(), Refused> {
+        let mut net = self.net.inner.lock();
+        if net.is_busy() {
+            return Err(Refused::Busy);
+        }
+        let from = self.number;
+        let to = *net.cards[from].peers.get(&peer.0).ok_or(net.wrong())?;
+        let local = net.cards[from].registered.get(&registration.0).cloned();
+        let local = local.ok_or(net.wrong())?;
+        let at = local.part(offset, length).ok_or(net.wrong())?;
+        let time = net.soon();
+        let access = Happening::Access { from, to, local, at, length, spot, token, is_write };
+        net.schedule(time, access);
+        Ok(())
+    }
+}
+
+impl Drop for SeededNic {
+    fn drop(&mut self) {
+        let mut net = self.net.inner.lock();
+        let card = &mut net.cards[self.number];
+        card.is_open = false;
+        card.registered.clear();
+    }
+}
+
+impl Nic for SeededNic {
+    fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    fn insert(&mut self, name: &[u8]) -> Result<Peer, Error> {
+        let mut net = self.net.inner.lock();
+        let number = <[u8; 8]>::try_from(name).ok().map(u64::from_le_bytes);
+        let number = number.and_then(|number| usize::try_from(number).ok());
+        let number = number.filter(|number| *number < net.cards.len()).ok_or(net.error())?;
+        net.next += 1;
+        let peer = net.next;
+        net.cards[self.number].peers.insert(peer, number);
+        Ok(Peer(peer))
+    }
+
+    fn remove(&mut self, peer: Peer) {
+        self.net.inner.lock().cards[self.number].peers.remove(&peer.0);
+    }
+
+    fn send(&mut self, to: Peer, message: &[u8]) -> Result<(), Refused> {
+        let mut net = self.net.inner.lock();
+        if net.is_busy() {
+            return Err(Refused::Busy);
+        }
+        let from = self.number;
+        let (peer, to) = (to, *net.cards[from].peers.get(&to.0).ok_or(net.wrong())?);
+        let time = net.soon();
+        let last = net.arrivals.entry((from, to)).or_default();
+        *last = time.max(*last);
+        let time = *last;
+        net.schedule(time, Happening::Message { from, to, peer, bytes: message.to_vec() });
+        Ok(())
+    }
+
+    fn register(
+        &mut self,
+        (memory, offset, length): (&Memory, usize, usize),
+        rights: Rights,
+    ) -> Result<(Registration, Spot), Error> {
+        let mut net = self.net.inner.lock();
+        let key = net.random();
+        net.next += 1;
+        let number = net.next;
+        let range = Range { memory: memory.clone(), offset, length, rights, key };
+        net.cards[self.number].registered.insert(number, range);
+        Ok((Registration(number), Spot { address: 0, key }))
+    }
+
+    fn deregister(&mut self, registration: Registration) {
+        self.net.inner.lock().cards[self.number].registered.remove(&registration.0);
+    }
+
+    fn write(&mut self, to: Peer, from: Local, spot: Spot, token: u64) -> Result<(), Refused> {
+        self.access(to, from, (spot, token, true))
+    }
+
+    fn read(&mut self, from: Peer, into: Local, spot: Spot, token: u64) -> Result<(), Refused> {
+        self.access(from, into, (spot, token, false))
+    }
+
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Report<'_>)) -> Result<usize, Error> {
+        for told in 0..budget {
+            let mut net = self.net.inner.lock();
+            let error = net.error();
+            let card = &mut net.cards[self.number];
+            let Some(next) = card.arrived.pop_front() else { return Ok(told) };
+            card.messages -= usize::from(matches!(next, Told::Message(_)));
+            drop(net);
+            match next {
+                Told::Message(bytes) => sink(Report::Message(&bytes)),
+                Told::Done(token) => sink(Report::Done { token }),
+                Told::Failed(token) => sink(Report::Failed { token, error }),
+                Told::SendFailed(to) => sink(Report::SendFailed { to, error }),
+            }
+        }
+        Ok(budget)
+    }
+
+    fn receives(&self) -> usize {
+        self.net.inner.lock().settings.receives
+    }
+
+    fn operation_bytes_max(&self) -> usize {
+        // Small, so that operations come in pieces.
+        64 << 10
+    }
+
+    fn now(&self) -> Duration {
+        self.net.inner.lock().now
+    }
+
+    fn random(&mut self) -> u64 {
+        self.net.inner.lock().random()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn may_sleep(&self) -> bool {
+        false
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let happened = {
+            let mut net = self.net.inner.lock();
+            net.step(time.min(Duration::from_millis(1)))
+        };
+        let _ = happened;
+        let net = self.net.clone();
+        net.work();
+    }
+
+    fn linger(&mut self, work: Work) {
+        self.net.works.lock().push(work);
+    }
+}

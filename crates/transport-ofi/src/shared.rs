@@ -1,0 +1,234 @@
+//! An endpoint's lock, what wakes its threads, and the thread that answers peers while the program
+//! computes.
+//!
+//! The program has the helm while it polls, waits or has armed: it takes what the card reports.
+//! When it does not for a while, the thread does.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use weft_fabric::Armed;
+
+use crate::nic::Nic;
+use crate::station::Station;
+
+/// How long the program may leave the helm before the thread takes it.
+const HELM_FOR: Duration = Duration::from_millis(2);
+/// How long a thread sleeps at most: timers of the state machine are at hand by then.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+/// How often the card is looked at before a sleep that it does not allow yet: it may have work that
+/// makes no event.
+const LOOKS_BEFORE_SLEEP: usize = 8;
+/// How soon the card is asked again when it had no room.
+const AGAIN_WITHIN: Duration = Duration::from_millis(1);
+
+/// What the program's thread and the endpoint's own share.
+pub(crate) struct Shared<N> {
+    station: Mutex<Station<N>>,
+    /// Readable when there may be something for the program that the card does not tell of.
+    woken: OwnedFd,
+    /// The same for the thread.
+    called: OwnedFd,
+    /// Readable when `woken` or the card is.
+    any: OwnedFd,
+    /// Readable when `called` or the card is.
+    any_for_thread: OwnedFd,
+    /// How often the program has taken the helm.
+    turns: AtomicU64,
+    /// The program sleeps, or has armed, and takes what comes.
+    sleeps: AtomicBool,
+    stops: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl<N> fmt::Debug for Shared<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl<N: Nic + 'static> Shared<N> {
+    /// The endpoint of this state. `wakers` are what others write to that have made news: for the
+    /// program and for the thread.
+    pub fn new(station: Station<N>, wakers: [OwnedFd; 2]) -> Result<Arc<Self>, Errno> {
+        let watch = |waker: &OwnedFd| {
+            let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&any, waker, EventData::new_u64(0), EventFlags::IN)?;
+            if let Some(card) = station.engine.nic().descriptor() {
+                epoll::add(&any, card, EventData::new_u64(1), EventFlags::IN)?;
+            }
+            Ok::<_, Errno>(any)
+        };
+        let [any, any_for_thread] = [watch(&wakers[0])?, watch(&wakers[1])?];
+        let [woken, called] = wakers;
+        let has_descriptor = station.engine.nic().descriptor().is_some();
+        let shared = Arc::new(Self {
+            station: Mutex::new(station),
+            woken,
+            called,
+            any,
+            any_for_thread,
+            turns: AtomicU64::new(0),
+            sleeps: AtomicBool::new(false),
+            stops: AtomicBool::new(false),
+            thread: Mutex::new(None),
+        });
+        if has_descriptor {
+            let own = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name("weft-ofi".into());
+            let thread = thread.spawn(move || own.serve()).map_err(|_| Errno::AGAIN)?;
+            *shared.thread.lock() = Some(thread);
+        } else {
+            // The network has it answer peers.
+            let own = Arc::downgrade(&shared);
+            shared.lock().engine.nic_mut().linger(Box::new(move || {
+                let Some(shared) = own.upgrade() else { return true };
+                if let Some(mut station) = shared.station.try_lock() {
+                    station.progress();
+                }
+                shared.stops.load(Ordering::Relaxed)
+            }));
+        }
+        Ok(shared)
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Station<N>> {
+        self.station.lock()
+    }
+
+    pub fn now(&self) -> Duration {
+        self.lock().engine.nic().now()
+    }
+
+    /// Takes the helm, and handles what has come.
+    pub fn progress(&self) -> MutexGuard<'_, Station<N>> {
+        // Only the program writes it, so that no other write can be lost.
+        self.turns.store(self.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        if self.sleeps.load(Ordering::Relaxed) {
+            self.sleeps.store(false, Ordering::Relaxed);
+            clear(&self.woken);
+        }
+        let mut station = self.lock();
+        station.progress();
+        station
+    }
+
+    /// Sleeps until something may have come, at most `time`.
+    pub fn sleep(&self, time: Duration) {
+        let mut station = self.lock();
+        if station.engine.nic().descriptor().is_none() {
+            return station.engine.nic_mut().pass(time);
+        }
+        self.sleeps.store(true, Ordering::Relaxed);
+        station.progress();
+        if station.engine.has_events() || !station.engine.nic().may_sleep() {
+            return;
+        }
+        let most = if station.engine.waits_for_the_card() { AGAIN_WITHIN } else { SLEEP_MAX };
+        drop(station);
+        self.doze(&self.any, time.min(most));
+    }
+
+    fn doze(&self, file: &OwnedFd, time: Duration) {
+        let time = Timespec::try_from(time).ok();
+        // A signal ends the sleep, as anything else does.
+        let _ = poll(&mut [PollFd::new(file, PollFlags::IN)], time.as_ref());
+    }
+
+    /// Prepares the program's sleep on [`Shared::descriptor`].
+    pub fn arm(&self) -> Armed {
+        drop(self.progress());
+        self.sleeps.store(true, Ordering::Relaxed);
+        let mut station = self.lock();
+        let has_descriptor = station.engine.nic().descriptor().is_some();
+        for _ in 0..LOOKS_BEFORE_SLEEP {
+            station.progress();
+            if station.engine.has_events() {
+                return Armed::Busy;
+            }
+            if !has_descriptor || station.engine.waits_for_the_card() {
+                break;
+            }
+            if station.engine.nic().may_sleep() {
+                return Armed::Sleep;
+            }
+        }
+        Armed::PollWithin(AGAIN_WITHIN)
+    }
+
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.any.as_fd()
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        self.stops.store(true, Ordering::Relaxed);
+        ring(&self.called);
+        if let Some(thread) = self.thread.lock().take() {
+            // It does not panic, and if it did, the endpoint is closed all the same.
+            let _ = thread.join();
+        }
+    }
+
+    /// The thread: answers peers while the program does something else.
+    fn serve(&self) {
+        let mut seen = 0;
+        while !self.stops.load(Ordering::Relaxed) {
+            let turns = self.turns.load(Ordering::Relaxed);
+            if turns != seen {
+                // The program is at work here.
+                seen = turns;
+                std::thread::sleep(HELM_FOR);
+                continue;
+            }
+            let may_sleep = {
+                let mut station = self.lock();
+                station.progress();
+                let events = station.engine.has_events();
+                if events && self.sleeps.load(Ordering::Relaxed) {
+                    ring(&self.woken);
+                }
+                station.engine.nic().may_sleep() && !station.engine.waits_for_the_card()
+            };
+            if may_sleep {
+                self.sleep_on_the_card();
+            } else {
+                std::thread::sleep(AGAIN_WITHIN);
+            }
+        }
+    }
+
+    /// Sleeps until the card reports something. A program that sleeps, too, goes first.
+    fn sleep_on_the_card(&self) {
+        let turns = self.turns.load(Ordering::Relaxed);
+        self.doze(&self.any_for_thread, SLEEP_MAX);
+        clear(&self.called);
+        if self.sleeps.load(Ordering::Relaxed) && self.turns.load(Ordering::Relaxed) == turns {
+            std::thread::sleep(AGAIN_WITHIN);
+        }
+    }
+}
+
+/// A counter that wakes whoever waits for it.
+pub(crate) fn counter() -> Result<OwnedFd, Errno> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+/// Wakes whoever waits for a counter.
+pub(crate) fn ring(counter: &OwnedFd) {
+    // A full counter wakes as well.
+    let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
+}
+
+fn clear(counter: &OwnedFd) {
+    // It is empty if nobody rang.
+    let _ = rustix::io::read(counter, &mut [0; 8]);
+}

@@ -1,0 +1,338 @@
+//! An endpoint behind its lock: the state machine, and its connection to the directory.
+//!
+//! Invariant: what the directory says is handled in the order in which it said it.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use weft_fabric::{
+    ConnectError, EndpointAddress, Group, GroupError, InviteError, Issued, MessageHeader,
+    OperationError, SendError, Ticket,
+};
+
+use crate::directory::{Answer, Client, News, Question};
+use crate::engine::Engine;
+use crate::nic::Nic;
+
+/// Calls of one endpoint that have not ended, or whose ends were not polled.
+const CALLS_MAX: usize = 8192;
+
+/// The state of an endpoint.
+pub(crate) struct Station<N> {
+    pub engine: Engine<N>,
+    /// `None` when the endpoint is closed.
+    client: Option<Box<dyn Client>>,
+    /// The directory has told something since the last look.
+    news: Arc<AtomicBool>,
+    /// Questions that were not answered, by number.
+    asked: BTreeMap<u64, Asked>,
+    next: u64,
+    groups: BTreeMap<Group, Members>,
+}
+
+/// What a question is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    /// A call of the program, by its context.
+    Call(u64),
+    /// A call that the program gave up, or a question whose answer nobody needs.
+    Nobody,
+    /// The members of a group.
+    Members(Group),
+    /// A member of groups, to send to it.
+    Member(EndpointAddress),
+}
+
+/// What is known of the members of a group.
+#[derive(Debug, Default)]
+struct Members {
+    /// The other members; `None` while the directory is asked.
+    known: Option<Vec<EndpointAddress>>,
+    /// Members that are being connected to.
+    connecting: BTreeSet<EndpointAddress>,
+    /// Members that take no further peer.
+    full: BTreeSet<EndpointAddress>,
+    /// The program waits for another try.
+    waits: bool,
+}
+
+impl<N: Nic> Station<N> {
+    /// An endpoint's state. `news` is set when the directory has told something.
+    pub fn new(engine: Engine<N>, client: Box<dyn Client>, news: Arc<AtomicBool>) -> Self {
+        let (asked, groups) = (BTreeMap::new(), BTreeMap::new());
+        Self { engine, client: Some(client), news, asked, next: 0, groups }
+    }
+
+    /// Handles what has come.
+    pub fn progress(&mut self) {
+        if self.news.load(Ordering::Relaxed) {
+            self.news.store(false, Ordering::Relaxed);
+            self.take_news(None);
+        }
+        self.engine.progress();
+        for (address, secret) in self.engine.take_lost() {
+            // The directory finds out by itself when it cannot be asked.
+            let _ = self.ask(Question::Disconnect(address, secret), Asked::Nobody);
+        }
+    }
+
+    /// Closes the endpoint. What was accepted still leaves, by further calls of
+    /// [`Station::progress`].
+    pub fn close(&mut self) {
+        self.engine.close();
+        self.client = None;
+    }
+
+    fn ask(&mut self, question: Question, purpose: Asked) -> Result<u64, String> {
+        let client = self.client.as_mut().ok_or("the endpoint is closed")?;
+        self.next += 1;
+        client.ask(self.next, question)?;
+        self.asked.insert(self.next, purpose);
+        Ok(self.next)
+    }
+
+    /// Handles the news of the directory. Returns the answer to the question `wanted`, if it is
+    /// among them.
+    fn take_news(&mut self, wanted: Option<u64>) -> Option<Result<Answer, OperationError>> {
+        let mut found = None;
+        while let Some(news) = self.client.as_mut().and_then(|client| client.next()) {
+            match news {
+                News::Answer(number, result) => {
+                    let Some(asked) = self.asked.remove(&number) else { continue };
+                    if Some(number) == wanted {
+                        found = Some(result);
+                    } else {
+                        self.answered(asked, result);
+                    }
+                }
+                News::Introduced(introduction) => {
+                    // A peer that this endpoint cannot take hears nothing of it, and gives up.
+                    let _ = self.engine.introduce(&introduction);
+                }
+                News::Ended(address, secret) => self.engine.peer_ended(address, secret),
+                News::Groups(bits) => self.groups_changed(bits),
+            }
+        }
+        found
+    }
+
+    fn answered(&mut self, asked: Asked, result: Result<Answer, OperationError>) {
+        match asked {
+            Asked::Call(context) => {
+                let result = result.and_then(|answer| self.value_of(answer));
+                self.engine.end_call(context, result);
+            }
+            Asked::Nobody => {
+                let _ = result.and_then(|answer| self.value_of(answer));
+            }
+            Asked::Members(group) => {
+                let members = match result {
+                    Ok(Answer::Members(members)) => members,
+                    _ => Vec::new(),
+                };
+                if let Some(state) = self.groups.get_mut(&group) {
+                    state.known = Some(members);
+                }
+                self.look_at_group(group);
+            }
+            Asked::Member(address) => {
+                let is_peer = result.and_then(|answer| self.value_of(answer)).is_ok();
+                let groups: Vec<Group> = self.groups.keys().copied().collect();
+                for group in groups {
+                    let Some(state) = self.groups.get_mut(&group) else { continue };
+                    if state.connecting.remove(&address) && !is_peer {
+                        state.full.insert(address);
+                    }
+                    self.look_at_group(group);
+                }
+            }
+        }
+    }
+
+    /// The value that a call ends with.
+    fn value_of(&mut self, answer: Answer) -> Result<u64, OperationError> {
+        match answer {
+            Answer::Introduced(introduction) => {
+                let handle = self.engine.introduce(&introduction);
+                Ok(handle.map_err(OperationError::Connect)?.into())
+            }
+            Answer::Done | Answer::Members(_) => Ok(0),
+        }
+    }
+
+    /// Asks the directory for a call of the program. It may answer at once.
+    fn call(&mut self, question: Question, context: u64) -> Result<Issued, OperationError> {
+        if self.engine.controls_open >= CALLS_MAX {
+            let reason = "too many calls wait for their end; poll first".to_owned();
+            return Err(OperationError::Broker { reason });
+        }
+        let number = self.ask(question, Asked::Call(context));
+        let number = number.map_err(|reason| OperationError::Broker { reason })?;
+        match self.take_news(Some(number)) {
+            Some(result) => Ok(Issued::Done(result.and_then(|answer| self.value_of(answer))?)),
+            None => {
+                self.engine.controls_open += 1;
+                Ok(Issued::Pending)
+            }
+        }
+    }
+
+    pub fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError> {
+        if !to.is_exact() {
+            return Err(ConnectError::NotExact(to));
+        }
+        self.progress();
+        if let Some(handle) = self.engine.handle_of(to) {
+            return Ok(Issued::Done(handle.into()));
+        }
+        self.call(Question::Connect(to), context).map_err(|error| match error {
+            OperationError::Connect(error) => error,
+            other => ConnectError::Broker { reason: reason_of(other) },
+        })
+    }
+
+    pub fn change_group(
+        &mut self,
+        group: Group,
+        join: bool,
+        context: u64,
+    ) -> Result<Issued, GroupError> {
+        if group == Group::BROADCAST {
+            return Err(GroupError::Broadcast);
+        }
+        let question = if join { Question::Join(group) } else { Question::Leave(group) };
+        self.call(question, context).map_err(|error| match error {
+            OperationError::Group(error) => error,
+            other => GroupError::Broker { reason: reason_of(other) },
+        })
+    }
+
+    pub fn invite(
+        &mut self,
+        within: Duration,
+        context: u64,
+    ) -> Result<(Ticket, Issued), InviteError> {
+        if within.is_zero() || within > Ticket::WITHIN_MAX {
+            return Err(InviteError::InvalidTime);
+        }
+        let halves = [self.engine.nic_mut().random(), self.engine.nic_mut().random()];
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&halves[0].to_le_bytes());
+        secret[8..].copy_from_slice(&halves[1].to_le_bytes());
+        let ticket = Ticket(secret);
+        match self.call(Question::Invite(ticket, within), context) {
+            Ok(issued) => Ok((ticket, issued)),
+            Err(OperationError::Invite(error)) => Err(error),
+            Err(other) => Err(InviteError::Broker { reason: reason_of(other) }),
+        }
+    }
+
+    /// The program does not wait for the call with this context any more.
+    pub fn give_up(&mut self, context: u64) {
+        for asked in self.asked.values_mut() {
+            if *asked == Asked::Call(context) {
+                *asked = Asked::Nobody;
+                self.engine.controls_open -= 1;
+                return;
+            }
+        }
+        self.engine.give_up(context);
+    }
+
+    /// Whether a call with this context has not ended.
+    pub fn awaits(&self, context: u64) -> bool {
+        let asked = self.asked.values().any(|asked| *asked == Asked::Call(context));
+        asked || self.engine.awaits(context)
+    }
+
+    /// Sends a message to all other members of a group.
+    pub fn send_multicast(
+        &mut self,
+        group: Group,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        self.engine.gather(header, parts)?;
+        self.take_news(None);
+        if let Entry::Vacant(vacant) = self.groups.entry(group) {
+            vacant.insert(Members::default());
+            self.ask_members(group)?;
+        }
+        let Some(members) = self.connected_members(group)? else {
+            if let Some(state) = self.groups.get_mut(&group) {
+                state.waits = true;
+            }
+            return Err(SendError::WouldBlock);
+        };
+        self.engine.send_to_members(group, &members, header, parts)
+    }
+
+    fn ask_members(&mut self, group: Group) -> Result<(), SendError> {
+        let asked = self.ask(Question::Members(group), Asked::Members(group));
+        asked.map_err(|reason| SendError::Broker { reason })?;
+        self.take_news(None);
+        Ok(())
+    }
+
+    /// The members of a group that are peers; `None` if some are being connected to.
+    fn connected_members(
+        &mut self,
+        group: Group,
+    ) -> Result<Option<Vec<EndpointAddress>>, SendError> {
+        let Some(state) = self.groups.get(&group) else { return Ok(None) };
+        let Some(known) = state.known.clone() else { return Ok(None) };
+        for member in &known {
+            let Some(state) = self.groups.get_mut(&group) else { return Ok(None) };
+            let is_peer = self.engine.handle_of(*member).is_some();
+            if is_peer || state.full.contains(member) || !state.connecting.insert(*member) {
+                continue;
+            }
+            // Those that are being connected to count, too.
+            let maximum = self.engine.capabilities.peers_max;
+            if self.engine.peers() + state.connecting.len() > maximum {
+                state.connecting.remove(member);
+                return Err(SendError::Exhausted { maximum });
+            }
+            let asked = self.ask(Question::Connect(*member), Asked::Member(*member));
+            asked.map_err(|reason| SendError::Broker { reason })?;
+        }
+        self.take_news(None);
+        let Some(state) = self.groups.get(&group) else { return Ok(None) };
+        if state.known.as_ref() != Some(&known) || !state.connecting.is_empty() {
+            return Ok(None);
+        }
+        let is_peer = |member: &EndpointAddress| self.engine.handle_of(*member).is_some();
+        Ok(Some(known.into_iter().filter(is_peer).collect()))
+    }
+
+    /// Another try may be worth it.
+    fn look_at_group(&mut self, group: Group) {
+        let Some(state) = self.groups.get_mut(&group) else { return };
+        if state.known.is_some() && state.connecting.is_empty() && std::mem::take(&mut state.waits)
+        {
+            self.engine.group_changed(group);
+        }
+    }
+
+    fn groups_changed(&mut self, bits: u64) {
+        let changed = |group: &Group| bits & (1 << group.number()) != 0;
+        let changed: Vec<Group> = self.groups.keys().copied().filter(changed).collect();
+        for group in changed {
+            let Some(state) = self.groups.remove(&group) else { continue };
+            // The next message asks anew.
+            if state.waits || self.engine.waits_for_group(group) {
+                self.engine.group_changed(group);
+            }
+        }
+    }
+}
+
+fn reason_of(error: OperationError) -> String {
+    match error {
+        OperationError::Broker { reason } => reason,
+        other => other.to_string(),
+    }
+}

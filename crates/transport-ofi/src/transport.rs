@@ -1,0 +1,164 @@
+//! The transport: it opens endpoints at a directory, each with a card of its own.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use weft_fabric::{Capabilities, EndpointLimits, EndpointOptions, OpenError, Progress, Transport};
+use weft_libfabric::{Error, Library, Wanted};
+use weft_sync::AdaptiveWait;
+
+use crate::directory::{Directory, Opening};
+use crate::endpoint::OfiEndpoint;
+use crate::engine::Engine;
+use crate::nic::{Nic, PortNic};
+use crate::packet::BODY_BYTES;
+use crate::shared::{Shared, counter, ring};
+use crate::station::Station;
+
+/// Makes the cards of a transport.
+pub trait Cards: Send + Sync {
+    /// The cards.
+    type Nic: Nic + 'static;
+
+    /// A new card.
+    ///
+    /// # Errors
+    /// [`Error`].
+    fn open(&self) -> Result<Self::Nic, Error>;
+}
+
+/// Ports of one provider.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    /// The provider, and the address whose interface it uses.
+    pub wanted: Wanted,
+}
+
+impl Cards for Ports {
+    type Nic = PortNic;
+
+    fn open(&self) -> Result<PortNic, Error> {
+        let mut offers = Library::load()?.offers(&self.wanted)?;
+        if offers.is_empty() {
+            return Err(Error::Missing("no provider offers what is wanted".into()));
+        }
+        PortNic::open(offers.remove(0))
+    }
+}
+
+/// How endpoints wait, and how long they wait for a silent peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameters {
+    /// A peer of which nothing is heard for so long is reported down.
+    pub silence: Duration,
+    /// Looks of a wait before it yields.
+    pub spins: u32,
+    /// Yields of a wait before it sleeps.
+    pub yields: u32,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self { silence: Duration::from_secs(5), spins: 200, yields: 50 }
+    }
+}
+
+/// The transport over libfabric, or over other cards.
+pub struct OfiTransport<C> {
+    cards: C,
+    directory: Arc<dyn Directory>,
+    parameters: Parameters,
+    capabilities: Capabilities,
+}
+
+impl<C> std::fmt::Debug for OfiTransport<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfiTransport").field("parameters", &self.parameters).finish_non_exhaustive()
+    }
+}
+
+/// A limit that an endpoint may ask for at most.
+const ASKED_MAX: usize = 65_536;
+
+impl<C: Cards> OfiTransport<C> {
+    /// A transport whose endpoints are in `directory`.
+    #[must_use]
+    pub fn new(cards: C, directory: Arc<dyn Directory>, parameters: Parameters) -> Self {
+        let capabilities = Capabilities {
+            message_bytes_max: BODY_BYTES,
+            keys_max: 4096,
+            progress: Progress::Auto,
+            descriptor: true,
+            ..Capabilities::extoll("ofi")
+        };
+        let capabilities = capabilities.with_rails(&["rail0"]);
+        Self { cards, directory, parameters, capabilities }
+    }
+
+    fn limited(&self, limits: &EndpointLimits) -> Capabilities {
+        let most = Capabilities {
+            mailbox_depth: ASKED_MAX,
+            operations_max: ASKED_MAX,
+            peers_max: ASKED_MAX,
+            keys_max: ASKED_MAX,
+            regions_max: ASKED_MAX,
+            ..self.capabilities.clone()
+        };
+        self.capabilities.limited(limits, &most)
+    }
+}
+
+impl<C: Cards> Transport for OfiTransport<C> {
+    type Endpoint = OfiEndpoint<C::Nic>;
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn open(&self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError> {
+        let capabilities = self.limited(&options.limits).on_rail(options.rail.as_deref())?;
+        let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
+        let nic = self.cards.open();
+        let nic = nic.map_err(|error| OpenError::NoBroker { reason: error.to_string() })?;
+        let capabilities = Capabilities { descriptor: nic.descriptor().is_some(), ..capabilities };
+        let mut client = self.directory.client()?;
+        let opened = client.open(&Opening {
+            vpid: options.vpid,
+            partition: options.partition,
+            name: nic.name().to_vec(),
+            mailbox_depth: capabilities.mailbox_depth,
+            peers_max: capabilities.peers_max,
+        })?;
+        let counters = [counter().map_err(os("eventfd"))?, counter().map_err(os("eventfd"))?];
+        let copy = |file: &OwnedFd| {
+            file.try_clone().map_err(|error| OpenError::Os {
+                call: "dup",
+                errno: error.raw_os_error().unwrap_or(0),
+            })
+        };
+        let wakers = [copy(&counters[0])?, copy(&counters[1])?];
+        // Set at first: news may have come already.
+        let news = Arc::new(AtomicBool::new(true));
+        let told = Arc::clone(&news);
+        client.wake_by(Box::new(move || {
+            told.store(true, Ordering::Relaxed);
+            wakers.iter().for_each(ring);
+        }));
+        let Parameters { silence, spins, yields } = self.parameters;
+        let engine = Engine::new(nic, opened.address, capabilities.clone(), silence);
+        let shared = Shared::new(Station::new(engine, client, news), counters);
+        let shared = shared.map_err(os("epoll_create"))?;
+        Ok(OfiEndpoint {
+            shared,
+            address: opened.address,
+            partition: opened.partition,
+            host: opened.host,
+            capabilities,
+            adaptive_wait: AdaptiveWait::new(spins, yields),
+            events: Vec::new(),
+        })
+    }
+}
