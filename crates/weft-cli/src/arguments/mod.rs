@@ -313,6 +313,9 @@ pub struct PerfArguments {
     /// Over which transport
     #[arg(long, value_enum, default_value_t = TransportName::Shm)]
     pub transport: TransportName,
+    /// The provider of libfabric, as `weft info` names it [default: the first that serves hosts]
+    #[arg(long, value_name = "NAME")]
+    pub provider: Option<String>,
     /// Bytes of a message or operation [default: 8]
     #[arg(long, value_name = "N")]
     pub size: Option<u64>,
@@ -477,6 +480,8 @@ pub enum TransportName {
     Shm,
     /// The simulator, in virtual time
     Sim,
+    /// libfabric, two threads of one process
+    Ofi,
 }
 
 impl TransportName {
@@ -485,6 +490,7 @@ impl TransportName {
         match self {
             Self::Shm => "shm",
             Self::Sim => "sim",
+            Self::Ofi => "ofi",
         }
     }
 }

@@ -9,6 +9,7 @@ mod cacheline;
 mod ground;
 mod initiator;
 mod lane;
+mod libfabric;
 mod message;
 mod near;
 mod report;
@@ -126,11 +127,16 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         arguments.transport == TransportName::Shm
             || arguments.test != PerfTest::Lane
             || arguments.lane_kind() == LaneKind::Endpoint,
-        "simulated nodes share no memory; use --over endpoint"
+        "only ends of this host share memory; use --over endpoint"
+    );
+    ensure!(
+        arguments.transport == TransportName::Ofi || arguments.provider.is_none(),
+        "--provider is for libfabric; add `--transport ofi`"
     );
     let report = match (arguments.test, arguments.transport) {
         (PerfTest::Cacheline, _) => cacheline::measure(arguments)?,
         (_, TransportName::Sim) => simulated::measure(arguments, size)?,
+        (_, TransportName::Ofi) => libfabric::measure(arguments, size)?,
         (_, TransportName::Shm) => shared::measure(arguments, size, configuration)?,
     };
     if arguments.json {

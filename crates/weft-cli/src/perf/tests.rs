@@ -19,6 +19,7 @@ fn arguments(test: PerfTest, transport: TransportName, size: u64) -> PerfArgumen
     PerfArguments {
         test,
         transport,
+        provider: None,
         size: Some(size),
         over: None,
         memory: MemoryKind::Fresh,

@@ -1,0 +1,124 @@
+//! The conformance suite over the providers of the libfabric that is installed.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::cell::Cell;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_conformance::Bench;
+use weft_e2e::{Case, Outcome, Skip, suite};
+use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
+use weft_libfabric::{Library, Wanted};
+use weft_options::ServicePolicy;
+use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
+use weft_transport_ofi::nic::PortNic;
+use weft_transport_ofi::{OfiEndpoint, OfiTransport, Parameters, Ports};
+
+/// Those of Debian's libfabric that need no hardware, but for `shm`, which crashes when a port of
+/// the same process ends amid operations.
+const PROVIDERS: [&str; 3] = ["net", "tcp;ofi_rxm", "sockets"];
+/// Opens 256 endpoints. Each costs a tenth of a second over `tcp;ofi_rxm`, which clears 30 MB for
+/// it.
+const DEAR: &str = "a_node_without_free_vpids_reports_it";
+/// A user without privileges, independent of the user that runs the tests.
+const USER: u32 = 1000;
+
+thread_local! {
+    /// The provider of the case that runs on this thread.
+    static PROVIDER: Cell<&'static str> = const { Cell::new("") };
+}
+
+struct Ofi {
+    directory: LocalDirectory,
+    wanted: Wanted,
+    /// Whether each endpoint has something on its way. Connections take milliseconds.
+    busy: Vec<Box<dyn Fn() -> bool>>,
+}
+
+impl Ofi {
+    fn open_at(
+        &mut self,
+        directory: LocalDirectory,
+        options: &EndpointOptions,
+    ) -> Result<OfiEndpoint<PortNic>, OpenError> {
+        let ports = Ports { wanted: self.wanted.clone() };
+        let transport = OfiTransport::new(ports, Arc::new(directory), Parameters::default());
+        let endpoint = transport.open(options)?;
+        self.busy.push(Box::new(endpoint.is_busy()));
+        Ok(endpoint)
+    }
+}
+
+fn wanted() -> Wanted {
+    let provider = PROVIDER.get().to_owned();
+    Wanted { provider: Some(provider), source: Some("127.0.0.1".to_owned()) }
+}
+
+impl Bench for Ofi {
+    type Endpoint = OfiEndpoint<PortNic>;
+
+    fn with_services(rules: &str) -> Self {
+        let policy = ServicePolicy::parse(rules).expect("rules");
+        let directory = LocalDirectory::new(NodeId::LOCAL, Limits::default(), policy, USER);
+        Self { directory, wanted: wanted(), busy: Vec::new() }
+    }
+
+    fn user(&self) -> u32 {
+        USER
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError> {
+        self.open_at(self.directory.clone(), options)
+    }
+
+    fn open_as(
+        &mut self,
+        user: u32,
+        options: &EndpointOptions,
+    ) -> Option<Result<Self::Endpoint, OpenError>> {
+        let directory = self.directory.as_user(user);
+        Some(self.open_at(directory, options))
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        self.directory.let_pass(time);
+    }
+
+    fn progress(&mut self) -> bool {
+        std::thread::sleep(Duration::from_micros(200));
+        self.busy.iter().any(|busy| busy())
+    }
+}
+
+fn main() -> ExitCode {
+    let mut cases = Vec::new();
+    for provider in PROVIDERS {
+        let short = provider.split(';').next_back().unwrap_or(provider);
+        for (group, list) in weft_conformance::conformance_list!(Ofi) {
+            let name = format!("{group}_over_{short}");
+            let case = Case::new(name, move || run(provider, &list));
+            let is_old = provider == "sockets";
+            cases.push(if is_old { case.long("libfabric 2 has no sockets") } else { case });
+        }
+    }
+    suite::main(cases)
+}
+
+fn run(provider: &'static str, list: &[(&'static str, fn())]) -> Outcome {
+    PROVIDER.set(provider);
+    let library = Library::load().map_err(|error| Skip(error.to_string()))?;
+    if library.offers(&wanted()).expect("the library answers").is_empty() {
+        let (major, minor) = library.version();
+        return Err(Skip(format!("libfabric {major}.{minor} has no provider {provider}")));
+    }
+    let is_long = std::env::var_os(suite::LONG).is_some();
+    for (name, case) in list {
+        if *name == DEAR && provider == "tcp;ofi_rxm" && !is_long {
+            continue;
+        }
+        println!("{name}");
+        case();
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! Measuring over libfabric: two endpoints of this process, each with a thread, over one provider.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport};
+use weft_libfabric::{Library, Wanted};
+use weft_options::ServicePolicy;
+use weft_sync::{AdaptiveWait, Step, contention};
+use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
+use weft_transport_ofi::{OfiTransport, Parameters, Ports};
+
+use super::initiator::Initiator;
+use super::report::Report;
+use super::responder::{Progress, Responder};
+use super::{Budget, FarEnd, Surroundings, check_size, gather, lane, message, region_bytes};
+use crate::arguments::{MemoryKind, PerfArguments, PerfTest};
+
+/// Real time of a run.
+const RUN_NS: u64 = 200_000_000;
+/// Iterations of a run at most.
+const ITERATIONS_MAX: u64 = 10_000_000;
+/// Turns without an event after which an end gives its core to others.
+const TURNS_BEFORE_YIELD: u32 = 64;
+/// The user that both ends belong to.
+const USER: u32 = 1000;
+/// How long the provider may take to open an endpoint, and the ends to find each other.
+const START_WITHIN: Duration = Duration::from_secs(10);
+
+/// The thread of the other end, and the clock.
+#[derive(Debug)]
+struct Far {
+    thread: Option<JoinHandle<anyhow::Result<()>>>,
+    start: Instant,
+    adaptive_wait: AdaptiveWait,
+}
+
+impl Surroundings for Far {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn idle(&mut self) -> anyhow::Result<()> {
+        if self.adaptive_wait.step() == Step::Spin {
+            return Ok(());
+        }
+        contention::yield_core();
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            thread.join().map_err(|_| anyhow!("the other end panicked"))??;
+            bail!("the other end ended");
+        }
+        Ok(())
+    }
+
+    fn busy(&mut self) {
+        self.adaptive_wait.restart();
+    }
+
+    fn budget(&self) -> Budget {
+        Budget { run_ns: RUN_NS, iterations_max: ITERATIONS_MAX }
+    }
+}
+
+fn polling() -> AdaptiveWait {
+    AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
+}
+
+/// Measures `arguments.test` over a provider of the installed libfabric.
+pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
+    ensure!(
+        arguments.memory == MemoryKind::Fresh,
+        "over libfabric there is fresh memory alone; leave --memory out"
+    );
+    let wanted = Wanted { provider: Some(provider(arguments)?), source: source(arguments) };
+    let directory =
+        LocalDirectory::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), USER);
+    let placement =
+        format!("two threads, provider {}", wanted.provider.as_deref().unwrap_or_default());
+    let ports = Ports { wanted };
+    let transport = OfiTransport::new(ports, Arc::new(directory), Parameters::default());
+    check_size(&transport, arguments.test, size)?;
+    let mut endpoint = transport.open(&EndpointOptions::default())?;
+    let address = endpoint.address();
+    let test = arguments.test;
+    let thread = std::thread::Builder::new().name("weft-perf-far".into());
+    let thread = thread.spawn(move || {
+        let far = transport.open(&EndpointOptions::default())?;
+        respond(far, test, size, address)
+    });
+    let thread = Some(thread.context("the other end cannot be started")?);
+    let far = Far { thread, start: Instant::now(), adaptive_wait: polling() };
+    match test {
+        PerfTest::Message => {
+            let initiator = message::Initiator::new(endpoint, far, size)?;
+            gather(arguments, size, initiator, &placement)
+        }
+        PerfTest::Lane => {
+            let door = lane::OverEndpoint::waiting(endpoint);
+            gather(arguments, size, lane::Initiator::new(door, far, size)?, &placement)
+        }
+        _ => {
+            let region = endpoint.register(region_bytes(size))?;
+            gather(arguments, size, Initiator::new(endpoint, region, far)?, &placement)
+        }
+    }
+}
+
+/// The provider that is wanted, or the first that serves more than one host.
+fn provider(arguments: &PerfArguments) -> anyhow::Result<String> {
+    if let Some(provider) = &arguments.provider {
+        return Ok(provider.clone());
+    }
+    let offers = Library::load()?.offers(&Wanted::default())?;
+    let first = offers.iter().map(weft_libfabric::Offer::provider).find(|name| name != "shm");
+    first.context("no provider of libfabric serves more than one host; see `weft info`")
+}
+
+/// Providers over TCP find each other on the loopback interface.
+fn source(arguments: &PerfArguments) -> Option<String> {
+    let provider = arguments.provider.as_deref().unwrap_or("tcp");
+    let is_tcp = ["tcp", "net", "sockets"].iter().any(|name| provider.starts_with(name));
+    is_tcp.then(|| "127.0.0.1".to_owned())
+}
+
+fn respond<E: Endpoint>(
+    mut endpoint: E,
+    test: PerfTest,
+    size: u64,
+    to: EndpointAddress,
+) -> anyhow::Result<()> {
+    match test {
+        PerfTest::Message => answer(message::Responder::new(endpoint, to, size)?),
+        PerfTest::Lane => {
+            let door = lane::OverEndpoint::opening(endpoint, to)?;
+            answer(lane::Responder::new(door, size))
+        }
+        _ => {
+            let region = endpoint.register(region_bytes(size))?;
+            answer(Responder::new(endpoint, region, to)?)
+        }
+    }
+}
+
+/// Answers until it is over.
+fn answer(mut responder: impl FarEnd) -> anyhow::Result<()> {
+    let mut adaptive_wait = polling();
+    let mut heard = Instant::now();
+    loop {
+        match responder.step()? {
+            Progress::Over => return Ok(()),
+            Progress::Busy => {
+                adaptive_wait.restart();
+                heard = Instant::now();
+            }
+            Progress::Idle => {
+                ensure!(heard.elapsed() < START_WITHIN, "nothing was heard for 10 s");
+                if adaptive_wait.step() != Step::Spin {
+                    contention::yield_core();
+                }
+            }
+        }
+    }
+}
