@@ -29,13 +29,16 @@ const BOTH: Rights = Rights { read: true, write: true };
 type Run = fn(&str) -> Outcome;
 
 fn main() -> ExitCode {
-    let all: [(&str, Run); 10] = [
+    let all: [(&str, Run); 13] = [
         ("messages_arrive_in_order", messages_arrive_in_order),
         ("writes_and_reads_arrive_whole", writes_and_reads_arrive_whole),
         ("rights_are_kept", rights_are_kept),
         ("memory_ends_with_its_registration", memory_ends_with_its_registration),
         ("a_sleeper_is_woken", a_sleeper_is_woken),
         ("wrong_calls_are_refused", wrong_calls_are_refused),
+        ("peers_that_are_none_are_refused", peers_that_are_none_are_refused),
+        ("a_wrong_name_harms_no_later_one", a_wrong_name_harms_no_later_one),
+        ("handlers_of_the_program_stay", handlers_of_the_program_stay),
         ("a_message_that_is_too_long_is_told", a_message_that_is_too_long_is_told),
         ("long_messages_leave_no_port_deaf", long_messages_leave_no_port_deaf),
         ("a_port_ends_amid_operations", a_port_ends_amid_operations),
@@ -350,7 +353,64 @@ fn wrong_calls_are_refused(provider: &str) -> Outcome {
     assert!(is_wrong(port.read(peer, (own, usize::MAX, 8), spot, 1)));
     port.deregister(own);
     assert!(is_wrong(port.write(peer, (own, 0, 8), spot, 1)), "no registration any more");
+    let (again, _) = port.register((&memory, 0, 32), BOTH).expect("registered");
+    assert_ne!(own, again, "a number is not used again");
+    port.deregister(own);
     assert_eq!(port.pending(), 0);
+    Ok(())
+}
+
+/// The provider would crash on an address that it does not know.
+fn peers_that_are_none_are_refused(provider: &str) -> Outcome {
+    let mut pair = Pair::new(provider)?;
+    let memory = memory(&[0; 64]);
+    let (own, spot) = pair.ports[0].register((&memory, 0, 64), BOTH).expect("registered");
+    let gone = pair.peers[0];
+    pair.ports[0].remove(gone);
+    pair.ports[0].remove(gone);
+    for peer in [gone, pair.peers[1], weft_libfabric::Peer(0), weft_libfabric::Peer(5000)] {
+        let port = &mut pair.ports[0];
+        assert!(matches!(port.send(peer, b"x"), Err(Refused::Failed(_))), "{peer:?}");
+        assert!(matches!(port.write(peer, (own, 0, 8), spot, 1), Err(Refused::Failed(_))));
+        assert!(matches!(port.read(peer, (own, 0, 8), spot, 1), Err(Refused::Failed(_))));
+    }
+    // The same endpoint can be made known again.
+    let name = pair.ports[1].name().to_vec();
+    pair.peers[0] = pair.ports[0].insert(&name).expect("a name");
+    pair.send(0, b"again");
+    pair.until("a message", |pair| pair.told[1].messages == [b"again".to_vec()]);
+    Ok(())
+}
+
+/// A name of another address family would make the provider refuse all later ones.
+fn a_wrong_name_harms_no_later_one(provider: &str) -> Outcome {
+    let mut pair = Pair::new(provider)?;
+    let good = pair.ports[1].name().to_vec();
+    if provider != "shm" {
+        for family in [0, 77, 10, u16::MAX] {
+            let mut wrong = good.clone();
+            wrong[..2].copy_from_slice(&family.to_ne_bytes());
+            assert!(pair.ports[0].insert(&wrong).is_err(), "family {family}");
+        }
+    }
+    pair.peers[0] = pair.ports[0].insert(&good).expect("a good name");
+    pair.send(0, b"heard");
+    pair.until("a message", |pair| pair.told[1].messages == [b"heard".to_vec()]);
+    Ok(())
+}
+
+/// Libraries that libfabric pulls in set handlers, also where the program has its own.
+fn handlers_of_the_program_stay(provider: &str) -> Outcome {
+    const STATUS: &str = "/proc/self/status";
+    // The kernel tells which signals are caught and which are ignored.
+    let masks = || -> Vec<String> {
+        let status = std::fs::read_to_string(STATUS).expect("an own file");
+        let is_mask = |line: &&str| line.starts_with("SigIgn:") || line.starts_with("SigCgt:");
+        status.lines().filter(is_mask).map(str::to_owned).collect()
+    };
+    let before = masks();
+    let _port = port(provider)?;
+    assert_eq!(masks(), before);
     Ok(())
 }
 

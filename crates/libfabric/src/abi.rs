@@ -13,6 +13,9 @@ use std::ffi::{c_char, c_int, c_void};
 /// The version of the interface that this module describes.
 pub const VERSION: u32 = 1 << 16 | 17;
 
+/// Formats of names that begin with an address family: FI_SOCKADDR to FI_SOCKADDR_IB.
+pub const SOCKET_ADDRESSES: std::ops::RangeInclusive<u32> = 1..=4;
+
 /// The address of a peer in an address vector (`fi_addr_t`).
 pub type Address = u64;
 /// No peer, or any.

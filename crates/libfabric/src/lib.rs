@@ -11,8 +11,9 @@
 //! and fi_av(3) of libfabric 1.17.
 //!
 //! # Invariants
-//! - Memory that the provider may read or write is kept until the provider said that it is done
-//!   with it, or its endpoint is closed.
+//! - Memory that an operation of a port uses is kept until the provider said that it is done with
+//!   it, or its endpoint is closed. What a peer has begun is not known here: see
+//!   [`Port::deregister`].
 //! - Objects are closed before those that they were made of.
 //! - One thread at a time uses a port and what was made of it.
 
@@ -24,6 +25,7 @@ mod objects;
 mod offer;
 mod port;
 mod registered;
+mod signals;
 mod slots;
 
 pub use error::Error;

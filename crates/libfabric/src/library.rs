@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use crate::abi::{self, Fabric, FabricAttr, Info};
 use crate::error::Error;
+use crate::signals::Dispositions;
 
 type GetInfo = unsafe extern "C" fn(
     u32,
@@ -40,9 +41,11 @@ impl Library {
 
     fn open() -> Result<Self, Error> {
         use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
-        // SAFETY: the library's initializers are those of libfabric, which ask nothing of the
-        // program that loads it.
+        let handlers = Dispositions::now();
+        // SAFETY: the initializers are those of libfabric and what it stands on. They ask nothing
+        // of the program that loads it, and the handlers that they set are taken back.
         let loaded = unsafe { Loaded::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) };
+        handlers.restore();
         let loaded = loaded.map_err(|error| Error::Missing(error.to_string()))?;
         macro_rules! symbol {
             ($name:literal) => {{
@@ -131,10 +134,13 @@ impl Library {
     ) -> Result<*mut Info, Error> {
         let mut found = std::ptr::null_mut();
         let node = node.map_or(std::ptr::null(), CStr::as_ptr);
+        // The first call starts the providers.
+        let handlers = Dispositions::now();
         // SAFETY: `node` ends with a zero or is null; the rest as the caller promises.
         let code = unsafe {
             (self.get_info)(abi::VERSION, node, std::ptr::null(), flags, hints, &raw mut found)
         };
+        handlers.restore();
         if code == abi::ENODATA {
             return Ok(std::ptr::null_mut());
         }

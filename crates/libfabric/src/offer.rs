@@ -91,8 +91,10 @@ impl Library {
             if !copy.is_null() {
                 let offer = Offer { library: self, info: copy };
                 // A name in the hints also finds what is layered above that provider.
-                let is_it = wanted.provider.as_ref().is_none_or(|name| *name == offer.provider());
-                if is_it && offer.has_all_attributes() {
+                let is_it = |offer: &Offer| {
+                    wanted.provider.as_ref().is_none_or(|name| *name == offer.provider())
+                };
+                if offer.has_all_attributes() && is_it(&offer) {
                     offers.push(offer);
                 }
             }
@@ -217,6 +219,11 @@ impl Offer {
     /// Bytes of a key.
     pub(crate) fn key_bytes(&self) -> usize {
         self.domain_attr().mr_key_size
+    }
+
+    /// Whether the names of endpoints begin with an address family.
+    pub(crate) fn names_are_socket_addresses(&self) -> bool {
+        abi::SOCKET_ADDRESSES.contains(&self.head().address_format)
     }
 
     /// Whether a registration belongs to one endpoint.

@@ -1,8 +1,11 @@
 //! One endpoint of a provider, with its queue and its buffers.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_memory::{CopyMode, Memory, MemoryOptions};
 
@@ -32,10 +35,15 @@ impl Default for PortOptions {
 
 /// Entries of a completion queue at most. Software that stands for a network card has 32,767.
 const ENTRIES_MAX: usize = 16_384;
+/// The longest name of an endpoint.
+const NAME_BYTES_MAX: usize = 256;
+/// Keys that are tried for one registration.
+const KEY_TRIES: usize = 4;
 /// Completions that are read by one call.
 const BATCH: usize = 32;
 
-/// A peer, as this port knows it.
+/// A peer, as one port knows it. The number is not used again, so that it names nobody else later,
+/// nor at another port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer(pub u64);
 
@@ -48,9 +56,15 @@ pub struct Spot {
     pub key: u64,
 }
 
-/// A registration of a port.
+/// A registration of one port. The number is not used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Registration(pub u64);
+
+/// A number for a peer or a registration of any port of this process.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Why a call had no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,15 +115,19 @@ enum Kept {
     /// A message, in a buffer for sending.
     Send { buffer: usize, to: Peer },
     /// A write or a read of registered memory.
-    Access { token: u64, _registered: Rc<Registered> },
+    Access { token: u64, registered: Rc<Registered> },
 }
 
 /// One endpoint of a provider.
 #[derive(Debug)]
 pub struct Port {
-    objects: Objects,
+    /// Given up, and not dropped, when the provider does not close the endpoint.
+    objects: ManuallyDrop<Objects>,
     slots: Slots<Kept>,
-    registered: Vec<Option<Rc<Registered>>>,
+    /// The addresses of peers, by number. What is not here never reaches the provider, which does
+    /// not look at an address before it uses it.
+    peers: BTreeMap<u64, abi::Address>,
+    registered: BTreeMap<u64, Rc<Registered>>,
     buffers: Buffers,
     free_sends: Vec<usize>,
     /// Buffers for receiving that the provider had no room for.
@@ -117,13 +135,20 @@ pub struct Port {
     offer: Offer,
     options: PortOptions,
     name: Vec<u8>,
-    next_key: u64,
     /// A message on its way to the caller.
     message: Vec<u8>,
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
+        // The provider may use all of it until the endpoint is closed.
+        let accessed = self.slots.kept().filter_map(|kept| match kept {
+            Kept::Access { registered, .. } => Some(registered),
+            Kept::Receive(_) | Kept::Send { .. } => None,
+        });
+        let registered = accessed.chain(self.registered.values());
+        let mut memories: Vec<Memory> = registered.map(|range| range.memory().clone()).collect();
+        memories.push(self.buffers.memory.clone());
         if self.offer.binds_to_endpoint() {
             // Such an endpoint is closed behind its registrations.
             self.slots.drop_kept();
@@ -131,11 +156,19 @@ impl Drop for Port {
             self.buffers.registered = None;
         }
         // SAFETY: the port is dropped, and its fields do not use the endpoint.
-        if !unsafe { self.objects.ep.close() } {
-            // The provider may still use the contexts and the memory of what is under way.
-            std::mem::forget(std::mem::replace(&mut self.slots, Slots::new()));
-            std::mem::forget(self.buffers.memory.clone());
+        if unsafe { self.objects.ep.close() } {
+            self.slots.drop_kept();
+            self.registered.clear();
+            self.buffers.registered = None;
+            // SAFETY: it is dropped once, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.objects) };
+            return;
         }
+        // The endpoint lives on, and so does everything that it stands on.
+        std::mem::forget(memories);
+        std::mem::forget(std::mem::replace(&mut self.slots, Slots::new()));
+        std::mem::forget(std::mem::take(&mut self.registered));
+        std::mem::forget(self.buffers.registered.take());
     }
 }
 
@@ -185,27 +218,27 @@ impl Port {
         objects.ep.control(library, abi::CONTROL_ENABLE)?;
         let name = name_of(&offer, &objects)?;
         let bytes = options.message_bytes_max;
-        let all = (receives + options.sends_max) * bytes;
+        let count = receives.checked_add(options.sends_max);
+        let all = count.and_then(|count| count.checked_mul(bytes));
+        let all = all.ok_or_else(|| Error::Memory("so many buffers fit nowhere".into()))?;
         let memory = Memory::fresh(MemoryOptions::bytes(all))
             .map_err(|error| Error::Memory(error.to_string()))?;
         let mut port = Self {
-            objects,
+            objects: ManuallyDrop::new(objects),
             slots: Slots::new(),
-            registered: Vec::new(),
+            peers: BTreeMap::new(),
+            registered: BTreeMap::new(),
             buffers: Buffers { memory, registered: None, receives, bytes },
             free_sends: (0..options.sends_max).collect(),
             unposted: Vec::new(),
             offer,
             options,
             name,
-            next_key: 1,
             message: vec![0; bytes],
         };
         if port.offer.needs_local_registration() {
-            let (rights, key) = (Rights::default(), port.next_key());
-            let range = (&port.buffers.memory, 0, all);
-            let registered = Registered::new(&port.offer, &port.objects, range, rights, key)?;
-            port.buffers.registered = Some(registered);
+            let memory = port.buffers.memory.clone();
+            port.buffers.registered = Some(port.registered((&memory, 0, all), Rights::default())?);
         }
         for buffer in 0..receives {
             let (place, _) = port.slots.keep(Kept::Receive(buffer));
@@ -230,39 +263,59 @@ impl Port {
     /// Makes a peer known by its name.
     ///
     /// # Errors
-    /// [`Error::Call`] when the provider does not take the name.
+    /// [`Error::Call`] when the name is none of this provider, or the provider does not take it.
     pub fn insert(&mut self, name: &[u8]) -> Result<Peer, Error> {
         let library = self.offer.library();
-        if name.len() != self.name.len() {
-            return Err(library.error("fi_av_insert", -libc::EINVAL));
+        let wrong = || library.error("fi_av_insert", -libc::EINVAL);
+        // Providers over IP take the length from the family in the name. A wrong one makes them
+        // refuse each later name, or read behind this one.
+        let has_family = self.offer.names_are_socket_addresses();
+        if name.len() != self.name.len() || has_family && name.get(..2) != self.name.get(..2) {
+            return Err(wrong());
+        }
+        let mut aligned = [0_u64; NAME_BYTES_MAX / 8];
+        if name.len() > NAME_BYTES_MAX {
+            return Err(wrong());
+        }
+        for (word, bytes) in aligned.iter_mut().zip(name.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_ne_bytes(whole);
         }
         let av = self.objects.av.as_ptr();
         let mut address = abi::ADDRESS_UNSPECIFIED;
-        // SAFETY: a live object. The name is as long as names of this provider are.
+        // SAFETY: a live object. The name is aligned, and as long as names of this provider are.
         let taken = unsafe {
             let insert = (*(*av).ops).insert;
-            insert(av, name.as_ptr().cast(), 1, &raw mut address, 0, std::ptr::null_mut())
+            insert(av, aligned.as_ptr().cast(), 1, &raw mut address, 0, std::ptr::null_mut())
         };
         library.check("fi_av_insert", taken)?;
         if taken != 1 {
-            return Err(library.error("fi_av_insert", -libc::EINVAL));
+            return Err(wrong());
         }
-        Ok(Peer(address))
+        let number = next_number();
+        self.peers.insert(number, address);
+        Ok(Peer(number))
     }
 
-    /// Forgets a peer. Messages to it that are under way may be lost.
+    /// Forgets a peer: from then on nothing is begun to it. What is under way goes on, and the
+    /// provider keeps its entry and the connection, for the address vector may not lose an entry
+    /// that is in use (fi_av(3)).
     pub fn remove(&mut self, peer: Peer) {
-        let av = self.objects.av.as_ptr();
-        let mut address = peer.0;
-        // SAFETY: a live object. What the provider does not know it refuses.
-        let _ = unsafe { ((*(*av).ops).remove)(av, &raw mut address, 1, 0) };
+        self.peers.remove(&peer.0);
+    }
+
+    fn address_of(&self, call: &'static str, peer: Peer) -> Result<abi::Address, Refused> {
+        let address = self.peers.get(&peer.0).copied();
+        address.ok_or_else(|| Refused::Failed(self.offer.library().error(call, -libc::EINVAL)))
     }
 
     /// Sends a message. Its bytes may be reused when the call returns.
     ///
     /// The caller bounds the messages that are under way to each port: no more than
     /// [`Port::receives`] of it. With some providers a message that finds no buffer is lost, or
-    /// stops its receiver.
+    /// stops its receiver. It also numbers them: a message up to the provider's inject size that is
+    /// lost with a connection is told to nobody, and the provider connects anew for the next.
     ///
     /// # Errors
     /// [`Refused`]: nothing was sent.
@@ -271,11 +324,13 @@ impl Port {
         if message.len() > self.options.message_bytes_max {
             return Err(Refused::Failed(library.error("fi_send", -libc::EMSGSIZE)));
         }
+        let address = self.address_of("fi_send", to)?;
         let ep = self.objects.ep.as_ptr();
         if message.len() <= self.offer.inject_bytes() {
             // SAFETY: a live endpoint; the provider copies the bytes during the call.
-            let code =
-                unsafe { ((*(*ep).msg).inject)(ep, message.as_ptr().cast(), message.len(), to.0) };
+            let code = unsafe {
+                ((*(*ep).msg).inject)(ep, message.as_ptr().cast(), message.len(), address)
+            };
             return self.begun("fi_inject", code);
         }
         let buffer = self.free_sends.pop().ok_or(Refused::Busy)?;
@@ -290,7 +345,7 @@ impl Port {
                 self.buffers.start(offset).cast(),
                 message.len(),
                 self.buffers.descriptor(),
-                to.0,
+                address,
                 context,
             )
         };
@@ -315,27 +370,39 @@ impl Port {
         if offset > whole || length > whole - offset {
             return Err(self.offer.library().error("fi_mr_reg", -libc::EINVAL));
         }
-        let key = self.next_key();
-        let range = (memory, offset, length);
-        let registered = Registered::new(&self.offer, &self.objects, range, rights, key)?;
+        let registered = self.registered((memory, offset, length), rights)?;
         let spot = registered.spot();
-        let free = self.registered.iter().position(Option::is_none);
-        let place = free.unwrap_or_else(|| {
-            self.registered.push(None);
-            self.registered.len() - 1
-        });
-        self.registered[place] = Some(Rc::new(registered));
-        Ok((Registration(place as u64), spot))
+        let number = next_number();
+        self.registered.insert(number, Rc::new(registered));
+        Ok((Registration(number), spot))
     }
 
-    /// Ends a registration: from then on no operation of a peer reaches the memory by it. One of
-    /// this port that uses it keeps it until it is over.
-    pub fn deregister(&mut self, registration: Registration) {
-        if let Some(place) =
-            self.registered.get_mut(usize::try_from(registration.0).unwrap_or(usize::MAX))
-        {
-            *place = None;
+    /// A registration with a key that peers cannot guess: providers in software look at nothing
+    /// else.
+    fn registered(
+        &self,
+        range: (&Memory, usize, usize),
+        rights: Rights,
+    ) -> Result<Registered, Error> {
+        let mut tries = KEY_TRIES;
+        loop {
+            let key = self.random_key()?;
+            tries -= 1;
+            match Registered::new(&self.offer, &self.objects, range, rights, key) {
+                // The key may be one that is in use.
+                Err(_) if tries > 0 && !self.offer.chooses_keys() => {}
+                registered => return registered,
+            }
         }
+    }
+
+    /// Ends a registration: no operation of a peer that begins later reaches the memory by it.
+    ///
+    /// One that has begun may go on with providers in software, for as long as the peer likes, and
+    /// uses the memory. The caller keeps the memory until no peer has one under way. An operation
+    /// of this port keeps its registration in force until it is over.
+    pub fn deregister(&mut self, registration: Registration) {
+        self.registered.remove(&registration.0);
     }
 
     /// Writes `length` bytes of registered memory, from `offset` in its range on, to a peer.
@@ -378,19 +445,18 @@ impl Port {
     ) -> Result<(), Refused> {
         let library = self.offer.library();
         let wrong = || Refused::Failed(library.error(call, -libc::EINVAL));
-        let number = usize::try_from(registration.0).unwrap_or(usize::MAX);
-        let registered = self.registered.get(number).and_then(Option::as_ref);
-        let registered = Rc::clone(registered.ok_or_else(wrong)?);
+        let address = self.address_of(call, peer)?;
+        let registered = Rc::clone(self.registered.get(&registration.0).ok_or_else(wrong)?);
         let start = registered.part(offset, length).ok_or_else(wrong)?;
         let mut descriptor = registered.descriptor();
-        let (place, context) = self.slots.keep(Kept::Access { token, _registered: registered });
+        let (place, context) = self.slots.keep(Kept::Access { token, registered });
         let iov = libc::iovec { iov_base: start.cast(), iov_len: length };
         let target = RmaIov { address: spot.address, length, key: spot.key };
         let message = MsgRma {
             iov: &raw const iov,
             descriptors: &raw mut descriptor,
             iov_count: 1,
-            address: peer.0,
+            address,
             rma_iov: &raw const target,
             rma_iov_count: 1,
             context,
@@ -607,7 +673,8 @@ impl Port {
     /// meanwhile.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
-        if !self.objects.waits {
+        // Buffers that are not posted are posted by the next poll.
+        if !self.objects.waits || !self.unposted.is_empty() {
             return false;
         }
         let fabric = self.objects.domain.fabric.as_ptr();
@@ -616,19 +683,25 @@ impl Port {
         unsafe { ((*(*fabric).ops).trywait)(fabric, queues.as_mut_ptr(), 1) == 0 }
     }
 
-    /// A number for a registration where the caller chooses it. It is not a secret.
-    fn next_key(&mut self) -> u64 {
+    /// A number for a registration, where the caller chooses it.
+    fn random_key(&self) -> Result<u64, Error> {
         if self.offer.chooses_keys() {
-            return 0;
+            return Ok(0);
         }
-        self.next_key += 1;
+        let mut bytes = [0; 8];
+        // SAFETY: the buffer has so many bytes.
+        let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        if filled != 8 {
+            return Err(self.offer.library().error("getrandom", -libc::EIO));
+        }
         let bits = (self.offer.key_bytes() * 8).min(64);
-        if bits == 64 { self.next_key } else { self.next_key & ((1 << bits) - 1) }
+        let key = u64::from_ne_bytes(bytes);
+        Ok(if bits == 64 { key } else { key & ((1 << bits) - 1) })
     }
 }
 
 fn name_of(offer: &Offer, objects: &Objects) -> Result<Vec<u8>, Error> {
-    let mut name = vec![0; 256];
+    let mut name = vec![0; NAME_BYTES_MAX];
     let mut length = name.len();
     let ep = objects.ep.as_ptr();
     // SAFETY: a live endpoint; `length` says how much room there is.

@@ -12,6 +12,10 @@ use crate::offer::Offer;
 use crate::port::Spot;
 
 /// What peers may do with registered memory. The own endpoint may read and write it always.
+///
+/// Rights keep peers from mistakes. Over libfabric's providers in software (`net`, `tcp;ofi_rxm`)
+/// they do not stop a hostile one that knows the key: the check adds the peer's own length to the
+/// address, which may wrap, so that it reaches the memory behind the range (libfabric 1.17 to 2.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// Peers may read.
@@ -100,6 +104,10 @@ impl Registered {
         let (memory, names_by_address) = (memory.clone(), offer.names_by_address());
         let _domain = Rc::clone(&objects.domain);
         Ok(Self { mr, memory, offset, length, names_by_address, _domain })
+    }
+
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     /// Where peers find the first byte.

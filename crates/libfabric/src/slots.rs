@@ -82,6 +82,11 @@ impl<T> Slots<T> {
         Some(kept)
     }
 
+    /// Everything that is kept.
+    pub fn kept(&self) -> impl Iterator<Item = &T> {
+        (0..self.slots.len()).filter_map(|place| self.get(place))
+    }
+
     /// Drops what is kept. The provider may still use the contexts.
     pub fn drop_kept(&mut self) {
         for slot in &self.slots {
