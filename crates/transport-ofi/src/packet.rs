@@ -1,4 +1,4 @@
-//! The format: one packet is one message of a port, a head of 16 bytes and up to 120 behind it.
+//! The format: one packet is one message of a port, a head of 20 bytes and up to 120 behind it.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | 11 | packets that the sender has taken from the receiver since it said so last |
 //! | 12, 13 | messages that its program has taken since |
 //! | 14, 15 | notifications that its program has taken since |
+//! | 16–19 | number of the packet in the pair, the greeting apart: a gap tells of a lost one |
 //!
 //! Integers are little-endian. The bodies are those of [`Body`], field after field.
 
@@ -20,7 +21,7 @@ use weft_fabric::{
 use weft_libfabric::Spot;
 
 /// Bytes of the head.
-pub const HEAD_BYTES: usize = 16;
+pub const HEAD_BYTES: usize = 20;
 /// Bytes of a body at most: the payload of a mailbox message (003 section 3.2.2).
 pub const BODY_BYTES: usize = 120;
 /// Bytes of a packet at most.
@@ -53,6 +54,8 @@ pub struct Packet<'a> {
     pub label: Label,
     /// What the sender returns.
     pub credits: Credits,
+    /// The number of the packet, from 1 on. In a greeting it means nothing.
+    pub sequence: u32,
     /// The rest.
     pub body: Body<'a>,
 }
@@ -325,7 +328,7 @@ impl Packet<'_> {
     #[must_use]
     pub fn emit(&self) -> Bytes {
         let mut out = Bytes { bytes: [0; PACKET_BYTES], length: 0 };
-        let Self { label, credits, body } = self;
+        let Self { label, credits, sequence, body } = self;
         out.put(&label.number.to_le_bytes());
         out.put(&label.check.to_le_bytes());
         let (kind, more, tag) = match body {
@@ -347,6 +350,7 @@ impl Packet<'_> {
         out.put(&[kind, more, tag, credits.packets]);
         out.put(&credits.messages.to_le_bytes());
         out.put(&credits.notifications.to_le_bytes());
+        out.put(&sequence.to_le_bytes());
         match body {
             Body::Greeting(Greeting { secret, label, packets, messages, notifications }) => {
                 out.put(secret);
@@ -410,6 +414,7 @@ impl<'a> Packet<'a> {
         let label = Label { number: head.number()?, check: head.number()? };
         let [kind, more, tag, packets] = head.take()?;
         let credits = Credits { packets, messages: head.half()?, notifications: head.half()? };
+        let sequence = head.number()?;
         let mut fields = Fields { kind, whole, rest: head.rest };
         let body = match kind {
             kind::MESSAGE | kind::MULTICAST => {
@@ -457,7 +462,7 @@ impl<'a> Packet<'a> {
             kind => return Err(Malformed::Kind { kind }),
         };
         fields.end()?;
-        Ok(Self { label, credits, body })
+        Ok(Self { label, credits, sequence, body })
     }
 }
 

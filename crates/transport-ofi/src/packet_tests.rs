@@ -108,11 +108,11 @@ proptest! {
     #[test]
     fn a_packet_is_parsed_as_it_was_emitted(
         label in label(),
-        (packets, messages, notifications) in any::<(u8, u16, u16)>(),
+        (packets, messages, notifications, sequence) in any::<(u8, u16, u16, u32)>(),
         body in body(&PAYLOAD),
     ) {
         let credits = Credits { packets, messages, notifications };
-        let packet = Packet { label, credits, body };
+        let packet = Packet { label, credits, sequence, body };
         let bytes = packet.emit();
         prop_assert_eq!(Packet::parse(bytes.as_slice()), Ok(packet));
     }
@@ -122,7 +122,8 @@ proptest! {
         body in body(&[]),
         cut in 1..HEAD_BYTES + 40,
     ) {
-        let packet = Packet { label: Label::default(), credits: Credits::default(), body };
+        let (label, credits) = (Label::default(), Credits::default());
+        let packet = Packet { label, credits, sequence: 1, body };
         let bytes = packet.emit();
         let bytes = bytes.as_slice();
         if !matches!(packet.body, Body::Message { .. }) {

@@ -28,6 +28,8 @@ struct Scene {
     /// How the victim wants its packets labelled, and how many it takes.
     label: Label,
     room: usize,
+    /// The number of the last packet.
+    sequence: u32,
     /// The victim's handle.
     peer: u32,
     downs: Vec<DownReason>,
@@ -52,7 +54,8 @@ impl Scene {
         let peer = victim.introduce(&introduction).expect("a fresh endpoint");
         let label = Label::default();
         let (downs, messages) = (Vec::new(), 0);
-        let mut scene = Self { net, victim, nic, to, label, room: 0, peer, downs, messages };
+        let mut scene =
+            Self { net, victim, nic, to, label, room: 0, sequence: 0, peer, downs, messages };
         let greeting = scene.turn().into_iter().find_map(|bytes| match Packet::parse(&bytes) {
             Ok(Packet { body: Body::Greeting(greeting), .. }) => Some(greeting),
             _ => None,
@@ -91,7 +94,10 @@ impl Scene {
     }
 
     fn say_with(&mut self, credits: Credits, body: Body<'_>) {
-        let bytes = Packet { label: self.label, credits, body }.emit();
+        if !matches!(body, Body::Greeting(_)) {
+            self.sequence += 1;
+        }
+        let bytes = Packet { label: self.label, credits, sequence: self.sequence, body }.emit();
         self.nic.send(self.to, bytes.as_slice()).expect("the network has room");
     }
 
@@ -142,7 +148,7 @@ fn a_stranger_is_not_heard() {
         scene.label = label;
         scene.say(Scene::message());
     }
-    scene.label = good;
+    (scene.label, scene.sequence) = (good, 0);
     let (label, secret) = (Label::default(), *b"not what is told");
     let wrong = Greeting { secret, label, packets: 9, messages: 0, notifications: 0 };
     for _ in 0..super::STRANGERS_MAX * 2 {
@@ -162,7 +168,7 @@ fn arbitrary_bytes_are_dropped() {
     scene.greet();
     for length in 0..140 {
         let bytes = vec![u8::try_from(length).expect("small"); length];
-        scene.nic.send(scene.to, &bytes[..length.min(136)]).expect("room");
+        scene.nic.send(scene.to, &bytes[..length.min(140)]).expect("room");
     }
     scene.turn();
     assert!(scene.victim.dropped >= 130, "{}", scene.victim.dropped);
@@ -181,6 +187,17 @@ fn a_second_greeting_of_the_pair_changes_nothing() {
         scene.victim.pair(Peer(scene.peer)).expect("alive").theirs.expect("known").number,
         7
     );
+}
+
+#[test]
+fn a_packet_that_was_lost_ends_the_pair() {
+    let mut scene = Scene::new();
+    scene.greet();
+    scene.say(Scene::message());
+    scene.sequence += 1;
+    scene.say(Scene::message());
+    scene.turn();
+    assert_eq!((scene.messages, scene.downs), (1, vec![DownReason::Unreachable]));
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl<N: Nic> Engine<N> {
     ) {
         let Some(pair) = self.pair_mut(handle) else { return };
         if pair.receiving.messages == 0 {
-            return self.report_down(handle, weft_fabric::DownReason::Misbehaved);
+            return self.expel(handle, weft_fabric::DownReason::Misbehaved);
         }
         pair.receiving.messages -= 1;
         let (peer, source, payload) = (Peer(handle), pair.address, payload.to_vec());
@@ -179,7 +179,7 @@ impl<N: Nic> Engine<N> {
     pub(super) fn deliver_notification(&mut self, handle: u32, told: Told) {
         let Some(pair) = self.pair_mut(handle) else { return };
         if pair.receiving.notifications == 0 {
-            return self.report_down(handle, weft_fabric::DownReason::Misbehaved);
+            return self.expel(handle, weft_fabric::DownReason::Misbehaved);
         }
         pair.receiving.notifications -= 1;
         let source = pair.address;

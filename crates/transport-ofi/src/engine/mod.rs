@@ -20,7 +20,7 @@ use weft_libfabric::{Error, Peer as NicPeer, Report};
 
 use crate::nic::Nic;
 use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
-use crate::region::Ended;
+use crate::region::{Ended, OfiRegion};
 
 mod bounce;
 mod events;
@@ -82,6 +82,9 @@ pub(crate) struct Engine<N> {
     registers: [u64; Register::COUNT],
     locks: BTreeMap<u32, i32>,
     grants: BTreeMap<RemoteKey, Grant>,
+    /// Memory that peers may still be writing to, and until when; `None` for as long as the
+    /// endpoint lives.
+    remains: Vec<(Option<Duration>, OfiRegion)>,
     regions: Vec<std::sync::Weak<dyn Send + Sync>>,
     ended: Ended,
     bounce: Bounce,
@@ -151,6 +154,7 @@ impl<N: Nic> Engine<N> {
             registers: [0; Register::COUNT],
             locks: BTreeMap::new(),
             grants: BTreeMap::new(),
+            remains: Vec::new(),
             regions: Vec::new(),
             ended: Ended::default(),
             bounce: Bounce::default(),
@@ -250,11 +254,17 @@ impl<N: Nic> Engine<N> {
             let later = words.until.max(now + peers::LAST_WORDS_WITHIN);
             words.until = later.min(words.at_most);
         }
+        // Some providers connect anew behind a break, and say nothing of what was lost.
+        let is_next = packet.sequence == pair.receiving.sequence.wrapping_add(1);
+        pair.receiving.sequence = packet.sequence;
+        if !is_next {
+            return self.expel(handle, DownReason::Unreachable);
+        }
         let is_parting = matches!(pair.life, Life::Parting(_));
         let returned = pair.returned(packet.credits);
         let has_room = !uses_room(&packet.body) || pair.receiving.packets > 0;
         if returned.is_none() || !has_room || pair.theirs.is_none() {
-            return self.report_down(handle, DownReason::Misbehaved);
+            return self.expel(handle, DownReason::Misbehaved);
         }
         if packet.credits.messages > 0 || packet.credits.notifications > 0 {
             self.tell_room(handle);

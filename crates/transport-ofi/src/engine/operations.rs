@@ -550,7 +550,7 @@ impl<N: Nic> Engine<N> {
         let asked = self.operations.get(&number);
         let asked = asked.filter(|operation| operation.peer == handle && operation.touched);
         let Some(asked) = asked.filter(|operation| operation.stage == Stage::Asking) else {
-            return self.report_down(handle, weft_fabric::DownReason::Misbehaved);
+            return self.expel(handle, weft_fabric::DownReason::Misbehaved);
         };
         let (sent_after, reply) = (asked.sent_after, asked.reply);
         if let Some(pair) = self.pair_mut(handle) {

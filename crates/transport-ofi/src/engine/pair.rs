@@ -89,6 +89,8 @@ pub(super) struct Sending {
     pub greets_first: bool,
     /// The greeting has left.
     pub greeted: bool,
+    /// The number of the last packet that has left.
+    pub sequence: u32,
     /// Packets that the peer has buffers for.
     pub room: usize,
     /// Messages and notifications, in order.
@@ -152,6 +154,8 @@ pub(super) struct Receiving {
     /// Buffers that the pair has for packets and for responses.
     pub packets_max: usize,
     pub responses_max: usize,
+    /// The number of the last packet that has come.
+    pub sequence: u32,
     /// Packets that the peer may send before some are returned.
     pub packets: usize,
     /// Messages and notifications that the peer may send.

@@ -214,6 +214,7 @@ impl<N: Nic> Engine<N> {
         }
         self.count(Register::PeersDown, 1);
         self.events.push_back(Queued::PeerDown { peer: Peer(handle), address, reason });
+        self.keep_what_it_knew(handle);
         self.holder_is_down(handle);
         self.tell_group_room();
     }

@@ -27,6 +27,9 @@ use crate::region::OfiRegion;
 
 /// How long a peer may take to end what is under way by a void key.
 const RELEASE_WITHIN: Duration = Duration::from_secs(1);
+/// How long the memory of a key is kept that a peer knew when it died: the provider may still read
+/// what the peer sent before.
+const REMAINS_FOR: Duration = Duration::from_secs(10);
 /// Keys of one peer that are remembered.
 const KEYS_KNOWN_MAX: usize = 4096;
 
@@ -312,13 +315,26 @@ impl<N: Nic> Engine<N> {
         }
     }
 
+    /// Keeps the memory of keys that a peer knows, which may be writing to it when its pair ends.
+    pub(super) fn keep_what_it_knew(&mut self, handle: u32) {
+        let until = self.nic.now() + REMAINS_FOR;
+        let known = self.grants.values().filter(|grant| grant.holders.contains(&handle));
+        let kept: Vec<_> = known.map(|grant| (Some(until), grant.region.clone())).collect();
+        self.remains.extend(kept);
+    }
+
     /// Ends revocations whose holders took too long.
     pub(super) fn look_at_revocations(&mut self, now: Duration) {
         let late = |grant: &Grant| matches!(grant.state, State::Void(_, until) if now >= until);
         let late: Vec<_> = (self.grants.iter().filter(|(_, grant)| late(grant)))
             .map(|(key, grant)| (*key, grant.holders.first().copied()))
             .collect();
+        self.remains.retain(|(until, _)| until.is_none_or(|until| now < until));
         for (key, holder) in late {
+            // Nothing but the end of this endpoint ends a write that a peer has begun.
+            if let Some(grant) = self.grants.get(&key) {
+                self.remains.push((None, grant.region.clone()));
+            }
             let peer = holder.and_then(|handle| self.peer_address(Peer(handle)));
             let peer = peer.unwrap_or(self.address);
             let error = OperationError::Grant(GrantError::StillWriting { peer });

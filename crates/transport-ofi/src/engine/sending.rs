@@ -210,6 +210,12 @@ impl<N: Nic> Engine<N> {
         let _ = self.transmit(handle, Body::Farewell(reason));
     }
 
+    /// Ends a pair because of what the peer sent, or because something of it is missing.
+    pub(super) fn expel(&mut self, handle: u32, reason: DownReason) {
+        self.answer_farewell(handle, reason);
+        self.report_down(handle, reason);
+    }
+
     /// Hands a packet to the card. `None` if there is no such pair.
     fn transmit(&mut self, handle: u32, body: Body<'_>) -> Option<Sent> {
         let super::Slot::Used(pair) = self.pairs.get_mut(usize::try_from(handle).ok()?)? else {
@@ -217,9 +223,16 @@ impl<N: Nic> Engine<N> {
         };
         let credits = pair.credits();
         let label = pair.theirs.unwrap_or(Label { number: u32::MAX, check: 0 });
-        let bytes = Packet { label, credits, body }.emit();
+        let is_counted = !matches!(body, Body::Greeting(_));
+        let sequence = pair.sending.sequence.wrapping_add(1);
+        let bytes = Packet { label, credits, sequence, body }.emit();
         Some(match self.nic.send(pair.to, bytes.as_slice()) {
-            Ok(()) => Sent::Yes,
+            Ok(()) => {
+                if is_counted {
+                    pair.sending.sequence = sequence;
+                }
+                Sent::Yes
+            }
             Err(refused) => {
                 pair.take_back(credits);
                 if refused == Refused::Busy { Sent::Busy } else { Sent::Lost }
