@@ -242,7 +242,26 @@ macro_rules! host_memory_tests {
         $crate::host_memory_tests!($bench, $crate::nothing_before);
     };
     ($bench:ty, $before:path) => {
-        $crate::case_group!($bench, $before; host_memory:
+        $crate::each_host_group!(case_group, $bench, $before);
+    };
+}
+
+/// The cases of memory of the host, as [`conformance_list`] has those of the suite.
+#[macro_export]
+macro_rules! host_memory_list {
+    ($bench:ty) => {{
+        let mut groups: Vec<(&'static str, Vec<(&'static str, fn())>)> = Vec::new();
+        $crate::each_host_group!(list_group, groups, $bench);
+        groups
+    }};
+}
+
+/// As [`each_group`], for memory of the host.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! each_host_group {
+    ($each:ident, $($arguments:tt)*) => {
+        $crate::$each!($($arguments)*; host_memory:
             memory_of_each_kind_keeps_its_bytes,
             memory_of_each_kind_is_a_source_and_a_sink,
             memory_of_each_kind_survives_a_revocation,

@@ -170,9 +170,13 @@ where
             endpoint.put(peer, Source::Bytes(b"there"), target, Operation::new(context))
         };
         let issued = put(rig.endpoint(0));
-        // Nobody polls in between: only what needs the owner is not done yet.
+        // Nobody polls in between: only what needs the owner is not done yet, unless bytes take
+        // their time on a network.
         let is_there = &B::bytes(&memory)[9..14] == b"there";
-        assert_eq!((issued.is_ok(), is_there), (true, way != Way::Target), "kind {kind}");
+        assert!(issued.is_ok(), "kind {kind}");
+        if rig.endpoint(0).capabilities().completes_inline {
+            assert_eq!(is_there, way != Way::Target, "kind {kind}");
+        }
         assert_eq!(rig.finish(0, context, issued), Ok(0), "kind {kind}");
         assert_eq!(&B::bytes(&memory)[9..14], b"there", "kind {kind}");
         let unknown = rig.endpoint(0).reach(weft_fabric::Peer(u32::MAX));

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_conformance::Bench;
+use weft_conformance::{Bench, HostBench};
 use weft_e2e::{Case, Outcome, Skip, suite};
-use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
+use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_libfabric::{Library, Wanted};
+use weft_memory::Memory;
+use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
 use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
 use weft_transport_ofi::nic::PortNic;
@@ -91,11 +93,31 @@ impl Bench for Ofi {
     }
 }
 
+impl HostBench for Ofi {
+    fn kinds() -> usize {
+        Kind::ALL.len()
+    }
+
+    fn memory(kind: usize, bytes: &[u8]) -> Memory {
+        Kind::ALL[kind].memory(bytes)
+    }
+
+    fn way(kind: usize, reach: Reach) -> Way {
+        [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind]
+    }
+
+    fn bytes(memory: &Memory) -> Vec<u8> {
+        kinds::bytes(memory)
+    }
+}
+
 fn main() -> ExitCode {
     let mut cases = Vec::new();
     for provider in PROVIDERS {
         let short = provider.split(';').next_back().unwrap_or(provider);
-        for (group, list) in weft_conformance::conformance_list!(Ofi) {
+        let mut groups = weft_conformance::conformance_list!(Ofi);
+        groups.extend(weft_conformance::host_memory_list!(Ofi));
+        for (group, list) in groups {
             let name = format!("{group}_over_{short}");
             let case = Case::new(name, move || run(provider, &list));
             let is_old = provider == "sockets";

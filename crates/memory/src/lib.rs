@@ -10,6 +10,8 @@
 mod blocks;
 mod copy;
 mod descriptor;
+#[cfg(feature = "test-doors")]
+pub mod kinds;
 mod memory;
 mod moving;
 mod placement;

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, Command, ConnectError, Endpoint,
-    EndpointAddress, Event, GrantError, Group, GroupError, InviteError, Issued, LocalRange,
-    LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach, Register,
-    RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited, Watchable, Way,
-    WindowError,
+    EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
+    LocalRange, LockRequest, MessageHeader, Operation, OperationError, PartitionId, Peer, Reach,
+    Register, RegisterError, RemoteKey, SendError, Signal, Source, Target, Ticket, Waited,
+    Watchable, Way, WindowError,
 };
+use weft_memory::Memory;
 use weft_sync::{AdaptiveWait, Step};
 
 use crate::engine::{Engine, Into, Reply, Wanted};
@@ -110,8 +111,9 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
 
     fn reach(&mut self, peer: Peer) -> Result<Reach, OperationError> {
         self.shared.lock().engine.check_peer(peer)?;
-        let none = Way::Refused;
-        Ok(Reach { fresh: Way::Direct, descriptor: none, adopted: none, in_place: none })
+        // The provider reads and writes all memory by its address.
+        let way = Way::Direct;
+        Ok(Reach { fresh: way, descriptor: way, adopted: way, in_place: way })
     }
 
     fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
@@ -376,6 +378,14 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
 
     fn arm(&mut self) -> Armed {
         self.shared.arm()
+    }
+}
+
+impl<N: Nic> HostMemory for OfiEndpoint<N> {
+    type Memory = Memory;
+
+    fn register_memory(&mut self, memory: &Memory) -> Result<OfiRegion, RegisterError> {
+        self.shared.lock().engine.register_memory(memory)
     }
 }
 

@@ -1,10 +1,13 @@
 //! Registered memory of an endpoint.
 
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use weft_fabric::{Region, RegionError};
+use weft_fabric::{Addressable, Region, RegionError};
 use weft_libfabric::Registration;
 use weft_memory::{CopyMode, Memory};
 
@@ -75,7 +78,8 @@ impl OfiRegion {
 
     fn check_word(&self, offset: u64) -> Result<usize, RegionError> {
         let place = self.check(offset, 8)?;
-        if !offset.is_multiple_of(8) {
+        // Memory in place may begin anywhere.
+        if !self.inner.memory.segment().is_aligned(place, 8) {
             return Err(RegionError::Misaligned { offset, alignment: 8 });
         }
         Ok(place)
@@ -95,7 +99,9 @@ impl Region for OfiRegion {
 
     fn write(&self, offset: u64, source: &[u8]) -> Result<(), RegionError> {
         let place = self.check(offset, source.len() as u64)?;
-        self.inner.memory.segment().write(place, source, CopyMode::Plain);
+        self.inner.memory.writing(place, source.len(), |segment| {
+            segment.write(place, source, CopyMode::Plain);
+        });
         Ok(())
     }
 
@@ -106,7 +112,55 @@ impl Region for OfiRegion {
 
     fn store(&self, offset: u64, value: u64) -> Result<(), RegionError> {
         let place = self.check_word(offset)?;
-        self.inner.memory.segment().word64(place).store(value, Ordering::Release);
+        self.inner.memory.writing(place, 8, |segment| {
+            segment.word64(place).store(value, Ordering::Release);
+        });
         Ok(())
+    }
+}
+
+impl Addressable for OfiRegion {
+    fn base(&self) -> NonNull<u8> {
+        self.inner.memory.segment().base()
+    }
+
+    fn fill(
+        &self,
+        head: &mut [u8],
+        offset: u64,
+        length: u64,
+        source: BorrowedFd<'_>,
+        position: Option<u64>,
+    ) -> io::Result<usize> {
+        let (place, length) = self.part(offset, length)?;
+        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
+        let watch = self.inner.memory.watch();
+        let filled = self.inner.memory.segment().fill(head, place, length, source, position)?;
+        if !watch.keep(place, length) {
+            let moved = "the memory was moved while it was filled: bytes may be missing";
+            return Err(io::Error::other(moved));
+        }
+        Ok(filled)
+    }
+
+    fn pour(
+        &self,
+        head: &[u8],
+        offset: u64,
+        length: u64,
+        target: BorrowedFd<'_>,
+        position: Option<u64>,
+    ) -> io::Result<usize> {
+        let (place, length) = self.part(offset, length)?;
+        Ok(self.inner.memory.segment().pour(head, place, length, target, position)?)
+    }
+}
+
+impl OfiRegion {
+    fn part(&self, offset: u64, length: u64) -> io::Result<(usize, usize)> {
+        let wrong = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let place = self.check(offset, length).map_err(wrong)?;
+        // It lies in memory, so that it fits.
+        Ok((place, usize::try_from(length).unwrap_or(0)))
     }
 }

@@ -1,11 +1,14 @@
 //! The conformance suite over a seeded network in memory, in which writes and reads overtake
 //! messages, cards have no room now and then, and a message without a buffer is a mistake.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_conformance::{Bench, conformance_tests};
-use weft_fabric::{EndpointOptions, NodeId, OpenError, Transport};
+use weft_conformance::{Bench, HostBench, conformance_tests, host_memory_tests};
+use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
+use weft_memory::Memory;
+use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
 use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
 use weft_transport_ofi::seeded::{SeededNet, SeededNic, Settings};
@@ -13,6 +16,17 @@ use weft_transport_ofi::{OfiEndpoint, OfiTransport, Parameters};
 
 /// A user without privileges, independent of the user that runs the tests.
 const USER: u32 = 1000;
+
+thread_local! {
+    /// The network of the case that runs on this thread.
+    static SETTINGS: Cell<Settings> = Cell::new(Settings::default());
+}
+
+/// The usual network. `WEFT_SEED` sets another seed.
+fn usual() {
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|seed| seed.parse().ok());
+    SETTINGS.set(Settings { seed: seed.unwrap_or(1), ..Settings::default() });
+}
 
 struct Seeded {
     net: SeededNet,
@@ -36,9 +50,7 @@ impl Bench for Seeded {
     fn with_services(rules: &str) -> Self {
         let policy = ServicePolicy::parse(rules).expect("rules");
         let directory = LocalDirectory::new(NodeId::LOCAL, Limits::default(), policy, USER);
-        let seed = std::env::var("WEFT_SEED").ok().and_then(|seed| seed.parse().ok());
-        let settings = Settings { seed: seed.unwrap_or(1), ..Settings::default() };
-        Self { net: SeededNet::new(settings), directory }
+        Self { net: SeededNet::new(SETTINGS.get()), directory }
     }
 
     fn user(&self) -> u32 {
@@ -66,4 +78,46 @@ impl Bench for Seeded {
     }
 }
 
-conformance_tests!(Seeded);
+conformance_tests!(Seeded, usual);
+
+impl HostBench for Seeded {
+    fn kinds() -> usize {
+        Kind::ALL.len()
+    }
+
+    fn memory(kind: usize, bytes: &[u8]) -> Memory {
+        Kind::ALL[kind].memory(bytes)
+    }
+
+    fn way(kind: usize, reach: Reach) -> Way {
+        [reach.fresh, reach.descriptor, reach.adopted, reach.in_place][kind]
+    }
+
+    fn bytes(memory: &Memory) -> Vec<u8> {
+        kinds::bytes(memory)
+    }
+}
+
+host_memory_tests!(Seeded, usual);
+
+/// The same with few buffers, so that pairs have little room.
+mod few_buffers {
+    use super::{SETTINGS, Seeded, Settings};
+
+    fn few() {
+        SETTINGS.set(Settings { receives: 200, seed: 2, ..Settings::default() });
+    }
+
+    weft_conformance::conformance_tests!(Seeded, few);
+}
+
+/// The same over a card that always has room.
+mod never_busy {
+    use super::{SETTINGS, Seeded, Settings};
+
+    fn never() {
+        SETTINGS.set(Settings { busy: 0, seed: 3, ..Settings::default() });
+    }
+
+    weft_conformance::conformance_tests!(Seeded, never);
+}

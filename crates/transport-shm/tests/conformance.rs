@@ -3,17 +3,16 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rustix::fs::MemfdFlags;
 use weft_conformance::{
     Bench, HostBench, Hostile, LaneBench, conformance_tests, host_memory_tests, lane_tests,
 };
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
-use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
+use weft_memory::kinds::{self, Kind};
+use weft_memory::{CopyMode, Memory, Segment};
 use weft_options::ServicePolicy;
 use weft_transport_shm::broker::{
     BrokerError, Client, Connector, Limits, Received, local::LocalBroker,
@@ -209,17 +208,6 @@ mod in_place_by_the_target {
     weft_conformance::conformance_tests!(Shm, setup);
 }
 
-/// Memory that is never freed, as static data of a program, and is not whole pages.
-fn in_place(bytes: &[u8]) -> Memory {
-    let words = vec![0_u64; bytes.len() / 8 + 2].leak();
-    // SAFETY: nobody else has these words, which are never freed, and the only reference to them
-    // ends here.
-    let memory = unsafe { Memory::in_place(NonNull::from(&mut words[1]).cast(), bytes.len()) };
-    let memory = memory.expect("some bytes");
-    memory.segment().write(0, bytes, CopyMode::Plain);
-    memory
-}
-
 impl HostBench for Shm {
     fn kinds() -> usize {
         if Setup::of_this_case().is_in_place() { 1 } else { 4 }
@@ -236,42 +224,12 @@ impl HostBench for Shm {
     }
 
     fn memory(kind: usize, bytes: &[u8]) -> Memory {
-        if Setup::of_this_case().is_in_place() {
-            return in_place(bytes);
-        }
-        let length = bytes.len();
-        let memory = match kind {
-            0 => Memory::fresh(MemoryOptions::bytes(length).populate()),
-            1 => {
-                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-                let file = rustix::fs::memfd_create("theirs", flags).expect("memory");
-                rustix::fs::ftruncate(&file, length as u64).expect("fresh");
-                rustix::io::pwrite(&file, bytes, 0).expect("room");
-                return Memory::from_descriptor(file.as_fd()).expect("it can be sealed");
-            }
-            3 => return in_place(bytes),
-            _ => {
-                // Memory that is never freed, as static data of a program.
-                let page = rustix::param::page_size();
-                let data = Box::leak(vec![0; length + page].into_boxed_slice());
-                let skip = data.as_ptr().addr().next_multiple_of(page) - data.as_ptr().addr();
-                let data = &mut data[skip..skip + length];
-                data.copy_from_slice(bytes);
-                // SAFETY: nobody else has the memory, which is never freed, and the only
-                // reference to it ends here.
-                let adopted = unsafe { Memory::adopt(NonNull::from(&mut data[0]), length) };
-                return adopted.expect("whole pages");
-            }
-        };
-        let memory = memory.expect("memory");
-        memory.segment().write(0, bytes, CopyMode::Plain);
-        memory
+        let in_place = Setup::of_this_case().is_in_place();
+        if in_place { Kind::InPlace.memory(bytes) } else { Kind::ALL[kind].memory(bytes) }
     }
 
     fn bytes(memory: &Memory) -> Vec<u8> {
-        let mut bytes = vec![0; memory.segment().length()];
-        memory.segment().read(0, &mut bytes);
-        bytes
+        kinds::bytes(memory)
     }
 }
 

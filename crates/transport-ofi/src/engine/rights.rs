@@ -64,18 +64,32 @@ impl<N: Nic> Engine<N> {
         if length == 0 {
             return Err(RegisterError::Empty);
         }
+        self.check_regions()?;
+        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+        let memory = Memory::fresh(MemoryOptions::bytes(bytes));
+        let memory = memory.map_err(|_| no_memory("memfd_create", bytes))?;
+        self.add_region(memory, bytes)
+    }
+
+    /// Registers memory of the program.
+    pub(crate) fn register_memory(&mut self, memory: &Memory) -> Result<OfiRegion, RegisterError> {
+        self.check_regions()?;
+        self.add_region(memory.clone(), memory.segment().length())
+    }
+
+    fn check_regions(&mut self) -> Result<(), RegisterError> {
         let maximum = self.capabilities.regions_max;
         self.regions.retain(|region| region.strong_count() > 0);
         if self.regions.len() >= maximum {
             return Err(RegisterError::Exhausted { maximum });
         }
-        let bytes = usize::try_from(length).unwrap_or(usize::MAX);
-        let os =
-            |call| RegisterError::Os { call, length: bytes, errno: weft_fabric::errno::ENOMEM };
-        let memory = Memory::fresh(MemoryOptions::bytes(bytes)).map_err(|_| os("memfd_create"))?;
-        let registered = self.nic.register((&memory, 0, bytes), Rights::default());
-        let (registration, _) = registered.map_err(|_| os("fi_mr_reg"))?;
-        let region = OfiRegion::new((memory, length), registration, &self.ended);
+        Ok(())
+    }
+
+    fn add_region(&mut self, memory: Memory, length: usize) -> Result<OfiRegion, RegisterError> {
+        let registered = self.nic.register((&memory, 0, length), Rights::default());
+        let (registration, _) = registered.map_err(|_| no_memory("fi_mr_reg", length))?;
+        let region = OfiRegion::new((memory, length as u64), registration, &self.ended);
         self.regions.push(region.downgrade());
         Ok(region)
     }
@@ -154,7 +168,9 @@ impl<N: Nic> Engine<N> {
         let grant = grant.ok_or(OperationError::InvalidKey)?;
         grant.holders.insert(handle);
         let spot = grant.registration.map(|(_, spot)| spot).unwrap_or_default();
-        let skew = u8::try_from(grant.start % 8).unwrap_or(0);
+        // Memory in place may begin anywhere.
+        let base = grant.region.memory().segment().base().addr().get() as u64;
+        let skew = u8::try_from(base.wrapping_add(grant.start) % 8).unwrap_or(0);
         Ok(Range { spot, skew, length: grant.length, access: grant.access })
     }
 
@@ -403,4 +419,8 @@ impl Grant {
     pub fn is_for(&self, handle: u32) -> bool {
         self.state == State::Valid && self.audience.is_none_or(|only| only == handle)
     }
+}
+
+fn no_memory(call: &'static str, length: usize) -> RegisterError {
+    RegisterError::Os { call, length, errno: weft_fabric::errno::ENOMEM }
 }

@@ -20,6 +20,11 @@ impl Word {
     fn segment(&self) -> &Segment {
         self.region.memory().segment()
     }
+
+    /// Calls `write`, which changes `length` bytes here and nothing else.
+    fn writing<R>(&self, length: usize, write: impl FnOnce(&Segment) -> R) -> R {
+        self.region.memory().writing(self.place, length, write)
+    }
 }
 
 impl<N: Nic> Engine<N> {
@@ -48,9 +53,11 @@ impl<N: Nic> Engine<N> {
             }
             Request::Signal(target, signal) => {
                 let word = self.word(handle, (Command::Put, signal.access()), target, 8)?;
-                let cell = word.segment().word64(word.place);
-                let new = |old| Some(signal.apply(old));
-                let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new);
+                word.writing(8, |segment| {
+                    let new = |old| Some(signal.apply(old));
+                    let cell = segment.word64(word.place);
+                    let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new);
+                });
                 Ok(0)
             }
             Request::Store { target, value, length, is_word } => {
@@ -125,13 +132,11 @@ impl<N: Nic> Engine<N> {
         if offset > region || length > region - offset {
             return Err(OperationError::OutOfBounds { offset, length, region });
         }
-        let start = grant.start + offset;
-        let alignment = u64::from(width);
-        if !start.is_multiple_of(alignment) {
-            return Err(OperationError::Misaligned { offset, alignment });
-        }
         // The region was registered, so that it lies in memory.
-        let place = usize::try_from(start).unwrap_or(usize::MAX);
+        let place = usize::try_from(grant.start + offset).unwrap_or(usize::MAX);
+        if !grant.region.memory().segment().is_aligned(place, width.into()) {
+            return Err(OperationError::Misaligned { offset, alignment: width.into() });
+        }
         Ok(Word { region: grant.region.clone(), place })
     }
 
@@ -144,31 +149,33 @@ impl<N: Nic> Engine<N> {
 /// Changes a word, and returns its former value.
 fn change(word: &Word, atomic: Atomic) -> u64 {
     match atomic.width {
-        Width::Bits64 => {
+        Width::Bits64 => word.writing(8, |segment| {
             let new = |old| Some(atomic.apply(old));
-            let cell = word.segment().word64(word.place);
+            let cell = segment.word64(word.place);
             match cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new) {
                 Ok(old) | Err(old) => old,
             }
-        }
+        }),
         Width::Bits32 => {
             let low = |value: u64| u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
             let new = |old: u32| Some(low(atomic.apply(old.into())));
-            let cell = word.segment().word32(word.place);
-            match cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new) {
-                Ok(old) | Err(old) => old.into(),
-            }
+            word.writing(4, |segment| {
+                let cell = segment.word32(word.place);
+                match cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, new) {
+                    Ok(old) | Err(old) => old.into(),
+                }
+            })
         }
     }
 }
 
 fn store(word: &Word, value: u64, bytes: &[u8], is_word: bool) {
     let low = u32::try_from(value & u64::from(u32::MAX)).unwrap_or(0);
-    match (is_word, bytes.len()) {
-        (true, 8) => word.segment().word64(word.place).store(value, Ordering::Release),
-        (true, 4) => word.segment().word32(word.place).store(low, Ordering::Release),
-        _ => word.segment().write(word.place, bytes, CopyMode::Plain),
-    }
+    word.writing(bytes.len(), |segment| match (is_word, bytes.len()) {
+        (true, 8) => segment.word64(word.place).store(value, Ordering::Release),
+        (true, 4) => segment.word32(word.place).store(low, Ordering::Release),
+        _ => segment.write(word.place, bytes, CopyMode::Plain),
+    });
 }
 
 fn load(word: &Word, length: u8) -> u64 {
