@@ -102,20 +102,27 @@ enum Happening {
         peer: Peer,
         bytes: Vec<u8>,
     },
-    Access {
-        from: usize,
-        to: usize,
-        local: Range,
-        at: usize,
-        length: usize,
-        spot: Spot,
-        token: u64,
-        is_write: bool,
-    },
+    /// A write or a read reaches its target, which looks at the key.
+    Access(Access),
+    /// Its bytes move, from or to a place of the target's memory.
+    Land(Access, Memory, usize),
     Told {
         to: usize,
         told: Told,
     },
+}
+
+/// A write or a read.
+struct Access {
+    from: usize,
+    to: usize,
+    /// Memory of its initiator, and the place in it.
+    local: Memory,
+    at: usize,
+    length: usize,
+    spot: Spot,
+    token: u64,
+    is_write: bool,
 }
 
 impl Range {
@@ -243,34 +250,42 @@ impl Net {
                     self.schedule(time, Happening::Told { to: from, told: Told::SendFailed(peer) });
                 }
             }
-            Happening::Access { from, to, local, at, length, spot, token, is_write } => {
-                let found = self.cards[to]
-                    .registered
-                    .values()
-                    .find(|range| range.key == spot.key && self.cards[to].is_open);
-                let allowed = found
-                    .filter(|range| if is_write { range.rights.write } else { range.rights.read });
-                let place = usize::try_from(spot.address).ok();
-                let place = allowed.and_then(|range| Some((range, range.part(place?, length)?)));
-                let told = match place {
-                    None => Told::Failed(token),
-                    Some((range, place)) => {
-                        let (theirs, ours) = (range.memory.segment(), local.memory.segment());
-                        let mut bytes = vec![0; length];
-                        if is_write {
-                            ours.read(at, &mut bytes);
-                            theirs.write(place, &bytes, CopyMode::Plain);
-                        } else {
-                            theirs.read(place, &mut bytes);
-                            ours.write(at, &bytes, CopyMode::Plain);
-                        }
-                        Told::Done(token)
-                    }
-                };
+            Happening::Access(access) => self.reach(access),
+            Happening::Land(access, theirs, place) => {
+                let Access { from, local, at, length, token, is_write, .. } = access;
+                let (theirs, ours) = (theirs.segment(), local.segment());
+                let mut bytes = vec![0; length];
+                if is_write {
+                    ours.read(at, &mut bytes);
+                    theirs.write(place, &bytes, CopyMode::Plain);
+                } else {
+                    theirs.read(place, &mut bytes);
+                    ours.write(at, &bytes, CopyMode::Plain);
+                }
                 let time = self.soon();
-                self.schedule(time, Happening::Told { to: from, told });
+                self.schedule(time, Happening::Told { to: from, told: Told::Done(token) });
             }
         }
+    }
+
+    /// The target looks at the key once. The bytes move later, whatever becomes of the key: so do
+    /// providers in software.
+    fn reach(&mut self, access: Access) {
+        let card = &self.cards[access.to];
+        let found = card.registered.values().find(|range| range.key == access.spot.key);
+        let allowed = found.filter(|range| {
+            let Rights { read, write } = range.rights;
+            card.is_open && if access.is_write { write } else { read }
+        });
+        let place = usize::try_from(access.spot.address).ok();
+        let place = allowed
+            .and_then(|range| Some((range.memory.clone(), range.part(place?, access.length)?)));
+        let happening = match place {
+            None => Happening::Told { to: access.from, told: Told::Failed(access.token) },
+            Some((memory, place)) => Happening::Land(access, memory, place),
+        };
+        let time = self.soon();
+        self.schedule(time, happening);
     }
 
     fn wrong(&self) -> Refused {
@@ -300,8 +315,9 @@ impl SeededNic {
         let local = local.ok_or(net.wrong())?;
         let at = local.part(offset, length).ok_or(net.wrong())?;
         let time = net.soon();
-        let access = Happening::Access { from, to, local, at, length, spot, token, is_write };
-        net.schedule(time, access);
+        let local = local.memory;
+        let access = Access { from, to, local, at, length, spot, token, is_write };
+        net.schedule(time, Happening::Access(access));
         Ok(())
     }
 }

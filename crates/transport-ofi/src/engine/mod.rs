@@ -266,28 +266,27 @@ impl<N: Nic> Engine<N> {
         if returned.is_none() || !has_room || pair.theirs.is_none() {
             return self.expel(handle, DownReason::Misbehaved);
         }
-        if packet.credits.messages > 0 || packet.credits.notifications > 0 {
+        // What is answered is returned when the answer leaves.
+        let is_counted = uses_room(&packet.body);
+        let at_once = is_parting || !matches!(packet.body, Body::Request(..) | Body::Void(_));
+        if is_counted {
+            pair.receiving.packets -= 1;
+            pair.receiving.owed_packets += usize::from(at_once);
+        }
+        let told_of_room = packet.credits.messages > 0 || packet.credits.notifications > 0;
+        self.dirty.insert(handle);
+        if told_of_room {
             self.tell_room(handle);
         }
-        self.dirty.insert(handle);
         match packet.body {
-            Body::Farewell(_) if is_parting => self.forget(handle),
+            Body::Farewell(reason) => self.farewell_came(handle, reason),
             _ if is_parting => {}
             body => self.handle(handle, body),
         }
     }
 
     fn handle(&mut self, handle: u32, body: Body<'_>) {
-        let counted = uses_room(&body);
-        // What is answered is returned when the answer leaves.
-        let at_once = !matches!(body, Body::Request(..) | Body::Void(_));
         let Some(pair) = self.pair_mut(handle) else { return };
-        if counted {
-            pair.receiving.packets -= 1;
-            if at_once {
-                pair.receiving.owed_packets += 1;
-            }
-        }
         match body {
             Body::Message { header, group, payload } => {
                 self.deliver(handle, header, group, payload);
@@ -297,12 +296,8 @@ impl<N: Nic> Engine<N> {
             Body::Response(number, result) => self.answered(handle, number, result),
             Body::Void(key) => self.key_is_void(handle, key),
             Body::Released(key) => self.key_is_released(handle, key),
-            Body::Credit(_) | Body::Greeting(_) => {}
+            Body::Credit(_) | Body::Greeting(_) | Body::Farewell(_) => {}
             Body::Ping => pair.sending.pong = true,
-            Body::Farewell(reason) => {
-                self.answer_farewell(handle, reason);
-                self.report_down(handle, reason);
-            }
         }
     }
 

@@ -511,6 +511,8 @@ impl<N: Nic> Engine<N> {
         }
         if operation.moving == 0 {
             self.remove(number);
+            // A farewell may wait for it.
+            self.dirty.insert(handle);
         }
         self.release_keys(handle);
     }
@@ -736,6 +738,11 @@ impl<N: Nic> Engine<N> {
         for kept in kept {
             self.bounce.give_back(&mut self.nic, kept);
         }
+    }
+
+    /// Whether the card moves something from or to a peer.
+    pub(super) fn is_moving(&self, handle: u32) -> bool {
+        self.operations.values().any(|operation| operation.peer == handle && operation.moving > 0)
     }
 
     /// Whether the card may be using memory of a peer by this key.

@@ -106,6 +106,8 @@ pub(super) struct Sending {
     pub rights: VecDeque<Body<'static>>,
     /// The farewell that leaves last, or has left.
     pub farewell: Farewell,
+    /// The peer's farewell has come: nothing of its own is under way any more.
+    pub peer_left: bool,
     /// The peer waits for a sign of life.
     pub pong: bool,
     /// The peer shall give one.

@@ -32,7 +32,8 @@ impl<N: Nic> Engine<N> {
                 return Ok(handle);
             }
             // The peer has given the former pair up, or is another one by now.
-            self.report_down(handle, DownReason::Disconnected);
+            // Its farewell comes later than the directory's word.
+            self.part(handle, DownReason::Disconnected);
         }
         let maximum = self.capabilities.peers_max;
         if self.living.len() >= maximum {
@@ -214,13 +215,45 @@ impl<N: Nic> Engine<N> {
         }
         self.count(Register::PeersDown, 1);
         self.events.push_back(Queued::PeerDown { peer: Peer(handle), address, reason });
-        self.keep_what_it_knew(handle);
-        self.holder_is_down(handle);
         self.tell_group_room();
+    }
+
+    /// The peer says that it has given the pair up. It waits for an answer, which leaves when
+    /// nothing of this end is under way to it any more.
+    pub(super) fn farewell_came(&mut self, handle: u32, reason: DownReason) {
+        let until = self.nic.now() + PARTING_WITHIN;
+        let Some(pair) = self.pair_mut(handle) else { return };
+        if matches!(pair.life, Life::Parting(_)) {
+            pair.sending.peer_left = true;
+            // It takes nothing of what still waits.
+            pair.sending.outbox.clear();
+            if pair.sending.farewell == Farewell::Left {
+                return self.forget(handle);
+            }
+            self.dirty.insert(handle);
+            return;
+        }
+        self.end_operations(handle);
+        let Some(pair) = self.pair_mut(handle) else { return };
+        let address = pair.address;
+        pair.life = Life::Parting(until);
+        pair.order = Order::default();
+        pair.sending.outbox.clear();
+        pair.sending.asks.clear();
+        pair.sending.answers.clear();
+        pair.sending.rights.clear();
+        (pair.sending.farewell, pair.sending.peer_left) = (Farewell::Waits(reason), true);
+        self.told_down(handle, address, reason);
+        self.dirty.insert(handle);
+        self.send(handle);
     }
 
     /// Gives back what a pair had.
     pub(super) fn forget(&mut self, handle: u32) {
+        if self.pair_mut(handle).is_some_and(|pair| !pair.sending.peer_left) {
+            self.keep_what_it_knew(handle);
+        }
+        self.holder_is_down(handle);
         let Some(pair) = self.pair_mut(handle) else { return };
         let (address, to, receiving) = (pair.address, pair.to, &pair.receiving);
         let buffers = receiving.packets_max + receiving.responses_max + SPARE;

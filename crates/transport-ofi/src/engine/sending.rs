@@ -119,10 +119,16 @@ impl<N: Nic> Engine<N> {
         }
         if pair.sending.outbox.is_empty()
             && let Farewell::Waits(reason) = pair.sending.farewell
+            && !self.is_moving(handle)
         {
             let sent = self.transmit(handle, Body::Farewell(reason))?;
+            let pair = self.pair_mut(handle)?;
             if sent == Sent::Yes {
-                self.pair_mut(handle)?.sending.farewell = Farewell::Left;
+                pair.sending.farewell = Farewell::Left;
+                if pair.sending.peer_left {
+                    self.forget(handle);
+                    return None;
+                }
             }
             return Some(Some(sent));
         }
@@ -204,15 +210,9 @@ impl<N: Nic> Engine<N> {
         Some(sent)
     }
 
-    /// Answers a farewell. Without the answer the peer waits for a while, and then closes all the
-    /// same.
-    pub(super) fn answer_farewell(&mut self, handle: u32, reason: DownReason) {
-        let _ = self.transmit(handle, Body::Farewell(reason));
-    }
-
     /// Ends a pair because of what the peer sent, or because something of it is missing.
     pub(super) fn expel(&mut self, handle: u32, reason: DownReason) {
-        self.answer_farewell(handle, reason);
+        let _ = self.transmit(handle, Body::Farewell(reason));
         self.report_down(handle, reason);
     }
 
