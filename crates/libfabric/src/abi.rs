@@ -13,9 +13,6 @@ use std::ffi::{c_char, c_int, c_void};
 /// The version of the interface that this module describes.
 pub const VERSION: u32 = 1 << 16 | 17;
 
-/// Formats of names that begin with an address family: FI_SOCKADDR to FI_SOCKADDR_IB.
-pub const SOCKET_ADDRESSES: std::ops::RangeInclusive<u32> = 1..=4;
-
 /// The address of a peer in an address vector (`fi_addr_t`).
 pub type Address = u64;
 /// No peer, or any.
@@ -59,6 +56,12 @@ pub mod order {
     pub const SAS: u64 = 1 << 8;
 }
 
+/// Formats of names: those from `SOCKADDR` to `SOCKADDR_IB` begin with an address family.
+pub const FORMAT_SOCKADDR: u32 = 1;
+pub const FORMAT_SOCKADDR_IB: u32 = 4;
+/// A string that ends with a zero.
+pub const FORMAT_STR: u32 = 9;
+
 pub const EP_RDM: c_int = 3;
 pub const AV_TABLE: c_int = 2;
 pub const THREAD_DOMAIN: c_int = 3;
@@ -73,6 +76,7 @@ pub const CONTROL_ENABLE: c_int = 6;
 /// Errors of libfabric's own, as they are returned: negative.
 pub const EAGAIN: isize = -11;
 pub const ENOMEM: isize = -12;
+pub const ENOKEY: c_int = -126;
 pub const ENODATA: c_int = -61;
 pub const EAVAIL: isize = -259;
 

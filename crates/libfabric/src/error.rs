@@ -25,7 +25,11 @@ pub enum Error {
         /// What libfabric says of it.
         reason: String,
     },
-    /// Memory could not be made.
-    #[error("no memory for the buffers of libfabric: {0}")]
+    /// The port keeps as many addresses of memory that it served to peers as it may: see
+    /// [`Port::deregister`](crate::Port::deregister).
+    #[error("the port keeps too many addresses that peers may still write to; open another one")]
+    WornOut,
+    /// Memory could not be made, or moves at this moment.
+    #[error("no memory for libfabric: {0}")]
     Memory(String),
 }

@@ -11,25 +11,33 @@
 //! and fi_av(3) of libfabric 1.17.
 //!
 //! # Invariants
-//! - Memory that an operation of a port uses is kept until the provider said that it is done with
-//!   it, or its endpoint is closed. What a peer has begun is not known here: see
-//!   [`Port::deregister`].
+//! - Memory that the own operations use is kept until the provider said that they are over, or its
+//!   endpoint is closed.
+//! - The addresses of memory that peers could reach are kept until the endpoint is closed: the end
+//!   of a registration does not end an operation of a peer. The exception is told by the caller
+//!   ([`Port::deregister_settled`]).
+//! - What the provider refuses to close stays for good, and all that it uses.
+//! - Only addresses and registrations that the port itself has reach the provider: the numbers that
+//!   callers have for them are never used again.
 //! - Objects are closed before those that they were made of.
 //! - One thread at a time uses a port and what was made of it.
 
 #[allow(missing_docs, reason = "the names are those of libfabric's manual pages")]
 mod abi;
 mod error;
+mod graveyard;
+mod handlers;
 mod library;
 mod objects;
 mod offer;
+mod peers;
 mod port;
 mod registered;
-mod signals;
 mod slots;
 
 pub use error::Error;
 pub use library::Library;
 pub use offer::{Offer, Progress, Wanted};
-pub use port::{Peer, Port, PortOptions, Refused, Registration, Report, Spot};
+pub use peers::Peer;
+pub use port::{Port, PortOptions, Refused, Registration, Report, Spot};
 pub use registered::Rights;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use crate::abi::{self, Fabric, FabricAttr, Info};
 use crate::error::Error;
-use crate::signals::Dispositions;
+use crate::handlers;
 
 type GetInfo = unsafe extern "C" fn(
     u32,
@@ -32,20 +32,22 @@ const NAME: &str = "libfabric.so.1";
 impl Library {
     /// Loads `libfabric.so.1`, once for the process.
     ///
+    /// Libraries that it pulls in set signal handlers. Those of the program are set again when the
+    /// call is over, and so they are behind the first [`Library::offers`]; until then a signal may
+    /// meet the others, and what another thread sets meanwhile is lost.
+    ///
     /// # Errors
     /// [`Error::Missing`], [`Error::TooOld`].
     pub fn load() -> Result<&'static Self, Error> {
         static LOADED: OnceLock<Result<Library, Error>> = OnceLock::new();
-        LOADED.get_or_init(Self::open).as_ref().map_err(Clone::clone)
+        LOADED.get_or_init(|| handlers::kept(Self::open)).as_ref().map_err(Clone::clone)
     }
 
     fn open() -> Result<Self, Error> {
         use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
-        let handlers = Dispositions::now();
-        // SAFETY: the initializers are those of libfabric and what it stands on. They ask nothing
-        // of the program that loads it, and the handlers that they set are taken back.
+        // SAFETY: the initializers are those of libfabric and of what it pulls in. They set signal
+        // handlers, which the caller sets back, and ask nothing of the program.
         let loaded = unsafe { Loaded::open(Some(NAME), RTLD_NOW | RTLD_LOCAL) };
-        handlers.restore();
         let loaded = loaded.map_err(|error| Error::Missing(error.to_string()))?;
         macro_rules! symbol {
             ($name:literal) => {{
@@ -132,15 +134,19 @@ impl Library {
         flags: u64,
         hints: *const Info,
     ) -> Result<*mut Info, Error> {
+        static STARTED: OnceLock<()> = OnceLock::new();
         let mut found = std::ptr::null_mut();
         let node = node.map_or(std::ptr::null(), CStr::as_ptr);
-        // The first call starts the providers.
-        let handlers = Dispositions::now();
-        // SAFETY: `node` ends with a zero or is null; the rest as the caller promises.
-        let code = unsafe {
-            (self.get_info)(abi::VERSION, node, std::ptr::null(), flags, hints, &raw mut found)
+        let mut get = || {
+            // SAFETY: `node` ends with a zero or is null; the rest as the caller promises.
+            unsafe {
+                (self.get_info)(abi::VERSION, node, std::ptr::null(), flags, hints, &raw mut found)
+            }
         };
-        handlers.restore();
+        // The first call starts the providers, which may load libraries of their own.
+        let mut first = None;
+        STARTED.get_or_init(|| first = Some(handlers::kept(&mut get)));
+        let code = first.unwrap_or_else(get);
         if code == abi::ENODATA {
             return Ok(std::ptr::null_mut());
         }

@@ -3,6 +3,7 @@
 //! Each closes itself when it is dropped. [`Objects`] drops them in the order in which libfabric
 //! wants them closed.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +18,7 @@ use crate::offer::Offer;
 /// An object of libfabric whose head is a [`Fid`].
 pub struct Handle<T> {
     object: NonNull<T>,
-    is_open: bool,
+    is_open: Cell<bool>,
     owns: PhantomData<T>,
 }
 
@@ -37,7 +38,7 @@ impl<T> Handle<T> {
         object: *mut T,
     ) -> Result<Self, Error> {
         let object = NonNull::new(object).ok_or_else(|| library.error(call, -libc::ENOMEM))?;
-        Ok(Self { object, is_open: true, owns: PhantomData })
+        Ok(Self { object, is_open: Cell::new(true), owns: PhantomData })
     }
 
     pub const fn as_ptr(&self) -> *mut T {
@@ -66,18 +67,18 @@ impl<T> Handle<T> {
 }
 
 impl<T> Handle<T> {
-    /// Closes the object. False when the provider refuses: it may still use what the object uses,
-    /// which then has to stay for good.
+    /// Closes the object, unless it is closed. False when the provider refuses: the object stays,
+    /// and with it what it uses.
     ///
     /// # Safety
-    /// Nothing uses the object after this call.
-    pub unsafe fn close(&mut self) -> bool {
-        if !std::mem::take(&mut self.is_open) {
-            return true;
+    /// Nothing uses the object after this call but a further one of it.
+    pub unsafe fn close(&self) -> bool {
+        if self.is_open.get() {
+            let fid = self.fid();
+            // SAFETY: a live object; the rest as the caller promises.
+            self.is_open.set(unsafe { ((*(*fid).ops).close)(fid) != 0 });
         }
-        let fid = self.fid();
-        // SAFETY: a live object that is closed once; the rest as the caller promises.
-        unsafe { ((*(*fid).ops).close)(fid) == 0 }
+        !self.is_open.get()
     }
 }
 

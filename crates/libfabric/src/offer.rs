@@ -11,7 +11,8 @@ use crate::library::Library;
 pub struct Wanted {
     /// The name of a provider, as `fi_info` prints it: `net`, `tcp;ofi_rxm`, `verbs;ofi_rxm`.
     pub provider: Option<String>,
-    /// The address of the own host whose interface is used, such as `10.9.0.1`.
+    /// The address of the own host whose interface is used, such as `10.9.0.1`. Not a name:
+    /// providers would ask other hosts for it.
     pub source: Option<String>,
 }
 
@@ -32,7 +33,7 @@ pub struct Offer {
 }
 
 // SAFETY: an offer owns its `fi_info`, which no other thread knows. It is only read after it was
-// made; opening objects copies it.
+// made. Libfabric gets it when a port is opened, which consumes the offer.
 unsafe impl Send for Offer {}
 // SAFETY: as above.
 unsafe impl Sync for Offer {}
@@ -49,11 +50,15 @@ impl Library {
     /// access. The library's own order: those of hardware come first.
     ///
     /// # Errors
-    /// [`Error::Call`]. Without any such endpoint the list is empty.
+    /// [`Error::Call`], also for a source that is no address (EINVAL). Without any such endpoint
+    /// the list is empty.
     pub fn offers(&'static self, wanted: &Wanted) -> Result<Vec<Offer>, Error> {
         let hints = Offer { library: self, info: self.empty_info() };
         if hints.info.is_null() {
             return Err(self.error("fi_dupinfo", -libc::ENOMEM));
+        }
+        if !wanted.source.as_deref().is_none_or(is_address) {
+            return Err(self.error("fi_getinfo", -libc::EINVAL));
         }
         let no_zero = |_| self.error("fi_getinfo", -libc::EINVAL);
         let provider = wanted.provider.as_deref().map(CString::new).transpose().map_err(no_zero)?;
@@ -91,10 +96,10 @@ impl Library {
             if !copy.is_null() {
                 let offer = Offer { library: self, info: copy };
                 // A name in the hints also finds what is layered above that provider.
-                let is_it = |offer: &Offer| {
-                    wanted.provider.as_ref().is_none_or(|name| *name == offer.provider())
-                };
-                if offer.has_all_attributes() && is_it(&offer) {
+                let is_it =
+                    || wanted.provider.as_ref().is_none_or(|name| *name == offer.provider());
+                if offer.has_all_attributes() && is_it() {
+                    offer.forget_objects();
                     offers.push(offer);
                 }
             }
@@ -118,6 +123,16 @@ impl Offer {
 
     pub(crate) const fn info(&self) -> *mut Info {
         self.info
+    }
+
+    /// Objects that other ports have opened stand in what the library tells. They may be closed
+    /// before this offer is opened.
+    fn forget_objects(&self) {
+        // SAFETY: the offer owns them, and nobody else knows it yet.
+        unsafe {
+            (*(*self.info).domain).domain = std::ptr::null_mut();
+            (*(*self.info).fabric).fabric = std::ptr::null_mut();
+        }
     }
 
     fn has_all_attributes(&self) -> bool {
@@ -216,18 +231,63 @@ impl Offer {
         self.domain_attr().mr_mode & mr_mode::PROV_KEY != 0
     }
 
-    /// Bytes of a key.
-    pub(crate) fn key_bytes(&self) -> usize {
-        self.domain_attr().mr_key_size
+    /// The format of the names of its endpoints.
+    pub(crate) fn name_format(&self) -> u32 {
+        self.head().address_format
     }
 
-    /// Whether the names of endpoints begin with an address family.
-    pub(crate) fn names_are_socket_addresses(&self) -> bool {
-        abi::SOCKET_ADDRESSES.contains(&self.head().address_format)
+    /// A key for a registration, where the caller chooses it: random, since whoever reaches the
+    /// port and knows a key has its rights.
+    pub(crate) fn draw_key(&self) -> Result<u64, Error> {
+        if self.chooses_keys() {
+            return Ok(0);
+        }
+        let mut bytes = [0; 8];
+        let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        let errno = match drawn {
+            Ok(8) => return Ok(u64::from_ne_bytes(bytes) & key_mask(self.key_bytes())),
+            Ok(_) => libc::EIO,
+            Err(errno) => errno.raw_os_error(),
+        };
+        Err(self.library.error("getrandom", -errno))
+    }
+
+    /// Bytes of a key.
+    fn key_bytes(&self) -> usize {
+        self.domain_attr().mr_key_size
     }
 
     /// Whether a registration belongs to one endpoint.
     pub(crate) fn binds_to_endpoint(&self) -> bool {
         self.domain_attr().mr_mode & mr_mode::ENDPOINT != 0
+    }
+}
+
+/// Whether a text is an IP address, with or without its interface.
+fn is_address(text: &str) -> bool {
+    let address = text.split_once('%').map_or(text, |(address, _)| address);
+    address.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// The bits of a key that the caller chooses. libfabric has the highest one of 64 for itself.
+fn key_mask(bytes: usize) -> u64 {
+    let bits = bytes.saturating_mul(8).min(63);
+    (1 << bits) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_address, key_mask};
+
+    #[test]
+    fn a_source_is_an_address() {
+        assert!(["10.9.0.1", "::1", "fe80::1%eth0"].into_iter().all(is_address));
+        assert!(!["localhost", "", "10.9.0", "eth0", "%eth0"].into_iter().any(is_address));
+    }
+
+    #[test]
+    fn keys_have_as_many_bits_as_the_provider_takes() {
+        let all = u64::MAX >> 1;
+        assert_eq!([0, 1, 4, 8, 9, usize::MAX].map(key_mask), [0, 255, 0xffff_ffff, all, all, all]);
     }
 }

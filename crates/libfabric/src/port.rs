@@ -5,15 +5,16 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_memory::{CopyMode, Memory, MemoryOptions};
 
 use crate::abi::{self, CqEntry, CqError, MsgRma, RmaIov, flags};
 use crate::error::Error;
+use crate::graveyard::Graveyard;
 use crate::objects::Objects;
 use crate::offer::Offer;
-use crate::registered::{Registered, Rights};
+use crate::peers::{Known, Peer, Peers, next_number};
+use crate::registered::{Mr, Range, Registered, Rights, Used};
 use crate::slots::{Place, Slots};
 
 /// How a port is opened.
@@ -23,7 +24,7 @@ pub struct PortOptions {
     pub message_bytes_max: usize,
     /// Buffers for receiving, each for one message. A provider may have room for fewer.
     pub receives_max: usize,
-    /// Messages beyond the provider's inject size that can be under way.
+    /// Messages that can be under way.
     pub sends_max: usize,
 }
 
@@ -35,17 +36,11 @@ impl Default for PortOptions {
 
 /// Entries of a completion queue at most. Software that stands for a network card has 32,767.
 const ENTRIES_MAX: usize = 16_384;
-/// The longest name of an endpoint.
-const NAME_BYTES_MAX: usize = 256;
-/// Keys that are tried for one registration.
-const KEY_TRIES: usize = 4;
 /// Completions that are read by one call.
 const BATCH: usize = 32;
-
-/// A peer, as one port knows it. The number is not used again, so that it names nobody else later,
-/// nor at another port.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Peer(pub u64);
+/// Memories that were deregistered at which a call looks whether the program has let go of them: at
+/// more than it may add.
+const LOOKS: usize = 2;
 
 /// A place in the registered memory of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,15 +51,9 @@ pub struct Spot {
     pub key: u64,
 }
 
-/// A registration of one port. The number is not used again.
+/// A registration of one port. As with [`Peer`], its number is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Registration(pub u64);
-
-/// A number for a peer or a registration of any port of this process.
-fn next_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// Why a call had no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,7 +87,13 @@ pub enum Report<'a> {
         /// Why.
         error: Error,
     },
-    /// A message could not be sent.
+    /// An error of nothing that this port has under way: an operation of a peer failed, or the
+    /// provider lost something that it cannot name. What is under way may never end then.
+    Stray {
+        /// What the provider says of it.
+        error: Error,
+    },
+    /// A message could not be sent. Not every message that is lost is told of: see [`Port::send`].
     SendFailed {
         /// Its receiver.
         to: Peer,
@@ -113,74 +108,71 @@ enum Kept {
     /// A buffer for receiving, by its number.
     Receive(usize),
     /// A message, in a buffer for sending.
-    Send { buffer: usize, to: Peer },
+    Send { buffer: usize, to: Peer, known: Rc<Known> },
     /// A write or a read of registered memory.
-    Access { token: u64, registered: Rc<Registered> },
+    Access { token: u64, known: Rc<Known>, used: Used },
 }
 
 /// One endpoint of a provider.
 #[derive(Debug)]
 pub struct Port {
-    /// Given up, and not dropped, when the provider does not close the endpoint.
+    /// Closed by the port alone: if the endpoint cannot be closed, none of them may.
     objects: ManuallyDrop<Objects>,
     slots: Slots<Kept>,
-    /// The addresses of peers, by number. What is not here never reaches the provider, which does
-    /// not look at an address before it uses it.
-    peers: BTreeMap<u64, abi::Address>,
-    registered: BTreeMap<u64, Rc<Registered>>,
+    peers: Peers,
+    registered: BTreeMap<u64, Registered>,
     buffers: Buffers,
+    graveyard: Graveyard,
     free_sends: Vec<usize>,
     /// Buffers for receiving that the provider had no room for.
     unposted: Vec<(Place, usize)>,
     offer: Offer,
     options: PortOptions,
     name: Vec<u8>,
+    /// Entries of the completion queue.
+    entries: usize,
     /// A message on its way to the caller.
     message: Vec<u8>,
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
-        // The provider may use all of it until the endpoint is closed.
-        let accessed = self.slots.kept().filter_map(|kept| match kept {
-            Kept::Access { registered, .. } => Some(registered),
-            Kept::Receive(_) | Kept::Send { .. } => None,
-        });
-        let registered = accessed.chain(self.registered.values());
-        let mut memories: Vec<Memory> = registered.map(|range| range.memory().clone()).collect();
-        memories.push(self.buffers.memory.clone());
         if self.offer.binds_to_endpoint() {
-            // Such an endpoint is closed behind its registrations.
-            self.slots.drop_kept();
-            self.registered.clear();
-            self.buffers.registered = None;
+            // Such an endpoint is closed behind its registrations, but a card may use their memory
+            // until then.
+            self.registered.values().for_each(Registered::close);
+            let used = self.slots.all().filter_map(|kept| match kept {
+                Kept::Access { used, .. } => used.mr.as_deref(),
+                Kept::Receive(_) | Kept::Send { .. } => None,
+            });
+            for mr in used.chain(&self.buffers.registered) {
+                mr.close();
+            }
         }
         // SAFETY: the port is dropped, and its fields do not use the endpoint.
         if unsafe { self.objects.ep.close() } {
-            self.slots.drop_kept();
-            self.registered.clear();
-            self.buffers.registered = None;
-            // SAFETY: it is dropped once, and not used any more.
+            // SAFETY: nobody uses them behind this.
             unsafe { ManuallyDrop::drop(&mut self.objects) };
             return;
         }
-        // The endpoint lives on, and so does everything that it stands on.
-        std::mem::forget(memories);
+        // The provider may still use the contexts, the queue and all memory.
         std::mem::forget(std::mem::replace(&mut self.slots, Slots::new()));
         std::mem::forget(std::mem::take(&mut self.registered));
-        std::mem::forget(self.buffers.registered.take());
+        std::mem::forget(std::mem::take(&mut self.graveyard));
+        std::mem::forget((self.buffers.memory.clone(), self.buffers.registered.take()));
     }
 }
 
 // SAFETY: libfabric's objects may be used by any thread, one at a time (THREAD_DOMAIN), which
-// `&mut` assures: all objects of a domain are in one port, and so is each `Rc` to one of them.
+// `&mut` assures: all objects of a domain are in one port, and so is each `Rc` to one of them. No
+// `&` changes anything but the word that says whether an object is closed, which `drop` alone asks.
 unsafe impl Send for Port {}
 
 /// The memory for messages: buffers for receiving, then those for sending.
 #[derive(Debug)]
 struct Buffers {
     memory: Memory,
-    registered: Option<Registered>,
+    registered: Option<Mr>,
     /// Buffers for receiving.
     receives: usize,
     /// Bytes of each buffer.
@@ -189,7 +181,7 @@ struct Buffers {
 
 impl Buffers {
     fn descriptor(&self) -> *mut c_void {
-        self.registered.as_ref().map_or(std::ptr::null_mut(), Registered::descriptor)
+        self.registered.as_ref().map_or(std::ptr::null_mut(), Mr::descriptor)
     }
 
     fn start(&self, offset: usize) -> *mut u8 {
@@ -205,40 +197,43 @@ impl Port {
     /// Opens an endpoint.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`]. For messages that are longer than the provider's operations, or more of them than
+    /// there are addresses for, [`Error::Call`] (EINVAL).
     pub fn open(offer: Offer, options: PortOptions) -> Result<Self, Error> {
         let library = offer.library();
         // As many as can come before the program polls again: what finds no entry is lost with
         // some providers (libfabric's sockets).
-        let receives = options.receives_max.min(offer.rx().size).max(1);
+        let receives = options.receives_max.min(offer.rx().size).clamp(1, ENTRIES_MAX / 2);
         let entries = offer.tx().size.saturating_add(receives).min(ENTRIES_MAX);
+        let bytes = options.message_bytes_max;
+        let all = receives.checked_add(options.sends_max).and_then(|all| all.checked_mul(bytes));
+        let all = all.filter(|_| bytes <= offer.operation_bytes_max());
+        let all = all.ok_or_else(|| library.error("fi_endpoint", -libc::EINVAL))?;
         let objects = Objects::open(&offer, entries)?;
         objects.ep.bind(library, &objects.cq, flags::SEND | flags::RECV)?;
         objects.ep.bind(library, &objects.av, 0)?;
         objects.ep.control(library, abi::CONTROL_ENABLE)?;
         let name = name_of(&offer, &objects)?;
-        let bytes = options.message_bytes_max;
-        let count = receives.checked_add(options.sends_max);
-        let all = count.and_then(|count| count.checked_mul(bytes));
-        let all = all.ok_or_else(|| Error::Memory("so many buffers fit nowhere".into()))?;
         let memory = Memory::fresh(MemoryOptions::bytes(all))
             .map_err(|error| Error::Memory(error.to_string()))?;
         let mut port = Self {
             objects: ManuallyDrop::new(objects),
             slots: Slots::new(),
-            peers: BTreeMap::new(),
+            peers: Peers::default(),
             registered: BTreeMap::new(),
             buffers: Buffers { memory, registered: None, receives, bytes },
+            graveyard: Graveyard::default(),
             free_sends: (0..options.sends_max).collect(),
             unposted: Vec::new(),
             offer,
             options,
             name,
+            entries,
             message: vec![0; bytes],
         };
         if port.offer.needs_local_registration() {
-            let memory = port.buffers.memory.clone();
-            port.buffers.registered = Some(port.registered((&memory, 0, all), Rights::default())?);
+            let range = Range { memory: port.buffers.memory.clone(), offset: 0, length: all };
+            port.buffers.registered = Some(Mr::own(&port.offer, &port.objects, &range)?);
         }
         for buffer in 0..receives {
             let (place, _) = port.slots.keep(Kept::Receive(buffer));
@@ -253,79 +248,98 @@ impl Port {
         &self.offer
     }
 
-    /// The name by which peers insert this endpoint: up to 64 bytes that mean something to the
+    /// The name by which peers insert this endpoint: up to 256 bytes that mean something to the
     /// provider alone.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Makes a peer known by its name.
+    /// Makes a peer known by its name. The same name once more is another number for the same peer.
     ///
     /// # Errors
-    /// [`Error::Call`] when the name is none of this provider, or the provider does not take it.
+    /// [`Error::Call`] for a name of another kind than the own one (EINVAL), and when the provider
+    /// does not take it.
     pub fn insert(&mut self, name: &[u8]) -> Result<Peer, Error> {
         let library = self.offer.library();
-        let wrong = || library.error("fi_av_insert", -libc::EINVAL);
-        // Providers over IP take the length from the family in the name. A wrong one makes them
-        // refuse each later name, or read behind this one.
-        let has_family = self.offer.names_are_socket_addresses();
-        if name.len() != self.name.len() || has_family && name.get(..2) != self.name.get(..2) {
-            return Err(wrong());
-        }
-        let mut aligned = [0_u64; NAME_BYTES_MAX / 8];
-        if name.len() > NAME_BYTES_MAX {
-            return Err(wrong());
-        }
-        for (word, bytes) in aligned.iter_mut().zip(name.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..bytes.len()].copy_from_slice(bytes);
-            *word = u64::from_ne_bytes(whole);
+        let own = (self.offer.name_format(), &self.name[..]);
+        let padded =
+            padded_name(name, own).ok_or_else(|| library.error("fi_av_insert", -libc::EINVAL))?;
+        // Providers count the uses of a name in different ways, so they see it once.
+        if let Some(peer) = self.peers.again(name) {
+            return Ok(peer);
         }
         let av = self.objects.av.as_ptr();
         let mut address = abi::ADDRESS_UNSPECIFIED;
-        // SAFETY: a live object. The name is aligned, and as long as names of this provider are.
+        // SAFETY: a live object. The name is of the kind of the own one, and zeros follow it.
         let taken = unsafe {
             let insert = (*(*av).ops).insert;
-            insert(av, aligned.as_ptr().cast(), 1, &raw mut address, 0, std::ptr::null_mut())
+            insert(av, padded.0.as_ptr().cast(), 1, &raw mut address, 0, std::ptr::null_mut())
         };
         library.check("fi_av_insert", taken)?;
         if taken != 1 {
-            return Err(wrong());
+            return Err(library.error("fi_av_insert", -libc::EINVAL));
         }
-        let number = next_number();
-        self.peers.insert(number, address);
-        Ok(Peer(number))
+        Ok(self.peers.add(name, address))
     }
 
-    /// Forgets a peer: from then on nothing is begun to it. What is under way goes on, and the
-    /// provider keeps its entry and the connection, for the address vector may not lose an entry
-    /// that is in use (fi_av(3)).
-    pub fn remove(&mut self, peer: Peer) {
-        self.peers.remove(&peer.0);
+    /// Forgets a peer: its number is refused from now on. What is under way to it goes on, and the
+    /// provider forgets its name behind that.
+    ///
+    /// This ends nothing that the peer does: its connection may stay open, and it may go on to
+    /// send, to write and to read.
+    ///
+    /// # Errors
+    /// [`Error::Call`] (EINVAL) for a peer that this port does not have.
+    pub fn remove(&mut self, peer: Peer) -> Result<(), Error> {
+        let known = self.peers.remove(peer);
+        let known =
+            known.ok_or_else(|| self.offer.library().error("fi_av_remove", -libc::EINVAL))?;
+        self.let_go(known);
+        Ok(())
     }
 
-    fn address_of(&self, call: &'static str, peer: Peer) -> Result<abi::Address, Refused> {
-        let address = self.peers.get(&peer.0).copied();
-        address.ok_or_else(|| Refused::Failed(self.offer.library().error(call, -libc::EINVAL)))
+    /// Drops a use of a peer's name, and has the provider forget it if it was the last one.
+    fn let_go(&mut self, known: Rc<Known>) {
+        let Some(mut address) = self.peers.let_go(known) else { return };
+        let av = self.objects.av.as_ptr();
+        // SAFETY: a live object, and an address that it gave out and that no operation uses any
+        // more. If the provider refuses, it keeps a few bytes.
+        let _ = unsafe { ((*(*av).ops).remove)(av, &raw mut address, 1, 0) };
+    }
+
+    fn known(&self, call: &'static str, peer: Peer) -> Result<&Rc<Known>, Refused> {
+        let unknown = || Refused::Failed(self.offer.library().error(call, -libc::EINVAL));
+        self.peers.get(peer).ok_or_else(unknown)
     }
 
     /// Sends a message. Its bytes may be reused when the call returns.
     ///
     /// The caller bounds the messages that are under way to each port: no more than
     /// [`Port::receives`] of it. With some providers a message that finds no buffer is lost, or
-    /// stops its receiver. It also numbers them: a message up to the provider's inject size that is
-    /// lost with a connection is told to nobody, and the provider connects anew for the next.
+    /// stops its receiver.
+    ///
+    /// A message is over when the provider has handed it on, which says nothing about its receiver.
+    /// When a connection breaks, those that were on the way are lost. Only longer ones than the
+    /// provider's inject size that were not handed on yet are told of ([`Report::SendFailed`]). Providers in software connect anew at
+    /// the next message, and one whose receiver is gone may be [`Refused::Busy`] without an end
+    /// (libfabric's net). So messages arrive in order, but there may be a gap among them, of which
+    /// neither side hears: who cannot bear that numbers them.
     ///
     /// # Errors
-    /// [`Refused`]: nothing was sent.
+    /// [`Refused`]: nothing was sent. [`Refused::Failed`] (EINVAL) for a peer that this port does
+    /// not have.
     pub fn send(&mut self, to: Peer, message: &[u8]) -> Result<(), Refused> {
         let library = self.offer.library();
         if message.len() > self.options.message_bytes_max {
             return Err(Refused::Failed(library.error("fi_send", -libc::EMSGSIZE)));
         }
-        let address = self.address_of("fi_send", to)?;
+        let known = Rc::clone(self.known("fi_send", to)?);
+        let address = known.address;
         let ep = self.objects.ep.as_ptr();
+        if self.is_full() {
+            return Err(Refused::Busy);
+        }
         if message.len() <= self.offer.inject_bytes() {
             // SAFETY: a live endpoint; the provider copies the bytes during the call.
             let code = unsafe {
@@ -336,7 +350,7 @@ impl Port {
         let buffer = self.free_sends.pop().ok_or(Refused::Busy)?;
         let offset = self.buffers.send_offset(buffer);
         self.buffers.memory.segment().write(offset, message, CopyMode::Plain);
-        let (place, context) = self.slots.keep(Kept::Send { buffer, to });
+        let (place, context) = self.slots.keep(Kept::Send { buffer, to, known });
         // SAFETY: a live endpoint. The buffer is registered where that is needed, and nobody
         // writes to it before the operation is over.
         let code = unsafe {
@@ -357,56 +371,79 @@ impl Port {
         begun
     }
 
-    /// Registers a range of memory.
+    /// Registers a range of memory. Until it is deregistered, and until the operations of this port
+    /// that use it are over, the memory [does not move](Memory::stay). Where peers have no rights
+    /// the spot leads nowhere.
     ///
     /// # Errors
-    /// [`Error::Call`], also for a range outside the memory.
+    /// [`Error::Call`], also for a range outside the memory (EINVAL); [`Error::Memory`] while the
+    /// memory moves; [`Error::WornOut`].
     pub fn register(
         &mut self,
-        (memory, offset, length): (&Memory, usize, usize),
+        range: (&Memory, usize, usize),
         rights: Rights,
     ) -> Result<(Registration, Spot), Error> {
-        let whole = memory.segment().length();
-        if offset > whole || length > whole - offset {
-            return Err(self.offer.library().error("fi_mr_reg", -libc::EINVAL));
+        self.graveyard.look(LOOKS);
+        if rights.any() && self.graveyard.is_full() {
+            return Err(Error::WornOut);
         }
-        let registered = self.registered((memory, offset, length), rights)?;
+        let outside = || self.offer.library().error("fi_mr_reg", -libc::EINVAL);
+        let range = Range::new(range).ok_or_else(outside)?;
+        let registered = Registered::new(&self.offer, &self.objects, range, rights)?;
         let spot = registered.spot();
         let number = next_number();
-        self.registered.insert(number, Rc::new(registered));
+        self.registered.insert(number, registered);
         Ok((Registration(number), spot))
     }
 
-    /// A registration with a key that peers cannot guess: providers in software look at nothing
-    /// else.
-    fn registered(
-        &self,
-        range: (&Memory, usize, usize),
-        rights: Rights,
-    ) -> Result<Registered, Error> {
-        let mut tries = KEY_TRIES;
-        loop {
-            let key = self.random_key()?;
-            tries -= 1;
-            match Registered::new(&self.offer, &self.objects, range, rights, key) {
-                // The key may be one that is in use.
-                Err(_) if tries > 0 && !self.offer.chooses_keys() => {}
-                registered => return registered,
-            }
+    /// Ends a registration: no operation of a peer begins by it any more. Operations of this port
+    /// that use it keep the memory until they are over.
+    ///
+    /// A peer may go on with what it has begun until the endpoint is closed, also behind its
+    /// removal: no call ends that, and providers in software write to the addresses that they have
+    /// looked up. So the port keeps the addresses of memory that peers could reach. As long as the
+    /// program has the memory, the late bytes are in it. When it has let go of the last clone, the
+    /// port gives the pages back to the system, at one of its next calls, and keeps the addresses
+    /// alone; a range of a [`Reservation`](weft_memory::Reservation) stays taken. It keeps 32 TiB
+    /// in 8,192 separate ranges at most; then [`Port::register`] refuses rights for peers
+    /// ([`Error::WornOut`]). Who grants fresh memory for days uses [`Port::deregister_settled`], or
+    /// opens another port now and then.
+    ///
+    /// Addresses that belong to the caller ([`Memory::adopt`], [`Memory::in_place`]) are not kept
+    /// mapped by this: as these say, the caller does that, here until the port is closed.
+    ///
+    /// # Errors
+    /// [`Error::Call`] (EINVAL) for a registration that this port does not have.
+    pub fn deregister(&mut self, registration: Registration) -> Result<(), Error> {
+        let ended = self.ended(registration)?;
+        if let Some(memory) = ended.reached() {
+            self.graveyard.bury(memory);
         }
+        drop(ended);
+        self.graveyard.look(LOOKS);
+        Ok(())
     }
 
-    /// Ends a registration: no operation of a peer that begins later reaches the memory by it.
+    /// As [`Port::deregister`], and the port keeps nothing. For a caller that knows that no peer
+    /// uses the range any more: each that knows the key has said that its operations are over, and
+    /// begins none. What one that lies goes on to write may meet other memory of this process (see
+    /// [`Rights`]).
     ///
-    /// One that has begun may go on with providers in software, for as long as the peer likes, and
-    /// uses the memory. The caller keeps the memory until no peer has one under way. An operation
-    /// of this port keeps its registration in force until it is over.
-    pub fn deregister(&mut self, registration: Registration) {
-        self.registered.remove(&registration.0);
+    /// # Errors
+    /// As [`Port::deregister`].
+    pub fn deregister_settled(&mut self, registration: Registration) -> Result<(), Error> {
+        self.ended(registration).map(drop)
+    }
+
+    fn ended(&mut self, registration: Registration) -> Result<Registered, Error> {
+        let ended = self.registered.remove(&registration.0);
+        ended.ok_or_else(|| self.offer.library().error("fi_close", -libc::EINVAL))
     }
 
     /// Writes `length` bytes of registered memory, from `offset` in its range on, to a peer.
-    /// [`Report::Done`] follows when they are visible there.
+    /// [`Report::Done`] follows when they are visible there. `verbs;ofi_rxm` cannot say that: there
+    /// it follows when the remote card has them, and a message that is sent behind it arrives when
+    /// they are visible.
     ///
     /// # Errors
     /// [`Refused`]: nothing was written.
@@ -445,11 +482,20 @@ impl Port {
     ) -> Result<(), Refused> {
         let library = self.offer.library();
         let wrong = || Refused::Failed(library.error(call, -libc::EINVAL));
-        let address = self.address_of(call, peer)?;
-        let registered = Rc::clone(self.registered.get(&registration.0).ok_or_else(wrong)?);
+        let known = Rc::clone(self.known(call, peer)?);
+        let address = known.address;
+        if length > self.offer.operation_bytes_max() {
+            return Err(Refused::Failed(library.error(call, -libc::EMSGSIZE)));
+        }
+        if self.is_full() {
+            return Err(Refused::Busy);
+        }
+        let registered = self.registered.get_mut(&registration.0).ok_or_else(wrong)?;
         let start = registered.part(offset, length).ok_or_else(wrong)?;
-        let mut descriptor = registered.descriptor();
-        let (place, context) = self.slots.keep(Kept::Access { token, registered });
+        let used = registered.own(&self.offer, &self.objects).map_err(Refused::Failed)?;
+        let mut descriptor = used.descriptor();
+        let kept = Kept::Access { token, known, used };
+        let (place, context) = self.slots.keep(kept);
         let iov = libc::iovec { iov_base: start.cast(), iov_len: length };
         let target = RmaIov { address: spot.address, length, key: spot.key };
         let message = MsgRma {
@@ -478,6 +524,11 @@ impl Port {
             self.slots.take(place);
         }
         begun
+    }
+
+    /// Whether the queue has no entry for a further operation: some providers lose what finds none.
+    fn is_full(&self) -> bool {
+        self.slots.count() >= self.entries
     }
 
     fn begun(&self, call: &'static str, code: isize) -> Result<(), Refused> {
@@ -516,7 +567,8 @@ impl Port {
     /// number.
     ///
     /// # Errors
-    /// [`Error::Call`]: the queue or a buffer for receiving is lost, and so is the port.
+    /// [`Error::Call`]: the queue or a buffer for receiving is lost, and so is the port. So it is
+    /// when `sink` panics: the provider told of more than was handed out.
     pub fn poll(
         &mut self,
         budget: usize,
@@ -561,6 +613,9 @@ impl Port {
                 }
             }
         }
+        if told == 0 {
+            self.graveyard.look(1);
+        }
         Ok(told)
     }
 
@@ -576,15 +631,17 @@ impl Port {
                 self.post(place, buffer)?;
                 sink(Report::Message(&self.message[..length]));
             }
-            Some(Kept::Send { buffer, .. }) => {
-                self.free_sends.push(*buffer);
-                self.slots.take(place);
-            }
-            Some(Kept::Access { token, .. }) => {
-                let token = *token;
-                self.slots.take(place);
-                sink(Report::Done { token });
-            }
+            Some(Kept::Send { .. } | Kept::Access { .. }) => match self.slots.take(place) {
+                Some(Kept::Send { buffer, known, .. }) => {
+                    self.free_sends.push(buffer);
+                    self.let_go(known);
+                }
+                Some(Kept::Access { token, known, .. }) => {
+                    self.let_go(known);
+                    sink(Report::Done { token });
+                }
+                Some(Kept::Receive(_)) | None => {}
+            },
             None => {}
         }
         Ok(())
@@ -618,30 +675,34 @@ impl Port {
             };
         }
         let error = library.error("completion", -i64::from(failed.error));
-        let Some(place) = self.slots.place_of(failed.context) else { return Ok(()) };
+        let Some(place) = self.slots.place_of(failed.context) else {
+            sink(Report::Stray { error });
+            return Ok(());
+        };
         match self.slots.get(place) {
             Some(Kept::Receive(buffer)) => {
                 let buffer = *buffer;
                 self.post(place, buffer)?;
                 sink(Report::Unfit { error });
             }
-            Some(Kept::Send { buffer, to }) => {
-                let to = *to;
-                self.free_sends.push(*buffer);
-                self.slots.take(place);
-                sink(Report::SendFailed { to, error });
-            }
-            Some(Kept::Access { token, .. }) => {
-                let token = *token;
-                self.slots.take(place);
-                sink(Report::Failed { token, error });
-            }
+            Some(Kept::Send { .. } | Kept::Access { .. }) => match self.slots.take(place) {
+                Some(Kept::Send { buffer, to, known }) => {
+                    self.free_sends.push(buffer);
+                    self.let_go(known);
+                    sink(Report::SendFailed { to, error });
+                }
+                Some(Kept::Access { token, known, .. }) => {
+                    self.let_go(known);
+                    sink(Report::Failed { token, error });
+                }
+                Some(Kept::Receive(_)) | None => {}
+            },
             None => {}
         }
         Ok(())
     }
 
-    /// Writes and reads, and messages beyond the inject size, that are not over.
+    /// Writes, reads and messages that are not over.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.slots.count() - self.buffers.receives
@@ -669,11 +730,11 @@ impl Port {
         (code == 0 && number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
     }
 
-    /// Whether the caller may sleep on the descriptor: there is one, and nothing has come
-    /// meanwhile.
+    /// Whether the caller may sleep on the descriptor: there is one, nothing has come meanwhile,
+    /// and all buffers for receiving are with the provider.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
-        // Buffers that are not posted are posted by the next poll.
+        // The next poll posts those that the provider had no room for, and nothing wakes for that.
         if !self.objects.waits || !self.unposted.is_empty() {
             return false;
         }
@@ -682,26 +743,41 @@ impl Port {
         // SAFETY: live objects.
         unsafe { ((*(*fabric).ops).trywait)(fabric, queues.as_mut_ptr(), 1) == 0 }
     }
+}
 
-    /// A number for a registration, where the caller chooses it.
-    fn random_key(&self) -> Result<u64, Error> {
-        if self.offer.chooses_keys() {
-            return Ok(0);
+/// Bytes of a name at most.
+const NAME_BYTES: usize = 256;
+
+/// A name, aligned, and zeros behind it.
+#[derive(Debug)]
+#[repr(C, align(8))]
+struct Name([u8; NAME_BYTES]);
+
+/// The name, if it is of the kind of the own one.
+///
+/// Providers believe the address family that stands in a name, and take its length from there.
+/// After one with a wrong family, libfabric's software takes no right one any more.
+fn padded_name(name: &[u8], (format, own): (u32, &[u8])) -> Option<Name> {
+    let is_of_kind = match format {
+        abi::FORMAT_SOCKADDR..=abi::FORMAT_SOCKADDR_IB => {
+            name.len() == own.len() && name.get(..2) == own.get(..2)
         }
-        let mut bytes = [0; 8];
-        // SAFETY: the buffer has so many bytes.
-        let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        if filled != 8 {
-            return Err(self.offer.library().error("getrandom", -libc::EIO));
+        // Such names differ in their length.
+        abi::FORMAT_STR => {
+            name.len() > 1 && name.iter().position(|byte| *byte == 0) == Some(name.len() - 1)
         }
-        let bits = (self.offer.key_bytes() * 8).min(64);
-        let key = u64::from_ne_bytes(bytes);
-        Ok(if bits == 64 { key } else { key & ((1 << bits) - 1) })
+        _ => name.len() == own.len(),
+    };
+    if !is_of_kind || name.is_empty() || name.len() > NAME_BYTES {
+        return None;
     }
+    let mut padded = Name([0; NAME_BYTES]);
+    padded.0[..name.len()].copy_from_slice(name);
+    Some(padded)
 }
 
 fn name_of(offer: &Offer, objects: &Objects) -> Result<Vec<u8>, Error> {
-    let mut name = vec![0; NAME_BYTES_MAX];
+    let mut name = vec![0; NAME_BYTES];
     let mut length = name.len();
     let ep = objects.ep.as_ptr();
     // SAFETY: a live endpoint; `length` says how much room there is.
@@ -711,4 +787,29 @@ fn name_of(offer: &Offer, objects: &Objects) -> Result<Vec<u8>, Error> {
     offer.library().check("fi_getname", code)?;
     name.truncate(length);
     Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_of_the_kind_of_the_own_one() {
+        let own = [2, 0, 1, 2, 127, 0, 0, 1];
+        let takes = |name: &[u8], format| padded_name(name, (format, &own)).is_some();
+        for format in abi::FORMAT_SOCKADDR..=abi::FORMAT_SOCKADDR_IB {
+            assert!(takes(&[2, 0, 9, 9, 9, 9, 9, 9], format));
+            assert!(!takes(&[10, 0, 9, 9, 9, 9, 9, 9], format), "another family");
+            assert!(!takes(&[2, 1, 9, 9, 9, 9, 9, 9], format));
+            assert!(!takes(&own[..7], format) && !takes(&[2], format) && !takes(&[], format));
+        }
+        assert!(takes(b"fi_shm://1234\0", abi::FORMAT_STR));
+        for wrong in [&b"fi_shm://1234"[..], b"fi\0shm\0", b"\0", b"", &[7; 300]] {
+            assert!(!takes(wrong, abi::FORMAT_STR));
+        }
+        let unknown = abi::FORMAT_STR + 1;
+        assert!(takes(&[9; 8], unknown) && !takes(&[9; 9], unknown));
+        let padded = padded_name(&own, (unknown, &own)).expect("it fits");
+        assert_eq!((&padded.0[..8], &padded.0[8..]), (&own[..], &[0; NAME_BYTES - 8][..]));
+    }
 }

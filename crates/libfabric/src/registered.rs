@@ -1,11 +1,11 @@
 //! Memory that a port registered.
 
-use std::fmt;
+use std::ffi::c_void;
 use std::rc::Rc;
 
-use weft_memory::Memory;
+use weft_memory::{Memory, Stay};
 
-use crate::abi::{self, Mr, flags};
+use crate::abi::{self, flags};
 use crate::error::Error;
 use crate::objects::{DomainObjects, Handle, Objects};
 use crate::offer::Offer;
@@ -13,9 +13,11 @@ use crate::port::Spot;
 
 /// What peers may do with registered memory. The own endpoint may read and write it always.
 ///
-/// Rights keep peers from mistakes. Over libfabric's providers in software (`net`, `tcp;ofi_rxm`)
-/// they do not stop a hostile one that knows the key: the check adds the peer's own length to the
-/// address, which may wrap, so that it reaches the memory behind the range (libfabric 1.17 to 2.6).
+/// Rights hold against mistakes, not against a hostile peer that knows a key. Hardware checks each
+/// access. libfabric 1.17's software (`net`, `tcp;ofi_rxm`) does not: a length of nearly 2^64 bytes
+/// passes its check and reaches what lies behind the range, `tcp;ofi_rxm` lets a peer read what it
+/// may only write, and `shm` looks at nothing. What keeps strangers out there is that keys are
+/// random, as long as nobody listens on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// Peers may read.
@@ -24,114 +26,209 @@ pub struct Rights {
     pub write: bool,
 }
 
+/// Keys that are tried.
+const DRAWS: usize = 16;
+
+/// The own endpoint may do everything.
+const OWN: u64 = flags::SEND | flags::RECV | flags::READ | flags::WRITE;
+
 impl Rights {
     const fn bits(self) -> u64 {
-        let own = flags::SEND | flags::RECV | flags::READ | flags::WRITE;
         let read = if self.read { flags::REMOTE_READ } else { 0 };
         let write = if self.write { flags::REMOTE_WRITE } else { 0 };
-        own | read | write
+        OWN | read | write
+    }
+
+    /// Whether peers may do anything.
+    pub(crate) const fn any(self) -> bool {
+        self.read || self.write
     }
 }
 
-/// A range of memory that is registered with a port's domain. The port owns it: one thread at a
-/// time may use a domain and what was made of it.
-pub struct Registered {
-    mr: Handle<Mr>,
+/// A range of memory.
+#[derive(Clone, Debug)]
+pub struct Range {
+    pub memory: Memory,
+    pub offset: usize,
+    pub length: usize,
+}
+
+impl Range {
+    /// The range, if it lies inside the memory.
+    pub fn new((memory, offset, length): (&Memory, usize, usize)) -> Option<Self> {
+        let whole = memory.segment().length();
+        let fits = offset <= whole && length <= whole - offset;
+        fits.then(|| Self { memory: memory.clone(), offset, length })
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.memory.segment().base().as_ptr().wrapping_add(self.offset)
+    }
+}
+
+/// A registration with the provider. The port owns it: one thread at a time may use a domain and
+/// what was made of it.
+#[derive(Debug)]
+pub struct Mr {
+    handle: Handle<abi::Mr>,
     memory: Memory,
-    offset: usize,
-    length: usize,
-    names_by_address: bool,
     /// Lives longer than the registration.
     _domain: Rc<DomainObjects>,
 }
 
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registered").field("length", &self.length).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Registered {
+impl Drop for Mr {
     fn drop(&mut self) {
-        // SAFETY: it is dropped, and operations that name it keep it.
-        if !unsafe { self.mr.close() } {
+        if !self.close() {
             // Peers may still reach it.
             std::mem::forget(self.memory.clone());
         }
     }
 }
 
+impl Mr {
+    /// Registers a range for the own endpoint alone.
+    pub fn own(offer: &Offer, objects: &Objects, range: &Range) -> Result<Self, Error> {
+        Self::new(offer, objects, range, OWN)
+    }
+
+    fn new(offer: &Offer, objects: &Objects, range: &Range, access: u64) -> Result<Self, Error> {
+        let library = offer.library();
+        let mut mr = std::ptr::null_mut();
+        let domain = objects.domain.domain.as_ptr();
+        let mut code = abi::ENOKEY;
+        // Another registration may have the key that was drawn, where keys are short.
+        for _ in 0..DRAWS {
+            let key = offer.draw_key()?;
+            // SAFETY: a live domain; the range is mapped, and `memory` keeps it mapped for as long
+            // as the registration exists.
+            code = unsafe {
+                let register = (*(*domain).mr).reg;
+                register(
+                    objects.domain.domain.fid(),
+                    range.start().cast(),
+                    range.length,
+                    access,
+                    0,
+                    key,
+                    0,
+                    &raw mut mr,
+                    std::ptr::null_mut(),
+                )
+            };
+            if code != abi::ENOKEY {
+                break;
+            }
+        }
+        library.check("fi_mr_reg", code)?;
+        // SAFETY: the call has made it.
+        let handle = unsafe { Handle::<abi::Mr>::new(library, "fi_mr_reg", mr)? };
+        let (memory, _domain) = (range.memory.clone(), Rc::clone(&objects.domain));
+        let mr = Self { handle, memory, _domain };
+        if offer.binds_to_endpoint() {
+            mr.handle.bind(library, &objects.ep, 0)?;
+            mr.handle.control(library, abi::CONTROL_ENABLE)?;
+        }
+        Ok(mr)
+    }
+
+    /// Ends the registration: it refuses new operations, and may go on with those that it has. No
+    /// operation may name it any more. False if the provider refuses; it is asked again at the end
+    /// of this value.
+    pub fn close(&self) -> bool {
+        // SAFETY: no operation names it any more.
+        unsafe { self.handle.close() }
+    }
+
+    fn key(&self) -> u64 {
+        // SAFETY: the registration lives as long as `self`.
+        unsafe { (*self.handle.as_ptr()).key }
+    }
+
+    /// The descriptor that operations of the own endpoint name the memory by.
+    pub fn descriptor(&self) -> *mut c_void {
+        // SAFETY: as in `key`.
+        unsafe { (*self.handle.as_ptr()).descriptor }
+    }
+}
+
+/// A range that is registered, for peers, for the own endpoint, or for both: the rights of peers
+/// end apart from what the own endpoint has under way.
+#[derive(Debug)]
+pub struct Registered {
+    range: Range,
+    /// The provider knows addresses, and a card has the pages: memory that moves leaves it behind.
+    stay: Rc<Stay>,
+    /// For peers. `None` where they have no rights.
+    for_peers: Option<Mr>,
+    /// For the own endpoint, where it needs that.
+    own: Option<Rc<Mr>>,
+    names_by_address: bool,
+}
+
 impl Registered {
-    /// Registers a range. The caller has checked that it lies inside the memory.
+    /// Registers a range.
     pub fn new(
         offer: &Offer,
         objects: &Objects,
-        (memory, offset, length): (&Memory, usize, usize),
+        range: Range,
         rights: Rights,
-        key: u64,
     ) -> Result<Self, Error> {
-        let library = offer.library();
-        let segment = memory.segment();
-        assert!(
-            offset <= segment.length() && length <= segment.length() - offset,
-            "the range lies inside the memory"
-        );
-        let start = segment.base().as_ptr().wrapping_add(offset);
-        let mut mr = std::ptr::null_mut();
-        let domain = objects.domain.domain.as_ptr();
-        // SAFETY: a live domain; the range is mapped, and `memory` keeps it mapped for as long as
-        // the registration exists.
-        let mr = unsafe {
-            let register = (*(*domain).mr).reg;
-            let code = register(
-                objects.domain.domain.fid(),
-                start.cast(),
-                length,
-                rights.bits(),
-                0,
-                key,
-                0,
-                &raw mut mr,
-                std::ptr::null_mut(),
-            );
-            library.check("fi_mr_reg", code)?;
-            Handle::<Mr>::new(library, "fi_mr_reg", mr)?
-        };
-        if offer.binds_to_endpoint() {
-            mr.bind(library, &objects.ep, 0)?;
-            mr.control(library, abi::CONTROL_ENABLE)?;
+        let moves = |error: weft_memory::SegmentError| Error::Memory(error.to_string());
+        let stay = Rc::new(range.memory.stay().map_err(moves)?);
+        let for_peers =
+            rights.any().then(|| Mr::new(offer, objects, &range, rights.bits())).transpose()?;
+        let names_by_address = offer.names_by_address();
+        let mut new = Self { range, stay, for_peers, own: None, names_by_address };
+        // That of a range for peers is made when the own endpoint uses it, which is rare.
+        if new.for_peers.is_none() {
+            new.own(offer, objects)?;
         }
-        let (memory, names_by_address) = (memory.clone(), offer.names_by_address());
-        let _domain = Rc::clone(&objects.domain);
-        Ok(Self { mr, memory, offset, length, names_by_address, _domain })
+        Ok(new)
     }
 
-    pub const fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    /// Where peers find the first byte.
-    #[must_use]
+    /// Where peers find the first byte. Nowhere, if they have no rights.
     pub fn spot(&self) -> Spot {
-        // SAFETY: the registration lives as long as `self`.
-        let key = unsafe { (*self.mr.as_ptr()).key };
-        let address = if self.names_by_address {
-            self.part(0, 0).map_or(0, |start| start.addr() as u64)
-        } else {
-            0
-        };
-        Spot { address, key }
+        let Some(mr) = &self.for_peers else { return Spot::default() };
+        let address = if self.names_by_address { self.range.start().addr() as u64 } else { 0 };
+        Spot { address, key: mr.key() }
+    }
+
+    /// The memory, if peers may reach it.
+    pub fn reached(&self) -> Option<&Memory> {
+        self.for_peers.as_ref().map(|_| &self.range.memory)
     }
 
     /// The address of `length` bytes from `offset` on, if they lie inside the range.
     pub fn part(&self, offset: usize, length: usize) -> Option<*mut u8> {
-        let fits = offset <= self.length && length <= self.length - offset;
-        fits.then(|| self.memory.segment().base().as_ptr().wrapping_add(self.offset + offset))
+        let fits = offset <= self.range.length && length <= self.range.length - offset;
+        fits.then(|| self.range.start().wrapping_add(offset))
     }
 
-    /// The descriptor that operations of the own endpoint name the memory by.
-    pub fn descriptor(&self) -> *mut std::ffi::c_void {
-        // SAFETY: as in `spot`.
-        unsafe { (*self.mr.as_ptr()).descriptor }
+    /// What keeps the memory for an operation of the own endpoint.
+    pub fn own(&mut self, offer: &Offer, objects: &Objects) -> Result<Used, Error> {
+        if self.own.is_none() && offer.needs_local_registration() {
+            self.own = Some(Rc::new(Mr::own(offer, objects, &self.range)?));
+        }
+        Ok(Used { _stay: Rc::clone(&self.stay), mr: self.own.clone() })
+    }
+
+    /// Ends the registrations, and keeps the memory.
+    pub fn close(&self) {
+        for mr in self.for_peers.iter().chain(self.own.as_deref()) {
+            mr.close();
+        }
+    }
+}
+
+/// Memory that an operation of the own endpoint uses.
+#[derive(Debug)]
+pub struct Used {
+    _stay: Rc<Stay>,
+    pub mr: Option<Rc<Mr>>,
+}
+
+impl Used {
+    pub fn descriptor(&self) -> *mut c_void {
+        self.mr.as_ref().map_or(std::ptr::null_mut(), |mr| mr.descriptor())
     }
 }

@@ -82,17 +82,9 @@ impl<T> Slots<T> {
         Some(kept)
     }
 
-    /// Everything that is kept.
-    pub fn kept(&self) -> impl Iterator<Item = &T> {
+    /// All that is kept.
+    pub fn all(&self) -> impl Iterator<Item = &T> {
         (0..self.slots.len()).filter_map(|place| self.get(place))
-    }
-
-    /// Drops what is kept. The provider may still use the contexts.
-    pub fn drop_kept(&mut self) {
-        for slot in &self.slots {
-            // SAFETY: as in `get`.
-            unsafe { (**slot).kept = None };
-        }
     }
 
     /// How many operations are under way.

@@ -10,6 +10,7 @@
 mod blocks;
 mod copy;
 mod descriptor;
+mod husk;
 #[cfg(feature = "test-doors")]
 pub mod kinds;
 mod memory;
@@ -24,8 +25,9 @@ mod word;
 
 pub use blocks::{Block, Blocks};
 pub use copy::CopyMode;
+pub use husk::Husk;
 pub use memory::{Memory, MemoryOptions};
-pub use moving::{Moving, Watch};
+pub use moving::{Moving, Stay, Watch};
 pub use process::{CopyError, Process};
 pub use reservation::Reservation;
 pub use segment::{Segment, SegmentError};

@@ -117,7 +117,7 @@ impl Memory {
     }
 
     fn at(segment: Segment, file: Option<Arc<OwnedFd>>, origin: Origin) -> Self {
-        let place = RwLock::new(Place { file, moves: 0, next: None });
+        let place = RwLock::new(Place { file, moves: 0, next: None, stays: 0 });
         let (moving, kept) = (AtomicU32::new(moving_word(0, false)), Kept::default());
         Self { inner: Arc::new(Inner { segment, origin, place, moving, kept }) }
     }
@@ -286,6 +286,12 @@ impl Memory {
                 errno: rustix::io::Errno::OPNOTSUPP.raw_os_error(),
             }),
         }
+    }
+
+    /// The segment, if this is the last clone. The descriptor is closed.
+    pub(crate) fn into_segment(self) -> Result<Segment, Self> {
+        let inner = Arc::try_unwrap(self.inner).map_err(|inner| Self { inner })?;
+        Ok(inner.segment)
     }
 
     /// Whether both are the same memory.

@@ -27,6 +27,29 @@ pub(crate) struct Place {
     /// How often the memory was moved.
     pub moves: u32,
     pub next: Option<Next>,
+    /// How many want it to stay where it is.
+    pub stays: usize,
+}
+
+/// Keeps memory, and keeps it from moving. It is for those who write to it by address and cannot
+/// follow a move, such as a NIC.
+#[derive(Debug)]
+pub struct Stay {
+    memory: Memory,
+}
+
+impl Stay {
+    /// The memory.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.memory.place().write().stays -= 1;
+    }
 }
 
 /// Memory, as it was before a write that cannot hold the lock.
@@ -136,18 +159,35 @@ impl Memory {
         Watch { memory: self, word, seen: word.load(Ordering::Acquire) }
     }
 
+    /// Keeps the memory from moving until the value returned has ended.
+    ///
+    /// # Errors
+    /// [`SegmentError::Os`]: a move is under way (EBUSY).
+    pub fn stay(&self) -> Result<Stay, SegmentError> {
+        let mut place = self.place().write();
+        if place.next.is_some() {
+            return Err(self.busy());
+        }
+        place.stays += 1;
+        drop(place);
+        Ok(Stay { memory: self.clone() })
+    }
+
+    fn busy(&self) -> SegmentError {
+        let (length, errno) = (self.segment().length(), rustix::io::Errno::BUSY.raw_os_error());
+        SegmentError::Os { call: "move", length, errno }
+    }
+
     /// Begins a move. From here on writes of this process go to both memories.
     ///
     /// # Errors
-    /// [`SegmentError::Os`]: the system lacks memory, or a move is under way (EBUSY). Nothing has
-    /// changed then.
+    /// [`SegmentError::Os`]: the system lacks memory, or a move is under way or the memory has to
+    /// [stay](Memory::stay) (EBUSY). Nothing has changed then.
     pub fn begin_move(&self) -> Result<Moving, SegmentError> {
-        let length = self.segment().length();
         let (segment, file) = self.make_next()?;
         let mut place = self.place().write();
-        if place.next.is_some() {
-            let errno = rustix::io::Errno::BUSY.raw_os_error();
-            return Err(SegmentError::Os { call: "move", length, errno });
+        if place.next.is_some() || place.stays > 0 {
+            return Err(self.busy());
         }
         place.next = Some(Next { segment, file, copied: 0 });
         self.moving().store(moving_word(place.moves, true), Ordering::Relaxed);
@@ -194,6 +234,20 @@ mod tests {
         while let Some(under_way) = moving {
             moving = under_way.on(PAGE).expect("memory");
         }
+    }
+
+    #[test]
+    fn memory_that_has_to_stay_does_not_move() {
+        let memory = Memory::fresh(MemoryOptions::bytes(PAGE)).expect("memory");
+        let (one, other) = (memory.stay().expect("still"), memory.stay().expect("still"));
+        assert!(one.memory().is(&memory));
+        drop(one);
+        assert!(memory.begin_move().is_err());
+        drop(other);
+        let moving = memory.begin_move().expect("nobody wants it to stay");
+        assert!(memory.stay().is_err(), "it moves");
+        drop(moving);
+        assert!(memory.stay().is_ok());
     }
 
     #[test]

@@ -202,6 +202,30 @@ impl Segment {
         unsafe { map_over(self.base, self.length, file.as_fd()) }
     }
 
+    /// Whether the addresses belong to somebody else.
+    pub(crate) const fn is_kept(&self) -> bool {
+        matches!(self.end, End::Kept)
+    }
+
+    /// Maps pages of nobody in place of the memory, unless its addresses belong to somebody else.
+    /// Where the system refuses, the addresses are given up for good: it may have taken the former
+    /// pages away.
+    pub(crate) fn hollow(&mut self) {
+        if self.is_kept() {
+            return;
+        }
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the segment owns exactly these pages, and references to words stay valid, since
+        // the address does not change.
+        let mapped = unsafe {
+            rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.length, protection, flags)
+        };
+        if mapped.is_err() {
+            std::mem::forget(std::mem::replace(&mut self.end, End::Kept));
+        }
+    }
+
     /// Makes memory that exists already shareable: its bytes move to a new memfd, which is mapped
     /// in their place. At the end of the segment the memory stays as it is then.
     ///
