@@ -319,12 +319,13 @@ impl Port {
     /// [`Port::receives`] of it. With some providers a message that finds no buffer is lost, or
     /// stops its receiver.
     ///
-    /// A message is over when the provider has handed it on, which says nothing about its receiver.
-    /// When a connection breaks, those that were on the way are lost. Only longer ones than the
-    /// provider's inject size that were not handed on yet are told of ([`Report::SendFailed`]). Providers in software connect anew at
-    /// the next message, and one whose receiver is gone may be [`Refused::Busy`] without an end
-    /// (libfabric's net). So messages arrive in order, but there may be a gap among them, of which
-    /// neither side hears: who cannot bear that numbers them.
+    /// A message is over when the provider has handed it on, which says nothing about its
+    /// receiver. When a connection breaks, those that were on the way are lost. Only longer ones
+    /// than the provider's inject size that were not handed on yet are told of
+    /// ([`Report::SendFailed`]). Providers in software connect anew at the next message, and one
+    /// whose receiver is gone may be [`Refused::Busy`] without an end (libfabric's net). So
+    /// messages arrive in order, but there may be a gap among them, of which neither side hears:
+    /// who cannot bear that numbers them.
     ///
     /// # Errors
     /// [`Refused`]: nothing was sent. [`Refused::Failed`] (EINVAL) for a peer that this port does

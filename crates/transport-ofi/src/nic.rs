@@ -23,7 +23,9 @@ pub trait Nic: Send {
         range: (&Memory, usize, usize),
         rights: Rights,
     ) -> Result<(Registration, Spot), Error>;
-    fn deregister(&mut self, registration: Registration);
+
+    /// Ends a registration. If it is settled, no peer uses it any more.
+    fn deregister(&mut self, registration: Registration, is_settled: bool);
     fn write(&mut self, to: Peer, from: Local, spot: Spot, token: u64) -> Result<(), Refused>;
     fn read(&mut self, from: Peer, into: Local, spot: Spot, token: u64) -> Result<(), Refused>;
     fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Report<'_>)) -> Result<usize, Error>;
@@ -89,7 +91,8 @@ impl Nic for PortNic {
     }
 
     fn remove(&mut self, peer: Peer) {
-        self.port.remove(peer);
+        // It is one of this port, and removed once.
+        let _ = self.port.remove(peer);
     }
 
     fn send(&mut self, to: Peer, message: &[u8]) -> Result<(), Refused> {
@@ -104,8 +107,13 @@ impl Nic for PortNic {
         self.port.register(range, rights)
     }
 
-    fn deregister(&mut self, registration: Registration) {
-        self.port.deregister(registration);
+    fn deregister(&mut self, registration: Registration, is_settled: bool) {
+        // It is one of this port, and ended once.
+        let _ = if is_settled {
+            self.port.deregister_settled(registration)
+        } else {
+            self.port.deregister(registration)
+        };
     }
 
     fn write(&mut self, to: Peer, from: Local, spot: Spot, token: u64) -> Result<(), Refused> {

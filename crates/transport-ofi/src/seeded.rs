@@ -380,7 +380,7 @@ impl Nic for SeededNic {
         Ok((Registration(number), Spot { address: 0, key }))
     }
 
-    fn deregister(&mut self, registration: Registration) {
+    fn deregister(&mut self, registration: Registration, _is_settled: bool) {
         self.net.inner.lock().cards[self.number].registered.remove(&registration.0);
     }
 

@@ -109,7 +109,7 @@ impl Bounce {
                 if spare.sum::<usize>() + memory.segment().length() <= SPARE_BYTES_MAX {
                     self.spare.push((memory, registration));
                 } else {
-                    nic.deregister(registration);
+                    nic.deregister(registration, true);
                 }
             }
             Kept::Region(_) | Kept::Nothing => {}

@@ -20,7 +20,7 @@ use weft_libfabric::{Error, Peer as NicPeer, Report};
 
 use crate::nic::Nic;
 use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
-use crate::region::{Ended, OfiRegion};
+use crate::region::Ended;
 
 mod bounce;
 mod events;
@@ -82,9 +82,6 @@ pub(crate) struct Engine<N> {
     registers: [u64; Register::COUNT],
     locks: BTreeMap<u32, i32>,
     grants: BTreeMap<RemoteKey, Grant>,
-    /// Memory that peers may still be writing to, and until when; `None` for as long as the
-    /// endpoint lives.
-    remains: Vec<(Option<Duration>, OfiRegion)>,
     regions: Vec<std::sync::Weak<dyn Send + Sync>>,
     ended: Ended,
     bounce: Bounce,
@@ -154,7 +151,6 @@ impl<N: Nic> Engine<N> {
             registers: [0; Register::COUNT],
             locks: BTreeMap::new(),
             grants: BTreeMap::new(),
-            remains: Vec::new(),
             regions: Vec::new(),
             ended: Ended::default(),
             bounce: Bounce::default(),
@@ -361,7 +357,7 @@ fn arrived_of(report: Report<'_>) -> Arrived {
         Report::Done { token } => Arrived::Done(token),
         Report::Failed { token, error } => Arrived::Failed(token, error),
         Report::SendFailed { to, .. } => Arrived::Unreachable(to),
-        Report::Unfit { .. } => Arrived::Unfit,
+        Report::Unfit { .. } | Report::Stray { .. } => Arrived::Unfit,
     }
 }
 

@@ -250,10 +250,8 @@ impl<N: Nic> Engine<N> {
 
     /// Gives back what a pair had.
     pub(super) fn forget(&mut self, handle: u32) {
-        if self.pair_mut(handle).is_some_and(|pair| !pair.sending.peer_left) {
-            self.keep_what_it_knew(handle);
-        }
-        self.holder_is_down(handle);
+        let has_left = self.pair_mut(handle).is_some_and(|pair| pair.sending.peer_left);
+        self.holder_is_down(handle, has_left);
         let Some(pair) = self.pair_mut(handle) else { return };
         let (address, to, receiving) = (pair.address, pair.to, &pair.receiving);
         let buffers = receiving.packets_max + receiving.responses_max + SPARE;

@@ -27,9 +27,6 @@ use crate::region::OfiRegion;
 
 /// How long a peer may take to end what is under way by a void key.
 const RELEASE_WITHIN: Duration = Duration::from_secs(1);
-/// How long the memory of a key is kept that a peer knew when it died: the provider may still read
-/// what the peer sent before.
-const REMAINS_FOR: Duration = Duration::from_secs(10);
 /// Keys of one peer that are remembered.
 const KEYS_KNOWN_MAX: usize = 4096;
 
@@ -46,6 +43,8 @@ pub(super) struct Grant {
     registration: Option<(Registration, Spot)>,
     /// The pairs that were told where it is.
     pub holders: BTreeSet<u32>,
+    /// Each former holder has said that nothing of its own is under way.
+    is_settled: bool,
     pub state: State,
 }
 
@@ -98,7 +97,8 @@ impl<N: Nic> Engine<N> {
     pub(super) fn close_regions(&mut self) {
         let ended = std::mem::take(&mut *self.ended.lock());
         for registration in ended {
-            self.nic.deregister(registration);
+            // Peers had no rights by it.
+            self.nic.deregister(registration, true);
         }
     }
 
@@ -152,6 +152,7 @@ impl<N: Nic> Engine<N> {
             audience,
             registration,
             holders: BTreeSet::new(),
+            is_settled: true,
             state: State::Valid,
         };
         self.grants.insert(key, grant);
@@ -317,11 +318,13 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// A peer is down: it holds no keys any more.
-    pub(super) fn holder_is_down(&mut self, handle: u32) {
+    /// A peer is down: it holds no keys any more. If it has not left in order, what it has begun
+    /// may still come.
+    pub(super) fn holder_is_down(&mut self, handle: u32, has_left: bool) {
         let mut over = Vec::new();
         for (key, grant) in &mut self.grants {
             let held = grant.holders.remove(&handle);
+            grant.is_settled &= !held || has_left;
             if held && grant.state != State::Valid && grant.holders.is_empty() {
                 over.push(*key);
             }
@@ -331,26 +334,13 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Keeps the memory of keys that a peer knows, which may be writing to it when its pair ends.
-    pub(super) fn keep_what_it_knew(&mut self, handle: u32) {
-        let until = self.nic.now() + REMAINS_FOR;
-        let known = self.grants.values().filter(|grant| grant.holders.contains(&handle));
-        let kept: Vec<_> = known.map(|grant| (Some(until), grant.region.clone())).collect();
-        self.remains.extend(kept);
-    }
-
     /// Ends revocations whose holders took too long.
     pub(super) fn look_at_revocations(&mut self, now: Duration) {
         let late = |grant: &Grant| matches!(grant.state, State::Void(_, until) if now >= until);
         let late: Vec<_> = (self.grants.iter().filter(|(_, grant)| late(grant)))
             .map(|(key, grant)| (*key, grant.holders.first().copied()))
             .collect();
-        self.remains.retain(|(until, _)| until.is_none_or(|until| now < until));
         for (key, holder) in late {
-            // Nothing but the end of this endpoint ends a write that a peer has begun.
-            if let Some(grant) = self.grants.get(&key) {
-                self.remains.push((None, grant.region.clone()));
-            }
             let peer = holder.and_then(|handle| self.peer_address(Peer(handle)));
             let peer = peer.unwrap_or(self.address);
             let error = OperationError::Grant(GrantError::StillWriting { peer });
@@ -407,9 +397,10 @@ impl<N: Nic> Engine<N> {
     }
 
     fn end_grant(&mut self, key: RemoteKey) {
-        let grant = self.grants.remove(&key);
-        if let Some((registration, _)) = grant.and_then(|grant| grant.registration) {
-            self.nic.deregister(registration);
+        let Some(grant) = self.grants.remove(&key) else { return };
+        if let Some((registration, _)) = grant.registration {
+            let is_settled = grant.is_settled && grant.holders.is_empty();
+            self.nic.deregister(registration, is_settled);
         }
     }
 }
