@@ -68,11 +68,18 @@ impl Scene {
 
     /// Lets everything on its way arrive, and returns what the hostile peer got.
     fn turn(&mut self) -> Vec<Vec<u8>> {
+        self.turn_taking(usize::MAX)
+    }
+
+    /// The same, while the victim's program takes so many events.
+    fn turn_taking(&mut self, mut events: usize) -> Vec<Vec<u8>> {
         let mut got = Vec::new();
         for _ in 0..200 {
             self.net.step();
             self.victim.progress();
-            while let Some(queued) = self.victim.take() {
+            while events > 0 {
+                events -= 1;
+                let Some(queued) = self.victim.take() else { break };
                 match queued.as_event() {
                     Event::PeerDown { reason, .. } => self.downs.push(reason),
                     Event::Message(_) => self.messages += 1,
@@ -282,4 +289,43 @@ fn a_key_that_is_not_for_the_peer_serves_it_nothing() {
     scene.say(Body::Void(RemoteKey(9)));
     scene.turn();
     assert!(scene.downs.is_empty());
+}
+
+/// What came by a former pair and waits is counted in the greeting of the next one, and returned by
+/// that: so a peer that parts and comes back gets no more of the mailbox.
+#[test]
+fn messages_of_a_former_pair_count_for_the_next_one() {
+    let mut scene = Scene::new();
+    scene.greet();
+    scene.say(Scene::message());
+    scene.turn_taking(0);
+    scene.say(Body::Farewell(DownReason::Disconnected));
+    scene.turn_taking(0);
+    let secret = *b"the next secret!";
+    let again = Introduction {
+        address: EndpointAddress::new(NodeId::LOCAL, Vpid(2)),
+        name: scene.nic.name().to_vec(),
+        secret,
+        mailbox_depth: DEPTH,
+        greets_first: true,
+    };
+    let peer = scene.victim.introduce(&again).expect("room");
+    let got = scene.turn_taking(0);
+    let greeting = got.iter().find_map(|bytes| match Packet::parse(bytes) {
+        Ok(Packet { body: Body::Greeting(greeting), .. }) => Some(greeting),
+        _ => None,
+    });
+    let greeting = greeting.expect("the victim greets first");
+    assert_eq!((greeting.secret, greeting.messages), (secret, 1));
+    // The victim counts those that wait with the peer in the same way.
+    let label = Label { number: 8, check: 8 };
+    let answer = Greeting { secret, label, packets: 64, messages: 3, notifications: 2 };
+    (scene.label, scene.sequence) = (greeting.label, 0);
+    scene.say(Body::Greeting(answer));
+    let got = scene.turn();
+    assert_eq!((scene.messages, scene.downs.clone()), (1, vec![DownReason::Disconnected]));
+    let returned = |bytes: &Vec<u8>| Packet::parse(bytes).map_or(0, |it| it.credits.messages);
+    assert_eq!(got.iter().map(returned).sum::<u16>(), 1, "the message was taken");
+    let pair = scene.victim.pair(Peer(peer)).expect("alive");
+    assert_eq!((pair.sending.messages, pair.sending.notifications), (3, 2));
 }
