@@ -13,9 +13,9 @@ use weft_memory::{CopyMode, Memory, MemoryOptions};
 
 /// Those of Debian's libfabric that need no hardware.
 const PROVIDERS: [&str; 4] = ["net", "tcp;ofi_rxm", "sockets", "shm"];
-/// What libfabric's shm does not do: it copies into its peer's memory before that looks at the
-/// rights, crashes when a port of the same process has ended amid operations, and waits for ever
-/// for messages that are too long.
+/// Cases that libfabric's shm does not pass: it copies into its peer's memory before that looks at
+/// the rights, crashes when a port of the same process has ended amid operations, and waits for
+/// ever for messages that are too long.
 const NOT_OVER_SHM: [&str; 6] = [
     "rights_are_kept",
     "rights_end_amid_an_own_operation",
@@ -87,7 +87,7 @@ fn port(provider: &str) -> Result<Port, Skip> {
     Ok(Port::open(offer(provider)?, PortOptions::default()).expect("the provider opens a port"))
 }
 
-/// What a port told.
+/// The reports of a port.
 #[derive(Default)]
 struct Told {
     messages: Vec<Vec<u8>>,
@@ -313,7 +313,7 @@ fn memory_ends_with_its_registration(provider: &str) -> Outcome {
     Ok(())
 }
 
-/// Who finds the port knows no key.
+/// A peer that finds the port knows no key.
 fn keys_are_not_guessed(provider: &str) -> Outcome {
     let mut port = port(provider)?;
     let memory = memory(&[0; 64]);
@@ -660,8 +660,8 @@ fn a_port_ends_amid_operations(provider: &str) -> Outcome {
     Ok(())
 }
 
-/// Who sends nothing but messages hears of the end of their receiver, too, or the provider takes no
-/// more of them: libfabric's net connects anew without an end.
+/// A port that sends nothing but messages hears of their receiver's end, too, or its provider takes
+/// no more of them: libfabric's net connects anew without an end.
 fn no_messages_are_taken_for_a_port_that_has_ended(provider: &str) -> Outcome {
     let mut pair = Pair::new(provider)?;
     pair.send(0, b"first");

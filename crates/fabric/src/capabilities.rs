@@ -3,8 +3,9 @@
 //! The defaults are the limits of the Extoll NIC (003 sections 3.2.1 to 3.2.4). A transport may
 //! offer more, never less, so that a program written for the defaults runs on every transport.
 
-use crate::error::OpenError;
+use crate::error::{OpenError, SendError};
 use crate::opening::{EndpointLimits, TrafficClass};
+use crate::operation::MessageHeader;
 
 /// The way of the bytes of a put or get between this endpoint and memory of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -120,6 +121,26 @@ impl Capabilities {
             regions_max: limit(asked.regions, self.regions_max, most.regions_max),
             ..self.clone()
         }
+    }
+
+    /// Checks the header and the length of a mailbox message, and returns the length.
+    ///
+    /// # Errors
+    /// [`SendError::InvalidKind`], [`SendError::TooLong`].
+    pub fn check_message(
+        &self,
+        header: MessageHeader,
+        parts: &[&[u8]],
+    ) -> Result<usize, SendError> {
+        if header.kind >= MessageHeader::KINDS {
+            return Err(SendError::InvalidKind { kind: header.kind });
+        }
+        let length = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
+        let maximum = self.message_bytes_max;
+        if length > maximum {
+            return Err(SendError::TooLong { length, maximum });
+        }
+        Ok(length)
     }
 
     /// These capabilities with the only rail of a transport, or the first of several.

@@ -22,7 +22,7 @@ pub enum Error {
         call: &'static str,
         /// The error number, positive.
         number: i32,
-        /// What libfabric says of it.
+        /// The words of libfabric for it.
         reason: String,
     },
     /// The port keeps as many addresses of memory that it served to peers as it may: see

@@ -86,7 +86,7 @@ impl Library {
         Error::Call { call, number, reason: self.reason(number) }
     }
 
-    /// What libfabric says of an error number.
+    /// The words of libfabric for an error number.
     pub(crate) fn reason(&self, number: i32) -> String {
         // SAFETY: the function takes any number, and returns a string that it never frees.
         let text = unsafe { (self.say)(number) };

@@ -1,4 +1,4 @@
-//! What a provider offers on this host.
+//! Offers: the endpoints that providers have on this host.
 
 use std::ffi::{CStr, CString, c_char};
 
@@ -16,7 +16,7 @@ pub struct Wanted {
     pub source: Option<String>,
 }
 
-/// Who moves the data of an endpoint.
+/// The mover of the data of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
     /// The provider, by hardware or a thread of its own.
@@ -206,7 +206,7 @@ impl Offer {
         self.ep().max_msg_size
     }
 
-    /// Who moves the data.
+    /// The mover of the data.
     #[must_use]
     pub fn progress(&self) -> Progress {
         if self.domain_attr().data_progress == abi::PROGRESS_AUTO {

@@ -11,7 +11,7 @@ use crate::objects::{DomainObjects, Handle, Objects};
 use crate::offer::Offer;
 use crate::port::Spot;
 
-/// What peers may do with registered memory. The own endpoint may read and write it always.
+/// The rights of peers to registered memory. The own endpoint may read and write it always.
 ///
 /// Rights hold against mistakes, not against a hostile peer that knows a key. Hardware checks each
 /// access. libfabric 1.17's software (`net`, `tcp;ofi_rxm`) does not: a length of nearly 2^64 bytes
@@ -204,7 +204,7 @@ impl Registered {
         fits.then(|| self.range.start().wrapping_add(offset))
     }
 
-    /// What keeps the memory for an operation of the own endpoint.
+    /// A hold on the memory for an operation of the own endpoint.
     pub fn own(&mut self, offer: &Offer, objects: &Objects) -> Result<Used, Error> {
         if self.own.is_none() && offer.needs_local_registration() {
             self.own = Some(Rc::new(Mr::own(offer, objects, &self.range)?));

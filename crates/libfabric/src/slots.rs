@@ -61,7 +61,7 @@ impl<T> Slots<T> {
         (self.slots.get(place) == Some(&slot)).then_some(place)
     }
 
-    /// What is kept in a slot.
+    /// The content of a slot.
     pub fn get(&self, place: Place) -> Option<&T> {
         let slot = *self.slots.get(place)?;
         // SAFETY: a box of `self`; `kept` is touched by `self` alone.

@@ -1,10 +1,11 @@
 //! Transfers between segments and file descriptors, without a copy in this program.
 
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use crate::Segment;
+use crate::{Memory, Segment};
 
 impl Segment {
     /// Reads from `source` with one call: the first bytes into `head`, the rest into the segment
@@ -69,6 +70,34 @@ impl Segment {
             // SAFETY: as above.
             Some(at) => unsafe { libc::pwritev(target, parts.as_ptr(), 2, at?) },
         })
+    }
+}
+
+impl Memory {
+    /// As [`Segment::fill`], for memory that may move meanwhile. The kernel may wait for bytes as
+    /// long as it likes, so nothing is locked.
+    ///
+    /// # Errors
+    /// As [`Segment::fill`]. With [`io::ErrorKind::Other`] the memory was moved: bytes were read
+    /// and may be missing.
+    ///
+    /// # Panics
+    /// As [`Segment::fill`].
+    pub fn fill(
+        &self,
+        head: &mut [u8],
+        offset: usize,
+        length: usize,
+        source: BorrowedFd<'_>,
+        position: Option<u64>,
+    ) -> io::Result<usize> {
+        let watch = self.watch();
+        let filled = self.segment().fill(head, offset, length, source, position)?;
+        if !watch.keep(offset, length) {
+            let moved = "the memory was moved while it was filled: bytes may be missing";
+            return Err(io::Error::other(moved));
+        }
+        Ok(filled)
     }
 }
 

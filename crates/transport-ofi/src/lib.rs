@@ -1,8 +1,8 @@
 //! Layer 2: the transport over libfabric.
 //!
 //! An endpoint is a state machine without input and output (`engine`), which drives a network card
-//! ([`nic`]): a port of one of libfabric's providers, or a seeded network in memory
-//! ([`seeded`]). A [`directory`] introduces endpoints to each other. The same rules hold over every
+//! ([`nic`]): a port of one of libfabric's providers, or a seeded network in memory (`seeded`,
+//! for tests). A [`directory`] introduces endpoints to each other. The same rules hold over every
 //! card: they are in the state machine alone.
 //!
 //! May depend on the fabric's interface, `weft-libfabric`, `weft-memory` and layer 0.
@@ -20,6 +20,7 @@ mod engine;
 pub mod nic;
 mod packet;
 mod region;
+#[cfg(any(test, feature = "test-doors"))]
 pub mod seeded;
 mod shared;
 mod station;

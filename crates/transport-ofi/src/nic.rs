@@ -52,7 +52,7 @@ pub trait Nic: Send {
     fn linger(&mut self, work: Work);
 }
 
-/// What an endpoint that was closed still has to do.
+/// Work that an endpoint that was closed still has to do.
 pub type Work = Box<dyn FnMut() -> bool + Send>;
 
 /// A port with the clock of the machine.

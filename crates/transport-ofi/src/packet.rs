@@ -27,7 +27,7 @@ pub const BODY_BYTES: usize = 120;
 /// Bytes of a packet at most.
 pub const PACKET_BYTES: usize = HEAD_BYTES + BODY_BYTES;
 
-/// What a pair's end returns to the other, in the head of each packet.
+/// Credits that a pair's end returns to the other, in the head of each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credits {
     /// Packets that were handled.
@@ -43,7 +43,7 @@ pub struct Credits {
 pub struct Label {
     /// The number of the pair at the receiver.
     pub number: u32,
-    /// What the receiver chose, so that a stranger cannot guess it.
+    /// A number that the receiver chose, so that a stranger cannot guess it.
     pub check: u32,
 }
 
@@ -52,7 +52,7 @@ pub struct Label {
 pub struct Packet<'a> {
     /// The pair. In a greeting it means nothing.
     pub label: Label,
-    /// What the sender returns.
+    /// The credits that the sender returns.
     pub credits: Credits,
     /// The number of the packet, from 1 on. In a greeting it means nothing.
     pub sequence: u32,
@@ -92,7 +92,7 @@ pub enum Body<'a> {
     Farewell(DownReason),
 }
 
-/// What the two ends of a new pair tell each other.
+/// The first words of an end of a new pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
     /// The number that the directory gave both.
@@ -124,7 +124,7 @@ pub struct Told {
     pub immediate: u64,
 }
 
-/// What the target of an operation does by itself.
+/// An action that the target of an operation does by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Tells where the range of a key is.

@@ -133,14 +133,7 @@ impl Addressable for OfiRegion {
         position: Option<u64>,
     ) -> io::Result<usize> {
         let (place, length) = self.part(offset, length)?;
-        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
-        let watch = self.inner.memory.watch();
-        let filled = self.inner.memory.segment().fill(head, place, length, source, position)?;
-        if !watch.keep(place, length) {
-            let moved = "the memory was moved while it was filled: bytes may be missing";
-            return Err(io::Error::other(moved));
-        }
-        Ok(filled)
+        self.inner.memory.fill(head, place, length, source, position)
     }
 
     fn pour(

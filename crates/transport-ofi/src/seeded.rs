@@ -94,7 +94,7 @@ enum Told {
     SendFailed(Peer),
 }
 
-/// What happens at some time.
+/// A happening at some time.
 enum Happening {
     Message {
         from: usize,

@@ -30,7 +30,7 @@ const LOOKS_BEFORE_SLEEP: usize = 8;
 /// How soon the card is asked again when it had no room.
 const AGAIN_WITHIN: Duration = Duration::from_millis(1);
 
-/// What the program's thread and the endpoint's own share.
+/// The state that the program's thread and the endpoint's own share.
 pub(crate) struct Shared<N> {
     station: Mutex<Station<N>>,
     /// Readable when there may be something for the program that the card does not tell of.

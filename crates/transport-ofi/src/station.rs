@@ -33,7 +33,7 @@ pub(crate) struct Station<N> {
     groups: BTreeMap<Group, Members>,
 }
 
-/// What a question is for.
+/// The purpose of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     /// A call of the program, by its context.
@@ -46,7 +46,7 @@ enum Asked {
     Member(EndpointAddress),
 }
 
-/// What is known of the members of a group.
+/// The members of a group, as far as they are known.
 #[derive(Debug, Default)]
 struct Members {
     /// The other members; `None` while the directory is asked.

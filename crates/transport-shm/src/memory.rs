@@ -143,14 +143,7 @@ impl Addressable for ShmRegion {
     ) -> io::Result<usize> {
         let start = self.check(offset, length).map_err(wrong)?;
         let length = usize::try_from(length).unwrap_or(0);
-        // The kernel may wait for bytes as long as it likes, so nothing is locked meanwhile.
-        let watch = self.memory().watch();
-        let filled = self.segment().fill(head, start, length, source, position)?;
-        if !watch.keep(start, length) {
-            let moved = "the memory was moved while it was filled: bytes may be missing";
-            return Err(io::Error::other(moved));
-        }
-        Ok(filled)
+        self.memory().fill(head, start, length, source, position)
     }
 
     fn pour(

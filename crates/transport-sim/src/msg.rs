@@ -94,14 +94,7 @@ impl State {
 
     /// Checks the header and the length, and gathers the payload.
     fn gather(&self, header: MessageHeader, parts: &[&[u8]]) -> Result<Vec<u8>, SendError> {
-        if header.kind >= MessageHeader::KINDS {
-            return Err(SendError::InvalidKind { kind: header.kind });
-        }
-        let length = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
-        let maximum = self.capabilities.message_bytes_max;
-        if length > maximum {
-            return Err(SendError::TooLong { length, maximum });
-        }
+        self.capabilities.check_message(header, parts)?;
         Ok(parts.concat())
     }
 

@@ -1,4 +1,4 @@
-//! What the providers of the installed libfabric offer: a part of `weft info`.
+//! The offers of the installed libfabric's providers: a part of `weft info`.
 
 use serde_json::{Value, json};
 use weft_libfabric::{Library, Offer, Progress, Wanted};

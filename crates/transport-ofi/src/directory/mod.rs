@@ -42,14 +42,14 @@ pub enum Answer {
     Members(Vec<EndpointAddress>),
 }
 
-/// What both ends of a new pair are told.
+/// A new pair, as each of its ends is told of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Introduction {
     /// The peer's address.
     pub address: EndpointAddress,
     /// The name of its port.
     pub name: Vec<u8>,
-    /// What both ends show each other.
+    /// The secret that both ends show each other.
     pub secret: [u8; 16],
     /// The messages that fit in its mailbox.
     pub mailbox_depth: usize,
@@ -58,7 +58,7 @@ pub struct Introduction {
     pub greets_first: bool,
 }
 
-/// What an endpoint hears from the directory.
+/// News of the directory for an endpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum News {
     /// The answer to the question with this number.

@@ -63,7 +63,7 @@ struct Entry {
 /// A pair, as one end has it.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    /// What the two ends show each other.
+    /// The secret that the two ends show each other.
     secret: [u8; 16],
     /// Whether this end asked for it.
     greets_first: bool,
@@ -78,7 +78,7 @@ struct Invitation {
     until: Duration,
 }
 
-/// What somebody hears.
+/// News, and the client that hears them.
 pub type Outgoing = (ClientId, News);
 
 const fn bit(group: Group) -> u64 {
@@ -232,7 +232,7 @@ impl State {
         out.push((client, News::Answer(number, result)));
     }
 
-    /// What is told of the endpoint `vpid` to the other end of a pair.
+    /// The introduction of the endpoint `vpid` to the other end of a pair.
     fn introduction(&self, vpid: u16, pair: Pair) -> Option<Introduction> {
         let entry = self.entries.get(&vpid)?;
         let Pair { secret, greets_first } = pair;

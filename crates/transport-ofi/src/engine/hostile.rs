@@ -291,8 +291,8 @@ fn a_key_that_is_not_for_the_peer_serves_it_nothing() {
     assert!(scene.downs.is_empty());
 }
 
-/// What came by a former pair and waits is counted in the greeting of the next one, and returned by
-/// that: so a peer that parts and comes back gets no more of the mailbox.
+/// Messages that came by a former pair and wait are counted in the next one's greeting, and
+/// returned by that: so a peer that parts and comes back gets no more of the mailbox.
 #[test]
 fn messages_of_a_former_pair_count_for_the_next_one() {
     let mut scene = Scene::new();

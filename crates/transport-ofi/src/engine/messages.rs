@@ -112,14 +112,7 @@ impl<N: Nic> Engine<N> {
         header: MessageHeader,
         parts: &[&[u8]],
     ) -> Result<Vec<u8>, SendError> {
-        if header.kind >= MessageHeader::KINDS {
-            return Err(SendError::InvalidKind { kind: header.kind });
-        }
-        let length = parts.iter().map(|part| part.len()).fold(0, usize::saturating_add);
-        let maximum = self.capabilities.message_bytes_max;
-        if length > maximum {
-            return Err(SendError::TooLong { length, maximum });
-        }
+        self.capabilities.check_message(header, parts)?;
         Ok(parts.concat())
     }
 

@@ -262,7 +262,7 @@ impl<N: Nic> Engine<N> {
         if returned.is_none() || !has_room || pair.theirs.is_none() {
             return self.expel(handle, DownReason::Misbehaved);
         }
-        // What is answered is returned when the answer leaves.
+        // The room of a request is returned when its answer leaves.
         let is_counted = uses_room(&packet.body);
         let at_once = is_parting || !matches!(packet.body, Body::Request(..) | Body::Void(_));
         if is_counted {

@@ -18,12 +18,12 @@ use crate::nic::Nic;
 use crate::packet::{Answer, Range, Request, Told};
 use crate::region::OfiRegion;
 
-/// What a call wants.
+/// The wish of a call.
 #[derive(Debug)]
 pub(crate) enum Wanted<'a> {
     Put(Vec<(Source<'a, OfiRegion>, Target)>, Option<Signal>),
     Get(Vec<(Target, Into)>),
-    /// What the target does, and the key, offset and length for notifications.
+    /// The action of the target, and the key, offset and length for notifications.
     Ask(Option<Command>, Request, (RemoteKey, u64, u64)),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Into {
     Window(u64),
 }
 
-/// Who hears of the end.
+/// The receiver of the news of the end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reply {
     /// The program, by a completion.
@@ -45,9 +45,9 @@ pub(crate) enum Reply {
     Window,
     /// A fence of all peers.
     Fence(u64),
-    /// What waits for a flush.
+    /// Fences and orders that wait for a flush.
     Flush,
-    /// What waits for a key.
+    /// Operations and calls that wait for a key.
     Key(RemoteKey),
 }
 
@@ -71,7 +71,7 @@ struct Piece {
     spot: Spot,
 }
 
-/// What an operation does.
+/// The action of an operation.
 #[derive(Clone, Debug)]
 enum What {
     Put(Option<Signal>),

@@ -9,7 +9,7 @@ use crate::nic::Nic;
 use crate::packet::Request;
 
 impl<N: Nic> Engine<N> {
-    /// What is called for later takes effect after all that was called for before.
+    /// Later calls take effect after all that was called for before.
     pub(crate) fn order(&mut self, to: Peer) -> Result<(), OperationError> {
         let pair = self.pair(to).map(|pair| (pair.is_idle(), pair.order.called));
         let (is_idle, called) = pair.map_err(|error| self.count_refusal(error))?;

@@ -26,7 +26,7 @@ pub(super) struct Pair {
     pub address: EndpointAddress,
     /// The peer, as the network card knows it.
     pub to: NicPeer,
-    /// What both ends show in their greetings.
+    /// The secret that both ends show in their greetings.
     pub secret: [u8; 16],
     /// How the peer labels what it sends.
     pub own: Label,
@@ -36,7 +36,7 @@ pub(super) struct Pair {
     pub sending: Sending,
     pub receiving: Receiving,
     pub order: Order,
-    /// What is known of the peer's keys.
+    /// The peer's keys, as far as they are known.
     pub keys: BTreeMap<RemoteKey, Known>,
     /// Keys of the peer that are void, and on which operations of this end are under way.
     pub voids: BTreeSet<RemoteKey>,
@@ -73,7 +73,7 @@ pub(super) struct LastWords {
     pub is_deaf: bool,
 }
 
-/// What is known of a key of the peer.
+/// The state of a key of the peer, as this end knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Known {
     /// The owner was asked. These operations wait for it, and these calls, by context.
@@ -82,7 +82,7 @@ pub(super) enum Known {
     Valid(Range),
 }
 
-/// What waits to be sent, and the room that there is for it.
+/// Packets that wait to be sent, and the room that there is for them.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     /// This end greets first.
@@ -150,7 +150,7 @@ pub(super) enum Out {
     Never,
 }
 
-/// What the peer may send, and what this end has to return.
+/// The room of the peer here, and the part of it that has to be returned.
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     /// Buffers that the pair has for packets and for responses.
@@ -165,7 +165,7 @@ pub(super) struct Receiving {
     pub notifications: usize,
     /// Messages and notifications of former pairs with the peer that waited when this one began.
     pub former: (usize, usize),
-    /// What has been taken, and not been returned.
+    /// Things that have been taken, and not been returned.
     pub owed_packets: usize,
     pub owed_messages: usize,
     pub owed_notifications: usize,
@@ -176,7 +176,7 @@ pub(super) struct Receiving {
 pub(super) struct Order {
     /// Operations that are not over, by number.
     pub open: BTreeSet<u64>,
-    /// What waits behind an order.
+    /// Calls that wait behind an order.
     pub held: VecDeque<Held>,
     pub fences: Vec<Fence>,
     /// Messages and notifications that were called for.
@@ -189,7 +189,7 @@ pub(super) struct Order {
     pub flushing: bool,
 }
 
-/// What waits behind an order.
+/// Calls that wait behind an order.
 #[derive(Debug)]
 pub(super) enum Held {
     /// An order: operations with lower numbers come before it, and so many messages.
@@ -198,7 +198,7 @@ pub(super) enum Held {
     Out(Out),
 }
 
-/// What comes before a point in the order of calls.
+/// A point in the order of calls, by all that comes before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fence {
     /// Operations with lower numbers. A fence has this number itself.
@@ -234,7 +234,7 @@ impl Pair {
         }
     }
 
-    /// What is to be returned in the head of the next packet.
+    /// The credits for the head of the next packet.
     pub fn credits(&mut self) -> Credits {
         let receiving = &mut self.receiving;
         let packets = u8::try_from(receiving.owed_packets).unwrap_or(u8::MAX);

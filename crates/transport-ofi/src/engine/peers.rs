@@ -60,7 +60,7 @@ impl<N: Nic> Engine<N> {
             packets_max: packets,
             responses_max: responses,
             packets,
-            // What waits of a former pair is credited to this one, and the peer counts it.
+            // Messages that wait of a former pair are credited to this one; the peer counts them.
             messages: depth + messages,
             notifications: NOTIFICATIONS_MAX + notifications,
             former: (messages, notifications),

@@ -268,7 +268,7 @@ impl<N: Nic> Engine<N> {
             pair.keys.remove(&key);
         }
         pair.voids.insert(key);
-        // What the card has not begun fails now.
+        // Pieces that the card does not have yet fail when they are handed to it.
         self.release_keys(handle);
     }
 

@@ -1,4 +1,4 @@
-//! What leaves: packets of each pair in turn, and pieces of operations.
+//! Sending: packets of each pair in turn, and pieces of operations.
 
 use weft_fabric::{DownReason, Peer, Register};
 use weft_libfabric::Refused;
@@ -8,7 +8,7 @@ use super::{Engine, Queued};
 use crate::nic::Nic;
 use crate::packet::{Body, Greeting, Label, Packet};
 
-/// What became of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sent {
     /// It has left.

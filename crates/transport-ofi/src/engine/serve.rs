@@ -1,4 +1,4 @@
-//! What the target of a request does. It alone changes words of its memory as words.
+//! Requests at their target. It alone changes words of its memory as words.
 
 use std::sync::atomic::Ordering;
 
