@@ -126,7 +126,21 @@ fn main() -> ExitCode {
             cases.push(if is_old { case.long("libfabric 2 has no sockets") } else { case });
         }
     }
+    cases.push(Case::new("an_unknown_provider_is_named", an_unknown_provider_is_named));
     suite::main(cases)
+}
+
+fn an_unknown_provider_is_named() -> Outcome {
+    Library::load().map_err(|error| Skip(error.to_string()))?;
+    PROVIDER.set("nothing");
+    let refused = Ofi::new().open(&EndpointOptions::default()).err();
+    let told = refused.expect("there is no such provider").to_string();
+    assert_eq!(
+        told,
+        "the network's provider refused: libfabric has no provider nothing at 127.0.0.1 here; \
+         `weft info` lists what it has"
+    );
+    Ok(())
 }
 
 fn run(provider: &'static str, list: &[(&'static str, fn())]) -> Outcome {

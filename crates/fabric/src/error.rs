@@ -102,6 +102,12 @@ pub enum OpenError {
         /// The attempt and its result.
         reason: String,
     },
+    /// The provider of the network under the transport refused.
+    #[error("the network's provider refused: {reason}")]
+    Provider {
+        /// The provider's reason.
+        reason: String,
+    },
     /// The system refused a resource.
     #[error("{call} failed with errno {errno}")]
     Os {
@@ -132,6 +138,12 @@ pub enum ConnectError {
     #[error("the node daemon could not connect: {reason}")]
     Broker {
         /// The broker's reason.
+        reason: String,
+    },
+    /// The provider of the network under the transport refused.
+    #[error("the network's provider refused: {reason}")]
+    Provider {
+        /// The provider's reason.
         reason: String,
     },
     /// The system refused a resource.
@@ -308,6 +320,12 @@ pub enum GrantError {
         /// The peer.
         peer: EndpointAddress,
     },
+    /// The provider of the network under the transport refused.
+    #[error("the network's provider refused: {reason}")]
+    Provider {
+        /// The provider's reason.
+        reason: String,
+    },
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not publish the key: {reason}")]
     Broker {
@@ -439,6 +457,12 @@ pub enum OperationError {
     /// An invitation failed.
     #[error(transparent)]
     Invite(#[from] InviteError),
+    /// The provider of the network under the transport refused.
+    #[error("the network's provider refused: {reason}")]
+    Provider {
+        /// The provider's reason.
+        reason: String,
+    },
     /// The broker did not answer, or it refused.
     #[error("the node daemon could not resolve the key: {reason}")]
     Broker {
@@ -463,7 +487,7 @@ impl OperationError {
             | Self::Local(_)
             | Self::Empty
             | Self::UnknownPeer => errno::EINVAL,
-            Self::Interrupted => errno::EIO,
+            Self::Interrupted | Self::Provider { .. } => errno::EIO,
             Self::NotMapped => errno::EOPNOTSUPP,
             Self::KernelCopy { errno } => *errno,
             Self::Cancelled => errno::ECANCELED,
@@ -500,6 +524,7 @@ impl ConnectError {
             Self::NotExact(_) => errno::EINVAL,
             Self::NotFound(_) => errno::EHOSTUNREACH,
             Self::Exhausted { .. } => errno::EMFILE,
+            Self::Provider { .. } => errno::EIO,
             Self::Broker { .. } => errno::ENETDOWN,
             Self::Os { errno, .. } => *errno,
         }
@@ -513,6 +538,7 @@ impl GrantError {
         match self {
             Self::ForeignRegion | Self::InvalidAccess { .. } | Self::UnknownKey => errno::EINVAL,
             Self::Exhausted { .. } => errno::ENOMEM,
+            Self::Provider { .. } => errno::EIO,
             Self::Broker { .. } => errno::ENETDOWN,
             Self::Local(_) => errno::EINVAL,
             Self::Peer => errno::ECONNRESET,
@@ -560,7 +586,7 @@ impl OpenError {
             Self::DefaultPartition => errno::EINVAL,
             Self::NameTaken { .. } => errno::EADDRINUSE,
             Self::NotOffered { .. } => errno::ENOENT,
-            Self::UnknownRail { .. } => errno::ENODEV,
+            Self::UnknownRail { .. } | Self::Provider { .. } => errno::ENODEV,
             Self::NoBroker { .. } => errno::ENETDOWN,
             Self::Os { errno, .. } => *errno,
         }

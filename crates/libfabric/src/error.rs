@@ -15,6 +15,9 @@ pub enum Error {
         /// The second part of its version.
         minor: u32,
     },
+    /// No provider has what was wanted.
+    #[error("libfabric has no {0} here; `weft info` lists what it has")]
+    NoOffer(String),
     /// A call failed.
     #[error("{call}: {reason}")]
     Call {

@@ -43,7 +43,10 @@ impl Cards for Ports {
     fn open(&self) -> Result<PortNic, Error> {
         let mut offers = Library::load()?.offers(&self.wanted)?;
         if offers.is_empty() {
-            return Err(Error::Missing("no provider offers what is wanted".into()));
+            let Wanted { provider, source } = &self.wanted;
+            let provider = provider.as_deref().unwrap_or("for the fabric");
+            let at = source.as_ref().map(|source| format!(" at {source}")).unwrap_or_default();
+            return Err(Error::NoOffer(format!("provider {provider}{at}")));
         }
         PortNic::open(offers.remove(0))
     }
@@ -122,7 +125,7 @@ impl<C: Cards> Transport for OfiTransport<C> {
         let capabilities = self.limited(&options.limits).on_rail(options.rail.as_deref())?;
         let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
         let nic = self.cards.open();
-        let nic = nic.map_err(|error| OpenError::NoBroker { reason: error.to_string() })?;
+        let nic = nic.map_err(|error| OpenError::Provider { reason: error.to_string() })?;
         let capabilities = Capabilities { descriptor: nic.descriptor().is_some(), ..capabilities };
         let mut client = self.directory.client()?;
         let opened = client.open(&Opening {

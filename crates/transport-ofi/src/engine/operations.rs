@@ -268,7 +268,7 @@ impl<N: Nic> Engine<N> {
             if notifies && let Some(pair) = self.pair_mut(to.0) {
                 pair.sending.notifications -= 1;
             }
-            return Err(OperationError::Broker { reason: error.to_string() });
+            return Err(OperationError::Provider { reason: error.to_string() });
         }
         if reply == Reply::Event {
             self.places += 1;

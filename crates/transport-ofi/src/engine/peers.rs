@@ -39,8 +39,8 @@ impl<N: Nic> Engine<N> {
         if self.living.len() >= maximum {
             return Err(ConnectError::Exhausted { maximum });
         }
-        let to = self.nic.insert(&of.name).map_err(|error| ConnectError::Broker {
-            reason: format!("the provider does not take the peer's name: {error}"),
+        let to = self.nic.insert(&of.name).map_err(|error| ConnectError::Provider {
+            reason: format!("it does not take the peer's name: {error}"),
         })?;
         let handle = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         let check = u32::try_from(self.nic.random() & u64::from(u32::MAX)).unwrap_or(0);

@@ -138,7 +138,7 @@ impl<N: Nic> Engine<N> {
             None
         } else {
             let registered = self.nic.register((region.memory(), offset, bytes), rights);
-            Some(registered.map_err(|error| GrantError::Broker { reason: error.to_string() })?)
+            Some(registered.map_err(|error| GrantError::Provider { reason: error.to_string() })?)
         };
         let mut key = RemoteKey(self.nic.random());
         while self.grants.contains_key(&key) || key.0 == 0 {
