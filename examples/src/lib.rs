@@ -12,7 +12,8 @@
 use std::sync::Arc;
 
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmTransport};
 use weft_transport_sim::{Settings, SimWorld};
 
@@ -37,7 +38,7 @@ pub fn over(transport: &str, count: usize, program: impl Program) {
     let options = EndpointOptions::default();
     match transport {
         "shm" => {
-            let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+            let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
             let transport = ShmTransport::new(broker, Parameters::default());
             let open = |_| transport.open(&options).expect("a node has 256 endpoints");
             program.run((0..count).map(open).collect(), &mut || {});

@@ -17,6 +17,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         &[
             "weft-memory",
             "weft-fabric",
+            "weft-broker",
             "weft-libfabric",
             "weft-channel",
             "weft-netdev",
@@ -59,6 +60,9 @@ const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
+    // Both transports ask it, and it needs the names of the fabric and a way to its daemon.
+    ("weft-broker", "weft-fabric"),
+    ("weft-broker", "weft-channel"),
     // It registers memory with the library.
     ("weft-libfabric", "weft-memory"),
 ];

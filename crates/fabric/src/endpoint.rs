@@ -728,9 +728,10 @@ pub trait Endpoint: Send {
     /// }
     /// # use std::sync::Arc;
     /// # use weft_fabric::{EndpointOptions, NodeId, Transport};
-    /// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+    /// # use weft_transport_shm::broker::Limits;
+    /// # use weft_transport_shm::local_broker;
     /// # use weft_transport_shm::{Parameters, ShmTransport};
-    /// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    /// # let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     /// # let transport = ShmTransport::new(broker, Parameters::default());
     /// # let mut endpoint = transport.open(&EndpointOptions::default())?;
     /// # idle(&mut endpoint, |file, time| assert!(file.is_some() || time.is_some()));

@@ -18,10 +18,11 @@ use crate::error::{RegisterError, WindowError};
 /// # use std::os::fd::AsFd;
 /// # use std::sync::Arc;
 /// use weft_fabric::{Addressable, Endpoint, EndpointOptions, NodeId, Region, Transport};
-/// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+/// # use weft_transport_shm::broker::Limits;
+/// # use weft_transport_shm::local_broker;
 /// # use weft_transport_shm::{Parameters, ShmTransport};
 ///
-/// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+/// # let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
 /// # let transport = ShmTransport::new(broker, Parameters::default());
 /// let mut endpoint = transport.open(&EndpointOptions::default())?;
 /// let region = endpoint.register(4096)?;
@@ -96,10 +97,11 @@ pub trait Addressable {
 /// use std::sync::Arc;
 /// use weft_fabric::{EndpointOptions, HostMemory, NodeId, Region, Transport};
 /// use weft_memory::{Memory, MemoryOptions};
-/// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+/// # use weft_transport_shm::broker::Limits;
+/// # use weft_transport_shm::local_broker;
 /// # use weft_transport_shm::{Parameters, ShmTransport};
 ///
-/// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+/// # let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
 /// # let transport = ShmTransport::new(broker, Parameters::default());
 /// let mut one = transport.open(&EndpointOptions::default())?;
 /// let mut two = transport.open(&EndpointOptions::default())?;
@@ -138,9 +140,10 @@ pub trait HostMemory: Endpoint<Region: Region + Addressable> {
 /// #     LocalRange, NodeId, PATIENCE, Region, Transport, Window,
 /// # };
 /// use weft_memory::Reservation;
-/// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+/// # use weft_transport_shm::broker::Limits;
+/// # use weft_transport_shm::local_broker;
 /// # use weft_transport_shm::{Parameters, ShmTransport};
-/// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+/// # let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
 /// # let transport = ShmTransport::new(broker, Parameters::default());
 /// # let mut owner = transport.open(&EndpointOptions::default())?;
 /// # let mut peer = transport.open(&EndpointOptions::default())?;
@@ -184,9 +187,10 @@ pub trait HostWindow: Window + Addressable + Sized {
 /// use weft_fabric::{Armed, Endpoint, Watchable};
 /// # use std::sync::Arc;
 /// # use weft_fabric::{Blocking, EndpointOptions, MessageHeader, NodeId, PATIENCE, Transport};
-/// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+/// # use weft_transport_shm::broker::Limits;
+/// # use weft_transport_shm::local_broker;
 /// # use weft_transport_shm::{Parameters, ShmTransport};
-/// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+/// # let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
 /// # let transport = ShmTransport::new(broker, Parameters::default());
 /// # let mut endpoint = transport.open(&EndpointOptions::default())?;
 /// # let mut peer = transport.open(&EndpointOptions::default())?;

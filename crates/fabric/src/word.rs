@@ -24,9 +24,10 @@
 /// #     Access, Audience, Blocking, Endpoint, EndpointOptions, LocalRange, NodeId, PATIENCE,
 /// #     Region, Transport,
 /// # };
-/// # use weft_transport_shm::broker::{Limits, local::LocalBroker};
+/// # use weft_transport_shm::broker::Limits;
+/// # use weft_transport_shm::local_broker;
 /// # use weft_transport_shm::{Parameters, ShmTransport};
-/// # let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+/// # let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
 /// # let transport = ShmTransport::new(broker, Parameters::default());
 /// # let mut owner = transport.open(&EndpointOptions::default())?;
 /// # let mut peer = transport.open(&EndpointOptions::default())?;

@@ -15,7 +15,8 @@ use weft_fabric::{
     LocalRange, MessageHeader, NodeId, Operation, PATIENCE, Peer, RemoteKey, Target, Transport,
 };
 use weft_message::{Body, Event, Messages, Options, Share};
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
 
 const BARE: MessageHeader = MessageHeader::tag(1);
@@ -45,7 +46,7 @@ struct Side {
 fn main() {
     let turns = std::env::args().filter_map(|argument| argument.parse().ok()).next();
     let turns: usize = turns.unwrap_or(301);
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
     on_one_thread(&transport, turns);

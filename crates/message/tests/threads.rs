@@ -10,7 +10,8 @@ use weft_fabric::{
     PATIENCE, Peer, Region, Transport, Waited,
 };
 use weft_message::{Body, Event, Messages, Options, SendError};
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 const MESSAGES: u64 = 3_000;
@@ -18,7 +19,7 @@ const MESSAGES: u64 = 3_000;
 const LOST: Duration = Duration::from_secs(20);
 
 fn transport() -> ShmTransport {
-    let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+    let broker = local_broker(NodeId::LOCAL, Limits::default());
     let parameters = Parameters { ring_slots: 16, spin_us: 0, yields: 0, ..Parameters::default() };
     ShmTransport::new(Arc::new(broker), parameters)
 }

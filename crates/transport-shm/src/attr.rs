@@ -1,12 +1,12 @@
 //! The capabilities of the transport and the parameters that a program chooses.
 
+use weft_broker::VPIDS;
 use weft_fabric::{Capabilities, EndpointLimits, Progress};
 use weft_memory::CopyMode;
 
 use crate::doorbell::LOCKS;
 use crate::pair::SLOTS;
 use crate::registers::KEYS_MAX;
-use crate::wakeup::VPIDS;
 pub use crate::wakeup::VPIDS_MAX;
 
 /// Regions that an endpoint may have registered at a time, unless it asks for another limit.

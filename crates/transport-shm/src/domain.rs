@@ -17,7 +17,6 @@ use weft_wire::endpoint_control::{
 
 use crate::address_vector::AddressVector;
 use crate::attr::Parameters;
-use crate::broker::{BrokerError, Client, Connector};
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::endpoint::ShmEndpoint;
@@ -32,6 +31,7 @@ use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::sys;
 use crate::ways::{Initiated, Sign};
+use weft_broker::{BrokerError, Client, Connector};
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -275,11 +275,12 @@ impl Drop for ShmEndpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::broker::{Limits, local::LocalBroker};
+    use crate::local_broker;
+    use weft_broker::Limits;
 
     #[test]
     fn an_address_in_use_has_the_number_of_the_broker_s_node() {
-        let broker = Arc::new(LocalBroker::new(NodeId(7), Limits::default()));
+        let broker = Arc::new(local_broker(NodeId(7), Limits::default()));
         let transport = ShmTransport::new(broker, Parameters::default());
         let options = EndpointOptions { vpid: Vpid(3), ..EndpointOptions::default() };
         let _first = transport.open(&options).expect("a fresh broker");

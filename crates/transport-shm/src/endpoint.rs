@@ -38,7 +38,6 @@ use weft_sync::AdaptiveWait;
 
 use crate::address_vector::{AddressVector, Lost, PeerState};
 use crate::attr::Parameters;
-use crate::broker::Client;
 use crate::completion::LocalQueue;
 use crate::doorbell::Doorbell;
 use crate::greeting::Greeting;
@@ -53,6 +52,7 @@ use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::ways::{Initiated, Sign};
 use crate::window::ShmWindow;
+use weft_broker::Client;
 
 /// A peer that is gone and whose last messages have not all been handed out.
 #[derive(Debug)]

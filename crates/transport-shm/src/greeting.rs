@@ -18,11 +18,11 @@ use weft_fabric::{DownReason, Partition, Peer};
 use weft_wire::endpoint_control::{Join, Remember, Reply, flags, status};
 
 use crate::address_vector::PeerState;
-use crate::broker::Connection;
 use crate::domain::{address_in, describe, way_into};
 use crate::endpoint::ShmEndpoint;
-use crate::requests::ANSWER_WITHIN;
 use crate::sys;
+use weft_broker::ANSWER_WITHIN;
+use weft_broker::Connection;
 
 /// Messages of one step.
 pub(crate) const STEP: usize = 64;

@@ -8,10 +8,10 @@ use weft_fabric::{
 use weft_wire::endpoint_control::{EndpointControl, Reply, status};
 
 use super::{Greeting, STEP};
-use crate::requests::ANSWER_WITHIN;
 use crate::sys;
 use crate::test_broker::{Fate, Mood, TestBroker};
 use crate::{ShmEndpoint, ShmRegion};
+use weft_broker::ANSWER_WITHIN;
 
 /// Two peers, the first of which has granted a key.
 struct Scene {

@@ -18,10 +18,10 @@ use weft_wire::endpoint_control::{AskMembers, EndpointControl, Join, Leave, stat
 
 use crate::address_vector::PeerState;
 use crate::attention;
-use crate::broker::BrokerError;
 use crate::endpoint::ShmEndpoint;
 use crate::membership::Asking;
 use crate::requests::Asked;
+use weft_broker::BrokerError;
 
 /// Look-ups of a group for one message.
 const ASKS_MAX: u8 = 4;

@@ -7,9 +7,9 @@ use weft_fabric::{
 use weft_wire::endpoint_control::{AskMembers, Connect, EndpointControl, Join, Reply, status};
 
 use crate::ShmEndpoint;
-use crate::broker::BrokerError;
-use crate::requests::ANSWER_WITHIN;
 use crate::test_broker::{Fate, Mood, TestBroker};
+use weft_broker::ANSWER_WITHIN;
+use weft_broker::BrokerError;
 
 fn reply(ticket: u32, status: u16) -> Fate {
     Fate::Answered(Reply { ticket, status, first: 0, second: 0 })

@@ -12,8 +12,9 @@ use weft_fabric::{
     MessageHeader, NodeId, Notify, Operation, PATIENCE, Region, Source, Target, Transport,
 };
 
-use crate::broker::{Limits, local::LocalBroker};
+use crate::local_broker;
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport, WayInPlace};
+use weft_broker::Limits;
 
 /// Bytes of one step of the script: an action, an offset and a value.
 const STEP: usize = 8;
@@ -37,7 +38,7 @@ const GRANTED: std::ops::Range<u64> = 64..192;
 /// # Panics
 /// When the victim panics or its friend cannot reach it.
 pub fn fuzz_endpoint(script: &[u8]) {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let in_place = WayInPlace::Target;
     let parameters =
         Parameters { ring_slots: 16, spin_us: 0, yields: 0, in_place, ..Parameters::default() };
@@ -195,7 +196,7 @@ mod tests {
         for (value, is_gone) in
             INVALID.into_iter().flat_map(|value| [(value, false), (value, true)])
         {
-            let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+            let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
             let transport = ShmTransport::new(broker, Parameters::default());
             let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
             let (mut victim, mut hostile) = (open(), open());

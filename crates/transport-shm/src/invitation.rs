@@ -5,10 +5,10 @@ use std::time::Duration;
 use weft_fabric::{InviteError, Issued, OperationError, Ticket};
 use weft_wire::endpoint_control::{Invitation, Invite, Reply, status};
 
-use crate::broker::BrokerError;
 use crate::endpoint::ShmEndpoint;
 use crate::requests::Asked;
 use crate::sys;
+use weft_broker::BrokerError;
 
 impl ShmEndpoint {
     pub(crate) fn do_invite(

@@ -2,23 +2,23 @@
 //!
 //! Every ordered pair of endpoints has a ring in memory that only those two endpoints map
 //! ([`ring`]). A [`lane`] is two such rings with a sink each; direct sockets use lanes. Memory is
-//! passed as sealed memfds by a [`broker`], never by name. The initiator of a put or a get does the
-//! copy.
+//! passed as sealed memfds by a broker ([`weft_broker`]), never by name. The initiator of a put or
+//! a get does the copy.
 //!
 //! The feature `test-doors` adds the functions with which tests and fuzz targets end an endpoint
 //! abruptly and overwrite shared memory. The product is built without it.
 //!
-//! May depend on `weft-fabric`, `weft-memory`, `weft-sync`, `weft-channel`, `weft-wire`,
-//! `weft-options` and the operating system.
+//! May depend on `weft-fabric`, `weft-broker`, `weft-memory`, `weft-sync`, `weft-channel`,
+//! `weft-wire`, `weft-options` and the operating system.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //! use weft_fabric::{Blocking, Endpoint, EndpointOptions, Event, MessageHeader, NodeId, Transport};
-//! use weft_transport_shm::broker::{Limits, local::LocalBroker};
-//! use weft_transport_shm::{Parameters, ShmTransport};
+//! use weft_transport_shm::broker::Limits;
+//! use weft_transport_shm::{Parameters, ShmTransport, local_broker};
 //!
-//! let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+//! let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
 //! let transport = ShmTransport::new(broker, Parameters::default());
 //! let mut one = transport.open(&EndpointOptions::default()).unwrap();
 //! let mut two = transport.open(&EndpointOptions::default()).unwrap();
@@ -38,7 +38,7 @@ pub mod attention;
 #[cfg(not(loom))]
 mod attr;
 #[cfg(not(loom))]
-pub mod broker;
+mod bell;
 #[cfg(not(loom))]
 mod completion;
 #[cfg(not(loom))]
@@ -116,6 +116,8 @@ mod window;
 #[cfg(not(loom))]
 pub use attr::{LOCAL_EVENTS_MAX, Parameters, REGIONS_MAX, VPIDS_MAX, WayInPlace};
 #[cfg(not(loom))]
+pub use bell::{local_broker, open_bell};
+#[cfg(not(loom))]
 pub use domain::ShmTransport;
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
@@ -123,5 +125,8 @@ pub use doorbell::Doorbell;
 pub use endpoint::ShmEndpoint;
 #[cfg(not(loom))]
 pub use memory::ShmRegion;
+/// The broker, for programs that keep one in their own process.
+#[cfg(not(loom))]
+pub use weft_broker as broker;
 #[cfg(not(loom))]
 pub use window::ShmWindow;

@@ -14,7 +14,6 @@ use weft_wire::endpoint_control::{
 
 use crate::address_vector::{Acquaintance, PeerState};
 use crate::attention;
-use crate::broker::{BrokerError, Received};
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
 use crate::invitation::invited;
@@ -22,9 +21,10 @@ use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
 use crate::recent::Recently;
 use crate::registers::Registers;
-use crate::requests::{ANSWER_WITHIN, Asked, Request, Waiting};
+use crate::requests::{Asked, Request, Waiting};
 use crate::rights::resolved_memory;
 use crate::sys;
+use weft_broker::{ANSWER_WITHIN, BrokerError, Received};
 
 /// Messages of the broker that one look handles. Each may add a peer, which maps memory and takes
 /// up to a tenth of a millisecond.
@@ -79,30 +79,6 @@ impl Started {
                 Err(take(error).unwrap_or(BrokerError::InvalidAnswer.into()))
             }
         }
-    }
-}
-
-impl From<BrokerError> for ConnectError {
-    fn from(error: BrokerError) -> Self {
-        Self::Broker { reason: error.to_string() }
-    }
-}
-
-impl From<BrokerError> for GroupError {
-    fn from(error: BrokerError) -> Self {
-        Self::Broker { reason: error.to_string() }
-    }
-}
-
-impl From<BrokerError> for InviteError {
-    fn from(error: BrokerError) -> Self {
-        Self::Broker { reason: error.to_string() }
-    }
-}
-
-impl From<BrokerError> for GrantError {
-    fn from(error: BrokerError) -> Self {
-        Self::Broker { reason: error.to_string() }
     }
 }
 

@@ -27,8 +27,7 @@ use weft_fabric::Register;
 use weft_memory::{Segment, SegmentError, View};
 use weft_sync::fence;
 
-/// Keys that an endpoint can have granted at a time.
-pub const KEYS_MAX: u16 = 1024;
+pub use weft_wire::endpoint_control::KEYS_MAX;
 const STAMPS_START: usize = 4096;
 /// Bytes of the segment.
 pub const BYTES: usize = size_of::<Words>();

@@ -15,8 +15,6 @@ use crate::moves::Call;
 use crate::pair::PairMemory;
 use crate::registers::Stamp;
 
-/// How long a request may wait for its answer.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Requests without an answer and ended calls that were not handed out, together.
 pub const REQUESTS_MAX: usize = 8192;
 

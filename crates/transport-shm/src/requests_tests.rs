@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weft_broker::ANSWER_WITHIN;
 use weft_fabric::{
     Access, Audience, Blocking, ConnectError, Endpoint, Event, GrantError, Issued, LocalRange,
     MessageHeader, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source,
@@ -175,7 +176,7 @@ fn calls_end_with_the_broker() {
 
 #[test]
 fn requests_are_bounded_and_end_after_their_time() {
-    use crate::requests::{ANSWER_WITHIN, Asked, REQUESTS_MAX, Requests};
+    use crate::requests::{Asked, REQUESTS_MAX, Requests};
     let mut requests = Requests::default();
     let start = Duration::from_secs(100);
     for ticket in 0..u32::try_from(REQUESTS_MAX).expect("few") {

@@ -15,14 +15,15 @@ use weft_fabric::{
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 use weft_wire::endpoint_control::EndpointControl;
 
-use crate::broker::{Connector, Limits, local::LocalBroker};
 use crate::door::{Door, on_passing};
+use crate::local_broker;
 use crate::memory::KeyParts;
 use crate::test_broker::{Fate, TestBroker};
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
+use weft_broker::{Connector, Limits};
 
 fn pair() -> (ShmEndpoint, ShmEndpoint) {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     let open = || transport.open(&EndpointOptions::default()).expect("a fresh broker");
     (open(), open())
@@ -124,7 +125,7 @@ fn endpoints<const N: usize>(broker: Arc<dyn Connector>) -> [ShmEndpoint; N] {
 }
 
 fn local() -> Arc<dyn Connector> {
-    Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()))
+    Arc::new(local_broker(NodeId::LOCAL, Limits::default()))
 }
 
 /// A key to the whole region for one peer, and the handle by which that peer uses it.

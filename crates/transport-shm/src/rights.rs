@@ -11,14 +11,14 @@ use weft_memory::Segment;
 use weft_wire::endpoint_control::{IN_PLACE, Publish, Reply, Resolve, Retract, memory, status};
 
 use crate::address_vector::PeerState;
-use crate::broker::{BrokerError, Connection};
 use crate::endpoint::ShmEndpoint;
 use crate::memory::{Granted, KeyParts, Mapped, ShmRegion, inside};
 use crate::moves::Call;
 use crate::registers::{KEYS_MAX, Stamp};
-use crate::requests::{ANSWER_WITHIN, Asked, Resolver, Waiting};
+use crate::requests::{Asked, Resolver, Waiting};
 use crate::sys;
 use crate::ways::InPlace;
+use weft_broker::{ANSWER_WITHIN, BrokerError, Connection};
 
 /// Keys of one peer whose failed resolution is kept until an operation uses them.
 const UNRESOLVED_MAX: usize = 64;

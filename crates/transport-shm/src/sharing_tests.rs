@@ -14,15 +14,16 @@ use weft_fabric::{
 };
 use weft_memory::{CopyMode, Memory, MemoryOptions, Segment};
 
-use crate::broker::{Limits, local::LocalBroker};
 use crate::door::{Door, on_passing};
+use crate::local_broker;
 use crate::memory::KeyParts;
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
+use weft_broker::Limits;
 
 const LENGTH: usize = 8192;
 
 fn endpoints<const N: usize>() -> [ShmEndpoint; N] {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     std::array::from_fn(|_| transport.open(&EndpointOptions::default()).expect("a fresh broker"))
 }

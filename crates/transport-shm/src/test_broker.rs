@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use weft_fabric::{EndpointOptions, NodeId, Transport};
 use weft_wire::endpoint_control::{EndpointControl, Reply};
 
-use crate::broker::{
+use crate::local_broker;
+use crate::{Parameters, ShmEndpoint, ShmTransport};
+use weft_broker::{
     BrokerError, Client, Connection, Connector, Limits, Received, local::LocalBroker,
 };
-use crate::{Parameters, ShmEndpoint, ShmTransport};
 
 /// How the broker behaves towards requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ pub(crate) struct TestBroker(Arc<Mutex<Manners>>);
 
 impl TestBroker {
     pub fn new() -> Self {
-        let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+        let broker = local_broker(NodeId::LOCAL, Limits::default());
         let (mood, judge, life) = (Mood::Prompt, None, 0);
         let (heard, former) = (Vec::new(), Vec::new());
         Self(Arc::new(Mutex::new(Manners { broker, mood, judge, life, heard, former })))
@@ -74,7 +75,7 @@ impl TestBroker {
     /// The broker ends, and another begins, that knows nothing.
     pub fn restart(&self) {
         let mut manners = self.0.lock();
-        manners.broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+        manners.broker = local_broker(NodeId::LOCAL, Limits::default());
         manners.life += 1;
     }
 

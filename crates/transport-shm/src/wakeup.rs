@@ -15,11 +15,7 @@
 
 use weft_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use weft_sync::fence;
-
-/// The most VPIDs that a node can have; each has one bit.
-pub const VPIDS_MAX: u16 = 4096;
-/// VPIDs of a node that was not told otherwise, as on Extoll's NIC (003 section 3.2.3).
-pub const VPIDS: u16 = 256;
+pub use weft_wire::endpoint_control::VPIDS_MAX;
 
 const WORDS: usize = VPIDS_MAX as usize / 64;
 

@@ -18,7 +18,7 @@ use weft_transport_shm::broker::{
     BrokerError, Client, Connector, Limits, Received, local::LocalBroker,
 };
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
+use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace, open_bell};
 use weft_wire::endpoint_control::EndpointControl;
 
 /// A broker whose answers come some looks after the question, as the node daemon's do.
@@ -133,7 +133,7 @@ impl Bench for Shm {
 
     fn with_services(rules: &str) -> Self {
         let policy = ServicePolicy::parse(rules).expect("rules");
-        let broker = LocalBroker::with_policy(NodeId::LOCAL, Limits::default(), policy);
+        let broker = LocalBroker::new(NodeId::LOCAL, Limits::default(), policy, open_bell);
         Self { broker: broker.as_user(USER), setup: Setup::of_this_case() }
     }
 

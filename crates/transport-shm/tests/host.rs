@@ -15,12 +15,13 @@ use weft_fabric::{
     Target, Transport, Window,
 };
 use weft_memory::{Memory, MemoryOptions, Reservation};
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
 use weft_transport_shm::door::{Door, on_passing};
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
 
 fn endpoints<const N: usize>() -> [ShmEndpoint; N] {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     std::array::from_fn(|_| transport.open(&EndpointOptions::default()).expect("a fresh broker"))
 }

@@ -14,8 +14,9 @@ use weft_fabric::{
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Signal,
     SignalChange, Source, Target, Transport, Window,
 };
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
 use weft_transport_shm::door::{Door, on_passing};
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
 
 type Result<T> = std::result::Result<T, OperationError>;
@@ -28,7 +29,7 @@ const ATOMIC: u64 = 2056;
 const HAND: u64 = 2064;
 
 fn transport() -> ShmTransport {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     ShmTransport::new(broker, Parameters::default())
 }
 

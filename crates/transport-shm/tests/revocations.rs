@@ -13,7 +13,8 @@ use weft_fabric::{
     Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Source, Target, Transport,
     Window,
 };
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 const ROUNDS: u64 = 300;
@@ -78,7 +79,7 @@ fn stores(writer: &mut ShmEndpoint, to: Peer, key: RemoteKey, progress: &AtomicU
 /// Revokes the key of a writer after some of its writes, `ROUNDS` times. `check` gets the words of
 /// the region and the last number that the writer was told is there.
 fn race(write: Write, check: fn(&[u64], u64)) {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     let open = || transport.open(&EndpointOptions::default()).expect("room");
     let (mut owner, mut writer) = (open(), open());

@@ -12,7 +12,8 @@ use weft_fabric::{
     Source, Target, Transport, Waited,
 };
 use weft_memory::{Memory, MemoryOptions};
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
 
 type Result<T> = std::result::Result<T, OperationError>;
@@ -156,7 +157,7 @@ fn revoke_often(
 
 #[test]
 fn threads_that_share_a_memory_put_get_revoke_and_move_it_at_the_same_time() {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     let memory = Memory::fresh(MemoryOptions::bytes(BYTES)).expect("memory");
     let (progress, stop) = (AtomicU64::new(0), AtomicBool::new(false));

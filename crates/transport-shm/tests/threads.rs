@@ -13,7 +13,8 @@ use weft_fabric::{
     LockRequest, MessageHeader, NodeId, Notify, OpenError, Operation, PATIENCE, Partition,
     PartitionId, Region, SendError, Source, Target, Transport, Waited, Watchable,
 };
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport, WayInPlace};
 
 const MESSAGES: u64 = 20_000;
@@ -21,7 +22,7 @@ const MESSAGES: u64 = 20_000;
 const LOST: Duration = Duration::from_secs(20);
 
 fn transport(parameters: Parameters) -> ShmTransport {
-    ShmTransport::new(Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default())), parameters)
+    ShmTransport::new(Arc::new(local_broker(NodeId::LOCAL, Limits::default())), parameters)
 }
 
 fn open(transport: &ShmTransport) -> ShmEndpoint {
@@ -214,7 +215,7 @@ fn put_data_is_visible_when_its_notification_arrives() {
 /// Two threads ask with the same ticket at the same time, again and again.
 #[test]
 fn one_of_two_that_race_gets_in_by_a_ticket() {
-    let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+    let broker = local_broker(NodeId::LOCAL, Limits::default());
     let shared = Partition::Numbered(PartitionId::of_user_named(1000, 7));
     let open = |user, partition| {
         let transport = ShmTransport::new(Arc::new(broker.as_user(user)), Parameters::default());

@@ -14,14 +14,14 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use weft_broker::Connector;
 use weft_channel::{Credentials, Listener};
 use weft_fabric::NodeId;
 use weft_netdev::steering::Steering;
 use weft_options::{CopyMethod, QueueChoice};
 use weft_socket::Limits;
-use weft_transport_shm::broker::Connector;
-use weft_transport_shm::broker::local::LocalBroker;
 use weft_transport_shm::lane::LaneLayout;
+use weft_transport_shm::local_broker;
 use weft_wire::control::{Advice, CopyAdvice};
 
 use crate::ether::{Devices, Settings};
@@ -75,7 +75,7 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
     if config.devices.is_empty() {
         return Ok(None);
     }
-    let broker = LocalBroker::new(NodeId::LOCAL, weft_transport_shm::broker::Limits::default());
+    let broker = local_broker(NodeId::LOCAL, weft_broker::Limits::default());
     let broker: Arc<dyn Connector> = Arc::new(broker);
     let options = &config.options;
     let limits = weft_ether::Limits {

@@ -153,8 +153,12 @@ impl Field for Invitation {
     }
 }
 
-/// Words of a set of VPIDs: one bit for each of the 4096 that a node can have.
-pub const VPID_WORDS: usize = 64;
+/// The most VPIDs that a node can have.
+pub const VPIDS_MAX: u16 = 4096;
+/// Words of a set of VPIDs: one bit for each that a node can have.
+pub const VPID_WORDS: usize = VPIDS_MAX as usize / 64;
+/// Slots for keys that an endpoint has.
+pub const KEYS_MAX: u16 = 1024;
 
 impl Field for [u64; VPID_WORDS] {
     const BYTES: usize = 8 * VPID_WORDS;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use weft_fabric::{EndpointOptions, Transport, Vpid};
-use weft_transport_shm::broker::{Limits as BrokerLimits, local::LocalBroker};
+use weft_transport_shm::broker::Limits as BrokerLimits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::*;
@@ -12,7 +13,7 @@ use crate::switch::Switch;
 
 #[test]
 fn a_packet_whose_slot_is_gone_is_counted_as_lost() {
-    let broker = LocalBroker::new(NodeId::LOCAL, BrokerLimits::default());
+    let broker = local_broker(NodeId::LOCAL, BrokerLimits::default());
     let transport = ShmTransport::new(Arc::new(broker), Parameters::default());
     let options = EndpointOptions { vpid: Vpid(0), ..EndpointOptions::default() };
     let endpoint = transport.open(&options).expect("a fresh broker");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use weft_ether::hostile::Venue;
 use weft_ether::{Seat, Segment};
 use weft_fabric::{EndpointOptions, NodeId, Transport, Vpid};
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 use weft_transport_sim::{Link, Settings, SimEndpoint, SimWorld};
 
@@ -14,7 +15,7 @@ pub struct Shm(ShmTransport);
 
 impl Default for Shm {
     fn default() -> Self {
-        let broker = LocalBroker::new(NodeId::LOCAL, Limits::default());
+        let broker = local_broker(NodeId::LOCAL, Limits::default());
         Self(ShmTransport::new(Arc::new(broker), Parameters::default()))
     }
 }

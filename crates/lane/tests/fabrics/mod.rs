@@ -9,6 +9,7 @@ use weft_conformance::{Hostile, LaneBench};
 use weft_fabric::{Blocking, Endpoint, EndpointOptions, NodeId, PATIENCE, Region, Transport};
 use weft_lane::{Carrier, EndpointLane, Layout, Settings, Told};
 use weft_transport_shm::broker::{Connector, Limits, local::LocalBroker};
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 use weft_transport_sim::{Link, SimEndpoint, SimWorld};
 
@@ -37,7 +38,7 @@ impl Fabric for Shm {
     type Endpoint = ShmEndpoint;
 
     fn new() -> Self {
-        Self(LocalBroker::new(NodeId::LOCAL, Limits::default()))
+        Self(local_broker(NodeId::LOCAL, Limits::default()))
     }
 
     fn open(&self, _node: u32) -> ShmEndpoint {

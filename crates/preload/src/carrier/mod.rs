@@ -32,11 +32,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
+use weft_broker::remote::RemoteBroker;
 use weft_fabric::{Blocking, Endpoint, EndpointAddress, EndpointOptions, Transport};
 use weft_lane::{Carrier, EndpointLane, LaneNumber, Layout, Settings};
 use weft_memory::CopyMode;
 use weft_options::CopyMethod;
-use weft_transport_shm::broker::remote::RemoteBroker;
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 use crate::deferral::Held;

@@ -16,13 +16,14 @@ use weft_fabric::{
 use weft_memory::Memory;
 
 use super::packet::{ANSWER_FLAGS, Answer, Outcome, Piece, QUESTION_FLAGS, Question, Verb};
-use crate::broker::{Limits, local::LocalBroker};
 use crate::door::{Door, on_passing};
+use crate::local_broker;
 use crate::pair::Place;
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport, WayInPlace};
+use weft_broker::{Limits, local::LocalBroker};
 
 fn endpoints<const N: usize>(ways: [WayInPlace; N]) -> [ShmEndpoint; N] {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     ways.map(|in_place| {
         let parameters = Parameters { in_place, ring_slots: 16, ..Parameters::default() };
         let transport = ShmTransport::new(Arc::<LocalBroker>::clone(&broker), parameters);

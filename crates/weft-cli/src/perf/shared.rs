@@ -11,12 +11,12 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::CpuSet;
+use weft_broker::remote::RemoteBroker;
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport, Vpid};
 use weft_memory::CopyMode;
 use weft_options::Options;
 use weft_options::runtime_path::ControlSocket;
 use weft_sync::{AdaptiveWait, Step, contention};
-use weft_transport_shm::broker::remote::RemoteBroker;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_transport_shm::{Parameters, ShmTransport};
 

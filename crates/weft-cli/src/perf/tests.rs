@@ -7,8 +7,9 @@ use std::time::Instant;
 use serde_json::Value;
 use weft_fabric::{Endpoint, EndpointOptions, NodeId, Transport};
 use weft_memory::CopyMode;
-use weft_transport_shm::broker::{Limits, local::LocalBroker};
+use weft_transport_shm::broker::Limits;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
+use weft_transport_shm::local_broker;
 use weft_transport_shm::{Parameters, ShmTransport};
 
 use super::initiator::Initiator;
@@ -59,7 +60,7 @@ impl Surroundings for Beside {
 
 /// Measures over shared memory with both ends in this process.
 fn measure_shm(test: PerfTest, size: u64) -> Value {
-    let broker = Arc::new(LocalBroker::new(NodeId::LOCAL, Limits::default()));
+    let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));
     let transport = ShmTransport::new(broker, Parameters::default());
     let mut endpoint = transport.open(&EndpointOptions::default()).expect("an endpoint");
     let to = endpoint.address();

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::{EventfdFlags, eventfd};
+use weft_broker::Connector;
 use weft_ether::{Limits, MacAddress, Reach, Seat, Segment, pace};
 use weft_fabric::NodeId;
 use weft_netdev::interface::Interface;
@@ -23,7 +24,6 @@ use weft_netdev::rate::RateLimit;
 use weft_netdev::steering::Steering;
 use weft_netdev::tap::Tap;
 use weft_socket::matchmaker::Tuple;
-use weft_transport_shm::broker::Connector;
 
 use self::device::Device;
 use self::event_loop::EventLoop;

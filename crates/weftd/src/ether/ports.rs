@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use weft_broker::{Connector, remote::RemoteBroker};
 use weft_ether::{Seat, Segment};
 use weft_fabric::{EndpointOptions, Transport};
-use weft_transport_shm::broker::{Connector, remote::RemoteBroker};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 /// Slots of the ring from one peer.

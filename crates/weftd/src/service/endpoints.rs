@@ -1,14 +1,14 @@
 //! The endpoints service: the broker of the node's endpoints.
 //!
-//! [`broker::State`] has the rules; this module passes requests to it and sends its messages. When
+//! [`State`] has the rules; this module passes requests to it and sends its messages. When
 //! a program ends, the peers of its endpoints are notified at once.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use weft_broker::{Limits, State};
 use weft_fabric::NodeId;
 use weft_options::{Options, share};
-use weft_transport_shm::broker::{self, Limits, State};
 use weft_wire::control::{Control, InvalidMessage, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
 
@@ -60,7 +60,7 @@ impl Endpoints {
         };
         let [first, ..] = std::process::id().to_le_bytes();
         Self {
-            state: State::new(NodeId::LOCAL, limits)
+            state: State::new(NodeId::LOCAL, limits, weft_transport_shm::open_bell)
                 .starting_at(u16::from(first))
                 .with_policy(options.daemon_services()),
             peers: HashMap::new(),
@@ -109,8 +109,8 @@ impl Endpoints {
         }
         self.requests += 1;
         self.peers.insert(from.process, from);
-        let credentials = broker::Credentials { pid: from.pid, uid: from.uid };
-        let id = broker::ProcessId(from.process.0);
+        let credentials = weft_broker::Credentials { pid: from.pid, uid: from.uid };
+        let id = weft_broker::ProcessId(from.process.0);
         let mut messages = Vec::new();
         let refused = self.state.tickets_refused();
         let now = now.saturating_duration_since(self.began);
@@ -146,7 +146,7 @@ impl Endpoints {
         self.held.retain(|request| request.from.process != peer.process);
         self.peers.remove(&peer.process);
         let mut messages = Vec::new();
-        self.state.process_gone(broker::ProcessId(peer.process.0), &mut messages);
+        self.state.process_gone(weft_broker::ProcessId(peer.process.0), &mut messages);
         self.count(peer.uid, None);
         pack(messages, out);
     }
@@ -203,7 +203,7 @@ impl Service for Endpoints {
     fn report(&self) -> Report {
         let of = |peer: &Peer| {
             let pid = peer.pid;
-            let open = self.state.endpoints_of(broker::ProcessId(peer.process.0));
+            let open = self.state.endpoints_of(weft_broker::ProcessId(peer.process.0));
             open.map(move |(vpid, peers)| EndpointStatus { vpid, pid, peers })
         };
         let mut endpoints: Vec<_> = self.peers.values().flat_map(of).collect();
@@ -227,7 +227,7 @@ impl Service for Endpoints {
     }
 }
 
-fn pack(messages: Vec<broker::Outgoing>, out: &mut Outbox) {
+fn pack(messages: Vec<weft_broker::Outgoing>, out: &mut Outbox) {
     for one in messages {
         out.send(Outgoing {
             to: ProcessId(one.to.0),

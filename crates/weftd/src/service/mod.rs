@@ -22,7 +22,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_transport_shm::Doorbell;
+use weft_broker::Bell;
 use weft_wire::control::{Control, InvalidMessage};
 
 use self::connections::Connections;
@@ -209,7 +209,7 @@ pub struct Outgoing {
     /// The descriptors to send with the message.
     pub descriptors: Vec<Arc<dyn AsFd + Send + Sync>>,
     /// A wakeup to send after sending, so that the endpoint reads its channel.
-    pub wakeup: Option<Arc<Doorbell>>,
+    pub wakeup: Option<Arc<dyn Bell>>,
 }
 
 impl Outgoing {

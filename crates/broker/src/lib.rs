@@ -1,4 +1,4 @@
-//! The broker: it knows the endpoints of a node, pairs them and passes their memory.
+//! Layer 1: the broker. It knows the endpoints of a node, pairs them and passes their memory.
 //!
 //! [`State`] is a state machine without input or output. There are two ways to reach one: [`local`]
 //! keeps it in this process (tests, conformance, programs of one process), and [`remote`] talks to
@@ -6,11 +6,21 @@
 //! put or a get: memory that it passed stays mapped after the broker dies.
 //!
 //! Source: 003 section 3.2.3 (the kernel hands out VPIDs) and 3.2.5 (the ATU checks initiators).
+//!
+//! May depend on `weft-fabric`, `weft-channel`, `weft-wire`, `weft-options` and the operating
+//! system.
 
+#![forbid(unsafe_code)]
+
+use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 use weft_wire::endpoint_control::EndpointControl;
 
+mod clock;
+mod errors;
 mod invitations;
 pub mod local;
 mod opening;
@@ -21,7 +31,20 @@ mod tables;
 #[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;
 pub use state::{Outgoing, State};
-pub use tables::Limits;
+pub use tables::{Limits, VPIDS};
+
+/// How long a request may wait for its answer.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Wakes an endpoint, so that it reads the broker's messages. Never blocks.
+pub trait Bell: Send + Sync + fmt::Debug {
+    /// Rings.
+    fn ring_broker(&self);
+}
+
+/// Opens the bell of an endpoint: from its doorbell segment and its wakeup, which a program sent.
+/// `None` when they are not of the right kind.
+pub type OpenBell = fn(BorrowedFd<'_>, OwnedFd) -> Option<Arc<dyn Bell>>;
 
 /// A client of the broker: one control socket. The owner of the [`State`] chooses the numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -133,7 +156,7 @@ pub trait Connector: Send + Sync {
 
 /// The ticket of an answer; `None` for an unsolicited message.
 #[must_use]
-pub(crate) fn ticket_of(message: &EndpointControl) -> Option<u32> {
+pub fn ticket_of(message: &EndpointControl) -> Option<u32> {
     match message {
         EndpointControl::Reply(reply) => Some(reply.ticket),
         EndpointControl::Members(members) => Some(members.ticket),

@@ -4,10 +4,6 @@ use super::*;
 use weft_fabric::ServiceName;
 use weft_wire::endpoint_control::{Invitation, Invite, Open, flags};
 
-use crate::doorbell::Doorbell;
-use crate::registers::Registers;
-use crate::sys;
-
 const NOBODY: u16 = 0xffff;
 const NOW: Duration = Duration::ZERO;
 
@@ -17,14 +13,15 @@ struct World {
 }
 
 fn files() -> Vec<OwnedFd> {
-    let (wakeup, _woken) = sys::wakeup_socket().expect("sockets");
-    let (doorbell, file) = Doorbell::create(wakeup).expect("memory");
-    let (_registers, registers) = Registers::create().expect("memory");
-    vec![file, registers, doorbell.wakeup().try_clone_to_owned().expect("descriptor")]
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    let (wakeup, _woken) = socketpair(AddressFamily::UNIX, kind, flags, None).expect("sockets");
+    vec![memory(), memory(), wakeup]
 }
 
 fn memory() -> OwnedFd {
-    weft_memory::Segment::create_file("weft-test", 4096).expect("memory")
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    rustix::fs::memfd_create("weft-test", flags).expect("memory")
 }
 
 impl World {
@@ -36,7 +33,7 @@ impl World {
             user_share: 50,
             user_unbounded: 9,
         };
-        Self { state: State::new(NodeId(7), limits), now: NOW }
+        Self { state: State::new(NodeId(7), limits, silent_bell), now: NOW }
     }
 
     fn ask(

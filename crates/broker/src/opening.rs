@@ -10,13 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fabric::{Group, PartitionId, ServiceName, Ticket};
-use weft_wire::endpoint_control::{Invite, NO_VPID, Open, flags, status};
+use weft_wire::endpoint_control::{Invite, NO_VPID, Open, VPIDS_MAX, flags, status};
 
-use super::invitations::Invitation;
-use super::state::{Answer, Asker, Outgoing, State};
-use super::tables::{Entry, Files, VpidSet};
-use crate::doorbell::Doorbell;
-use crate::wakeup::VPIDS_MAX;
+use crate::invitations::Invitation;
+use crate::state::{Answer, Asker, Outgoing, State};
+use crate::tables::{Entry, Files, VpidSet};
 
 /// How an endpoint comes into its partition.
 struct Entrance {
@@ -36,7 +34,7 @@ impl Entrance {
 }
 
 impl State {
-    pub(super) fn open(
+    pub(crate) fn open(
         &mut self,
         asker: Asker,
         open: Open,
@@ -60,10 +58,10 @@ impl State {
         let Ok([doorbell, registers, wakeup]) = <[OwnedFd; 3]>::try_from(files) else {
             return Answer::refused(status::INVALID);
         };
-        let mapped = wakeup.try_clone().ok().and_then(|wakeup| {
-            is_socket(&wakeup).then(|| Doorbell::open(doorbell.as_fd(), wakeup).ok())?
+        let bell = wakeup.try_clone().ok().and_then(|wakeup| {
+            is_socket(&wakeup).then(|| (self.open_bell)(doorbell.as_fd(), wakeup))?
         });
-        let Some(mapped) = mapped else {
+        let Some(bell) = bell else {
             return Answer::refused(status::INVALID);
         };
         let files = Files {
@@ -87,7 +85,7 @@ impl State {
             peers_max: usize::from(if open.peers_max == 0 { VPIDS_MAX } else { open.peers_max }),
             birth: open.birth,
             files,
-            doorbell: Arc::new(mapped),
+            bell,
             pairs: VpidSet::default(),
             awaited: Vec::new(),
             groups: 0,
@@ -194,7 +192,7 @@ impl State {
         Err(Answer::full(usize::from(count)))
     }
 
-    pub(super) fn invite(&mut self, asker: Asker, ask: Invite, now: Duration) -> Answer {
+    pub(crate) fn invite(&mut self, asker: Asker, ask: Invite, now: Duration) -> Answer {
         let Some(host) = self.own(asker, ask.vpid) else {
             return Answer::refused(status::INVALID);
         };

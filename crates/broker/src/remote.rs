@@ -18,8 +18,7 @@ use weft_channel::{Channel, ConnectError, Packet};
 use weft_wire::control::{Control, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS};
 
-use super::{BrokerError, Client, Connection, Connector, Received, ticket_of};
-use crate::requests::ANSWER_WITHIN;
+use crate::{ANSWER_WITHIN, BrokerError, Client, Connection, Connector, Received, ticket_of};
 
 /// How long a request waits for its answer, milliseconds.
 pub const ANSWER_MS_MAX: u32 = 5_000;
@@ -155,7 +154,7 @@ impl RemoteClient {
     fn await_welcome(&mut self, until: Duration) {
         let welcomed = match self.channel.receive() {
             Ok(Some(packet)) => welcomed(&packet).is_ok(),
-            Err(Errno::AGAIN) if crate::sys::now() < until => return,
+            Err(Errno::AGAIN) if crate::clock::now() < until => return,
             Ok(None) | Err(_) => false,
         };
         self.line = if welcomed { Line::New } else { Line::Lost };
@@ -166,7 +165,7 @@ impl RemoteClient {
         if self.line == Line::Lost {
             self.channel = hello(&self.broker, Channel::connect_now(&self.broker.socket))?;
             self.unsent.clear();
-            self.line = Line::Greeting { until: crate::sys::now() + ANSWER_WITHIN };
+            self.line = Line::Greeting { until: crate::clock::now() + ANSWER_WITHIN };
         }
         Ok(())
     }
@@ -222,9 +221,9 @@ impl Client for RemoteClient {
             self.lose_unless(errno, Errno::AGAIN);
             unreachable(&self.broker.socket, "request", errno)
         })?;
-        let deadline = crate::sys::now() + std::time::Duration::from_millis(ANSWER_MS_MAX.into());
+        let deadline = crate::clock::now() + std::time::Duration::from_millis(ANSWER_MS_MAX.into());
         loop {
-            let left = deadline.saturating_sub(crate::sys::now()).as_millis();
+            let left = deadline.saturating_sub(crate::clock::now()).as_millis();
             let left = u32::try_from(left).unwrap_or(ANSWER_MS_MAX);
             let packet = match self.channel.receive_within(left) {
                 Ok(Some(packet)) => packet,

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use weft_fabric::{Access, PartitionId, ServiceName};
 use weft_options::share;
+use weft_wire::endpoint_control::{KEYS_MAX, VPID_WORDS, VPIDS_MAX};
 
-use super::ProcessId;
-use crate::doorbell::Doorbell;
-use crate::registers::KEYS_MAX;
-use crate::wakeup::{VPIDS, VPIDS_MAX};
+use crate::{Bell, ProcessId};
+
+/// VPIDs of a node that was not told otherwise, as on Extoll's NIC (003 section 3.2.3).
+pub const VPIDS: u16 = 256;
 
 /// Bounds of the broker's tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,27 +53,25 @@ impl Limits {
 
 /// One bit for each VPID.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct VpidSet(pub [u64; WORDS]);
-
-const WORDS: usize = VPIDS_MAX as usize / 64;
+pub(crate) struct VpidSet(pub [u64; VPID_WORDS]);
 
 impl Default for VpidSet {
     fn default() -> Self {
-        Self([0; WORDS])
+        Self([0; VPID_WORDS])
     }
 }
 
 impl VpidSet {
     pub fn insert(&mut self, vpid: u16) {
-        self.0[usize::from(vpid / 64) % WORDS] |= 1 << (vpid % 64);
+        self.0[usize::from(vpid / 64) % VPID_WORDS] |= 1 << (vpid % 64);
     }
 
     pub fn remove(&mut self, vpid: u16) {
-        self.0[usize::from(vpid / 64) % WORDS] &= !(1 << (vpid % 64));
+        self.0[usize::from(vpid / 64) % VPID_WORDS] &= !(1 << (vpid % 64));
     }
 
     pub fn contains(&self, vpid: u16) -> bool {
-        vpid < VPIDS_MAX && self.0[usize::from(vpid / 64) % WORDS] & (1 << (vpid % 64)) != 0
+        vpid < VPIDS_MAX && self.0[usize::from(vpid / 64) % VPID_WORDS] & (1 << (vpid % 64)) != 0
     }
 
     pub fn count(&self) -> usize {
@@ -136,7 +135,7 @@ pub(crate) struct Entry {
     pub peers_max: usize,
     pub birth: u64,
     pub files: Files,
-    pub doorbell: Arc<Doorbell>,
+    pub bell: Arc<dyn Bell>,
     pub pairs: VpidSet,
     /// Peers that this endpoint remembers from before a restart and that have not come back yet:
     /// VPID and expected birth.

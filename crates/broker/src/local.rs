@@ -13,9 +13,9 @@ use weft_fabric::NodeId;
 use weft_options::ServicePolicy;
 use weft_wire::endpoint_control::EndpointControl;
 
-use super::{
-    BrokerError, Client, Connector, Credentials, Limits, Outgoing, ProcessId, Received, State,
-    ticket_of,
+use crate::{
+    BrokerError, Client, Connector, Credentials, Limits, OpenBell, Outgoing, ProcessId, Received,
+    State, ticket_of,
 };
 
 /// A broker in this process. Clones share one state.
@@ -37,16 +37,11 @@ struct Inner {
 const QUEUE_MAX: usize = 65_536;
 
 impl LocalBroker {
-    /// A broker with node number `node`. Its clients have the uid of the calling process.
+    /// A broker with node number `node` and rules for services. Its clients have the uid of the
+    /// calling process.
     #[must_use]
-    pub fn new(node: NodeId, limits: Limits) -> Self {
-        Self::with_policy(node, limits, ServicePolicy::default())
-    }
-
-    /// The same with rules for services.
-    #[must_use]
-    pub fn with_policy(node: NodeId, limits: Limits, policy: ServicePolicy) -> Self {
-        let state = State::new(node, limits).with_policy(policy);
+    pub fn new(node: NodeId, limits: Limits, policy: ServicePolicy, open_bell: OpenBell) -> Self {
+        let state = State::new(node, limits, open_bell).with_policy(policy);
         let inner = Inner { state, ahead: Duration::ZERO, queues: BTreeMap::new(), next: 1 };
         let uid = rustix::process::getuid().as_raw();
         Self { inner: Arc::new(Mutex::new(inner)), uid }
@@ -116,7 +111,7 @@ impl LocalClient {
         })?;
         let mut out = Vec::new();
         let (kind, body) = (request.kind(), request.emit());
-        let now = crate::sys::now() + inner.ahead;
+        let now = crate::clock::now() + inner.ahead;
         inner
             .state
             .handle(self.process, self.credentials, kind, &body, copies, now, &mut out)

@@ -19,14 +19,13 @@ use weft_options::ServicePolicy;
 use weft_wire::control::InvalidMessage;
 use weft_wire::endpoint_control::{
     AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, IN_PLACE, Join, Leave,
-    Members, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, gone, memory, status,
+    Members, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, VPIDS_MAX, gone, memory,
+    status,
 };
 
-use super::invitations::Invitations;
-use super::tables::{Entry, Files, Key, Limits, PublishedMemory, VpidSet};
-use super::{Credentials, ProcessId};
-use crate::doorbell::Doorbell;
-use crate::wakeup::VPIDS_MAX;
+use crate::invitations::Invitations;
+use crate::tables::{Entry, Files, Key, Limits, PublishedMemory, VpidSet};
+use crate::{Bell, Credentials, OpenBell, ProcessId};
 
 /// A message to send.
 #[derive(Debug)]
@@ -38,25 +37,26 @@ pub struct Outgoing {
     /// The descriptors to send with the message.
     pub files: Vec<Arc<OwnedFd>>,
     /// The wakeup to send after sending, so that the endpoint reads the message.
-    pub wakeup: Option<Arc<Doorbell>>,
+    pub wakeup: Option<Arc<dyn Bell>>,
 }
 
 /// The broker's state.
 #[derive(Debug)]
 pub struct State {
     node: NodeId,
-    pub(super) limits: Limits,
-    pub(super) policy: ServicePolicy,
-    pub(super) entries: Vec<Option<Entry>>,
-    pub(super) next_vpid: u16,
+    pub(crate) open_bell: OpenBell,
+    pub(crate) limits: Limits,
+    pub(crate) policy: ServicePolicy,
+    pub(crate) entries: Vec<Option<Entry>>,
+    pub(crate) next_vpid: u16,
     keys: usize,
-    pub(super) invitations: Invitations,
+    pub(crate) invitations: Invitations,
     /// Endpoints from before a restart have had their time to come back.
-    pub(super) is_settled: bool,
+    pub(crate) is_settled: bool,
 }
 
 /// The parts of a reply that depend on the request.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     status: u16,
     first: u64,
     second: u64,
@@ -64,20 +64,20 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) const fn done(first: u64, second: u64) -> Self {
+    pub(crate) const fn done(first: u64, second: u64) -> Self {
         Self { status: status::DONE, first, second, files: Vec::new() }
     }
 
-    pub(super) const fn refused(status: u16) -> Self {
+    pub(crate) const fn refused(status: u16) -> Self {
         Self { status, first: 0, second: 0, files: Vec::new() }
     }
 
-    pub(super) fn full(maximum: usize) -> Self {
+    pub(crate) fn full(maximum: usize) -> Self {
         Self { first: maximum as u64, ..Self::refused(status::EXHAUSTED) }
     }
 
     /// The VPID is taken, by the endpoint at `address`.
-    pub(super) fn taken(address: u64) -> Self {
+    pub(crate) fn taken(address: u64) -> Self {
         Self { first: address, ..Self::refused(status::IN_USE) }
     }
 }
@@ -91,18 +91,19 @@ const START_MAX: u64 = u64::MAX >> 8;
 
 /// The client that sent a request, and its user.
 #[derive(Clone, Copy)]
-pub(super) struct Asker {
-    pub(super) process: ProcessId,
-    pub(super) uid: u32,
+pub(crate) struct Asker {
+    pub(crate) process: ProcessId,
+    pub(crate) uid: u32,
 }
 
 impl State {
     /// A broker for node `node` without endpoints.
     #[must_use]
-    pub fn new(node: NodeId, limits: Limits) -> Self {
+    pub fn new(node: NodeId, limits: Limits, open_bell: OpenBell) -> Self {
         let entries = (0..limits.endpoints_max.min(VPIDS_MAX)).map(|_| None).collect();
         Self {
             node,
+            open_bell,
             limits,
             policy: ServicePolicy::default(),
             entries,
@@ -135,7 +136,7 @@ impl State {
     }
 
     /// Number of endpoints of `user`, and of all users.
-    pub(super) fn endpoints_by(&self, user: u32) -> (usize, usize) {
+    pub(crate) fn endpoints_by(&self, user: u32) -> (usize, usize) {
         let own = self.entries.iter().flatten().filter(|entry| entry.uid == user).count();
         (own, self.endpoints())
     }
@@ -254,7 +255,7 @@ impl State {
         0..u16::try_from(self.entries.len()).unwrap_or(VPIDS_MAX)
     }
 
-    pub(super) fn entry(&self, vpid: u16) -> Option<&Entry> {
+    pub(crate) fn entry(&self, vpid: u16) -> Option<&Entry> {
         self.entries.get(usize::from(vpid))?.as_ref()
     }
 
@@ -263,12 +264,12 @@ impl State {
     }
 
     /// The endpoint `vpid`, if it belongs to the client that sent the request.
-    pub(super) fn own(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
+    pub(crate) fn own(&mut self, asker: Asker, vpid: u16) -> Option<&mut Entry> {
         self.entry_mut(vpid).filter(|entry| entry.process == asker.process)
     }
 
     /// The address of a VPID as answers have it: node in bits 16 to 47, VPID in bits 0 to 15.
-    pub(super) fn address(&self, vpid: u16) -> u64 {
+    pub(crate) fn address(&self, vpid: u16) -> u64 {
         u64::from(self.node.0) << 16 | u64::from(vpid)
     }
 
@@ -326,7 +327,7 @@ impl State {
         peer.pairs.insert(ask.vpid);
         let (vpid, told) = (ask.peer, ask.vpid);
         let message = Paired { vpid, node, peer: told, flags, birth }.into();
-        let wakeup = Some(Arc::clone(&peer.doorbell));
+        let wakeup = Some(Arc::clone(&peer.bell));
         let Files { doorbell, registers, wakeup: wakes } = own_files;
         let files = vec![Arc::new(memory), doorbell, registers, wakes];
         out.push(Outgoing { to: peer.process, message, files, wakeup });
@@ -552,7 +553,7 @@ impl State {
     }
 
     /// Ends all waits for an earlier endpoint with the VPID of one that announced itself.
-    pub(super) fn welcome_back(&mut self, vpid: u16, birth: u64, out: &mut Vec<Outgoing>) {
+    pub(crate) fn welcome_back(&mut self, vpid: u16, birth: u64, out: &mut Vec<Outgoing>) {
         for other in self.vpids() {
             let Some(entry) = self.entry_mut(other) else { continue };
             let before = entry.awaited.len();
@@ -566,13 +567,13 @@ impl State {
     fn tell_gone(&mut self, vpid: u16, peer: u16, reason: u8, out: &mut Vec<Outgoing>) {
         let node = self.node.0;
         if let Some(entry) = self.entry(vpid) {
-            let wakeup = Some(Arc::clone(&entry.doorbell));
+            let wakeup = Some(Arc::clone(&entry.bell));
             let message = PeerGone { vpid, node, peer, reason }.into();
             out.push(Outgoing { to: entry.process, message, files: Vec::new(), wakeup });
         }
     }
 
-    pub(super) fn tell_groups(
+    pub(crate) fn tell_groups(
         &mut self,
         partition: PartitionId,
         but: u16,
@@ -587,7 +588,7 @@ impl State {
             let groups = groups & entry.asked;
             if vpid != but && groups != 0 {
                 entry.asked &= !groups;
-                let wakeup = Some(Arc::clone(&entry.doorbell));
+                let wakeup = Some(Arc::clone(&entry.bell));
                 let message = GroupsChanged { vpid, groups }.into();
                 out.push(Outgoing { to: entry.process, message, files: Vec::new(), wakeup });
             }
@@ -603,7 +604,7 @@ impl State {
 pub fn fuzz_state(script: &[u8]) {
     let limits = Limits { endpoints_max: 8, keys_max: 16, invitations_max: 4, ..Limits::default() };
     let policy = ServicePolicy::parse("any:*:any").expect("a rule");
-    let mut state = State::new(NodeId::LOCAL, limits).with_policy(policy);
+    let mut state = State::new(NodeId::LOCAL, limits, silent_bell).with_policy(policy);
     let (mut rest, mut now) = (script, Duration::ZERO);
     while let Some(([process, kind, length], tail)) = rest.split_first_chunk() {
         let (body, tail) = tail.split_at(usize::from(*length).min(tail.len()));
@@ -635,13 +636,31 @@ pub fn fuzz_state(script: &[u8]) {
     assert_eq!(left, (0, 0, 0), "endpoints, keys or invitations remain");
 }
 
+/// A bell that nobody hears.
+#[cfg(any(test, feature = "test-doors"))]
+#[allow(clippy::unnecessary_wraps, reason = "a bell may be of the wrong kind")]
+pub(crate) fn silent_bell(_: std::os::fd::BorrowedFd<'_>, _: OwnedFd) -> Option<Arc<dyn Bell>> {
+    #[derive(Debug)]
+    struct Silent;
+    impl Bell for Silent {
+        fn ring_broker(&self) {}
+    }
+    Some(Arc::new(Silent))
+}
+
 /// Descriptors that a request of this kind has, or must not have.
 #[cfg(any(test, feature = "test-doors"))]
 fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
-    let memory = || weft_memory::Segment::create_file("weft-fuzz", crate::doorbell::BYTES).ok();
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    let memory = || memfd_create("weft-fuzz", MemfdFlags::CLOEXEC).ok();
     match (kind % 32, kind / 32) {
         (0, 0..=5) => {
-            let Ok((wakeup, _)) = crate::sys::wakeup_socket() else { return Vec::new() };
+            let flags = SocketFlags::CLOEXEC;
+            let Ok((wakeup, _)) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            else {
+                return Vec::new();
+            };
             memory().into_iter().chain(memory()).chain([wakeup]).collect()
         }
         (2 | 6, 0..=5) => memory().into_iter().collect(),
