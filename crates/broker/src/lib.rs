@@ -19,15 +19,20 @@ use std::time::Duration;
 
 use weft_wire::endpoint_control::EndpointControl;
 
+pub mod calls;
 mod clock;
 mod errors;
+mod guests;
 mod invitations;
 pub mod local;
+mod nodes;
 mod opening;
+mod ports;
 pub mod remote;
 mod state;
 mod tables;
 
+pub use nodes::{Listed, NodeMessage, Refusal};
 #[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;
 pub use state::{Outgoing, State};
@@ -94,6 +99,15 @@ pub enum Connection {
     Lost,
 }
 
+/// Tells an endpoint of messages.
+pub type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// For a broker of endpoints that ports alone lead to: it refuses all others.
+#[must_use]
+pub fn no_bells(_: BorrowedFd<'_>, _: OwnedFd) -> Option<Arc<dyn Bell>> {
+    None
+}
+
 /// An endpoint's connection to the broker.
 pub trait Client: Send {
     /// Sends a request and waits a bounded time for its answer. Other messages that arrive
@@ -139,6 +153,10 @@ pub trait Client: Send {
         None
     }
 
+    /// The waker to call when there are messages, from any thread, before the first
+    /// [`Client::next`] that finds them. Not used where there is a [`Client::line`].
+    fn wake_by(&mut self, _waker: Waker) {}
+
     /// Whether the broker is gone and no other has answered.
     fn is_lost(&self) -> bool {
         self.connection() != Connection::Open
@@ -160,6 +178,9 @@ pub fn ticket_of(message: &EndpointControl) -> Option<u32> {
     match message {
         EndpointControl::Reply(reply) => Some(reply.ticket),
         EndpointControl::Members(members) => Some(members.ticket),
+        EndpointControl::Opened(opened) => Some(opened.ticket),
+        EndpointControl::MembersOf(members) => Some(members.ticket),
+        EndpointControl::Met(met) => (met.ticket != 0).then_some(met.ticket),
         _ => None,
     }
 }

@@ -15,22 +15,31 @@ use weft_wire::endpoint_control::EndpointControl;
 
 use crate::{
     BrokerError, Client, Connector, Credentials, Limits, OpenBell, Outgoing, ProcessId, Received,
-    State, ticket_of,
+    State, Waker, ticket_of,
 };
 
 /// A broker in this process. Clones share one state.
 #[derive(Clone)]
 pub struct LocalBroker {
     inner: Arc<Mutex<Inner>>,
+    node: NodeId,
     uid: u32,
 }
 
 struct Inner {
-    state: State,
+    /// The broker of each node. All are joined.
+    states: BTreeMap<NodeId, State>,
     /// How far the broker's clock is ahead of the system's.
     ahead: Duration,
-    queues: BTreeMap<ProcessId, VecDeque<Received>>,
+    clients: BTreeMap<ProcessId, Waiting>,
     next: u64,
+}
+
+/// The messages of a client that were not taken, and what tells it that there are some.
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Received>,
+    waker: Option<Waker>,
 }
 
 /// Unsolicited messages that may wait for one client.
@@ -42,16 +51,36 @@ impl LocalBroker {
     #[must_use]
     pub fn new(node: NodeId, limits: Limits, policy: ServicePolicy, open_bell: OpenBell) -> Self {
         let state = State::new(node, limits, open_bell).with_policy(policy);
-        let inner = Inner { state, ahead: Duration::ZERO, queues: BTreeMap::new(), next: 1 };
+        let states = BTreeMap::from([(node, state)]);
+        let inner = Inner { states, ahead: Duration::ZERO, clients: BTreeMap::new(), next: 1 };
         let uid = rustix::process::getuid().as_raw();
-        Self { inner: Arc::new(Mutex::new(inner)), uid }
+        Self { inner: Arc::new(Mutex::new(inner)), node, uid }
+    }
+
+    /// The broker of another node, which joins this one. It has the same limits and rules.
+    ///
+    /// # Panics
+    /// When there is a broker of that node already.
+    #[must_use]
+    pub fn beside(&self, node: NodeId) -> Self {
+        let mut inner = self.inner.lock();
+        assert!(!inner.states.contains_key(&node), "each node has one broker");
+        let mut state = inner.states[&self.node].another(node);
+        for (other, known) in &mut inner.states {
+            known.node_up(node);
+            state.node_up(*other);
+        }
+        inner.states.insert(node, state);
+        inner.carry(Vec::new());
+        drop(inner);
+        Self { inner: Arc::clone(&self.inner), node, uid: self.uid }
     }
 
     /// The same broker, with clients that claim to be user `uid`.
     #[cfg(any(test, feature = "test-doors"))]
     #[must_use]
     pub fn as_user(&self, uid: u32) -> Self {
-        Self { inner: Arc::clone(&self.inner), uid }
+        Self { inner: Arc::clone(&self.inner), node: self.node, uid }
     }
 
     /// Sets the broker's clock ahead.
@@ -66,32 +95,58 @@ impl Connector for LocalBroker {
         let mut inner = self.inner.lock();
         let process = ProcessId(inner.next);
         inner.next += 1;
-        inner.queues.insert(process, VecDeque::new());
+        inner.clients.insert(process, Waiting::default());
         let credentials = Credentials { pid: std::process::id(), uid: self.uid };
-        Ok(Box::new(LocalClient { inner: Arc::clone(&self.inner), process, credentials }))
+        let (inner, node) = (Arc::clone(&self.inner), self.node);
+        Ok(Box::new(LocalClient { inner, node, process, credentials }))
     }
 }
 
 struct LocalClient {
     inner: Arc<Mutex<Inner>>,
+    node: NodeId,
     process: ProcessId,
     credentials: Credentials,
 }
 
 impl Inner {
+    /// Delivers messages, and those between nodes that they cause.
+    fn carry(&mut self, mut out: Vec<Outgoing>) {
+        let now = crate::clock::now() + self.ahead;
+        loop {
+            self.deliver(std::mem::take(&mut out));
+            let mut between = Vec::new();
+            for (node, state) in &mut self.states {
+                let told = state.take_node_messages();
+                between.extend(told.into_iter().map(|(to, message)| (*node, to, message)));
+            }
+            if between.is_empty() {
+                return;
+            }
+            for (from, to, message) in between {
+                if let Some(state) = self.states.get_mut(&to) {
+                    state.node_says(from, message, now, &mut out);
+                }
+            }
+        }
+    }
+
     /// Puts messages in the queues of their clients and sends their wakeups.
     fn deliver(&mut self, out: Vec<Outgoing>) {
         for Outgoing { to, message, files, wakeup } in out {
             let copies: Result<Vec<_>, _> = files.iter().map(|file| file.try_clone()).collect();
-            let Some(queue) = self.queues.get_mut(&to) else { continue };
+            let Some(client) = self.clients.get_mut(&to) else { continue };
             // Without free descriptors the message is useless; its receiver finds out when it asks.
             if let Ok(files) = copies
-                && queue.len() < QUEUE_MAX
+                && client.messages.len() < QUEUE_MAX
             {
-                queue.push_back(Received { message, files });
+                client.messages.push_back(Received { message, files });
             }
             if let Some(wakeup) = wakeup {
                 wakeup.ring_broker();
+            }
+            if let Some(waker) = &client.waker {
+                waker();
             }
         }
     }
@@ -112,11 +167,11 @@ impl LocalClient {
         let mut out = Vec::new();
         let (kind, body) = (request.kind(), request.emit());
         let now = crate::clock::now() + inner.ahead;
-        inner
-            .state
+        let state = inner.states.get_mut(&self.node).ok_or(BrokerError::InvalidAnswer)?;
+        state
             .handle(self.process, self.credentials, kind, &body, copies, now, &mut out)
             .map_err(|_| BrokerError::InvalidAnswer)?;
-        inner.deliver(out);
+        inner.carry(out);
         Ok(())
     }
 }
@@ -130,7 +185,8 @@ impl Client for LocalClient {
     ) -> Result<Received, BrokerError> {
         let mut inner = self.inner.lock();
         self.send(&mut inner, request, files)?;
-        let queue = inner.queues.get_mut(&self.process).ok_or(BrokerError::InvalidAnswer)?;
+        let client = inner.clients.get_mut(&self.process).ok_or(BrokerError::InvalidAnswer)?;
+        let queue = &mut client.messages;
         let place = queue.iter().rposition(|got| ticket_of(&got.message) == Some(ticket));
         place.and_then(|place| queue.remove(place)).ok_or(BrokerError::InvalidAnswer)
     }
@@ -145,7 +201,13 @@ impl Client for LocalClient {
     }
 
     fn next(&mut self) -> Option<Received> {
-        self.inner.lock().queues.get_mut(&self.process)?.pop_front()
+        self.inner.lock().clients.get_mut(&self.process)?.messages.pop_front()
+    }
+
+    fn wake_by(&mut self, waker: Waker) {
+        if let Some(client) = self.inner.lock().clients.get_mut(&self.process) {
+            client.waker = Some(waker);
+        }
     }
 }
 
@@ -153,8 +215,10 @@ impl Drop for LocalClient {
     fn drop(&mut self) {
         let mut out = Vec::new();
         let mut inner = self.inner.lock();
-        inner.queues.remove(&self.process);
-        inner.state.process_gone(self.process, &mut out);
-        inner.deliver(out);
+        inner.clients.remove(&self.process);
+        if let Some(state) = inner.states.get_mut(&self.node) {
+            state.process_gone(self.process, &mut out);
+        }
+        inner.carry(out);
     }
 }

@@ -5,24 +5,26 @@
 //!   by an invitation, or back after a restart of the broker, and in no other way.
 //! - One that comes back so is outside until an endpoint of the partition's user remembers it.
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_fabric::{Group, PartitionId, ServiceName, Ticket};
-use weft_wire::endpoint_control::{Invite, NO_VPID, Open, VPIDS_MAX, flags, status};
+use weft_fabric::{EndpointAddress, Group, PartitionId, ServiceName, Ticket};
+use weft_wire::endpoint_control::{Invite, NO_VPID, Open, Opened, VPIDS_MAX, flags, status};
 
 use crate::invitations::Invitation;
+use crate::ports::{Outcome, address};
 use crate::state::{Answer, Asker, Outgoing, State};
-use crate::tables::{Entry, Files, VpidSet};
+use crate::tables::{Entry, Files, Shared, VpidSet};
 
 /// How an endpoint comes into its partition.
-struct Entrance {
+pub(crate) struct Entrance {
     partition: PartitionId,
     /// False for a guest that comes back after a restart.
     is_member: bool,
     /// The endpoint that offered the service or invited.
-    host: Option<u16>,
+    host: Option<EndpointAddress>,
     offers: Option<ServiceName>,
     ticket: Option<Ticket>,
 }
@@ -30,6 +32,11 @@ struct Entrance {
 impl Entrance {
     const fn into(partition: PartitionId) -> Self {
         Self { partition, is_member: true, host: None, offers: None, ticket: None }
+    }
+
+    /// As a guest of an endpoint.
+    pub(crate) const fn guest(partition: PartitionId, host: EndpointAddress) -> Self {
+        Self { host: Some(host), ..Self::into(partition) }
     }
 }
 
@@ -41,34 +48,39 @@ impl State {
         files: Vec<OwnedFd>,
         now: Duration,
         out: &mut Vec<Outgoing>,
-    ) -> Answer {
+    ) -> Outcome {
         let entrance = match self.entrance(asker, &open, now) {
             Ok(entrance) => entrance,
-            Err(status) => return Answer::refused(status),
+            // Another node may know the ticket.
+            Err(status::NOT_INVITED) if open.flags & flags::PORT != 0 => {
+                return self.ask_for_ticket(asker, open);
+            }
+            Err(status) => return Outcome::Answer(Answer::refused(status)),
         };
-        let vpid = match self.choose_vpid(open.vpid) {
-            Ok(vpid) => vpid,
-            Err(answer) => return answer,
-        };
+        match self.enter(asker, open, files, entrance, out) {
+            Ok(opened) => opened,
+            Err(answer) => Outcome::Answer(answer),
+        }
+    }
+
+    /// Opens an endpoint that may come in.
+    pub(crate) fn enter(
+        &mut self,
+        asker: Asker,
+        open: Open,
+        files: Vec<OwnedFd>,
+        entrance: Entrance,
+        out: &mut Vec<Outgoing>,
+    ) -> Result<Outcome, Answer> {
+        let vpid = self.choose_vpid(open.vpid)?;
         let (own, all) = self.endpoints_by(asker.uid);
         let maximum = self.limits.allowance(asker.uid, self.entries.len(), own, all);
         if own >= maximum {
-            return Answer::full(maximum);
+            return Err(Answer::full(maximum));
         }
-        let Ok([doorbell, registers, wakeup]) = <[OwnedFd; 3]>::try_from(files) else {
-            return Answer::refused(status::INVALID);
-        };
-        let bell = wakeup.try_clone().ok().and_then(|wakeup| {
-            is_socket(&wakeup).then(|| (self.open_bell)(doorbell.as_fd(), wakeup))?
-        });
-        let Some(bell) = bell else {
-            return Answer::refused(status::INVALID);
-        };
-        let files = Files {
-            doorbell: Arc::new(doorbell),
-            registers: Arc::new(registers),
-            wakeup: Arc::new(wakeup),
-        };
+        let is_port_alone = open.flags & flags::PORT != 0;
+        let memory = self.memory(is_port_alone, files);
+        let shared = memory.ok_or(Answer::refused(status::INVALID))?;
         let Entrance { partition, is_member, host, offers, ticket } = entrance;
         // Nothing can fail from here on.
         if let Some(ticket) = ticket {
@@ -84,8 +96,9 @@ impl State {
             slots: open.slots,
             peers_max: usize::from(if open.peers_max == 0 { VPIDS_MAX } else { open.peers_max }),
             birth: open.birth,
-            files,
-            bell,
+            shared,
+            port: None,
+            met: BTreeMap::new(),
             pairs: VpidSet::default(),
             awaited: Vec::new(),
             groups: 0,
@@ -99,8 +112,34 @@ impl State {
         if open.flags & flags::AGAIN != 0 {
             self.welcome_back(vpid, open.birth, out);
         }
-        let host = u64::from(host.unwrap_or(NO_VPID));
-        Answer::done(host << 48 | self.address(vpid), partition.0)
+        if is_port_alone {
+            let (host_node, host) = host.map_or((0, NO_VPID), |host| (host.node.0, host.vpid.0));
+            let (ticket, node, partition) = (open.ticket, self.node.0, partition.0);
+            let opened = Opened { ticket, node, vpid, partition, host_node, host };
+            out.push(Outgoing::plain(asker.process, opened));
+            return Ok(Outcome::Other);
+        }
+        // An endpoint with memory alone cannot reach a host on another node.
+        let host = host.filter(|host| host.node == self.node);
+        let host = u64::from(host.map_or(NO_VPID, |host| host.vpid.0));
+        Ok(Outcome::Answer(Answer::done(host << 48 | self.address(vpid), partition.0)))
+    }
+
+    /// The memory of an endpoint for its peers, if it has some. `None` if the descriptors are not
+    /// of the right kind.
+    fn memory(&self, is_port_alone: bool, files: Vec<OwnedFd>) -> Option<Option<Shared>> {
+        if is_port_alone {
+            return files.is_empty().then_some(None);
+        }
+        let [doorbell, registers, wakeup] = <[OwnedFd; 3]>::try_from(files).ok()?;
+        let copy = wakeup.try_clone().ok().filter(is_socket)?;
+        let bell = (self.open_bell)(doorbell.as_fd(), copy)?;
+        let files = Files {
+            doorbell: Arc::new(doorbell),
+            registers: Arc::new(registers),
+            wakeup: Arc::new(wakeup),
+        };
+        Some(Some(Shared { files, bell }))
     }
 
     /// The partition that an endpoint may come into, or the status of the refusal.
@@ -127,7 +166,7 @@ impl State {
                 let ticket = Ticket(open.invitation.0);
                 let host = self.invitations.host(ticket, now).ok_or(status::NOT_INVITED)?;
                 let partition = self.entry(host).ok_or(status::NOT_INVITED)?.partition;
-                let (host, ticket) = (Some(host), Some(ticket));
+                let (host, ticket) = (Some(address(self.node.0, host)), Some(ticket));
                 Ok(Entrance { host, ticket, ..Entrance::into(partition) })
             }
             _ => Err(status::INVALID),
@@ -148,17 +187,22 @@ impl State {
         if !self.policy.may_offer(asker.uid, name.as_str()) {
             return Err(status::OFFER_FORBIDDEN);
         }
-        if self.offered(name).is_some() { Err(status::NAME_TAKEN) } else { Ok(name) }
+        let is_taken = self.offered(name).is_some() || self.offered_elsewhere(name).is_some();
+        if is_taken { Err(status::NAME_TAKEN) } else { Ok(name) }
     }
 
     /// The way into the partition that is offered by the name in `open`.
     fn service(&self, asker: Asker, open: &Open) -> Result<Entrance, u16> {
         let name = ServiceName::of_padded(open.name).map_err(|_| status::INVALID)?;
-        let (vpid, host) = self.offered(name).ok_or(status::NOT_OFFERED)?;
-        if !self.policy.may_use(asker.uid, host.uid, name.as_str()) {
+        let here = self
+            .offered(name)
+            .map(|(vpid, host)| (host.uid, host.partition, address(self.node.0, vpid)));
+        let host = here.or_else(|| self.offered_elsewhere(name));
+        let (user, partition, host) = host.ok_or(status::NOT_OFFERED)?;
+        if !self.policy.may_use(asker.uid, user, name.as_str()) {
             return Err(status::SERVICE_FORBIDDEN);
         }
-        Ok(Entrance { host: Some(vpid), ..Entrance::into(host.partition) })
+        Ok(Entrance::guest(partition, host))
     }
 
     /// The endpoint that offers a service of this name.

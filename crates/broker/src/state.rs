@@ -24,7 +24,9 @@ use weft_wire::endpoint_control::{
 };
 
 use crate::invitations::Invitations;
-use crate::tables::{Entry, Files, Key, Limits, PublishedMemory, VpidSet};
+use crate::nodes::Nodes;
+use crate::ports::Outcome;
+use crate::tables::{Entry, Files, Key, Limits, PublishedMemory, Shared, VpidSet};
 use crate::{Bell, Credentials, OpenBell, ProcessId};
 
 /// A message to send.
@@ -40,10 +42,17 @@ pub struct Outgoing {
     pub wakeup: Option<Arc<dyn Bell>>,
 }
 
+impl Outgoing {
+    /// An answer without descriptors.
+    pub(crate) fn plain(to: ProcessId, message: impl Into<EndpointControl>) -> Self {
+        Self { to, message: message.into(), files: Vec::new(), wakeup: None }
+    }
+}
+
 /// The broker's state.
 #[derive(Debug)]
 pub struct State {
-    node: NodeId,
+    pub(crate) node: NodeId,
     pub(crate) open_bell: OpenBell,
     pub(crate) limits: Limits,
     pub(crate) policy: ServicePolicy,
@@ -51,14 +60,15 @@ pub struct State {
     pub(crate) next_vpid: u16,
     keys: usize,
     pub(crate) invitations: Invitations,
+    pub(crate) nodes: Nodes,
     /// Endpoints from before a restart have had their time to come back.
     pub(crate) is_settled: bool,
 }
 
 /// The parts of a reply that depend on the request.
 pub(crate) struct Answer {
-    status: u16,
-    first: u64,
+    pub(crate) status: u16,
+    pub(crate) first: u64,
     second: u64,
     files: Vec<Arc<OwnedFd>>,
 }
@@ -90,7 +100,7 @@ const ENDPOINT_DESCRIPTORS: usize = 4;
 const START_MAX: u64 = u64::MAX >> 8;
 
 /// The client that sent a request, and its user.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     pub(crate) process: ProcessId,
     pub(crate) uid: u32,
@@ -110,8 +120,14 @@ impl State {
             next_vpid: 0,
             keys: 0,
             invitations: Invitations::default(),
+            nodes: Nodes::default(),
             is_settled: false,
         }
+    }
+
+    /// A broker for another node, with the same limits and rules.
+    pub(crate) fn another(&self, node: NodeId) -> Self {
+        Self::new(node, self.limits, self.open_bell).with_policy(self.policy.clone())
     }
 
     /// The same with rules for services.
@@ -172,7 +188,7 @@ impl State {
         })
     }
 
-    /// Handles a message of kinds 32 to 63 at `now`, by any clock that does not go back.
+    /// Handles a message of kinds 32 to 79 at `now`, by any clock that does not go back.
     ///
     /// # Errors
     /// [`InvalidMessage`] when the message is malformed or is not a request: close the connection.
@@ -190,7 +206,10 @@ impl State {
         let asker = Asker { process, uid: credentials.uid };
         let message = EndpointControl::parse(kind, body)?;
         let (ticket, answer) = match message {
-            EndpointControl::Open(open) => (open.ticket, self.open(asker, open, files, now, out)),
+            EndpointControl::Open(open) => match self.open(asker, open, files, now, out) {
+                Outcome::Answer(answer) => (open.ticket, answer),
+                Outcome::Other => return Ok(()),
+            },
             EndpointControl::Close(Close { ticket, vpid }) => {
                 (ticket, self.close(asker, vpid, out))
             }
@@ -214,6 +233,23 @@ impl State {
                 self.remember(asker, pair, out);
                 return Ok(());
             }
+            EndpointControl::Port(ask) => (ask.ticket, self.set_port(asker, ask, out)),
+            EndpointControl::Meet(ask) => match self.meet(asker, ask, out) {
+                Outcome::Answer(answer) => (ask.ticket, answer),
+                Outcome::Other => return Ok(()),
+            },
+            EndpointControl::Part(ask) => {
+                self.part(asker, ask, out);
+                return Ok(());
+            }
+            EndpointControl::AskAllMembers(ask) => {
+                self.answer_all_members(asker, ask, out);
+                return Ok(());
+            }
+            EndpointControl::Recall(ask) => {
+                self.recall(asker, ask, out);
+                return Ok(());
+            }
             _ => return Err(InvalidMessage::Kind { kind }),
         };
         let Answer { status, first, second, files } = answer;
@@ -224,6 +260,7 @@ impl State {
 
     /// Removes the endpoints of a client that is gone.
     pub fn process_gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
+        self.no_guest(process);
         for vpid in self.vpids() {
             if self.entry(vpid).is_some_and(|entry| entry.process == process) {
                 self.remove(vpid, out);
@@ -249,9 +286,11 @@ impl State {
                 self.tell_gone(vpid, peer, gone::ENDED, out);
             }
         }
+        self.settle_meetings(out);
+        self.list_to_all();
     }
 
-    fn vpids(&self) -> std::ops::Range<u16> {
+    pub(crate) fn vpids(&self) -> std::ops::Range<u16> {
         0..u16::try_from(self.entries.len()).unwrap_or(VPIDS_MAX)
     }
 
@@ -259,7 +298,7 @@ impl State {
         self.entries.get(usize::from(vpid))?.as_ref()
     }
 
-    fn entry_mut(&mut self, vpid: u16) -> Option<&mut Entry> {
+    pub(crate) fn entry_mut(&mut self, vpid: u16) -> Option<&mut Entry> {
         self.entries.get_mut(usize::from(vpid))?.as_mut()
     }
 
@@ -293,6 +332,10 @@ impl State {
                 self.tell_gone(peer, vpid, gone::ENDED, out);
             }
         }
+        self.end_meetings_of(vpid, entry.met.keys().copied(), out);
+        if entry.port.is_some() {
+            self.announce_end(vpid);
+        }
         let groups = entry.groups | 1 << Group::BROADCAST.number();
         self.tell_groups(entry.partition, vpid, groups, out);
     }
@@ -312,7 +355,10 @@ impl State {
             return Answer::refused(status::INVALID);
         };
         let Entry { flags, birth, .. } = *own;
-        let (partition, own_files, own_full) = (own.inside(), own.files.clone(), own.full());
+        let (partition, own_files, own_full) = (own.inside(), own.shared.clone(), own.full());
+        let Some(Shared { files: own_files, .. }) = own_files else {
+            return Answer::refused(status::INVALID);
+        };
         if own.pairs.contains(ask.peer) {
             return Answer::refused(status::PAIRED);
         }
@@ -321,17 +367,20 @@ impl State {
         let Some(peer) = found.filter(|_| ask.node == node && ask.peer != ask.vpid) else {
             return Answer::refused(status::NOT_FOUND);
         };
+        let Some(Shared { files: peer_files, bell }) = peer.shared.clone() else {
+            return Answer::refused(status::NOT_FOUND);
+        };
         if let Some(maximum) = own_full.or(peer.full()) {
             return Answer::full(maximum);
         }
         peer.pairs.insert(ask.vpid);
         let (vpid, told) = (ask.peer, ask.vpid);
         let message = Paired { vpid, node, peer: told, flags, birth }.into();
-        let wakeup = Some(Arc::clone(&peer.bell));
+        let wakeup = Some(bell);
         let Files { doorbell, registers, wakeup: wakes } = own_files;
         let files = vec![Arc::new(memory), doorbell, registers, wakes];
         out.push(Outgoing { to: peer.process, message, files, wakeup });
-        let Files { doorbell, registers, wakeup } = peer.files.clone();
+        let Files { doorbell, registers, wakeup } = peer_files;
         let about = u64::from(peer.slots) << 32 | u64::from(peer.flags);
         let mut answer = Answer::done(about, peer.birth);
         answer.files = vec![doorbell, registers, wakeup];
@@ -391,6 +440,7 @@ impl State {
         let (partition, changed) = (entry.inside(), entry.groups != former);
         if let Some(partition) = partition.filter(|_| changed) {
             self.tell_groups(partition, vpid, bit, out);
+            self.announce(vpid);
         }
         Answer::done(0, 0)
     }
@@ -567,9 +617,7 @@ impl State {
     fn tell_gone(&mut self, vpid: u16, peer: u16, reason: u8, out: &mut Vec<Outgoing>) {
         let node = self.node.0;
         if let Some(entry) = self.entry(vpid) {
-            let wakeup = Some(Arc::clone(&entry.bell));
-            let message = PeerGone { vpid, node, peer, reason }.into();
-            out.push(Outgoing { to: entry.process, message, files: Vec::new(), wakeup });
+            out.push(entry.news(PeerGone { vpid, node, peer, reason }));
         }
     }
 
@@ -588,9 +636,7 @@ impl State {
             let groups = groups & entry.asked;
             if vpid != but && groups != 0 {
                 entry.asked &= !groups;
-                let wakeup = Some(Arc::clone(&entry.bell));
-                let message = GroupsChanged { vpid, groups }.into();
-                out.push(Outgoing { to: entry.process, message, files: Vec::new(), wakeup });
+                out.push(entry.news(GroupsChanged { vpid, groups }));
             }
         }
     }

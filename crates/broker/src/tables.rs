@@ -2,13 +2,16 @@
 //!
 //! Invariant: [`Limits`] or the number of VPIDs bounds every table.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use weft_fabric::{Access, PartitionId, ServiceName};
+use weft_fabric::{Access, EndpointAddress, PartitionId, ServiceName};
 use weft_options::share;
-use weft_wire::endpoint_control::{KEYS_MAX, VPID_WORDS, VPIDS_MAX};
+use weft_wire::endpoint_control::{EndpointControl, KEYS_MAX, VPID_WORDS, VPIDS_MAX};
 
+use crate::ports::{Meeting, OpenPort};
+use crate::state::Outgoing;
 use crate::{Bell, ProcessId};
 
 /// VPIDs of a node that was not told otherwise, as on Extoll's NIC (003 section 3.2.3).
@@ -93,6 +96,14 @@ pub(crate) struct Files {
     pub wakeup: Arc<OwnedFd>,
 }
 
+/// The memory of an endpoint for its peers, and its bell. An endpoint without them reads its
+/// connection by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub files: Files,
+    pub bell: Arc<dyn Bell>,
+}
+
 /// The memory of a published key.
 #[derive(Debug)]
 pub(crate) enum PublishedMemory {
@@ -134,8 +145,11 @@ pub(crate) struct Entry {
     pub slots: u32,
     pub peers_max: usize,
     pub birth: u64,
-    pub files: Files,
-    pub bell: Arc<dyn Bell>,
+    /// Its memory for peers; `None` for an endpoint that a port alone leads to.
+    pub shared: Option<Shared>,
+    pub port: Option<OpenPort>,
+    /// The peers that it met at its port.
+    pub met: BTreeMap<EndpointAddress, Meeting>,
     pub pairs: VpidSet,
     /// Peers that this endpoint remembers from before a restart and that have not come back yet:
     /// VPID and expected birth.
@@ -157,7 +171,13 @@ impl Entry {
 
     /// The maximum of peers, if the endpoint has it.
     pub fn full(&self) -> Option<usize> {
-        (self.pairs.count() >= self.peers_max).then_some(self.peers_max)
+        (self.pairs.count() + self.met.len() >= self.peers_max).then_some(self.peers_max)
+    }
+
+    /// A message for the endpoint that it did not ask for.
+    pub fn news(&self, message: impl Into<EndpointControl>) -> Outgoing {
+        let wakeup = self.shared.as_ref().map(|shared| Arc::clone(&shared.bell));
+        Outgoing { wakeup, ..Outgoing::plain(self.process, message) }
     }
 
     pub fn key(&self, slot: u16, generation: u32) -> Option<&Key> {

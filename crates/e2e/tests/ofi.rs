@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_broker::local::LocalBroker;
+use weft_broker::{Limits, no_bells};
 use weft_conformance::{Bench, HostBench};
 use weft_e2e::{Case, Outcome, Skip, suite};
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
@@ -13,7 +15,6 @@ use weft_libfabric::{Library, Wanted};
 use weft_memory::Memory;
 use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
-use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
 use weft_transport_ofi::nic::PortNic;
 use weft_transport_ofi::{OfiEndpoint, OfiTransport, Parameters, Ports};
 
@@ -32,7 +33,7 @@ thread_local! {
 }
 
 struct Ofi {
-    directory: LocalDirectory,
+    directory: LocalBroker,
     wanted: Wanted,
     /// Whether each endpoint has something on its way. Connections take milliseconds.
     busy: Vec<Box<dyn Fn() -> bool>>,
@@ -41,7 +42,7 @@ struct Ofi {
 impl Ofi {
     fn open_at(
         &mut self,
-        directory: LocalDirectory,
+        directory: LocalBroker,
         options: &EndpointOptions,
     ) -> Result<OfiEndpoint<PortNic>, OpenError> {
         let ports = Ports { wanted: self.wanted.clone() };
@@ -62,7 +63,8 @@ impl Bench for Ofi {
 
     fn with_services(rules: &str) -> Self {
         let policy = ServicePolicy::parse(rules).expect("rules");
-        let directory = LocalDirectory::new(NodeId::LOCAL, Limits::default(), policy, USER);
+        let directory =
+            LocalBroker::new(NodeId::LOCAL, Limits::default(), policy, no_bells).as_user(USER);
         Self { directory, wanted: wanted(), busy: Vec::new() }
     }
 

@@ -2,10 +2,11 @@
 //!
 //! An endpoint is a state machine without input and output (`engine`), which drives a network card
 //! ([`nic`]): a port of one of libfabric's providers, or a seeded network in memory (`seeded`,
-//! for tests). A [`directory`] introduces endpoints to each other. The same rules hold over every
-//! card: they are in the state machine alone.
+//! for tests). The broker (`weft-broker`) introduces endpoints to each other. The same rules hold
+//! over every card: they are in the state machine alone.
 //!
-//! May depend on the fabric's interface, `weft-libfabric`, `weft-memory` and layer 0.
+//! May depend on the fabric's interface, `weft-broker`, `weft-libfabric`, `weft-memory` and layer
+//! 0.
 //!
 //! Source: `docs/design/007-libfabric.md`; fi_endpoint(3), fi_rma(3), fi_cq(3).
 //!
@@ -14,7 +15,7 @@
 //! - Nothing that a peer sends is used before it is checked.
 #![forbid(unsafe_code)]
 
-pub mod directory;
+mod directory;
 mod endpoint;
 mod engine;
 pub mod nic;

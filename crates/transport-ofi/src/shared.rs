@@ -128,6 +128,7 @@ impl<N: Nic + 'static> Shared<N> {
             return station.engine.nic_mut().pass(time);
         }
         self.sleeps.store(true, Ordering::Relaxed);
+        self.look(&mut station);
         station.progress();
         if station.engine.has_events() || !station.engine.nic().may_sleep() {
             return;
@@ -135,6 +136,12 @@ impl<N: Nic + 'static> Shared<N> {
         let most = if station.engine.waits_for_the_card() { AGAIN_WITHIN } else { SLEEP_MAX };
         drop(station);
         self.doze(&self.any, time.min(most));
+    }
+
+    /// Before a sleep: looks at the connection to the broker, and has it end the sleep.
+    fn look(&self, station: &mut Station<N>) {
+        station.look();
+        station.watch([self.any.as_fd(), self.any_for_thread.as_fd()]);
     }
 
     fn doze(&self, file: &OwnedFd, time: Duration) {
@@ -148,6 +155,7 @@ impl<N: Nic + 'static> Shared<N> {
         drop(self.progress());
         self.sleeps.store(true, Ordering::Relaxed);
         let mut station = self.lock();
+        self.look(&mut station);
         let has_descriptor = station.engine.nic().descriptor().is_some();
         for _ in 0..LOOKS_BEFORE_SLEEP {
             station.progress();
@@ -191,6 +199,7 @@ impl<N: Nic + 'static> Shared<N> {
             }
             let may_sleep = {
                 let mut station = self.lock();
+                self.look(&mut station);
                 station.progress();
                 let events = station.engine.has_events();
                 if events && self.sleeps.load(Ordering::Relaxed) {

@@ -4,16 +4,19 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 use weft_fabric::{
     ConnectError, EndpointAddress, Group, GroupError, InviteError, Issued, MessageHeader,
     OperationError, SendError, Ticket,
 };
 
-use crate::directory::{Answer, Client, News, Question};
+use crate::directory::{Answer, Directory, Known, News, Question};
 use crate::engine::Engine;
 use crate::nic::Nic;
 
@@ -24,13 +27,27 @@ const CALLS_MAX: usize = 8192;
 pub(crate) struct Station<N> {
     pub engine: Engine<N>,
     /// `None` when the endpoint is closed.
-    client: Option<Box<dyn Client>>,
+    directory: Option<Directory>,
     /// The directory has told something since the last look.
     news: Arc<AtomicBool>,
     /// Questions that were not answered, by number.
-    asked: BTreeMap<u64, Asked>,
-    next: u64,
+    asked: BTreeMap<u32, Asked>,
     groups: BTreeMap<Group, Members>,
+    line: Line,
+}
+
+/// Whether a sleep ends when the broker sends something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Line {
+    Watched,
+    Unwatched,
+}
+
+fn watch(file: BorrowedFd<'_>, line: BorrowedFd<'_>) -> Result<(), Errno> {
+    match epoll::add(file, line, EventData::new_u64(2), EventFlags::IN) {
+        Err(Errno::EXIST) => Ok(()),
+        other => other,
+    }
 }
 
 /// The purpose of a question.
@@ -61,21 +78,44 @@ struct Members {
 
 impl<N: Nic> Station<N> {
     /// An endpoint's state. `news` is set when the directory has told something.
-    pub fn new(engine: Engine<N>, client: Box<dyn Client>, news: Arc<AtomicBool>) -> Self {
+    pub fn new(engine: Engine<N>, directory: Directory, news: Arc<AtomicBool>) -> Self {
         let (asked, groups) = (BTreeMap::new(), BTreeMap::new());
-        Self { engine, client: Some(client), news, asked, next: 0, groups }
+        Self { engine, directory: Some(directory), news, asked, groups, line: Line::Unwatched }
+    }
+
+    /// Has the next [`Station::progress`] look at the connection to the broker.
+    pub fn look(&self) {
+        self.news.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps the line to the broker watched as long as there is one.
+    pub fn watch(&mut self, files: [BorrowedFd<'_>; 2]) {
+        let line = self.directory.as_ref().and_then(Directory::line);
+        match (line, self.line) {
+            (Some(line), Line::Unwatched) => {
+                let added = files.map(|file| watch(file, line));
+                if added.iter().all(Result::is_ok) {
+                    self.line = Line::Watched;
+                }
+            }
+            (None, Line::Watched) => self.line = Line::Unwatched,
+            _ => {}
+        }
     }
 
     /// Handles what has come.
     pub fn progress(&mut self) {
-        if self.news.load(Ordering::Relaxed) {
+        let now = self.engine.nic().now();
+        let is_due = self.directory.as_ref().is_some_and(|directory| directory.is_due(now));
+        if is_due || self.news.load(Ordering::Relaxed) {
             self.news.store(false, Ordering::Relaxed);
             self.take_news(None);
         }
         self.engine.progress();
         for (address, secret) in self.engine.take_lost() {
-            // The directory finds out by itself when it cannot be asked.
-            let _ = self.ask(Question::Disconnect(address, secret), Asked::Nobody);
+            if let Some(directory) = &mut self.directory {
+                directory.part(address, secret);
+            }
         }
     }
 
@@ -83,22 +123,32 @@ impl<N: Nic> Station<N> {
     /// [`Station::progress`].
     pub fn close(&mut self) {
         self.engine.close();
-        self.client = None;
+        self.directory = None;
     }
 
-    fn ask(&mut self, question: Question, purpose: Asked) -> Result<u64, String> {
-        let client = self.client.as_mut().ok_or("the endpoint is closed")?;
-        self.next += 1;
-        client.ask(self.next, question)?;
-        self.asked.insert(self.next, purpose);
-        Ok(self.next)
+    fn ask(&mut self, question: Question, purpose: Asked) -> Result<u32, String> {
+        let now = self.engine.nic().now();
+        let directory = self.directory.as_mut().ok_or("the endpoint is closed")?;
+        let number = directory.ask(question, now)?;
+        self.asked.insert(number, purpose);
+        Ok(number)
+    }
+
+    /// A number that nobody can guess.
+    fn secret(&mut self) -> [u8; 16] {
+        let halves = [self.engine.nic_mut().random(), self.engine.nic_mut().random()];
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&halves[0].to_le_bytes());
+        secret[8..].copy_from_slice(&halves[1].to_le_bytes());
+        secret
     }
 
     /// Handles the news of the directory. Returns the answer to the question `wanted`, if it is
     /// among them.
-    fn take_news(&mut self, wanted: Option<u64>) -> Option<Result<Answer, OperationError>> {
+    fn take_news(&mut self, wanted: Option<u32>) -> Option<Result<Answer, OperationError>> {
         let mut found = None;
-        while let Some(news) = self.client.as_mut().and_then(|client| client.next()) {
+        let now = self.engine.nic().now();
+        while let Some(news) = self.directory.as_mut().and_then(|directory| directory.next(now)) {
             match news {
                 News::Answer(number, result) => {
                     let Some(asked) = self.asked.remove(&number) else { continue };
@@ -114,6 +164,18 @@ impl<N: Nic> Station<N> {
                 }
                 News::Ended(address, secret) => self.engine.peer_ended(address, secret),
                 News::Groups(bits) => self.groups_changed(bits),
+                News::Recall => {
+                    let pairs: Vec<Known> = self.engine.living_pairs().collect();
+                    if let Some(directory) = &mut self.directory {
+                        directory.recall(&pairs);
+                    }
+                }
+                News::Replaced => {
+                    let pairs: Vec<Known> = self.engine.living_pairs().collect();
+                    for Known { address, secret, .. } in pairs {
+                        self.engine.peer_ended(address, secret);
+                    }
+                }
             }
         }
         found
@@ -188,7 +250,8 @@ impl<N: Nic> Station<N> {
         if let Some(handle) = self.engine.handle_of(to) {
             return Ok(Issued::Done(handle.into()));
         }
-        self.call(Question::Connect(to), context).map_err(|error| match error {
+        let question = Question::Connect(to, self.secret());
+        self.call(question, context).map_err(|error| match error {
             OperationError::Connect(error) => error,
             other => ConnectError::Broker { reason: reason_of(other) },
         })
@@ -218,11 +281,7 @@ impl<N: Nic> Station<N> {
         if within.is_zero() || within > Ticket::WITHIN_MAX {
             return Err(InviteError::InvalidTime);
         }
-        let halves = [self.engine.nic_mut().random(), self.engine.nic_mut().random()];
-        let mut secret = [0; 16];
-        secret[..8].copy_from_slice(&halves[0].to_le_bytes());
-        secret[8..].copy_from_slice(&halves[1].to_le_bytes());
-        let ticket = Ticket(secret);
+        let ticket = Ticket(self.secret());
         match self.call(Question::Invite(ticket, within), context) {
             Ok(issued) => Ok((ticket, issued)),
             Err(OperationError::Invite(error)) => Err(error),
@@ -296,7 +355,8 @@ impl<N: Nic> Station<N> {
                 state.connecting.remove(member);
                 return Err(SendError::Exhausted { maximum });
             }
-            let asked = self.ask(Question::Connect(*member), Asked::Member(*member));
+            let question = Question::Connect(*member, self.secret());
+            let asked = self.ask(question, Asked::Member(*member));
             asked.map_err(|reason| SendError::Broker { reason })?;
         }
         self.take_news(None);

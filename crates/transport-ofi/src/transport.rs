@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use weft_broker::{Connector, calls};
 use weft_fabric::{Capabilities, EndpointLimits, EndpointOptions, OpenError, Progress, Transport};
 use weft_libfabric::{Error, Library, Wanted};
 use weft_sync::AdaptiveWait;
@@ -72,7 +73,7 @@ impl Default for Parameters {
 /// The transport over libfabric, or over other cards.
 pub struct OfiTransport<C> {
     cards: C,
-    directory: Arc<dyn Directory>,
+    broker: Arc<dyn Connector>,
     parameters: Parameters,
     capabilities: Capabilities,
 }
@@ -87,9 +88,9 @@ impl<C> std::fmt::Debug for OfiTransport<C> {
 const ASKED_MAX: usize = 65_536;
 
 impl<C: Cards> OfiTransport<C> {
-    /// A transport whose endpoints are in `directory`.
+    /// A transport whose endpoints `broker` introduces.
     #[must_use]
-    pub fn new(cards: C, directory: Arc<dyn Directory>, parameters: Parameters) -> Self {
+    pub fn new(cards: C, broker: Arc<dyn Connector>, parameters: Parameters) -> Self {
         let capabilities = Capabilities {
             message_bytes_max: BODY_BYTES,
             keys_max: 4096,
@@ -98,7 +99,7 @@ impl<C: Cards> OfiTransport<C> {
             ..Capabilities::extoll("ofi")
         };
         let capabilities = capabilities.with_rails(&["rail0"]);
-        Self { cards, directory, parameters, capabilities }
+        Self { cards, broker, parameters, capabilities }
     }
 
     fn limited(&self, limits: &EndpointLimits) -> Capabilities {
@@ -125,16 +126,19 @@ impl<C: Cards> Transport for OfiTransport<C> {
         let capabilities = self.limited(&options.limits).on_rail(options.rail.as_deref())?;
         let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
         let nic = self.cards.open();
-        let nic = nic.map_err(|error| OpenError::Provider { reason: error.to_string() })?;
+        let mut nic = nic.map_err(|error| OpenError::Provider { reason: error.to_string() })?;
         let capabilities = Capabilities { descriptor: nic.descriptor().is_some(), ..capabilities };
-        let mut client = self.directory.client()?;
-        let opened = client.open(&Opening {
+        let client = self.broker.client().map_err(calls::no_broker)?;
+        let opening = Opening {
             vpid: options.vpid,
             partition: options.partition,
+            birth: nic.random(),
             name: nic.name().to_vec(),
             mailbox_depth: capabilities.mailbox_depth,
             peers_max: capabilities.peers_max,
-        })?;
+        };
+        let mut directory = Directory::open(client, &opening)?;
+        let opened = directory.opened();
         let counters = [counter().map_err(os("eventfd"))?, counter().map_err(os("eventfd"))?];
         let copy = |file: &OwnedFd| {
             file.try_clone().map_err(|error| OpenError::Os {
@@ -146,13 +150,13 @@ impl<C: Cards> Transport for OfiTransport<C> {
         // Set at first: news may have come already.
         let news = Arc::new(AtomicBool::new(true));
         let told = Arc::clone(&news);
-        client.wake_by(Box::new(move || {
+        directory.wake_by(Box::new(move || {
             told.store(true, Ordering::Relaxed);
             wakers.iter().for_each(ring);
         }));
         let Parameters { silence, spins, yields } = self.parameters;
         let engine = Engine::new(nic, opened.address, capabilities.clone(), silence);
-        let shared = Shared::new(Station::new(engine, client, news), counters);
+        let shared = Shared::new(Station::new(engine, directory, news), counters);
         let shared = shared.map_err(os("epoll_create"))?;
         Ok(OfiEndpoint {
             shared,

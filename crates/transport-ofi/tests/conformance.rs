@@ -5,12 +5,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_broker::local::LocalBroker;
+use weft_broker::{Limits, no_bells};
 use weft_conformance::{Bench, HostBench, conformance_tests, host_memory_tests};
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_memory::Memory;
 use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
-use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
 use weft_transport_ofi::seeded::{SeededNet, SeededNic, Settings};
 use weft_transport_ofi::{OfiEndpoint, OfiTransport, Parameters};
 
@@ -30,13 +31,13 @@ fn usual() {
 
 struct Seeded {
     net: SeededNet,
-    directory: LocalDirectory,
+    directory: LocalBroker,
 }
 
 impl Seeded {
     fn open_at(
         &self,
-        directory: LocalDirectory,
+        directory: LocalBroker,
         options: &EndpointOptions,
     ) -> Result<OfiEndpoint<SeededNic>, OpenError> {
         let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };
@@ -49,7 +50,8 @@ impl Bench for Seeded {
 
     fn with_services(rules: &str) -> Self {
         let policy = ServicePolicy::parse(rules).expect("rules");
-        let directory = LocalDirectory::new(NodeId::LOCAL, Limits::default(), policy, USER);
+        let directory =
+            LocalBroker::new(NodeId::LOCAL, Limits::default(), policy, no_bells).as_user(USER);
         Self { net: SeededNet::new(SETTINGS.get()), directory }
     }
 
@@ -120,4 +122,83 @@ mod never_busy {
     }
 
     weft_conformance::conformance_tests!(Seeded, never);
+}
+
+/// The same with the endpoints of a case on two nodes in turn.
+mod two_nodes {
+    use super::*;
+
+    struct TwoNodes {
+        bench: Seeded,
+        other: LocalBroker,
+        turn: bool,
+    }
+
+    impl TwoNodes {
+        /// The node of the next endpoint. One that wants a VPID wants that of the first node.
+        fn next(&mut self, options: &EndpointOptions) -> LocalBroker {
+            self.turn = !self.turn || !options.vpid.is_any();
+            if self.turn { self.bench.directory.clone() } else { self.other.clone() }
+        }
+    }
+
+    impl Bench for TwoNodes {
+        type Endpoint = OfiEndpoint<SeededNic>;
+
+        fn with_services(rules: &str) -> Self {
+            let bench = Seeded::with_services(rules);
+            let other = bench.directory.beside(NodeId(7));
+            Self { bench, other, turn: false }
+        }
+
+        fn user(&self) -> u32 {
+            USER
+        }
+
+        fn open(&mut self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError> {
+            let node = self.next(options);
+            self.bench.open_at(node.as_user(USER), options)
+        }
+
+        fn open_as(
+            &mut self,
+            user: u32,
+            options: &EndpointOptions,
+        ) -> Option<Result<Self::Endpoint, OpenError>> {
+            let node = self.next(options);
+            Some(self.bench.open_at(node.as_user(user), options))
+        }
+
+        fn let_pass(&mut self, time: Duration) {
+            self.bench.let_pass(time);
+        }
+
+        fn progress(&mut self) -> bool {
+            self.bench.progress()
+        }
+    }
+
+    /// Cases about the VPIDs of one node.
+    const OF_ONE_NODE: [&str; 3] = [
+        "a_node_without_free_vpids_reports_it",
+        "a_key_of_one_peer_does_not_serve_its_successor",
+        "a_ticket_of_an_ended_endpoint_is_void",
+    ];
+
+    #[test]
+    fn all_that_holds_on_one_node_holds_across_two() {
+        let mut left_out = 0;
+        for (_, list) in weft_conformance::conformance_list!(TwoNodes) {
+            for (name, case) in list {
+                SETTINGS.set(Settings { seed: 4, ..Settings::default() });
+                println!("{name}");
+                if OF_ONE_NODE.contains(&name) {
+                    left_out += 1;
+                } else {
+                    case();
+                }
+            }
+        }
+        assert_eq!(left_out, OF_ONE_NODE.len(), "each name is that of a case");
+    }
 }

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use weft_broker::local::LocalBroker;
+use weft_broker::{Limits, no_bells};
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Issued,
     LocalRange, MessageHeader, NodeId, Notify, Operation, OperationError, PATIENCE, Peer, Region,
     RemoteKey, Revoked, SendError, Source, Target, Transport,
 };
 use weft_options::ServicePolicy;
-use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
 use weft_transport_ofi::seeded::{SeededNet, SeededNic, Settings};
 use weft_transport_ofi::{OfiEndpoint, OfiRegion, OfiTransport, Parameters};
 
@@ -83,7 +84,7 @@ impl World {
         let receives = [64, 256, 1024][random.random_range(0..3)].max(160);
         let net = SeededNet::new(Settings { seed, receives, busy: random.random_range(0..6) });
         let (limits, policy) = (Limits::default(), ServicePolicy::default());
-        let directory = LocalDirectory::new(NodeId::LOCAL, limits, policy, 1000);
+        let directory = LocalBroker::new(NodeId::LOCAL, limits, policy, no_bells);
         let parameters = Parameters { spins: 0, yields: 0, ..Parameters::default() };
         let transport = OfiTransport::new(net.clone(), Arc::new(directory), parameters);
         let (stations, grounds) = (Vec::new(), Vec::new());

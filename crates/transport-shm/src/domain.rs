@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use rustix::io::Errno;
-use weft_fabric::{
-    Capabilities, EndpointAddress, EndpointOptions, NodeId, OpenError, Partition, PartitionId,
-    Register, Ticket, Transport, Vpid,
-};
+use weft_broker::Connector;
+use weft_broker::calls::{self, Opened, way_into};
+use weft_fabric::{Capabilities, EndpointOptions, OpenError, Partition, Register, Transport};
 use weft_memory::SegmentError;
 use weft_sync::{AdaptiveWait, fence};
-use weft_wire::endpoint_control::{
-    Close, EndpointControl, Invitation, NO_VPID, Open, Reply, flags, status,
-};
+use weft_wire::endpoint_control::{Close, Open, flags};
 
 use crate::address_vector::AddressVector;
 use crate::attr::Parameters;
@@ -31,7 +28,6 @@ use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::sys;
 use crate::ways::{Initiated, Sign};
-use weft_broker::{BrokerError, Client, Connector};
 
 /// The shared-memory transport of a host.
 #[derive(Clone)]
@@ -68,7 +64,7 @@ impl Transport for ShmTransport {
     fn open(&self, options: &EndpointOptions) -> Result<ShmEndpoint, OpenError> {
         let capabilities = self.parameters.limited(&options.limits);
         let capabilities = capabilities.on_rail(options.rail.as_deref())?;
-        let mut client = self.broker.client().map_err(no_broker)?;
+        let mut client = self.broker.client().map_err(calls::no_broker)?;
         let (wakeup, woken) = sys::wakeup_socket()
             .map_err(|errno| OpenError::Os { call: "socketpair", errno: errno.raw_os_error() })?;
         let (doorbell, doorbell_file) = Doorbell::create(wakeup).map_err(no_memory)?;
@@ -80,7 +76,7 @@ impl Transport for ShmTransport {
         describe(&mut open, full_fences, &capabilities);
         let files = [doorbell_file.as_fd(), registers_file.as_fd(), doorbell.wakeup()];
         let Opened { address, partition, host } =
-            ask_open(client.as_mut(), open, options.partition, &files)?;
+            calls::open(client.as_mut(), open, options.partition, &files)?;
         let (mut wakeup_and_line, mut timer) = (None, None);
         if let Some(line) = client.line() {
             let os = |call| move |errno: Errno| OpenError::Os { call, errno: errno.raw_os_error() };
@@ -150,35 +146,11 @@ impl Transport for ShmTransport {
     }
 }
 
-fn no_broker(error: BrokerError) -> OpenError {
-    OpenError::NoBroker { reason: error.to_string() }
-}
-
 fn no_memory(error: SegmentError) -> OpenError {
     match error {
         SegmentError::Os { call, errno, .. } => OpenError::Os { call, errno },
         _ => OpenError::Os { call: "memfd_create", errno: weft_fabric::errno::EINVAL },
     }
-}
-
-/// A request to open an endpoint in this partition.
-pub(crate) fn way_into(partition: Partition) -> Open {
-    let mut open = Open::default();
-    match partition {
-        Partition::OfUser => {}
-        Partition::Numbered(PartitionId(number)) => {
-            (open.flags, open.partition) = (flags::PARTITION, number);
-        }
-        Partition::Offered(PartitionId(number), name) => {
-            (open.flags, open.partition) = (flags::PARTITION | flags::OFFER, number);
-            open.name = name.padded();
-        }
-        Partition::Service(name) => (open.flags, open.name) = (flags::SERVICE, name.padded()),
-        Partition::Ticket(Ticket(secret)) => {
-            (open.flags, open.invitation) = (flags::INVITATION, Invitation(secret));
-        }
-    }
-    open
 }
 
 /// Adds what the broker tells peers of the endpoint, or bounds for it.
@@ -188,69 +160,6 @@ pub(crate) fn describe(open: &mut Open, full_fences: bool, capabilities: &Capabi
     }
     open.slots = u32::try_from(capabilities.mailbox_depth).unwrap_or(u32::MAX);
     open.peers_max = u16::try_from(capabilities.peers_max).unwrap_or(u16::MAX);
-}
-
-/// The outcome of a request to open.
-struct Opened {
-    address: EndpointAddress,
-    partition: PartitionId,
-    host: Option<EndpointAddress>,
-}
-
-fn ask_open(
-    client: &mut dyn Client,
-    open: Open,
-    partition: Partition,
-    files: &[std::os::fd::BorrowedFd<'_>],
-) -> Result<Opened, OpenError> {
-    let received = client.call(open.into(), open.ticket, files).map_err(no_broker)?;
-    let EndpointControl::Reply(reply) = received.message else {
-        return Err(no_broker(BrokerError::InvalidAnswer));
-    };
-    if reply.status != status::DONE {
-        return Err(refusal(reply, open, partition));
-    }
-    let address = address_in(reply.first);
-    if address.vpid.0 >= crate::wakeup::VPIDS_MAX {
-        return Err(no_broker(BrokerError::InvalidAnswer));
-    }
-    let [.., h0, h1] = reply.first.to_le_bytes();
-    let host = u16::from_le_bytes([h0, h1]);
-    let host = (host != NO_VPID).then(|| EndpointAddress::new(address.node, Vpid(host)));
-    Ok(Opened { address, partition: PartitionId(reply.second), host })
-}
-
-/// Why the broker did not open an endpoint.
-fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
-    match (reply.status, partition) {
-        (status::IN_USE, _) => {
-            // The broker alone knows the number of its node. The VPID is the one asked for.
-            let node = address_in(reply.first).node;
-            OpenError::AddressInUse(EndpointAddress::new(node, Vpid(open.vpid)))
-        }
-        (status::EXHAUSTED, _) => OpenError::Exhausted {
-            maximum: u16::try_from(reply.first).unwrap_or(crate::wakeup::VPIDS_MAX),
-        },
-        (status::FORBIDDEN, _) => OpenError::Forbidden { partition: open.partition },
-        (status::DEFAULT_PARTITION, _) => OpenError::DefaultPartition,
-        (status::NAME_TAKEN, Partition::Offered(_, name)) => OpenError::NameTaken { name },
-        (status::OFFER_FORBIDDEN, Partition::Offered(_, name)) => {
-            OpenError::OfferForbidden { name }
-        }
-        (status::NOT_OFFERED, Partition::Service(name)) => OpenError::NotOffered { name },
-        (status::SERVICE_FORBIDDEN, Partition::Service(name)) => {
-            OpenError::ServiceForbidden { name }
-        }
-        (status::NOT_INVITED, _) => OpenError::InvalidTicket,
-        _ => no_broker(BrokerError::InvalidAnswer),
-    }
-}
-
-/// The address in an answer to [`Open`].
-pub(crate) fn address_in(first: u64) -> EndpointAddress {
-    let [v0, v1, n0, n1, n2, n3, ..] = first.to_le_bytes();
-    let node = NodeId(u32::from_le_bytes([n0, n1, n2, n3]));
-    EndpointAddress::new(node, Vpid(u16::from_le_bytes([v0, v1])))
 }
 
 impl Drop for ShmEndpoint {
@@ -277,6 +186,7 @@ mod tests {
     use super::*;
     use crate::local_broker;
     use weft_broker::Limits;
+    use weft_fabric::{EndpointAddress, NodeId, Vpid};
 
     #[test]
     fn an_address_in_use_has_the_number_of_the_broker_s_node() {

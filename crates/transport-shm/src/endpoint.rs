@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use weft_broker::Client;
 use weft_fabric::{
     Access, Armed, Atomic, Audience, Capabilities, ConnectError, DownReason, Endpoint,
     EndpointAddress, Event, GrantError, Group, GroupError, HostMemory, InviteError, Issued,
@@ -52,7 +53,6 @@ use crate::requests::Requests;
 use crate::sharing::Granter;
 use crate::ways::{Initiated, Sign};
 use crate::window::ShmWindow;
-use weft_broker::Client;
 
 /// A peer that is gone and whose last messages have not all been handed out.
 #[derive(Debug)]

@@ -14,15 +14,16 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use weft_broker::ANSWER_WITHIN;
+use weft_broker::Connection;
+use weft_broker::calls::{address_in, way_into};
 use weft_fabric::{DownReason, Partition, Peer};
 use weft_wire::endpoint_control::{Join, Remember, Reply, flags, status};
 
 use crate::address_vector::PeerState;
-use crate::domain::{address_in, describe, way_into};
+use crate::domain::describe;
 use crate::endpoint::ShmEndpoint;
 use crate::sys;
-use weft_broker::ANSWER_WITHIN;
-use weft_broker::Connection;
 
 /// Messages of one step.
 pub(crate) const STEP: usize = 64;

@@ -1,5 +1,6 @@
 //! A broker that is restarted: it answers late, wrongly or never, or ends once more.
 
+use weft_broker::ANSWER_WITHIN;
 use weft_fabric::{
     Access, Armed, Audience, Blocking, ConnectError, Endpoint, EndpointAddress, Event, Group,
     Issued, LocalRange, MessageHeader, NodeId, Operation, OperationError, PATIENCE, Peer, Region,
@@ -11,7 +12,6 @@ use super::{Greeting, STEP};
 use crate::sys;
 use crate::test_broker::{Fate, Mood, TestBroker};
 use crate::{ShmEndpoint, ShmRegion};
-use weft_broker::ANSWER_WITHIN;
 
 /// Two peers, the first of which has granted a key.
 struct Scene {

@@ -10,6 +10,7 @@
 //!   members old, and the next message has them looked up again, but not more than [`ASKS_MAX`]
 //!   times: members that come and go all the time keep no message from going to the others.
 
+use weft_broker::BrokerError;
 use weft_fabric::{
     ConnectError, EndpointAddress, Event, Group, GroupError, Issued, OperationError, SendError,
     Vpid,
@@ -21,7 +22,6 @@ use crate::attention;
 use crate::endpoint::ShmEndpoint;
 use crate::membership::Asking;
 use crate::requests::Asked;
-use weft_broker::BrokerError;
 
 /// Look-ups of a group for one message.
 const ASKS_MAX: u8 = 4;

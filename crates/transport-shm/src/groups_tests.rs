@@ -1,5 +1,7 @@
 //! Changes of groups, and messages to groups, at a broker that answers late, wrongly or never.
 
+use weft_broker::ANSWER_WITHIN;
+use weft_broker::BrokerError;
 use weft_fabric::{
     Blocking, Endpoint, EndpointLimits, EndpointOptions, Event, Group, GroupError, Issued,
     MessageHeader, PATIENCE, SendError, Transport, Watchable,
@@ -8,8 +10,6 @@ use weft_wire::endpoint_control::{AskMembers, Connect, EndpointControl, Join, Re
 
 use crate::ShmEndpoint;
 use crate::test_broker::{Fate, Mood, TestBroker};
-use weft_broker::ANSWER_WITHIN;
-use weft_broker::BrokerError;
 
 fn reply(ticket: u32, status: u16) -> Fate {
     Fate::Answered(Reply { ticket, status, first: 0, second: 0 })

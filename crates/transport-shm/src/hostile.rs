@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_broker::Limits;
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Endpoint, EndpointOptions, Event, LocalRange, LockRequest,
     MessageHeader, NodeId, Notify, Operation, PATIENCE, Region, Source, Target, Transport,
@@ -14,7 +15,6 @@ use weft_fabric::{
 
 use crate::local_broker;
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport, WayInPlace};
-use weft_broker::Limits;
 
 /// Bytes of one step of the script: an action, an offset and a value.
 const STEP: usize = 8;

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use weft_fabric::{InviteError, Issued, OperationError, Ticket};
-use weft_wire::endpoint_control::{Invitation, Invite, Reply, status};
+use weft_wire::endpoint_control::{Invitation, Invite};
 
 use crate::endpoint::ShmEndpoint;
 use crate::requests::Asked;
 use crate::sys;
-use weft_broker::BrokerError;
 
 impl ShmEndpoint {
     pub(crate) fn do_invite(
@@ -30,18 +29,5 @@ impl ShmEndpoint {
             _ => None,
         })?;
         Ok((Ticket(secret), issued))
-    }
-}
-
-/// The ticket in the answer to an [`Invite`].
-pub(crate) fn invited(reply: Reply) -> Result<u64, InviteError> {
-    match reply.status {
-        status::DONE => Ok(0),
-        status::FORBIDDEN => Err(InviteError::Forbidden),
-        status::DEFAULT_PARTITION => Err(InviteError::DefaultPartition),
-        status::EXHAUSTED => Err(InviteError::Exhausted {
-            maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
-        }),
-        _ => Err(BrokerError::InvalidAnswer.into()),
     }
 }

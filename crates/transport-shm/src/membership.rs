@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use weft_broker::{ANSWER_WITHIN, BrokerError, Received};
 use weft_fabric::{
     ConnectError, DownReason, EndpointAddress, GrantError, GroupError, InviteError, Issued, NodeId,
     OperationError, Peer, Revoked, Vpid,
@@ -16,7 +17,6 @@ use crate::address_vector::{Acquaintance, PeerState};
 use crate::attention;
 use crate::doorbell::Doorbell;
 use crate::endpoint::{Leaving, ShmEndpoint};
-use crate::invitation::invited;
 use crate::moves::Call;
 use crate::pair::{Pair, PairMemory};
 use crate::recent::Recently;
@@ -24,7 +24,6 @@ use crate::registers::Registers;
 use crate::requests::{Asked, Request, Waiting};
 use crate::rights::resolved_memory;
 use crate::sys;
-use weft_broker::{ANSWER_WITHIN, BrokerError, Received};
 
 /// Messages of the broker that one look handles. Each may add a peer, which maps memory and takes
 /// up to a tenth of a millisecond.
@@ -261,7 +260,7 @@ impl ShmEndpoint {
                 self.members_not_named(group, BrokerError::InvalidAnswer.to_string());
             }
             Asked::Invite => {
-                let result = invited(reply);
+                let result = weft_broker::calls::invited(reply);
                 self.requests.end(ticket, context, result.map_err(OperationError::Invite));
             }
             // A peer that is there by now is one of the pair that was ended, made in between.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
+use weft_broker::{Connector, Limits};
 use weft_fabric::{
     Access, Audience, Blocking, Endpoint, EndpointOptions, Event, HostMemory, Issued, LocalRange,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source, Target,
@@ -20,7 +21,6 @@ use crate::local_broker;
 use crate::memory::KeyParts;
 use crate::test_broker::{Fate, TestBroker};
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
-use weft_broker::{Connector, Limits};
 
 fn pair() -> (ShmEndpoint, ShmEndpoint) {
     let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));

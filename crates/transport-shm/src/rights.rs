@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_broker::{ANSWER_WITHIN, BrokerError, Connection};
 use weft_fabric::{
     Access, Audience, GrantError, Issued, LocalRange, OperationError, Peer, RemoteKey, Revoked,
 };
@@ -18,7 +19,6 @@ use crate::registers::{KEYS_MAX, Stamp};
 use crate::requests::{Asked, Resolver, Waiting};
 use crate::sys;
 use crate::ways::InPlace;
-use weft_broker::{ANSWER_WITHIN, BrokerError, Connection};
 
 /// Keys of one peer whose failed resolution is kept until an operation uses them.
 const UNRESOLVED_MAX: usize = 64;

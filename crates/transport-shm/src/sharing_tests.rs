@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
+use weft_broker::Limits;
 use weft_fabric::{
     Access, Audience, Blocking, Endpoint, EndpointOptions, Event, HostMemory, Issued, LocalRange,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, RemoteKey, Revoked, Source, Target,
@@ -18,7 +19,6 @@ use crate::door::{Door, on_passing};
 use crate::local_broker;
 use crate::memory::KeyParts;
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport};
-use weft_broker::Limits;
 
 const LENGTH: usize = 8192;
 

@@ -5,14 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use weft_broker::{
+    BrokerError, Client, Connection, Connector, Limits, Received, local::LocalBroker,
+};
 use weft_fabric::{EndpointOptions, NodeId, Transport};
 use weft_wire::endpoint_control::{EndpointControl, Reply};
 
 use crate::local_broker;
 use crate::{Parameters, ShmEndpoint, ShmTransport};
-use weft_broker::{
-    BrokerError, Client, Connection, Connector, Limits, Received, local::LocalBroker,
-};
 
 /// How the broker behaves towards requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@
 //! 0  magic "weft"   4  version (u16)   6  kind (u16)   8  body, little-endian
 //! ```
 //!
-//! Kinds 1 to 31 are defined here, kinds 32 to 63 belong to endpoints, and kinds from 64 on are
+//! Kinds 1 to 31 are defined here, kinds 32 to 79 belong to endpoints, and kinds from 80 on are
 //! free. Each service of the daemon owns the kinds of its requests ([`CONNECTION_KINDS`],
 //! [`DEVICE_KINDS`], [`crate::endpoint_control::KINDS`]). No two services own the same kind, and no
 //! service owns one of [`NODE_KINDS`]. Parsing an invalid message gives an [`InvalidMessage`] that

@@ -18,6 +18,7 @@ use weft_fabric::{
 };
 use weft_libfabric::{Error, Peer as NicPeer, Report};
 
+use crate::directory::Known;
 use crate::nic::Nic;
 use crate::packet::{Body, Greeting, PACKET_BYTES, Packet};
 use crate::region::Ended;
@@ -300,6 +301,15 @@ impl<N: Nic> Engine<N> {
     /// Pairs that have ended since the last call.
     pub(crate) fn take_lost(&mut self) -> Vec<(EndpointAddress, [u8; 16])> {
         std::mem::take(&mut self.lost)
+    }
+
+    /// The pairs that live, for a broker that was restarted.
+    pub(crate) fn living_pairs(&self) -> impl Iterator<Item = Known> {
+        self.living.iter().filter_map(|(address, handle)| {
+            let Slot::Used(pair) = self.pairs.get(*handle as usize)? else { return None };
+            let greets_first = pair.sending.greets_first;
+            Some(Known { address: *address, secret: pair.secret, greets_first })
+        })
     }
 
     /// Reports the end of a call that holds no place of an operation.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_broker::{Limits, local::LocalBroker};
 use weft_fabric::{
     Access, Atomic, Audience, Blocking, Completion, DownReason, Endpoint, EndpointOptions, Event,
     GrantError, HostMemory, Issued, LocalRange, MessageHeader, NodeId, Notify, Operation,
@@ -20,7 +21,6 @@ use crate::door::{Door, on_passing};
 use crate::local_broker;
 use crate::pair::Place;
 use crate::{Parameters, ShmEndpoint, ShmRegion, ShmTransport, WayInPlace};
-use weft_broker::{Limits, local::LocalBroker};
 
 fn endpoints<const N: usize>(ways: [WayInPlace; N]) -> [ShmEndpoint; N] {
     let broker = Arc::new(local_broker(NodeId::LOCAL, Limits::default()));

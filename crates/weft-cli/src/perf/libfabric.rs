@@ -5,11 +5,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
+use weft_broker::local::LocalBroker;
+use weft_broker::{Limits, no_bells};
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport};
 use weft_libfabric::{Library, Wanted};
 use weft_options::ServicePolicy;
 use weft_sync::{AdaptiveWait, Step, contention};
-use weft_transport_ofi::directory::{Limits, local::LocalDirectory};
 use weft_transport_ofi::{OfiTransport, Parameters, Ports};
 
 use super::initiator::Initiator;
@@ -24,8 +25,6 @@ const RUN_NS: u64 = 200_000_000;
 const ITERATIONS_MAX: u64 = 10_000_000;
 /// Turns without an event after which an end gives its core to others.
 const TURNS_BEFORE_YIELD: u32 = 64;
-/// The user that both ends belong to.
-const USER: u32 = 1000;
 /// How long the provider may take to open an endpoint, and the ends to find each other.
 const START_WITHIN: Duration = Duration::from_secs(10);
 
@@ -75,7 +74,7 @@ pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
     );
     let wanted = Wanted { provider: Some(provider(arguments)?), source: source(arguments) };
     let directory =
-        LocalDirectory::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), USER);
+        LocalBroker::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), no_bells);
     let placement =
         format!("two threads, provider {}", wanted.provider.as_deref().unwrap_or_default());
     let ports = Ports { wanted };

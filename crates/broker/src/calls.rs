@@ -1,0 +1,139 @@
+//! Requests of endpoints, and the meaning of their answers.
+
+use std::os::fd::BorrowedFd;
+
+use weft_fabric::{
+    EndpointAddress, InviteError, NodeId, OpenError, Partition, PartitionId, Ticket, Vpid,
+};
+use weft_wire::endpoint_control::{
+    self, EndpointControl, Invitation, NO_VPID, Open, Reply, VPIDS_MAX, flags, status,
+};
+
+use crate::{BrokerError, Client};
+
+/// A request to open an endpoint in this partition.
+#[must_use]
+pub fn way_into(partition: Partition) -> Open {
+    let mut open = Open::default();
+    match partition {
+        Partition::OfUser => {}
+        Partition::Numbered(PartitionId(number)) => {
+            (open.flags, open.partition) = (flags::PARTITION, number);
+        }
+        Partition::Offered(PartitionId(number), name) => {
+            (open.flags, open.partition) = (flags::PARTITION | flags::OFFER, number);
+            open.name = name.padded();
+        }
+        Partition::Service(name) => (open.flags, open.name) = (flags::SERVICE, name.padded()),
+        Partition::Ticket(Ticket(secret)) => {
+            (open.flags, open.invitation) = (flags::INVITATION, Invitation(secret));
+        }
+    }
+    open
+}
+
+/// The outcome of a request to open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The address of the endpoint.
+    pub address: EndpointAddress,
+    /// Its partition.
+    pub partition: PartitionId,
+    /// The endpoint that offered the service or gave the ticket.
+    pub host: Option<EndpointAddress>,
+}
+
+/// Opens an endpoint. `open` is made by [`way_into`] of `partition`.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(
+    client: &mut dyn Client,
+    open: Open,
+    partition: Partition,
+    files: &[BorrowedFd<'_>],
+) -> Result<Opened, OpenError> {
+    let received = client.call(open.into(), open.ticket, files).map_err(no_broker)?;
+    let invalid = || no_broker(BrokerError::InvalidAnswer);
+    let opened = match received.message {
+        EndpointControl::Reply(reply) if reply.status == status::DONE => {
+            let address = address_in(reply.first);
+            let [.., h0, h1] = reply.first.to_le_bytes();
+            let host = EndpointAddress::new(address.node, Vpid(u16::from_le_bytes([h0, h1])));
+            Opened { address, partition: PartitionId(reply.second), host: Some(host) }
+        }
+        EndpointControl::Reply(reply) => return Err(refusal(reply, open, partition)),
+        EndpointControl::Opened(opened) => opened_of(&opened),
+        _ => return Err(invalid()),
+    };
+    if opened.address.vpid.0 >= VPIDS_MAX {
+        return Err(invalid());
+    }
+    let host = opened.host.filter(|host| host.vpid.0 != NO_VPID);
+    Ok(Opened { host, ..opened })
+}
+
+fn opened_of(opened: &endpoint_control::Opened) -> Opened {
+    let host = EndpointAddress::new(NodeId(opened.host_node), Vpid(opened.host));
+    Opened {
+        address: EndpointAddress::new(NodeId(opened.node), Vpid(opened.vpid)),
+        partition: PartitionId(opened.partition),
+        host: Some(host),
+    }
+}
+
+/// Why the broker did not open an endpoint.
+fn refusal(reply: Reply, open: Open, partition: Partition) -> OpenError {
+    match (reply.status, partition) {
+        (status::IN_USE, _) => {
+            // The broker alone knows the number of its node. The VPID is the one asked for.
+            let node = address_in(reply.first).node;
+            OpenError::AddressInUse(EndpointAddress::new(node, Vpid(open.vpid)))
+        }
+        (status::EXHAUSTED, _) => {
+            OpenError::Exhausted { maximum: u16::try_from(reply.first).unwrap_or(VPIDS_MAX) }
+        }
+        (status::FORBIDDEN, _) => OpenError::Forbidden { partition: open.partition },
+        (status::DEFAULT_PARTITION, _) => OpenError::DefaultPartition,
+        (status::NAME_TAKEN, Partition::Offered(_, name)) => OpenError::NameTaken { name },
+        (status::OFFER_FORBIDDEN, Partition::Offered(_, name)) => {
+            OpenError::OfferForbidden { name }
+        }
+        (status::NOT_OFFERED, Partition::Service(name)) => OpenError::NotOffered { name },
+        (status::SERVICE_FORBIDDEN, Partition::Service(name)) => {
+            OpenError::ServiceForbidden { name }
+        }
+        (status::NOT_INVITED, _) => OpenError::InvalidTicket,
+        _ => no_broker(BrokerError::InvalidAnswer),
+    }
+}
+
+/// The address in an answer to [`Open`].
+#[must_use]
+pub fn address_in(first: u64) -> EndpointAddress {
+    let [v0, v1, n0, n1, n2, n3, ..] = first.to_le_bytes();
+    let node = NodeId(u32::from_le_bytes([n0, n1, n2, n3]));
+    EndpointAddress::new(node, Vpid(u16::from_le_bytes([v0, v1])))
+}
+
+/// The outcome of a request for an invitation.
+///
+/// # Errors
+/// [`InviteError`].
+pub fn invited(reply: Reply) -> Result<u64, InviteError> {
+    match reply.status {
+        status::DONE => Ok(0),
+        status::FORBIDDEN => Err(InviteError::Forbidden),
+        status::DEFAULT_PARTITION => Err(InviteError::DefaultPartition),
+        status::EXHAUSTED => Err(InviteError::Exhausted {
+            maximum: usize::try_from(reply.first).unwrap_or(usize::MAX),
+        }),
+        _ => Err(BrokerError::InvalidAnswer.into()),
+    }
+}
+
+/// The broker could not be asked.
+#[must_use]
+pub fn no_broker(error: BrokerError) -> OpenError {
+    OpenError::NoBroker { reason: error.to_string() }
+}

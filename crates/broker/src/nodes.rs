@@ -1,0 +1,509 @@
+//! The endpoints of other nodes that have ports, and the messages between the brokers of nodes.
+//!
+//! Each broker tells the others which endpoints it has: all when a node joins, and what changes
+//! from then on. So questions about partitions and groups are answered at home, and a meeting alone
+//! needs the other node. What a node says of its endpoints and their partitions is believed: it has
+//! the key of the fabric.
+//!
+//! # Invariants
+//! - A node that is away for a while ends no meeting: the ports notice by themselves if their peers
+//!   are gone. When it is back, the meetings with endpoints that it does not list end.
+//! - A node says of its own endpoints alone. It has as many as a node can have.
+//! - Each question to a node ends: by its answer, or when the node is away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weft_fabric::{EndpointAddress, Group, NodeId, PartitionId, ServiceName, Vpid};
+use weft_wire::endpoint_control::{NO_VPID, PortName, VPIDS_MAX, status};
+
+use crate::ProcessId;
+use crate::guests::Guest;
+use crate::ports::OpenPort;
+use crate::state::{Answer, Outgoing, State};
+use crate::tables::VpidSet;
+
+/// Endpoints in one message of a list.
+const LISTED_AT_ONCE: usize = 512;
+/// Questions to one node that may wait for their answers.
+const WAITING_MAX: usize = 4096;
+
+/// A message between the brokers of two nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeMessage {
+    /// A part of the list of all endpoints with ports. `is_last` ends the list.
+    List {
+        /// The endpoints.
+        endpoints: Vec<Listed>,
+        /// No further part follows.
+        is_last: bool,
+        /// Endpoints from before a restart of this broker have had their time to come back.
+        is_settled: bool,
+    },
+    /// An endpoint is new, or something about it has changed.
+    Changed(Listed),
+    /// An endpoint has ended.
+    Ended {
+        /// Its VPID.
+        vpid: u16,
+    },
+    /// An endpoint asks for a meeting.
+    Meet {
+        /// Identifies the question in its answer.
+        number: u64,
+        /// The endpoint that asks.
+        from: u16,
+        /// The messages that fit in its mailbox.
+        depth: u32,
+        /// The name of its port.
+        name: Vec<u8>,
+        /// The endpoint asked for.
+        to: u16,
+        /// The secret of the meeting.
+        secret: [u8; 16],
+    },
+    /// The answer: the depth of the mailbox and the name of the port.
+    Met {
+        /// The number of the question.
+        number: u64,
+        /// The port, or why there is no meeting.
+        outcome: Result<(u32, Vec<u8>), Refusal>,
+    },
+    /// An endpoint shows a ticket. The invitation is used up with a good answer.
+    Ticket {
+        /// Identifies the question in its answer.
+        number: u64,
+        /// The ticket.
+        ticket: [u8; 16],
+    },
+    /// The answer: the partition, and the VPID of the endpoint that invited.
+    Invited {
+        /// The number of the question.
+        number: u64,
+        /// `None` for a ticket that is not good.
+        host: Option<(u64, u16)>,
+    },
+    /// An endpoint has ended a meeting.
+    Part {
+        /// That endpoint.
+        from: u16,
+        /// Its peer.
+        to: u16,
+        /// The secret of the meeting.
+        secret: [u8; 16],
+    },
+}
+
+/// Why there is no meeting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The partition has no such endpoint with a port.
+    NotFound,
+    /// The endpoint has its maximum of peers.
+    Full(u32),
+}
+
+/// An endpoint, as its broker tells others of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Listed {
+    /// Its VPID.
+    pub vpid: u16,
+    /// A random number that differs from that of a later endpoint with the same VPID.
+    pub birth: u64,
+    /// Its partition.
+    pub partition: u64,
+    /// One bit for each group that it joined.
+    pub groups: u64,
+    /// The number of its user.
+    pub user: u32,
+    /// The name by which it offers its partition.
+    pub offers: Option<String>,
+}
+
+/// A question of an endpoint that waits for the answer of another node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub process: ProcessId,
+    pub vpid: u16,
+    pub ticket: u32,
+    pub to: EndpointAddress,
+    pub secret: [u8; 16],
+}
+
+/// Whether another node is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Presence {
+    #[default]
+    Away,
+    /// It is joined. It has not told all of its endpoints yet, or some of them may come back to it
+    /// after a restart.
+    Joined,
+    /// It is joined, and has the endpoints that it told of, and no others.
+    Listed,
+}
+
+/// Another node.
+#[derive(Debug, Default)]
+struct Node {
+    presence: Presence,
+    endpoints: BTreeMap<u16, Listed>,
+    /// The parts of its list that have come. The last one replaces `endpoints`.
+    arriving: BTreeMap<u16, Listed>,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+impl Node {
+    fn is_up(&self) -> bool {
+        self.presence != Presence::Away
+    }
+}
+
+/// The other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    nodes: BTreeMap<NodeId, Node>,
+    number: u64,
+    /// Endpoints that wait for an answer about their ticket.
+    pub(crate) guests: BTreeMap<u64, Guest>,
+    /// Messages that were not taken yet.
+    unsent: Vec<(NodeId, NodeMessage)>,
+}
+
+impl State {
+    /// Takes the messages to other nodes, in the order in which they have to be sent.
+    pub fn take_node_messages(&mut self) -> Vec<(NodeId, NodeMessage)> {
+        std::mem::take(&mut self.nodes.unsent)
+    }
+
+    /// A node has joined, or is back.
+    pub fn node_up(&mut self, node: NodeId) {
+        if node != self.node {
+            let known = self.nodes.nodes.entry(node).or_default();
+            (known.presence, known.arriving) = (Presence::Joined, BTreeMap::new());
+            self.list_to(node);
+        }
+    }
+
+    /// A node is away.
+    pub fn node_down(&mut self, node: NodeId, out: &mut Vec<Outgoing>) {
+        let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
+        known.presence = Presence::Away;
+        for waiting in std::mem::take(&mut known.waiting).into_values() {
+            self.refuse_waiting(waiting, Answer::refused(status::AWAY), out);
+        }
+        self.nobody_invites(node, out);
+    }
+
+    /// Handles a message of another node at `now`, by the clock of [`State::handle`].
+    pub fn node_says(
+        &mut self,
+        node: NodeId,
+        message: NodeMessage,
+        now: Duration,
+        out: &mut Vec<Outgoing>,
+    ) {
+        if !self.nodes.nodes.get(&node).is_some_and(Node::is_up) {
+            return;
+        }
+        match message {
+            NodeMessage::List { endpoints, is_last, is_settled } => {
+                let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
+                let valid = endpoints.into_iter().filter(|listed| listed.vpid < VPIDS_MAX);
+                known.arriving.extend(valid.map(|listed| (listed.vpid, listed)));
+                if is_last {
+                    self.take_list(node, is_settled, out);
+                }
+            }
+            NodeMessage::Changed(listed) => self.changed(node, listed, out),
+            NodeMessage::Ended { vpid } => self.ended(node, vpid, out),
+            NodeMessage::Meet { number, from, depth, name, to, secret } => {
+                let port = PortName::of(&name).filter(|name| name.bytes().is_some());
+                let port = port.map(|name| OpenPort { depth, name });
+                let outcome = match port {
+                    Some(port) => self.asked_by_node(node, from, port, to, secret, out),
+                    None => Some(Err(Refusal::NotFound)),
+                };
+                let Some(outcome) = outcome else { return };
+                let told = |port: OpenPort| {
+                    let name = port.name.bytes().unwrap_or_default();
+                    (port.depth, name.to_vec())
+                };
+                let outcome = outcome.map(told);
+                self.tell_node(node, NodeMessage::Met { number, outcome });
+            }
+            NodeMessage::Ticket { number, ticket } => {
+                let host = self.use_ticket(ticket, now);
+                self.tell_node(node, NodeMessage::Invited { number, host });
+            }
+            NodeMessage::Invited { number, host } => self.invited_by(node, number, host, out),
+            NodeMessage::Met { number, outcome } => self.answered(node, number, outcome, out),
+            NodeMessage::Part { from, to, secret } => {
+                self.parted(to, EndpointAddress::new(node, Vpid(from)), Some(secret), out);
+            }
+        }
+    }
+
+    /// Asks another node for a meeting.
+    pub(crate) fn ask_node(&mut self, asker: Waiting, partition: PartitionId) -> Result<(), u16> {
+        let to = asker.to;
+        let port = self.entry(asker.vpid).and_then(|entry| entry.port);
+        let Some(known) = self.nodes.nodes.get_mut(&to.node) else {
+            return Err(status::NOT_FOUND);
+        };
+        if !known.is_up() {
+            return Err(status::AWAY);
+        }
+        let listed = known.endpoints.get(&to.vpid.0);
+        let listed = listed.filter(|listed| listed.partition == partition.0);
+        let (Some(_), Some(port)) = (listed, port) else { return Err(status::NOT_FOUND) };
+        if known.waiting.len() >= WAITING_MAX {
+            return Err(status::AWAY);
+        }
+        self.nodes.number += 1;
+        let number = self.nodes.number;
+        known.waiting.insert(number, asker);
+        let name = port.name.bytes().unwrap_or_default().to_vec();
+        let Waiting { vpid: from, secret, .. } = asker;
+        let (depth, to_vpid) = (port.depth, to.vpid.0);
+        self.tell_node(
+            to.node,
+            NodeMessage::Meet { number, from, depth, name, to: to_vpid, secret },
+        );
+        Ok(())
+    }
+
+    /// An endpoint of another node asks for a meeting with one of this node. `None` if the other
+    /// end's question to that node goes first, which answers this one.
+    fn asked_by_node(
+        &mut self,
+        node: NodeId,
+        from: u16,
+        port: OpenPort,
+        to: u16,
+        secret: [u8; 16],
+        out: &mut Vec<Outgoing>,
+    ) -> Option<Result<OpenPort, Refusal>> {
+        let (own, theirs) =
+            (EndpointAddress::new(self.node, Vpid(to)), EndpointAddress::new(node, Vpid(from)));
+        let known = self.nodes.nodes.get_mut(&node)?;
+        let Some(partition) = known.endpoints.get(&from).map(|listed| listed.partition) else {
+            return Some(Err(Refusal::NotFound));
+        };
+        let is_it = |(_, waiting): &(&u64, &Waiting)| waiting.vpid == to && waiting.to == theirs;
+        let crossing = known.waiting.iter().find(is_it).map(|(number, _)| *number);
+        if crossing.is_some() && own < theirs {
+            return None;
+        }
+        let accepted = self.accept(theirs, PartitionId(partition), Some(port), own, secret, out);
+        let known = self.nodes.nodes.get_mut(&node)?;
+        if let Some(waiting) = crossing.and_then(|number| known.waiting.remove(&number)) {
+            match self.entry(to).and_then(|entry| entry.met.get(&theirs)).copied() {
+                Some(meeting) => self.tell_met(to, theirs, meeting, waiting.ticket, out),
+                None => self.refuse_waiting(waiting, Answer::refused(status::NOT_FOUND), out),
+            }
+        }
+        Some(accepted)
+    }
+
+    fn answered(
+        &mut self,
+        node: NodeId,
+        number: u64,
+        outcome: Result<(u32, Vec<u8>), Refusal>,
+        out: &mut Vec<Outgoing>,
+    ) {
+        let waiting =
+            self.nodes.nodes.get_mut(&node).and_then(|known| known.waiting.remove(&number));
+        let Some(waiting) = waiting else { return };
+        let refuse = |answer| (waiting, answer);
+        let (waiting, answer) = match outcome {
+            Ok((depth, name)) => match PortName::of(&name).filter(|name| name.bytes().is_some()) {
+                Some(name) if self.has(waiting.process, waiting.vpid) => {
+                    return self.met(waiting, OpenPort { depth, name }, out);
+                }
+                Some(_) => {
+                    // The endpoint that asked has ended; its own broker has told that already.
+                    return;
+                }
+                None => refuse(Answer::refused(status::NOT_FOUND)),
+            },
+            Err(Refusal::NotFound) => refuse(Answer::refused(status::NOT_FOUND)),
+            Err(Refusal::Full(maximum)) => refuse(Answer::full(maximum as usize)),
+        };
+        self.refuse_waiting(waiting, answer, out);
+    }
+
+    /// A number for a question.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.nodes.number += 1;
+        self.nodes.number
+    }
+
+    /// The nodes that are joined.
+    pub(crate) fn nodes_up(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.nodes.iter().filter(|(_, known)| known.is_up()).map(|(node, _)| *node)
+    }
+
+    /// The endpoint of another node that offers a service of this name: its user, its partition and
+    /// its address.
+    pub(crate) fn offered_elsewhere(
+        &self,
+        name: ServiceName,
+    ) -> Option<(u32, PartitionId, EndpointAddress)> {
+        let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up());
+        let all =
+            up.flat_map(|(node, known)| known.endpoints.values().map(move |one| (*node, one)));
+        let mut all = all.filter(|(_, one)| one.offers.as_deref() == Some(name.as_str()));
+        all.next().map(|(node, one)| {
+            let address = EndpointAddress::new(node, Vpid(one.vpid));
+            (one.user, PartitionId(one.partition), address)
+        })
+    }
+
+    /// Sends a message to a node that is joined.
+    pub(crate) fn tell_node(&mut self, node: NodeId, message: NodeMessage) {
+        if self.nodes.nodes.get(&node).is_some_and(Node::is_up) {
+            self.nodes.unsent.push((node, message));
+        }
+    }
+
+    fn tell_all(&mut self, message: &NodeMessage) {
+        let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up());
+        let messages: Vec<_> = up.map(|(node, _)| (*node, message.clone())).collect();
+        self.nodes.unsent.extend(messages);
+    }
+
+    fn listed(&self, vpid: u16) -> Option<Listed> {
+        let entry = self.entry(vpid)?;
+        let partition = entry.inside().filter(|_| entry.port.is_some())?.0;
+        let offers = entry.offers.map(|name| name.as_str().to_owned());
+        let (birth, groups, user) = (entry.birth, entry.groups, entry.uid);
+        Some(Listed { vpid, birth, partition, groups, user, offers })
+    }
+
+    /// Tells the other nodes of an endpoint that has a port.
+    pub(crate) fn announce(&mut self, vpid: u16) {
+        if let Some(listed) = self.listed(vpid) {
+            self.tell_all(&NodeMessage::Changed(listed));
+        }
+    }
+
+    /// Tells the other nodes that an endpoint has ended.
+    pub(crate) fn announce_end(&mut self, vpid: u16) {
+        self.tell_all(&NodeMessage::Ended { vpid });
+    }
+
+    fn list_to(&mut self, node: NodeId) {
+        let all: Vec<Listed> = self.vpids().filter_map(|vpid| self.listed(vpid)).collect();
+        let is_settled = self.is_settled;
+        let parts = all.len().div_ceil(LISTED_AT_ONCE).max(1);
+        for part in 0..parts {
+            let rest = all.iter().skip(part * LISTED_AT_ONCE);
+            let endpoints = rest.take(LISTED_AT_ONCE).cloned().collect();
+            let is_last = part + 1 == parts;
+            self.tell_node(node, NodeMessage::List { endpoints, is_last, is_settled });
+        }
+    }
+
+    /// Tells all nodes again, now that endpoints from before a restart had their time.
+    pub(crate) fn list_to_all(&mut self) {
+        let nodes: Vec<NodeId> = self.nodes.nodes.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.list_to(node));
+    }
+
+    fn take_list(&mut self, node: NodeId, is_settled: bool, out: &mut Vec<Outgoing>) {
+        let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
+        let listed = std::mem::take(&mut known.arriving);
+        let gone =
+            |former: &&Listed| listed.get(&former.vpid).is_none_or(|now| now.birth != former.birth);
+        let gone: Vec<u16> = known.endpoints.values().filter(gone).map(|l| l.vpid).collect();
+        let mut partitions: BTreeSet<u64> = BTreeSet::new();
+        partitions.extend(listed.values().map(|listed| listed.partition));
+        partitions.extend(known.endpoints.values().map(|listed| listed.partition));
+        if is_settled {
+            (known.endpoints, known.presence) = (listed, Presence::Listed);
+            for vpid in gone {
+                self.end_all_with(EndpointAddress::new(node, Vpid(vpid)), out);
+            }
+            self.end_unlisted(node, out);
+        } else {
+            known.endpoints.extend(listed);
+        }
+        for partition in partitions {
+            self.tell_groups(PartitionId(partition), NO_VPID, u64::MAX, out);
+        }
+    }
+
+    fn changed(&mut self, node: NodeId, listed: Listed, out: &mut Vec<Outgoing>) {
+        if listed.vpid >= VPIDS_MAX {
+            return;
+        }
+        let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
+        let Listed { vpid, birth, partition, groups, .. } = listed;
+        let former = known.endpoints.insert(vpid, listed);
+        let (is_another, former_groups) =
+            former.map_or((false, 0), |former| (former.birth != birth, former.groups));
+        if is_another {
+            self.end_all_with(EndpointAddress::new(node, Vpid(vpid)), out);
+        }
+        let groups = former_groups | groups | 1 << Group::BROADCAST.number();
+        self.tell_groups(PartitionId(partition), NO_VPID, groups, out);
+    }
+
+    fn ended(&mut self, node: NodeId, vpid: u16, out: &mut Vec<Outgoing>) {
+        let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
+        let Some(former) = known.endpoints.remove(&vpid) else { return };
+        self.end_all_with(EndpointAddress::new(node, Vpid(vpid)), out);
+        let groups = former.groups | 1 << Group::BROADCAST.number();
+        self.tell_groups(PartitionId(former.partition), NO_VPID, groups, out);
+    }
+
+    /// Ends all meetings with an endpoint of another node.
+    fn end_all_with(&mut self, with: EndpointAddress, out: &mut Vec<Outgoing>) {
+        for vpid in self.vpids() {
+            self.parted(vpid, with, None, out);
+        }
+    }
+
+    /// Ends the meetings with endpoints of a node that it does not have.
+    fn end_unlisted(&mut self, node: NodeId, out: &mut Vec<Outgoing>) {
+        for vpid in self.vpids() {
+            let Some(entry) = self.entry(vpid) else { continue };
+            let is_lost = |with: &&EndpointAddress| with.node == node && self.is_gone(**with);
+            let lost: Vec<_> = entry.met.keys().filter(is_lost).copied().collect();
+            for with in lost {
+                self.parted(vpid, with, None, out);
+            }
+        }
+    }
+
+    /// Whether a node that is joined does not list this endpoint.
+    pub(crate) fn is_gone(&self, address: EndpointAddress) -> bool {
+        let known = self.nodes.nodes.get(&address.node);
+        known.is_some_and(|known| {
+            known.presence == Presence::Listed && !known.endpoints.contains_key(&address.vpid.0)
+        })
+    }
+
+    /// The endpoints of other nodes in a partition whose groups are wanted.
+    pub(crate) fn members_elsewhere(
+        &self,
+        partition: PartitionId,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Vec<(NodeId, VpidSet)> {
+        let mut parts = Vec::new();
+        for (node, known) in self.nodes.nodes.iter().filter(|(_, known)| known.is_up()) {
+            let mut vpids = VpidSet::default();
+            for listed in known.endpoints.values() {
+                if listed.partition == partition.0 && is_wanted(listed.groups) {
+                    vpids.insert(listed.vpid);
+                }
+            }
+            if vpids.count() > 0 {
+                parts.push((*node, vpids));
+            }
+        }
+        parts
+    }
+}
