@@ -32,7 +32,7 @@ pub mod remote;
 mod state;
 mod tables;
 
-pub use nodes::{Listed, NodeMessage, Refusal};
+pub use nodes::{InvalidNodeMessage, Listed, NodeMessage, Refusal};
 #[cfg(any(test, feature = "test-doors"))]
 pub use state::fuzz_state;
 pub use state::{Outgoing, State};

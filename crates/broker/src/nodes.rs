@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! - A node that is away for a while ends no meeting: the ports notice by themselves if their peers
-//!   are gone. When it is back, the meetings with endpoints that it does not list end.
+//!   are gone. When it is back, the meetings end that it does not know.
 //! - A node says of its own endpoints alone. It has as many as a node can have.
 //! - Each question to a node ends: by its answer, or when the node is away.
 
@@ -25,7 +25,7 @@ use crate::state::{Answer, Outgoing, State};
 use crate::tables::VpidSet;
 
 /// Endpoints in one message of a list.
-const LISTED_AT_ONCE: usize = 512;
+const LISTED_AT_ONCE: usize = 400;
 /// Questions to one node that may wait for their answers.
 const WAITING_MAX: usize = 4096;
 
@@ -40,6 +40,16 @@ pub enum NodeMessage {
         is_last: bool,
         /// Endpoints from before a restart of this broker have had their time to come back.
         is_settled: bool,
+    },
+    /// A part of the list of all meetings with endpoints of the other node, those that are asked
+    /// for included. It comes behind a list of endpoints that is settled.
+    Meetings {
+        /// The endpoint, its peer, and the secret.
+        meetings: Vec<(u16, u16, [u8; 16])>,
+        /// No further part follows.
+        is_last: bool,
+        /// The sender wants the other's, too.
+        asks: bool,
     },
     /// An endpoint is new, or something about it has changed.
     Changed(Listed),
@@ -95,6 +105,38 @@ pub enum NodeMessage {
     },
 }
 
+impl NodeMessage {
+    /// The bytes of the message, at most some 40,000.
+    ///
+    /// # Panics
+    /// Never: each message can be written.
+    #[must_use]
+    pub fn emit(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("each message can be written")
+    }
+
+    /// The message of these bytes.
+    ///
+    /// # Errors
+    /// [`InvalidNodeMessage`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, InvalidNodeMessage> {
+        let (message, rest) = postcard::take_from_bytes(bytes)
+            .map_err(|error| InvalidNodeMessage { reason: error.to_string() })?;
+        if rest.is_empty() {
+            return Ok(message);
+        }
+        let reason = format!("{} bytes follow it", rest.len());
+        Err(InvalidNodeMessage { reason })
+    }
+}
+
+/// Bytes of another node that are no message.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("not a message between brokers: {reason}")]
+pub struct InvalidNodeMessage {
+    reason: String,
+}
+
 /// Why there is no meeting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Refusal {
@@ -109,8 +151,6 @@ pub enum Refusal {
 pub struct Listed {
     /// Its VPID.
     pub vpid: u16,
-    /// A random number that differs from that of a later endpoint with the same VPID.
-    pub birth: u64,
     /// Its partition.
     pub partition: u64,
     /// One bit for each group that it joined.
@@ -131,32 +171,17 @@ pub(crate) struct Waiting {
     pub secret: [u8; 16],
 }
 
-/// Whether another node is there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Presence {
-    #[default]
-    Away,
-    /// It is joined. It has not told all of its endpoints yet, or some of them may come back to it
-    /// after a restart.
-    Joined,
-    /// It is joined, and has the endpoints that it told of, and no others.
-    Listed,
-}
-
 /// Another node.
 #[derive(Debug, Default)]
 struct Node {
-    presence: Presence,
+    /// It is joined at present.
+    is_up: bool,
     endpoints: BTreeMap<u16, Listed>,
     /// The parts of its list that have come. The last one replaces `endpoints`.
     arriving: BTreeMap<u16, Listed>,
+    /// The parts of its list of meetings that have come.
+    meetings: BTreeSet<(u16, u16, [u8; 16])>,
     waiting: BTreeMap<u64, Waiting>,
-}
-
-impl Node {
-    fn is_up(&self) -> bool {
-        self.presence != Presence::Away
-    }
 }
 
 /// The other nodes.
@@ -180,15 +205,19 @@ impl State {
     pub fn node_up(&mut self, node: NodeId) {
         if node != self.node {
             let known = self.nodes.nodes.entry(node).or_default();
-            (known.presence, known.arriving) = (Presence::Joined, BTreeMap::new());
+            (known.is_up, known.arriving) = (true, BTreeMap::new());
+            known.meetings = BTreeSet::new();
             self.list_to(node);
+            if self.is_settled {
+                self.list_meetings_to(node, false);
+            }
         }
     }
 
     /// A node is away.
     pub fn node_down(&mut self, node: NodeId, out: &mut Vec<Outgoing>) {
         let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
-        known.presence = Presence::Away;
+        known.is_up = false;
         for waiting in std::mem::take(&mut known.waiting).into_values() {
             self.refuse_waiting(waiting, Answer::refused(status::AWAY), out);
         }
@@ -203,7 +232,7 @@ impl State {
         now: Duration,
         out: &mut Vec<Outgoing>,
     ) {
-        if !self.nodes.nodes.get(&node).is_some_and(Node::is_up) {
+        if !self.nodes.nodes.get(&node).is_some_and(|known| known.is_up) {
             return;
         }
         match message {
@@ -213,6 +242,18 @@ impl State {
                 known.arriving.extend(valid.map(|listed| (listed.vpid, listed)));
                 if is_last {
                     self.take_list(node, is_settled, out);
+                }
+            }
+            NodeMessage::Meetings { meetings, is_last, asks } => {
+                let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
+                if known.meetings.len() < usize::from(VPIDS_MAX) * LISTED_AT_ONCE {
+                    known.meetings.extend(meetings);
+                }
+                if is_last {
+                    self.take_meetings(node, out);
+                    if asks {
+                        self.list_meetings_to(node, false);
+                    }
                 }
             }
             NodeMessage::Changed(listed) => self.changed(node, listed, out),
@@ -251,7 +292,7 @@ impl State {
         let Some(known) = self.nodes.nodes.get_mut(&to.node) else {
             return Err(status::NOT_FOUND);
         };
-        if !known.is_up() {
+        if !known.is_up {
             return Err(status::AWAY);
         }
         let listed = known.endpoints.get(&to.vpid.0);
@@ -342,7 +383,7 @@ impl State {
 
     /// The nodes that are joined.
     pub(crate) fn nodes_up(&self) -> impl Iterator<Item = NodeId> {
-        self.nodes.nodes.iter().filter(|(_, known)| known.is_up()).map(|(node, _)| *node)
+        self.nodes.nodes.iter().filter(|(_, known)| known.is_up).map(|(node, _)| *node)
     }
 
     /// The endpoint of another node that offers a service of this name: its user, its partition and
@@ -351,7 +392,7 @@ impl State {
         &self,
         name: ServiceName,
     ) -> Option<(u32, PartitionId, EndpointAddress)> {
-        let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up());
+        let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up);
         let all =
             up.flat_map(|(node, known)| known.endpoints.values().map(move |one| (*node, one)));
         let mut all = all.filter(|(_, one)| one.offers.as_deref() == Some(name.as_str()));
@@ -363,13 +404,13 @@ impl State {
 
     /// Sends a message to a node that is joined.
     pub(crate) fn tell_node(&mut self, node: NodeId, message: NodeMessage) {
-        if self.nodes.nodes.get(&node).is_some_and(Node::is_up) {
+        if self.nodes.nodes.get(&node).is_some_and(|known| known.is_up) {
             self.nodes.unsent.push((node, message));
         }
     }
 
     fn tell_all(&mut self, message: &NodeMessage) {
-        let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up());
+        let up = self.nodes.nodes.iter().filter(|(_, known)| known.is_up);
         let messages: Vec<_> = up.map(|(node, _)| (*node, message.clone())).collect();
         self.nodes.unsent.extend(messages);
     }
@@ -378,8 +419,8 @@ impl State {
         let entry = self.entry(vpid)?;
         let partition = entry.inside().filter(|_| entry.port.is_some())?.0;
         let offers = entry.offers.map(|name| name.as_str().to_owned());
-        let (birth, groups, user) = (entry.birth, entry.groups, entry.uid);
-        Some(Listed { vpid, birth, partition, groups, user, offers })
+        let (groups, user) = (entry.groups, entry.uid);
+        Some(Listed { vpid, partition, groups, user, offers })
     }
 
     /// Tells the other nodes of an endpoint that has a port.
@@ -406,27 +447,61 @@ impl State {
         }
     }
 
+    /// Lists the meetings for another broker: it may not have heard of the end of some.
+    fn list_meetings_to(&mut self, node: NodeId, asks: bool) {
+        let mut all = Vec::new();
+        for vpid in self.vpids() {
+            let Some(entry) = self.entry(vpid) else { continue };
+            let with_it = entry.met.iter().filter(|(with, _)| with.node == node);
+            all.extend(with_it.map(|(with, meeting)| (vpid, with.vpid.0, meeting.secret)));
+        }
+        if let Some(known) = self.nodes.nodes.get(&node) {
+            let asked = known.waiting.values();
+            all.extend(asked.map(|asked| (asked.vpid, asked.to.vpid.0, asked.secret)));
+        }
+        let parts = all.len().div_ceil(LISTED_AT_ONCE).max(1);
+        for part in 0..parts {
+            let rest = all.iter().skip(part * LISTED_AT_ONCE);
+            let meetings = rest.take(LISTED_AT_ONCE).copied().collect();
+            let is_last = part + 1 == parts;
+            self.tell_node(node, NodeMessage::Meetings { meetings, is_last, asks });
+        }
+    }
+
+    /// Ends the meetings that the other node does not have.
+    fn take_meetings(&mut self, node: NodeId, out: &mut Vec<Outgoing>) {
+        let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
+        let theirs = std::mem::take(&mut known.meetings);
+        for vpid in self.vpids() {
+            let Some(entry) = self.entry(vpid) else { continue };
+            let of_node = entry.met.iter().filter(|(with, _)| with.node == node);
+            let lost = of_node
+                .filter(|(with, meeting)| !theirs.contains(&(with.vpid.0, vpid, meeting.secret)));
+            let lost: Vec<_> = lost.map(|(with, _)| *with).collect();
+            for with in lost {
+                self.parted(vpid, with, None, out);
+            }
+        }
+    }
+
     /// Tells all nodes again, now that endpoints from before a restart had their time.
     pub(crate) fn list_to_all(&mut self) {
         let nodes: Vec<NodeId> = self.nodes.nodes.keys().copied().collect();
-        nodes.into_iter().for_each(|node| self.list_to(node));
+        for node in nodes {
+            self.list_to(node);
+            // Endpoints may have told of meetings that ended meanwhile.
+            self.list_meetings_to(node, true);
+        }
     }
 
     fn take_list(&mut self, node: NodeId, is_settled: bool, out: &mut Vec<Outgoing>) {
         let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
         let listed = std::mem::take(&mut known.arriving);
-        let gone =
-            |former: &&Listed| listed.get(&former.vpid).is_none_or(|now| now.birth != former.birth);
-        let gone: Vec<u16> = known.endpoints.values().filter(gone).map(|l| l.vpid).collect();
         let mut partitions: BTreeSet<u64> = BTreeSet::new();
         partitions.extend(listed.values().map(|listed| listed.partition));
         partitions.extend(known.endpoints.values().map(|listed| listed.partition));
         if is_settled {
-            (known.endpoints, known.presence) = (listed, Presence::Listed);
-            for vpid in gone {
-                self.end_all_with(EndpointAddress::new(node, Vpid(vpid)), out);
-            }
-            self.end_unlisted(node, out);
+            known.endpoints = listed;
         } else {
             known.endpoints.extend(listed);
         }
@@ -440,14 +515,10 @@ impl State {
             return;
         }
         let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
-        let Listed { vpid, birth, partition, groups, .. } = listed;
+        let Listed { vpid, partition, groups, .. } = listed;
         let former = known.endpoints.insert(vpid, listed);
-        let (is_another, former_groups) =
-            former.map_or((false, 0), |former| (former.birth != birth, former.groups));
-        if is_another {
-            self.end_all_with(EndpointAddress::new(node, Vpid(vpid)), out);
-        }
-        let groups = former_groups | groups | 1 << Group::BROADCAST.number();
+        let former = former.map_or(0, |former| former.groups);
+        let groups = former | groups | 1 << Group::BROADCAST.number();
         self.tell_groups(PartitionId(partition), NO_VPID, groups, out);
     }
 
@@ -466,26 +537,6 @@ impl State {
         }
     }
 
-    /// Ends the meetings with endpoints of a node that it does not have.
-    fn end_unlisted(&mut self, node: NodeId, out: &mut Vec<Outgoing>) {
-        for vpid in self.vpids() {
-            let Some(entry) = self.entry(vpid) else { continue };
-            let is_lost = |with: &&EndpointAddress| with.node == node && self.is_gone(**with);
-            let lost: Vec<_> = entry.met.keys().filter(is_lost).copied().collect();
-            for with in lost {
-                self.parted(vpid, with, None, out);
-            }
-        }
-    }
-
-    /// Whether a node that is joined does not list this endpoint.
-    pub(crate) fn is_gone(&self, address: EndpointAddress) -> bool {
-        let known = self.nodes.nodes.get(&address.node);
-        known.is_some_and(|known| {
-            known.presence == Presence::Listed && !known.endpoints.contains_key(&address.vpid.0)
-        })
-    }
-
     /// The endpoints of other nodes in a partition whose groups are wanted.
     pub(crate) fn members_elsewhere(
         &self,
@@ -493,7 +544,7 @@ impl State {
         is_wanted: impl Fn(u64) -> bool,
     ) -> Vec<(NodeId, VpidSet)> {
         let mut parts = Vec::new();
-        for (node, known) in self.nodes.nodes.iter().filter(|(_, known)| known.is_up()) {
+        for (node, known) in self.nodes.nodes.iter().filter(|(_, known)| known.is_up) {
             let mut vpids = VpidSet::default();
             for listed in known.endpoints.values() {
                 if listed.partition == partition.0 && is_wanted(listed.groups) {
@@ -507,3 +558,7 @@ impl State {
         parts
     }
 }
+
+#[cfg(test)]
+#[path = "nodes_tests.rs"]
+mod tests;

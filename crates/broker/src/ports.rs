@@ -268,13 +268,9 @@ impl State {
         }
         let meeting = Meeting { secret: secret.0, greets_first: greets_first != 0, port: None };
         own.met.insert(with, meeting);
-        if with.node == self.node {
-            // The other end recalls it, too, or it is gone when those from before the restart have
-            // had their time.
-            if self.is_settled && self.entry(peer).is_none() {
-                self.parted(vpid, with, None, out);
-            }
-        } else if self.is_gone(with) {
+        // The other end recalls it, too, or it ends when those from before the restart have had
+        // their time. Later it would not be heard of again.
+        if self.is_settled && with != address(self.node.0, vpid) {
             self.parted(vpid, with, None, out);
         }
     }

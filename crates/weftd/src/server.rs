@@ -52,7 +52,7 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         signal_hook::low_level::pipe::register(number, waker.try_clone()?)?;
     }
     let devices = serve_devices(&config)?.map(Arc::new);
-    let services = service::all(&config, devices.as_ref());
+    let services = service::all(&config, NodeId::LOCAL, devices.as_ref());
     let hub = Arc::new(Hub::new(&config, services, devices, descriptors_left())?);
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;

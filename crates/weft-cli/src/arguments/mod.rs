@@ -310,9 +310,12 @@ pub struct PerfArguments {
     /// The measurement
     #[arg(value_enum)]
     pub test: PerfTest,
-    /// Over which transport
-    #[arg(long, value_enum, default_value_t = TransportName::Shm)]
-    pub transport: TransportName,
+    /// Over which transport [default: shm; with --to: ofi]
+    #[arg(long, value_enum)]
+    pub transport: Option<TransportName>,
+    /// Measures to `weft perf serve` on this node of the fabric
+    #[arg(long, value_name = "NODE")]
+    pub to: Option<u32>,
     /// The provider of libfabric, as `weft info` names it [default: the first that serves hosts]
     #[arg(long, value_name = "NAME")]
     pub provider: Option<String>,
@@ -346,6 +349,12 @@ pub struct PerfArguments {
 }
 
 impl PerfArguments {
+    /// The transport that is measured.
+    pub fn transport(&self) -> TransportName {
+        let usual = if self.to.is_some() { TransportName::Ofi } else { TransportName::Shm };
+        self.transport.unwrap_or(usual)
+    }
+
     /// The lane of `weft perf lane`.
     pub fn lane_kind(&self) -> LaneKind {
         self.over.unwrap_or(LaneKind::Memory)
@@ -389,6 +398,8 @@ pub enum PerfTest {
     Message,
     /// Messages a second over a lane, as of direct sockets, and the one-way latency of one
     Lane,
+    /// No measurement: is the other end for `--to`, until it is ended
+    Serve,
     /// The bounds of the machine: two threads and two cache lines
     #[value(hide = true)]
     Cacheline,
@@ -405,6 +416,7 @@ impl PerfTest {
             Self::Atomic => "atomic",
             Self::Message => "message",
             Self::Lane => "lane",
+            Self::Serve => "serve",
             Self::Cacheline => "cacheline",
         }
     }

@@ -88,7 +88,7 @@ impl<E: Endpoint, S: Surroundings> Near for Initiator<E, S> {
             PerfTest::Get => self.get(plan),
             PerfTest::Atomic => self.atomic(plan),
             PerfTest::Message | PerfTest::Lane => bail!("this test has an initiator of its own"),
-            PerfTest::Cacheline => bail!("a cache line is no transport"),
+            PerfTest::Cacheline | PerfTest::Serve => bail!("this test has no initiator"),
         }
     }
 

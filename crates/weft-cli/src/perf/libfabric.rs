@@ -16,17 +16,17 @@ use weft_transport_ofi::{OfiTransport, Parameters, Ports};
 use super::initiator::Initiator;
 use super::report::Report;
 use super::responder::{Progress, Responder};
-use super::{Budget, FarEnd, Surroundings, check_size, gather, lane, message, region_bytes};
+use super::{
+    Budget, FarEnd, Surroundings, check_size, gather, lane, message, polling, region_bytes,
+};
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest};
 
 /// Real time of a run.
-const RUN_NS: u64 = 200_000_000;
+pub const RUN_NS: u64 = 200_000_000;
 /// Iterations of a run at most.
-const ITERATIONS_MAX: u64 = 10_000_000;
-/// Turns without an event after which an end gives its core to others.
-const TURNS_BEFORE_YIELD: u32 = 64;
-/// How long the provider may take to open an endpoint, and the ends to find each other.
-const START_WITHIN: Duration = Duration::from_secs(10);
+pub const ITERATIONS_MAX: u64 = 10_000_000;
+/// How long an end waits for one of which nothing is heard.
+pub const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// The thread of the other end, and the clock.
 #[derive(Debug)]
@@ -62,17 +62,13 @@ impl Surroundings for Far {
     }
 }
 
-fn polling() -> AdaptiveWait {
-    AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
-}
-
 /// Measures `arguments.test` over a provider of the installed libfabric.
 pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
     ensure!(
         arguments.memory == MemoryKind::Fresh,
         "over libfabric there is fresh memory alone; leave --memory out"
     );
-    let wanted = Wanted { provider: Some(provider(arguments)?), source: source(arguments) };
+    let wanted = wanted(arguments, None)?;
     let directory =
         LocalBroker::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), no_bells);
     let placement =
@@ -106,6 +102,15 @@ pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
     }
 }
 
+/// The provider that is wanted, and the address of its interface, if the fabric has one.
+///
+/// # Errors
+/// There is no libfabric, or no provider.
+pub fn wanted(arguments: &PerfArguments, address: Option<String>) -> anyhow::Result<Wanted> {
+    let source = address.or_else(|| source(arguments));
+    Ok(Wanted { provider: Some(provider(arguments)?), source })
+}
+
 /// The provider that is wanted, or the first that serves more than one host.
 fn provider(arguments: &PerfArguments) -> anyhow::Result<String> {
     if let Some(provider) = &arguments.provider {
@@ -123,7 +128,11 @@ fn source(arguments: &PerfArguments) -> Option<String> {
     is_tcp.then(|| "127.0.0.1".to_owned())
 }
 
-fn respond<E: Endpoint>(
+/// Is the other end, for the initiator at `to`.
+///
+/// # Errors
+/// When the transport failed, or the initiator is not heard of any more.
+pub fn respond<E: Endpoint>(
     mut endpoint: E,
     test: PerfTest,
     size: u64,
@@ -154,7 +163,7 @@ fn answer(mut responder: impl FarEnd) -> anyhow::Result<()> {
                 heard = Instant::now();
             }
             Progress::Idle => {
-                ensure!(heard.elapsed() < START_WITHIN, "nothing was heard for 10 s");
+                ensure!(heard.elapsed() < SILENT_FOR, "nothing was heard for {SILENT_FOR:?}");
                 if adaptive_wait.step() != Step::Spin {
                     contention::yield_core();
                 }

@@ -12,6 +12,7 @@ mod lane;
 mod libfabric;
 mod message;
 mod near;
+mod remote;
 mod report;
 mod responder;
 mod shared;
@@ -20,7 +21,8 @@ mod simulated;
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use weft_fabric::Transport;
+use weft_fabric::{NodeId, Transport};
+use weft_sync::AdaptiveWait;
 
 use crate::arguments::{LaneKind, MemoryKind, MemoryWay, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
@@ -107,6 +109,10 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         shared::respond(arguments, size, address, configuration)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if arguments.test == PerfTest::Serve {
+        remote::serve(arguments, configuration)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     ensure!(
         matches!(arguments.test, PerfTest::Put | PerfTest::Get)
             || arguments.memory == MemoryKind::Fresh,
@@ -124,17 +130,20 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         arguments.test.name()
     );
     ensure!(
-        arguments.transport == TransportName::Shm
+        arguments.transport() == TransportName::Shm && arguments.to.is_none()
             || arguments.test != PerfTest::Lane
             || arguments.lane_kind() == LaneKind::Endpoint,
         "only ends of this host share memory; use --over endpoint"
     );
     ensure!(
-        arguments.transport == TransportName::Ofi || arguments.provider.is_none(),
+        arguments.transport() == TransportName::Ofi || arguments.provider.is_none(),
         "--provider is for libfabric; add `--transport ofi`"
     );
-    let report = match (arguments.test, arguments.transport) {
+    let report = match (arguments.test, arguments.transport()) {
         (PerfTest::Cacheline, _) => cacheline::measure(arguments)?,
+        _ if let Some(node) = arguments.to => {
+            remote::measure(arguments, size, NodeId(node), configuration)?
+        }
         (_, TransportName::Sim) => simulated::measure(arguments, size)?,
         (_, TransportName::Ofi) => libfabric::measure(arguments, size)?,
         (_, TransportName::Shm) => shared::measure(arguments, size, configuration)?,
@@ -145,6 +154,14 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
         show!("{}", report.text());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Turns without an event after which an end gives its core to others.
+const TURNS_BEFORE_YIELD: u32 = 64;
+
+/// How an end polls where both may be on one core.
+fn polling() -> AdaptiveWait {
+    AdaptiveWait::new(TURNS_BEFORE_YIELD, 0)
 }
 
 /// Bytes that the ends register for a test of `size`: the data and the word of a signal.
@@ -192,7 +209,7 @@ fn gather(
         samples.push(initiator.run(arguments.test, plan)?);
     }
     initiator.stop()?;
-    let report = Report::new(arguments.test, arguments.transport, plan, placement, samples);
+    let report = Report::new(arguments.test, arguments.transport(), plan, placement, samples);
     Ok(match arguments.test {
         PerfTest::Lane => report.of_lane(arguments.lane_kind()),
         _ => report,

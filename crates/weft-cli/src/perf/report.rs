@@ -40,7 +40,7 @@ impl Report {
     /// The unit of the main figure.
     const fn unit(&self) -> &'static str {
         match self.test {
-            PerfTest::Latency | PerfTest::Cacheline => "us",
+            PerfTest::Latency | PerfTest::Cacheline | PerfTest::Serve => "us",
             PerfTest::Rate | PerfTest::Message | PerfTest::Lane => "messages/s",
             PerfTest::Put | PerfTest::Get => "GB/s",
             PerfTest::Atomic => "operations/s",
@@ -50,7 +50,7 @@ impl Report {
     /// The main figure of a test whose one operation took `nanoseconds`.
     fn figure(&self, nanoseconds: f64) -> f64 {
         match self.test {
-            PerfTest::Latency | PerfTest::Cacheline => nanoseconds / 1_000.0,
+            PerfTest::Latency | PerfTest::Cacheline | PerfTest::Serve => nanoseconds / 1_000.0,
             PerfTest::Rate | PerfTest::Message | PerfTest::Lane | PerfTest::Atomic => {
                 1e9 / nanoseconds
             }

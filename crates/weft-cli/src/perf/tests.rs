@@ -19,7 +19,7 @@ use crate::arguments::{MemoryKind, MemoryWay};
 fn arguments(test: PerfTest, transport: TransportName, size: u64) -> PerfArguments {
     PerfArguments {
         test,
-        transport,
+        transport: Some(transport),
         provider: None,
         size: Some(size),
         over: None,
@@ -30,6 +30,7 @@ fn arguments(test: PerfTest, transport: TransportName, size: u64) -> PerfArgumen
         iterations: Some(50),
         unpinned: false,
         respond: None,
+        to: None,
     }
 }
 

@@ -6,15 +6,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use weft_broker::{Limits, State};
+use weft_broker::{Limits, NodeMessage, State};
 use weft_fabric::NodeId;
 use weft_options::{Options, share};
 use weft_wire::control::{Control, InvalidMessage, join, split};
 use weft_wire::endpoint_control::{EndpointControl, KINDS, flags};
 
 use super::{
-    Counter, Event, Manifest, Outbox, Outgoing, Peer, Placement, ProcessId, Report, Request,
-    Service,
+    Counter, Event, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, ProcessId, Report,
+    Request, Service,
 };
 use crate::evidence::Shown;
 use crate::quota::Lease;
@@ -50,8 +50,8 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// A service without endpoints.
-    pub fn new(options: &Options, now: Instant) -> Self {
+    /// A service of node `node` without endpoints.
+    pub fn new(options: &Options, node: NodeId, now: Instant) -> Self {
         let limits = Limits {
             endpoints_max: u16::try_from(options.daemon_endpoints_max()).unwrap_or(u16::MAX),
             user_share: options.daemon_user_share(),
@@ -60,7 +60,7 @@ impl Endpoints {
         };
         let [first, ..] = std::process::id().to_le_bytes();
         Self {
-            state: State::new(NodeId::LOCAL, limits, weft_transport_shm::open_bell)
+            state: State::new(node, limits, weft_transport_shm::open_bell)
                 .starting_at(u16::from(first))
                 .with_policy(options.daemon_services()),
             peers: HashMap::new(),
@@ -119,8 +119,23 @@ impl Endpoints {
             out.event(TICKET_REFUSED, from, String::new);
         }
         self.count(from.uid, leases.pop());
-        pack(messages, out);
+        self.pack(messages, out);
         Ok(())
+    }
+
+    /// Sends what the state says.
+    fn pack(&mut self, messages: Vec<weft_broker::Outgoing>, out: &mut Outbox) {
+        for one in messages {
+            out.send(Outgoing {
+                to: ProcessId(one.to.0),
+                bytes: join(one.message.kind(), &one.message.emit()),
+                descriptors: one.files.into_iter().map(|file| file as _).collect(),
+                wakeup: one.wakeup,
+            });
+        }
+        for (node, message) in self.state.take_node_messages() {
+            out.send_to_node(node, message.emit());
+        }
     }
 
     /// Updates the lease of a user to the descriptors that the state keeps. `lease` is a lease of
@@ -148,7 +163,7 @@ impl Endpoints {
         let mut messages = Vec::new();
         self.state.process_gone(weft_broker::ProcessId(peer.process.0), &mut messages);
         self.count(peer.uid, None);
-        pack(messages, out);
+        self.pack(messages, out);
     }
 }
 
@@ -178,6 +193,22 @@ impl Service for Endpoints {
         }
     }
 
+    fn handle_node(&mut self, event: NodeEvent, now: Instant, out: &mut Outbox) {
+        let mut messages = Vec::new();
+        match event {
+            NodeEvent::Up(node) => self.state.node_up(node),
+            NodeEvent::Down(node) => self.state.node_down(node, &mut messages),
+            NodeEvent::Message(node, bytes) => match NodeMessage::parse(&bytes) {
+                Ok(message) => {
+                    let now = now.saturating_duration_since(self.began);
+                    self.state.node_says(node, message, now, &mut messages);
+                }
+                Err(error) => tracing::warn!(node = node.0, %error, "a node is not understood"),
+            },
+        }
+        self.pack(messages, out);
+    }
+
     /// Opens the held endpoints, and gives up endpoints that did not announce themselves after a
     /// restart.
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
@@ -192,7 +223,7 @@ impl Service for Endpoints {
             self.settles_at = None;
             let mut messages = Vec::new();
             self.state.settle(&mut messages);
-            pack(messages, out);
+            self.pack(messages, out);
         }
     }
 
@@ -224,16 +255,5 @@ impl Service for Endpoints {
             },
             Counter { name: "open", unit: "endpoints", help: "Endpoints now.", value: open },
         ]
-    }
-}
-
-fn pack(messages: Vec<weft_broker::Outgoing>, out: &mut Outbox) {
-    for one in messages {
-        out.send(Outgoing {
-            to: ProcessId(one.to.0),
-            bytes: join(one.message.kind(), &one.message.emit()),
-            descriptors: one.files.into_iter().map(|file| file as _).collect(),
-            wakeup: one.wakeup,
-        });
     }
 }

@@ -11,14 +11,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use super::queue::{Next, Queue};
 use super::{
-    Counter, Event, Happened, Manifest, Outbox, Peer, Placement, Question, Report, Request, Service,
+    Counter, Event, Happened, Links, Manifest, NodeEvent, Outbox, Peer, Placement, Question,
+    Report, Request, Service,
 };
 use crate::kernel;
 use crate::programs::Programs;
@@ -44,6 +45,8 @@ pub struct Host {
     programs: Arc<Programs>,
     /// The queue of a service with a thread.
     queue: Option<Queue>,
+    /// The way to the other nodes, once the daemon has joined a fabric.
+    links: OnceLock<Arc<dyn Links>>,
     /// The open answer to an earlier question.
     late: Mutex<Option<Receiver<Answer>>>,
     /// How often each of the service's events happened.
@@ -73,6 +76,7 @@ impl Host {
             service: Mutex::new(service),
             programs,
             queue: has_thread.then(|| Queue::new(quota)),
+            links: OnceLock::new(),
             late: Mutex::new(None),
             events: manifest.events.iter().map(|_| AtomicU64::new(0)).collect(),
             panics: AtomicU64::new(0),
@@ -114,6 +118,17 @@ impl Host {
         }
     }
 
+    /// Gives the service the way to the other nodes.
+    pub fn link(&self, links: Arc<dyn Links>) {
+        // The daemon has one way to them.
+        let _ = self.links.set(links);
+    }
+
+    /// Passes news of another node to a service with a thread. False when too many wait.
+    pub fn node(&self, event: NodeEvent) -> bool {
+        self.queue.as_ref().is_none_or(|queue| queue.enqueue_node(event))
+    }
+
     /// The loop of the service's thread. It ends with the process.
     fn run(&self) {
         let Some(queue) = &self.queue else { return };
@@ -122,6 +137,12 @@ impl Host {
             let due = lock(&self.service).poll_timeout().map(|due| due.max(not_before));
             match queue.next(due) {
                 Next::Event(event) => self.serve(event),
+                Next::Node(event) => {
+                    // The panic is logged, and the service goes on.
+                    let _ = self.step(None, |service, out| {
+                        service.handle_node(event, Instant::now(), out);
+                    });
+                }
                 Next::Report(sender) => {
                     if let Some(answer) = self.answer() {
                         // The asker may have gone.
@@ -166,6 +187,9 @@ impl Host {
         let mut service = lock(&self.service);
         let called = catch_unwind(AssertUnwindSafe(|| call(service.as_mut(), &mut out)));
         let unresponsive = self.programs.send(&out.packets);
+        if let Some(links) = self.links.get() {
+            out.to_nodes.drain(..).for_each(|(node, bytes)| links.send(node, bytes));
+        }
         drop(service);
         for (peer, errno) in unresponsive {
             let what = "closing a program that does not take its replies";

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_broker::Bell;
+use weft_fabric::NodeId;
 use weft_wire::control::{Control, InvalidMessage};
 
 use self::connections::Connections;
@@ -41,11 +42,11 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-/// The services of a node. `devices` are the Ethernet devices that the node serves.
-pub fn all(config: &Config, devices: Option<&Arc<Devices>>) -> Vec<Box<dyn Service>> {
+/// The services of a node with number `node`. `devices` are the Ethernet devices that it serves.
+pub fn all(config: &Config, node: NodeId, devices: Option<&Arc<Devices>>) -> Vec<Box<dyn Service>> {
     vec![
         Box::new(Connections::new(&config.options)),
-        Box::new(Endpoints::new(&config.options, Instant::now())),
+        Box::new(Endpoints::new(&config.options, node, Instant::now())),
         Box::new(Ethernet::new(devices.cloned())),
     ]
 }
@@ -60,6 +61,9 @@ pub trait Service: Send {
 
     /// Handles an event. Answers go to `out`.
     fn handle_event(&mut self, event: Event, now: Instant, out: &mut Outbox);
+
+    /// Handles news of the other nodes of the fabric. Answers go to `out`.
+    fn handle_node(&mut self, _event: NodeEvent, _now: Instant, _out: &mut Outbox) {}
 
     /// Called when the time of [`Service::poll_timeout`] has come.
     fn handle_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
@@ -145,6 +149,24 @@ pub struct Peer {
     pub may_command: bool,
 }
 
+/// News of another node of the fabric.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeEvent {
+    /// It has joined, or is back.
+    Up(NodeId),
+    /// It is away.
+    Down(NodeId),
+    /// It says something. Between its `Up` and its `Down` nothing is lost, and the order is kept.
+    Message(NodeId, Vec<u8>),
+}
+
+/// The way to the other nodes of the fabric.
+pub trait Links: Send + Sync {
+    /// Sends a message to a node. Never blocks. A node for which too many messages wait is given up
+    /// and reported `Down`.
+    fn send(&self, node: NodeId, bytes: Vec<u8>);
+}
+
 /// A packet from a program.
 #[derive(Debug)]
 pub struct Request {
@@ -227,9 +249,15 @@ pub struct Outbox {
     complaints: Vec<(Peer, String)>,
     happened: Vec<Happened>,
     question: Option<Question>,
+    to_nodes: Vec<(NodeId, Vec<u8>)>,
 }
 
 impl Outbox {
+    /// Sends a message to another node of the fabric.
+    pub fn send_to_node(&mut self, node: NodeId, bytes: Vec<u8>) {
+        self.to_nodes.push((node, bytes));
+    }
+
     /// Sends a packet.
     pub fn send(&mut self, outgoing: Outgoing) {
         self.packets.push(outgoing);

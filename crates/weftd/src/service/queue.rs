@@ -16,9 +16,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::host::Answer;
-use super::{Event, Request};
+use super::{Event, NodeEvent, Request};
 use crate::quota::{Lease, Pool, Quota};
 
+/// Messages of other nodes that may wait for one service.
+pub const NODE_EVENTS_MAX: usize = 16_384;
 /// Packets that may wait for one service.
 pub const PACKETS_MAX: usize = 1024;
 
@@ -26,6 +28,8 @@ pub const PACKETS_MAX: usize = 1024;
 pub enum Next {
     /// Handle this event.
     Event(Event),
+    /// Handle news of another node.
+    Node(NodeEvent),
     /// Report its status.
     Report(Sender<Answer>),
     /// Handle its timeout.
@@ -45,6 +49,8 @@ struct Waiting {
     by_user: HashMap<u32, VecDeque<Entry>>,
     /// The same users, in the order of their turns.
     turns: VecDeque<u32>,
+    /// News of other nodes, the oldest first.
+    nodes: VecDeque<NodeEvent>,
     /// The answer to a request for the status goes here.
     status_to: Option<Sender<Answer>>,
 }
@@ -94,6 +100,18 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Adds news of another node. False for a message when too many wait.
+    pub fn enqueue_node(&self, event: NodeEvent) -> bool {
+        let mut waiting = self.lock();
+        if matches!(event, NodeEvent::Message(..)) && waiting.nodes.len() >= NODE_EVENTS_MAX {
+            return false;
+        }
+        waiting.nodes.push_back(event);
+        drop(waiting);
+        self.changed.notify_one();
+        true
+    }
+
     /// Asks the service for its status. An earlier request that the service has not answered is
     /// dropped.
     pub fn request_status(&self, sender: Sender<Answer>) {
@@ -111,6 +129,9 @@ impl Queue {
             }
             if let Some(sender) = waiting.status_to.take() {
                 return Next::Report(sender);
+            }
+            if let Some(event) = waiting.nodes.pop_front() {
+                return Next::Node(event);
             }
             if let Some(event) = waiting.dequeue() {
                 return Next::Event(event);

@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use weft_channel::{Channel, Credentials};
+use weft_fabric::NodeId;
 use weft_wire::control::{CONNECTION_KINDS, join, split};
 
 use super::queue::{Next, PACKETS_MAX, Queue};
@@ -107,7 +108,7 @@ struct Daemon {
 impl Daemon {
     fn with(echo: Echo) -> Self {
         let config = config();
-        let mut services = all(&config, None);
+        let mut services = all(&config, NodeId::LOCAL, None);
         services.push(Box::new(echo));
         let hub = Hub::new(&config, services, None, 1000).expect("threads");
         let (_, stop) = std::os::unix::net::UnixStream::pair().expect("sockets");
@@ -198,7 +199,7 @@ fn services_own_different_kinds_and_read_existing_options() {
                 fn handle_event(&mut self, _: Event, _: Instant, _: &mut Outbox) {}
             }
             let config = config();
-            let mut services = all(&config, None);
+            let mut services = all(&config, NodeId::LOCAL, None);
             services.push(Box::new(Clash(taken)));
             Hub::new(&config, services, None, 1000).map(drop)
         });

@@ -1,0 +1,321 @@
+//! Brokers of several nodes under seeds: messages between them take their time, nodes part and join
+//! again, brokers are restarted, endpoints end. In the end, both ends of a meeting know it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+use weft_fabric::{EndpointAddress, NodeId, Vpid};
+use weft_wire::endpoint_control::{
+    EndpointControl, Meet, Open, Part, Port, PortName, Recall, Secret, flags, status,
+};
+
+use crate::{Credentials, Limits, NodeMessage, Outgoing, ProcessId, State, no_bells};
+
+const NODES: u32 = 3;
+const STEPS: usize = 400;
+const NOW: Duration = Duration::ZERO;
+
+/// An endpoint, as its program knows it.
+struct Program {
+    address: EndpointAddress,
+    birth: u64,
+    met: BTreeMap<EndpointAddress, ([u8; 16], bool)>,
+}
+
+struct World {
+    random: SmallRng,
+    states: BTreeMap<NodeId, State>,
+    programs: BTreeMap<ProcessId, Program>,
+    /// Between two nodes, each way; `None` while they are apart.
+    links: BTreeMap<(NodeId, NodeId), Option<VecDeque<NodeMessage>>>,
+    next: u64,
+}
+
+fn broker(node: NodeId) -> State {
+    State::new(node, Limits { endpoints_max: 6, ..Limits::default() }, no_bells)
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let random = SmallRng::seed_from_u64(seed);
+        let states: BTreeMap<_, _> = (0..NODES).map(|n| (NodeId(n), broker(NodeId(n)))).collect();
+        let mut links = BTreeMap::new();
+        for from in states.keys() {
+            for to in states.keys().filter(|to| *to != from) {
+                links.insert((*from, *to), None);
+            }
+        }
+        Self { random, states, programs: BTreeMap::new(), links, next: 1 }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A program's request.
+    fn ask(&mut self, process: ProcessId, message: impl Into<EndpointControl>) -> u16 {
+        let message = message.into();
+        let node = self.programs[&process].address.node;
+        let state = self.states.get_mut(&node).expect("a node");
+        let mut out = Vec::new();
+        let credentials = Credentials { pid: 1, uid: 1000 };
+        let (kind, body) = (message.kind(), message.emit());
+        state
+            .handle(process, credentials, kind, &body, Vec::new(), NOW, &mut out)
+            .expect("a message that parses");
+        let refused = out.iter().find_map(|told| match told.message {
+            EndpointControl::Reply(reply) if told.to == process => Some(reply.status),
+            _ => None,
+        });
+        self.tell(out);
+        refused.unwrap_or(status::DONE)
+    }
+
+    /// What brokers say reaches programs at once, and other brokers later.
+    fn tell(&mut self, out: Vec<Outgoing>) {
+        for told in out {
+            let Some(program) = self.programs.get_mut(&told.to) else { continue };
+            match told.message {
+                EndpointControl::Opened(opened) => {
+                    program.address = EndpointAddress::new(NodeId(opened.node), Vpid(opened.vpid));
+                }
+                EndpointControl::Met(met) => {
+                    let with = EndpointAddress::new(NodeId(met.node), Vpid(met.peer));
+                    program.met.insert(with, (met.secret.0, met.greets_first != 0));
+                }
+                EndpointControl::Parted(parted) => {
+                    let with = EndpointAddress::new(NodeId(parted.node), Vpid(parted.peer));
+                    let is_it = |met: &([u8; 16], bool)| met.0 == parted.secret.0;
+                    if program.met.get(&with).is_some_and(is_it) {
+                        program.met.remove(&with);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (node, state) in &mut self.states {
+            for (to, message) in state.take_node_messages() {
+                if let Some(Some(queue)) = self.links.get_mut(&(*node, to)) {
+                    let bytes = message.emit();
+                    queue.push_back(NodeMessage::parse(&bytes).expect("it was written"));
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, node: NodeId) {
+        let process = ProcessId(self.number());
+        let birth = self.random.next_u64();
+        let address = EndpointAddress::new(node, Vpid(0xffff));
+        self.programs.insert(process, Program { address, birth, met: BTreeMap::new() });
+        let flags = flags::PORT;
+        let open = Open { ticket: 1, birth, vpid: 0xffff, flags, ..Open::default() };
+        if self.ask(process, open) != status::DONE {
+            self.programs.remove(&process);
+            return;
+        }
+        self.name_port(process);
+    }
+
+    fn name_port(&mut self, process: ProcessId) {
+        let name = PortName::of(&process.0.to_le_bytes()).expect("short");
+        let vpid = self.programs[&process].address.vpid.0;
+        let named = self.ask(process, Port { ticket: 2, vpid, depth: 8, name });
+        assert_eq!(named, status::DONE);
+    }
+
+    fn close(&mut self, process: ProcessId) {
+        let program = self.programs.remove(&process).expect("it is there");
+        let mut out = Vec::new();
+        let state = self.states.get_mut(&program.address.node).expect("a node");
+        state.process_gone(process, &mut out);
+        self.tell(out);
+    }
+
+    fn meet(&mut self, process: ProcessId, to: EndpointAddress) {
+        let number = u128::from(self.number()) << 64 | u128::from(self.random.next_u64());
+        let vpid = self.programs[&process].address.vpid.0;
+        let (node, peer, secret) = (to.node.0, to.vpid.0, Secret(number.to_le_bytes()));
+        if !self.programs[&process].met.contains_key(&to) {
+            self.ask(process, Meet { ticket: 3, vpid, node, peer, secret });
+        }
+    }
+
+    fn part(&mut self, process: ProcessId) {
+        let program = self.programs.get_mut(&process).expect("it is there");
+        let Some((with, (secret, _))) = program.met.pop_first() else { return };
+        let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
+        let vpid = program.address.vpid.0;
+        self.ask(process, Part { vpid, node, peer, secret });
+    }
+
+    fn join(&mut self, one: NodeId, two: NodeId) {
+        for (from, to) in [(one, two), (two, one)] {
+            if let Some(link @ None) = self.links.get_mut(&(from, to)) {
+                *link = Some(VecDeque::new());
+            }
+        }
+        for (at, other) in [(one, two), (two, one)] {
+            self.states.get_mut(&at).expect("a node").node_up(other);
+            self.tell(Vec::new());
+        }
+    }
+
+    fn cut(&mut self, one: NodeId, two: NodeId) {
+        for (at, other) in [(one, two), (two, one)] {
+            self.links.insert((at, other), None);
+            let mut out = Vec::new();
+            self.states.get_mut(&at).expect("a node").node_down(other, &mut out);
+            self.tell(out);
+        }
+    }
+
+    /// The broker of a node is killed and started anew. Its programs come back, or have ended.
+    fn restart(&mut self, node: NodeId) {
+        for other in (0..NODES).map(NodeId).filter(|other| *other != node) {
+            self.cut(node, other);
+        }
+        self.states.insert(node, broker(node));
+        let own = |program: &Program| program.address.node == node;
+        let own: Vec<_> =
+            self.programs.iter().filter(|(_, p)| own(p)).map(|(process, _)| *process).collect();
+        for process in own {
+            if self.random.random_ratio(1, 4) {
+                self.programs.remove(&process);
+                continue;
+            }
+            let program = &self.programs[&process];
+            let (vpid, birth) = (program.address.vpid.0, program.birth);
+            let flags = flags::PORT | flags::AGAIN | flags::PARTITION;
+            let open = Open { ticket: 1, birth, vpid, flags, partition: 1000, ..Open::default() };
+            assert_eq!(self.ask(process, open), status::DONE);
+            self.name_port(process);
+            for (with, (secret, greets)) in self.programs[&process].met.clone() {
+                let (node, peer, secret) = (with.node.0, with.vpid.0, Secret(secret));
+                let greets_first = greets.into();
+                self.ask(process, Recall { vpid, node, peer, secret, greets_first });
+            }
+            let other = NodeId(self.random.random_range(0..NODES));
+            if other != node && self.links[&(node, other)].is_none() {
+                self.join(node, other);
+            }
+            for _ in 0..self.random.random_range(0..3) {
+                self.deliver();
+            }
+        }
+        for other in (0..NODES).map(NodeId).filter(|other| *other != node) {
+            if self.links[&(node, other)].is_none() && self.random.random() {
+                self.join(node, other);
+            }
+        }
+        for _ in 0..self.random.random_range(0..20) {
+            self.deliver();
+        }
+        self.settle(node);
+    }
+
+    fn settle(&mut self, node: NodeId) {
+        let mut out = Vec::new();
+        self.states.get_mut(&node).expect("a node").settle(&mut out);
+        self.tell(out);
+    }
+
+    /// Delivers one message of any link. False if there is none.
+    fn deliver(&mut self) -> bool {
+        let filled = |queue: &Option<VecDeque<_>>| queue.as_ref().is_some_and(|q| !q.is_empty());
+        let filled: Vec<_> =
+            self.links.iter().filter(|(_, queue)| filled(queue)).map(|(link, _)| *link).collect();
+        let Some((from, to)) = filled.choose(&mut self.random).copied() else { return false };
+        let queue = self.links.get_mut(&(from, to)).and_then(Option::as_mut).expect("it is filled");
+        let message = queue.pop_front().expect("it is filled");
+        let mut out = Vec::new();
+        self.states.get_mut(&to).expect("a node").node_says(from, message, NOW, &mut out);
+        self.tell(out);
+        true
+    }
+
+    fn step(&mut self) {
+        let processes: Vec<_> = self.programs.keys().copied().collect();
+        let process = processes.choose(&mut self.random).copied();
+        let addresses: Vec<_> = self.programs.values().map(|program| program.address).collect();
+        let node = NodeId(self.random.random_range(0..NODES));
+        let other = NodeId(self.random.random_range(0..NODES));
+        match (self.random.random_range(0..100), process) {
+            (0..10, _) => self.open(node),
+            (10..14, Some(process)) => self.close(process),
+            (14..40, Some(process)) => {
+                let to = addresses.choose(&mut self.random).copied().expect("there are some");
+                self.meet(process, to);
+            }
+            (40..50, Some(process)) => self.part(process),
+            (50..52, _) if node != other => self.cut(node, other),
+            (52..57, _) if node != other && self.links[&(node, other)].is_none() => {
+                self.join(node, other);
+            }
+            (57, _) => self.restart(node),
+            _ => {
+                self.deliver();
+            }
+        }
+    }
+
+    /// Joins all nodes and delivers everything.
+    fn converge(&mut self) {
+        for (one, two) in [(0, 1), (0, 2), (1, 2)] {
+            let (one, two) = (NodeId(one), NodeId(two));
+            if self.links[&(one, two)].is_none() {
+                self.join(one, two);
+            }
+        }
+        while self.deliver() {}
+    }
+
+    fn check(&self) {
+        let at: BTreeMap<_, _> = self.programs.values().map(|p| (p.address, p)).collect();
+        assert_eq!(at.len(), self.programs.len(), "each endpoint has an address of its own");
+        for (address, program) in &at {
+            for (with, (secret, greets_first)) in &program.met {
+                let other =
+                    at.get(with).unwrap_or_else(|| panic!("{address} met {with}, which ended"));
+                let theirs = other.met.get(address);
+                assert_eq!(theirs.map(|met| met.0), Some(*secret), "{address} met {with}");
+                if address != with {
+                    assert_ne!(theirs.map(|met| met.1), Some(*greets_first), "one greets");
+                }
+            }
+            let entry = self.states[&address.node].entry(address.vpid.0).expect("it is open");
+            assert!(entry.met.keys().eq(program.met.keys()), "{address} and its broker agree");
+        }
+    }
+}
+
+fn run(seed: u64) -> usize {
+    let mut world = World::new(seed);
+    for node in (0..NODES).map(NodeId) {
+        world.settle(node);
+    }
+    for _ in 0..STEPS {
+        world.step();
+    }
+    world.converge();
+    world.check();
+    world.programs.values().map(|program| program.met.len()).sum()
+}
+
+#[test]
+fn both_ends_of_a_meeting_know_it_whatever_becomes_of_brokers_and_links() {
+    let seeds = std::env::var("WEFT_SEEDS").unwrap_or_default();
+    let (first, last) = seeds.split_once('-').unwrap_or(("1", "200"));
+    let (first, last) = (first.parse().expect("a seed"), last.parse::<u64>().expect("a seed"));
+    let met: usize = (first..=last)
+        .map(|seed| {
+            println!("WEFT_SEEDS={seed}-{seed}");
+            run(seed)
+        })
+        .sum();
+    assert!(met > 0, "some have met");
+}

@@ -1,0 +1,383 @@
+//! Measuring between any two nodes: `weft perf serve` on one, `weft perf TEST --to NODE` on the
+//! other.
+//!
+//! The server is a member of a multicast group. A caller asks the group, naming the node, the test
+//! and the endpoint with which it measures; the server of that node opens an endpoint for it.
+//!
+//! # Invariants
+//! - A server measures with [`CALLS_MAX`] callers at a time, and says so to the next.
+//! - Each call and each measurement that nobody continues ends.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use weft_broker::remote::RemoteBroker;
+use weft_fabric::{
+    Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Group, MessageHeader, NodeId,
+    PATIENCE, SendError, Transport, Vpid,
+};
+use weft_sync::{AdaptiveWait, Step, contention};
+use weft_transport_ofi::{OfiTransport, Parameters, Ports};
+use weft_transport_shm::ShmTransport;
+
+use super::initiator::Initiator;
+use super::report::Report;
+use super::{
+    Budget, Surroundings, check_size, gather, lane, libfabric, message, polling, region_bytes,
+};
+use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
+use crate::configuration::Configuration;
+use crate::output::show_line;
+use crate::{daemon, transports};
+
+/// The group of the servers.
+const GROUP: u8 = 62;
+/// Tag of a call.
+const CALL: u8 = 64;
+/// Tag of the answer: nothing, or why not.
+const ANSWER: u8 = 65;
+/// Callers that are measured with at a time.
+const CALLS_MAX: usize = 16;
+/// How long a server may take to answer a call.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How soon a call is repeated that nobody answered.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How long the server sleeps at most.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// The tests that a server takes part in, by the numbers that calls name.
+const TESTS: [PerfTest; 7] = [
+    PerfTest::Latency,
+    PerfTest::Rate,
+    PerfTest::Put,
+    PerfTest::Get,
+    PerfTest::Atomic,
+    PerfTest::Message,
+    PerfTest::Lane,
+];
+
+/// A call: the node of the server that is wanted, the test, and the endpoint that measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Call {
+    to: NodeId,
+    test: PerfTest,
+    size: u64,
+    from: EndpointAddress,
+}
+
+const CALL_BYTES: usize = 19;
+
+impl Call {
+    fn emit(self) -> anyhow::Result<[u8; CALL_BYTES]> {
+        let number = TESTS.iter().position(|test| *test == self.test);
+        let number = u8::try_from(number.context("this test has no other end on a node")?)?;
+        let mut bytes = [0; CALL_BYTES];
+        bytes[0] = number;
+        bytes[1..9].copy_from_slice(&self.size.to_le_bytes());
+        bytes[9..13].copy_from_slice(&self.to.0.to_le_bytes());
+        bytes[13..17].copy_from_slice(&self.from.node.0.to_le_bytes());
+        bytes[17..19].copy_from_slice(&self.from.vpid.0.to_le_bytes());
+        Ok(bytes)
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (number, rest) = bytes.split_first()?;
+        let (size, rest) = rest.split_first_chunk()?;
+        let (to, rest) = rest.split_first_chunk()?;
+        let (node, rest) = rest.split_first_chunk()?;
+        let (vpid, rest) = rest.split_first_chunk()?;
+        let node = NodeId(u32::from_le_bytes(*node));
+        let call = Self {
+            to: NodeId(u32::from_le_bytes(*to)),
+            test: *TESTS.get(usize::from(*number))?,
+            size: u64::from_le_bytes(*size),
+            from: EndpointAddress::new(node, Vpid(u16::from_le_bytes(*vpid))),
+        };
+        (rest.is_empty() && (1..=super::SIZE_MAX).contains(&call.size)).then_some(call)
+    }
+}
+
+/// A transport of this node, or why there is none.
+fn over_shm(configuration: &Configuration) -> anyhow::Result<ShmTransport> {
+    let socket = configuration.control_socket(None)?;
+    if !weftd::client::answers(&socket.path) {
+        daemon::start(&socket, &configuration.options, &[])?;
+    }
+    let broker = RemoteBroker::new(&socket.path, "weft perf");
+    let parameters = transports::shm_parameters(&configuration.options);
+    Ok(ShmTransport::new(Arc::new(broker), parameters))
+}
+
+fn over_ofi(
+    arguments: &PerfArguments,
+    configuration: &Configuration,
+) -> anyhow::Result<OfiTransport<Ports>> {
+    let socket = configuration.control_socket(None)?;
+    if !weftd::client::answers(&socket.path) {
+        daemon::start(&socket, &configuration.options, &[])?;
+    }
+    let wanted = libfabric::wanted(arguments, data_address(&socket.path))?;
+    let broker = RemoteBroker::new(&socket.path, "weft perf");
+    Ok(OfiTransport::new(Ports { wanted }, Arc::new(broker), Parameters::default()))
+}
+
+/// The address of the interface that leads to the other nodes; `None` if the daemon has joined no
+/// fabric.
+fn data_address(_socket: &Path) -> Option<String> {
+    None
+}
+
+/// Measures `arguments.test` to the server of a node.
+pub fn measure(
+    arguments: &PerfArguments,
+    size: u64,
+    node: NodeId,
+    configuration: &Configuration,
+) -> anyhow::Result<Report> {
+    ensure!(
+        arguments.memory == MemoryKind::Fresh,
+        "between nodes there is fresh memory alone; leave --memory out"
+    );
+    match arguments.transport() {
+        TransportName::Shm => measure_over(over_shm(configuration)?, arguments, size, node),
+        TransportName::Ofi => {
+            measure_over(over_ofi(arguments, configuration)?, arguments, size, node)
+        }
+        TransportName::Sim => bail!("the simulator has no other nodes; leave --to out"),
+    }
+}
+
+fn measure_over<T: Transport>(
+    transport: T,
+    arguments: &PerfArguments,
+    size: u64,
+    node: NodeId,
+) -> anyhow::Result<Report> {
+    check_size(&transport, arguments.test, size)?;
+    let mut endpoint = transport.open(&EndpointOptions::default())?;
+    let from = endpoint.address();
+    let test = arguments.test;
+    call(&transport, Call { to: node, test, size, from })?;
+    let far = Far { start: Instant::now(), heard: Instant::now(), adaptive_wait: polling() };
+    let placement = format!("from node {} to node {node}", from.node);
+    match test {
+        PerfTest::Message => {
+            let initiator = message::Initiator::new(endpoint, far, size)?;
+            gather(arguments, size, initiator, &placement)
+        }
+        PerfTest::Lane => {
+            let door = lane::OverEndpoint::waiting(endpoint);
+            gather(arguments, size, lane::Initiator::new(door, far, size)?, &placement)
+        }
+        _ => {
+            let region = endpoint.register(region_bytes(size))?;
+            gather(arguments, size, Initiator::new(endpoint, region, far)?, &placement)
+        }
+    }
+}
+
+/// Asks the server of a node to be the other end.
+fn call<T: Transport>(transport: &T, wanted: Call) -> anyhow::Result<()> {
+    let bytes = wanted.emit()?;
+    let group = Group::new(GROUP).context("the group is there")?;
+    let mut endpoint = transport.open(&EndpointOptions::default())?;
+    let until = Instant::now() + ANSWER_WITHIN;
+    let mut again = Instant::now();
+    while Instant::now() < until {
+        if again <= Instant::now() {
+            match endpoint.send_multicast(group, MessageHeader::tag(CALL), &[&bytes]) {
+                Ok(0) | Err(SendError::WouldBlock) => again = Instant::now() + AGAIN / 10,
+                Ok(_) => again = Instant::now() + AGAIN,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut answer = None;
+        endpoint.poll(16, &mut |event| {
+            if let Event::Message(message) = event
+                && message.header.tag == ANSWER
+            {
+                answer = Some(String::from_utf8_lossy(message.payload).into_owned());
+            }
+        });
+        match answer {
+            Some(reason) if reason.is_empty() => return Ok(()),
+            Some(reason) => bail!("node {}: {reason}", wanted.to),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    bail!(
+        "no `weft perf serve` of node {} answers over {}; start one there, as the same user",
+        wanted.to,
+        transport.capabilities().transport
+    )
+}
+
+/// Is the other end for callers on any node, until the program is ended.
+pub fn serve(arguments: &PerfArguments, configuration: &Configuration) -> anyhow::Result<()> {
+    ensure!(arguments.to.is_none(), "--to is for the end that measures; leave it out");
+    let (shm, ofi) = match arguments.transport {
+        None => (Some(over_shm(configuration)), Some(over_ofi(arguments, configuration))),
+        Some(TransportName::Shm) => (Some(over_shm(configuration)), None),
+        Some(TransportName::Ofi) => (None, Some(over_ofi(arguments, configuration))),
+        Some(TransportName::Sim) => bail!("the simulator has no other nodes"),
+    };
+    let mut threads = Vec::new();
+    if let Some(shm) = shm {
+        threads.push(serve_over(shm?)?);
+    }
+    match ofi {
+        Some(Ok(ofi)) => match serve_over(ofi) {
+            Ok(thread) => threads.push(thread),
+            Err(error) if !threads.is_empty() => show_line!("not over ofi: {error:#}"),
+            Err(error) => return Err(error),
+        },
+        Some(Err(error)) if !threads.is_empty() => show_line!("not over ofi: {error:#}"),
+        Some(Err(error)) => return Err(error),
+        None => {}
+    }
+    for thread in threads {
+        thread.join().map_err(|_| anyhow!("a server panicked"))??;
+    }
+    Ok(())
+}
+
+type Server = std::thread::JoinHandle<anyhow::Result<()>>;
+
+/// Serves over one transport, on a thread.
+fn serve_over<T>(transport: T) -> anyhow::Result<Server>
+where
+    T: Transport + Send + Sync + 'static,
+    T::Endpoint: Send,
+{
+    let mut endpoint = transport.open(&EndpointOptions::default())?;
+    let group = Group::new(GROUP).context("the group is there")?;
+    endpoint.join_within(group, PATIENCE)?;
+    let (name, address) = (transport.capabilities().transport, endpoint.address());
+    show_line!("serving node {} over {name}, as endpoint {address}", address.node);
+    let (transport, calls) = (Arc::new(transport), Arc::new(AtomicUsize::new(0)));
+    let thread = std::thread::Builder::new().name(format!("weft-perf-{name}"));
+    let thread = thread.spawn(move || -> anyhow::Result<()> {
+        let mut seen = Vec::new();
+        loop {
+            endpoint.wait(Some(SLEEP_MAX));
+            let mut heard = Vec::new();
+            endpoint.poll(64, &mut |event| {
+                if let Event::Message(message) = event
+                    && message.header.tag == CALL
+                {
+                    heard.extend(Call::parse(message.payload).map(|call| (message.peer, call)));
+                }
+            });
+            for (caller, call) in heard {
+                // A call is repeated until its answer arrives.
+                let is_new = !seen.contains(&call);
+                if call.to != address.node {
+                    continue;
+                }
+                let reason = if is_new { begin(&transport, &calls, call) } else { String::new() };
+                if is_new && reason.is_empty() {
+                    seen.truncate(CALLS_MAX);
+                    seen.insert(0, call);
+                }
+                // A caller that is gone needs no answer; another repeats its call.
+                let header = MessageHeader::tag(ANSWER);
+                let _ = endpoint.send_short(caller, header, &[reason.as_bytes()]);
+            }
+        }
+    });
+    thread.context("a server cannot be started")
+}
+
+/// Begins to be the other end for a caller. Returns why not; nothing if it began.
+fn begin<T>(transport: &Arc<T>, calls: &Arc<AtomicUsize>, call: Call) -> String
+where
+    T: Transport + Send + Sync + 'static,
+    T::Endpoint: Send,
+{
+    if calls.load(Ordering::Relaxed) >= CALLS_MAX {
+        return format!("{CALLS_MAX} measurements run there; try again later");
+    }
+    calls.fetch_add(1, Ordering::Relaxed);
+    let (transport, own) = (Arc::clone(transport), Arc::clone(calls));
+    let thread = std::thread::Builder::new().name("weft-perf-far".into());
+    let started = thread.spawn(move || {
+        let ended = transport
+            .open(&EndpointOptions::default())
+            .map_err(anyhow::Error::from)
+            .and_then(|far| libfabric::respond(far, call.test, call.size, call.from));
+        own.fetch_sub(1, Ordering::Relaxed);
+        let test = call.test.name();
+        match ended {
+            Ok(()) => show_line!("measured {test} of {} bytes with {}", call.size, call.from),
+            Err(error) => show_line!("{test} of {} bytes with {}: {error:#}", call.size, call.from),
+        }
+    });
+    match started {
+        Ok(_) => String::new(),
+        Err(error) => {
+            calls.fetch_sub(1, Ordering::Relaxed);
+            format!("no thread: {error}")
+        }
+    }
+}
+
+/// The clock, and the end of a wait for a server that is gone.
+#[derive(Debug)]
+struct Far {
+    start: Instant,
+    heard: Instant,
+    adaptive_wait: AdaptiveWait,
+}
+
+impl Surroundings for Far {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn idle(&mut self) -> anyhow::Result<()> {
+        if self.adaptive_wait.step() == Step::Spin {
+            return Ok(());
+        }
+        contention::yield_core();
+        ensure!(
+            self.heard.elapsed() < libfabric::SILENT_FOR,
+            "nothing was heard from the other node for {:?}",
+            libfabric::SILENT_FOR
+        );
+        Ok(())
+    }
+
+    fn busy(&mut self) {
+        self.adaptive_wait.restart();
+        self.heard = Instant::now();
+    }
+
+    fn budget(&self) -> Budget {
+        Budget { run_ns: libfabric::RUN_NS, iterations_max: libfabric::ITERATIONS_MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_read_as_it_was_written_and_no_other_bytes_are() {
+        let from = EndpointAddress::new(NodeId(70_000), Vpid(300));
+        for test in TESTS {
+            let call = Call { to: NodeId(9), test, size: 1 << 20, from };
+            let bytes = call.emit().expect("a test with another end");
+            assert_eq!(Call::parse(&bytes), Some(call));
+            for length in 0..bytes.len() {
+                assert_eq!(Call::parse(&bytes[..length]), None);
+            }
+        }
+        let large =
+            Call { to: NodeId(9), test: PerfTest::Put, size: super::super::SIZE_MAX + 1, from };
+        assert_eq!(Call::parse(&large.emit().expect("a test")), None, "too large");
+        assert!(Call { test: PerfTest::Serve, ..large }.emit().is_err());
+    }
+}
