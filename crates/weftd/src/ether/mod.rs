@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use weft_broker::Connector;
 use weft_ether::{Limits, MacAddress, Reach, Seat, Segment, pace};
 use weft_fabric::NodeId;
+use weft_libfabric::Wanted;
 use weft_netdev::interface::Interface;
 use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
@@ -209,9 +210,15 @@ enum Question {
 
 /// The devices that a daemon serves.
 pub struct Devices {
+    how: Settings,
     network: Mutex<Network>,
-    devices: Vec<Arc<Device>>,
-    loops: Vec<Loop>,
+    devices: Mutex<Vec<Arc<Device>>>,
+    loops: Mutex<Vec<Loop>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic inside one of these locks leaves no half-made change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Devices {
@@ -227,11 +234,7 @@ impl Devices {
     ) -> anyhow::Result<Self> {
         demand::check(specs.iter().filter(|spec| spec.segment.is_none()).count(), how.queues)?;
         let segment = Segment::Host { queues: how.queues };
-        let queues = usize::from(how.queues);
-        let (mut shares, mut sites, mut devices) = (Vec::new(), Vec::new(), Vec::new());
-        shares.resize_with(how.loops.clamp(1, (specs.len() * queues).max(1)), Vec::new);
-        let loops = shares.len();
-        for (number, spec) in specs.iter().enumerate() {
+        for spec in specs {
             let places = (NODE_MAX + 1) / u32::from(how.queues);
             if spec.node.0 >= places {
                 bail!(
@@ -242,11 +245,53 @@ impl Devices {
                     spec.node.0
                 );
             }
-            let (taps, limit, site) = spec.open(how)?;
+        }
+        let devices = Self {
+            how: *how,
+            network: Mutex::default(),
+            devices: Mutex::default(),
+            loops: Mutex::default(),
+        };
+        devices.serve(specs, segment, |spec, seat| {
             let meets = ports::meeting(spec.segment.as_deref(), broker);
+            ports::open(&meets, segment, seat)
+        })?;
+        Ok(devices)
+    }
+
+    /// Serves the device of this host in a fabric of hosts. Its ports meet those of other hosts.
+    ///
+    /// # Errors
+    /// As for [`Devices::start`].
+    pub fn join_fabric(
+        &self,
+        spec: &DeviceSpec,
+        broker: &Arc<dyn Connector>,
+        wanted: &Wanted,
+    ) -> anyhow::Result<()> {
+        let segment = ports::fabric_segment(self.how.queues);
+        let open =
+            |_: &DeviceSpec, seat| ports::open_on_fabric(broker, wanted.clone(), segment, seat);
+        self.serve(std::slice::from_ref(spec), segment, open)
+    }
+
+    /// Creates devices, each with an endpoint for each queue.
+    fn serve<E: HostEndpoint + 'static>(
+        &self,
+        specs: &[DeviceSpec],
+        segment: Segment,
+        open: impl Fn(&DeviceSpec, Seat) -> anyhow::Result<E>,
+    ) -> anyhow::Result<()> {
+        let how = &self.how;
+        let queues = usize::from(how.queues);
+        let (mut shares, mut sites, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+        shares.resize_with(how.loops.clamp(1, (specs.len() * queues).max(1)), Vec::new);
+        let loops = shares.len();
+        for (number, spec) in specs.iter().enumerate() {
+            let (taps, limit, site) = spec.open(how)?;
             let device = Arc::new(Device::new(spec, INTERFACE, how, limit));
             for (queue, tap) in (0..).zip(taps) {
-                let endpoint = ports::open(&meets, segment, Seat { node: spec.node, queue })?;
+                let endpoint = open(spec, Seat { node: spec.node, queue })?;
                 let mut served = Queue::new(&device, queue, tap, segment, endpoint, how.limits);
                 // Set before the first packet, so that cut links stay cut.
                 served.set_reach(spec.reach);
@@ -262,15 +307,18 @@ impl Devices {
             devices.push(device);
         }
         let loops = shares.into_iter().map(|share| Loop::start(share, how.coalesce));
-        let loops = loops.collect::<anyhow::Result<_>>()?;
-        devices.sort_by_key(|device| device.node());
-        Ok(Self { network: Mutex::new(Network::new(sites)), devices, loops })
+        let loops = loops.collect::<anyhow::Result<Vec<_>>>()?;
+        lock(&self.network).add(sites);
+        let mut all = lock(&self.devices);
+        all.extend(devices);
+        all.sort_by_key(|device| device.node());
+        lock(&self.loops).extend(loops);
+        Ok(())
     }
 
     /// The connection `tuple` with the namespace of its other end, if that end is at a device.
     pub fn locate(&self, tuple: Tuple) -> Tuple {
-        // A panic inside the lock leaves no half-made change.
-        self.network.lock().unwrap_or_else(PoisonError::into_inner).locate(tuple)
+        lock(&self.network).locate(tuple)
     }
 
     /// The status of all devices, ordered by node.
@@ -283,7 +331,7 @@ impl Devices {
             });
             status
         };
-        self.devices.iter().map(of).collect()
+        lock(&self.devices).iter().map(of).collect()
     }
 
     /// Limits the device of `node` to the nodes in `reach`, from now on.
@@ -292,9 +340,10 @@ impl Devices {
     /// There is no such device, or the loops did not answer in time.
     pub fn set_reach(&self, node: NodeId, reach: Reach) -> Result<(), String> {
         let answers = self.ask(|sender| Question::Reach(node, reach, sender));
-        if answers.contains(&true) && answers.len() == self.loops.len() {
+        let loops = lock(&self.loops).len();
+        if answers.contains(&true) && answers.len() == loops {
             Ok(())
-        } else if answers.len() == self.loops.len() {
+        } else if answers.len() == loops {
             Err(format!("the daemon serves no device of node {}", node.0))
         } else {
             Err(format!(
@@ -313,7 +362,7 @@ impl Devices {
             one.ask(question(sender));
             receiver
         };
-        let asked: Vec<Receiver<T>> = self.loops.iter().map(ask).collect();
+        let asked: Vec<Receiver<T>> = lock(&self.loops).iter().map(ask).collect();
         let until = Instant::now() + event_loop::ANSWER_WITHIN;
         let answer = |answer: &Receiver<T>| {
             answer.recv_timeout(until.saturating_duration_since(Instant::now())).ok()

@@ -29,14 +29,15 @@ impl Site {
 }
 
 /// All devices of a daemon.
+#[derive(Default)]
 pub struct Network {
     sites: Vec<Site>,
 }
 
 impl Network {
-    /// A network of the devices at `sites`.
-    pub const fn new(sites: Vec<Site>) -> Self {
-        Self { sites }
+    /// Adds the devices at `sites`.
+    pub fn add(&mut self, sites: Vec<Site>) {
+        self.sites.extend(sites);
     }
 
     /// `tuple` with the namespace of its other end, if both ends are at a device. An address that

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use weft_broker::{Connector, remote::RemoteBroker};
 use weft_ether::{Seat, Segment};
-use weft_fabric::{EndpointOptions, Transport};
+use weft_fabric::{EndpointOptions, Transport, Vpid};
+use weft_libfabric::Wanted;
+use weft_transport_ofi::nic::PortNic;
+use weft_transport_ofi::{OfiEndpoint, OfiTransport, Ports};
 use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
 
 /// Slots of the ring from one peer.
@@ -21,6 +24,30 @@ pub fn meeting(segment: Option<&Path>, own: &Arc<dyn Connector>) -> Arc<dyn Conn
     }
 }
 
+/// The VPID of the port of queue 0 in a fabric of hosts, the same on each (003 section 5.4.6
+/// reserves one). It is in the upper part of the usual 256, which programs get last.
+const FABRIC_VPID: Vpid = Vpid(224);
+
+/// The addresses of ports in a fabric of hosts, of which each has one device.
+pub const fn fabric_segment(queues: u8) -> Segment {
+    Segment::Fabric { vpid: FABRIC_VPID, queues }
+}
+
+/// The endpoint of the port at `seat` in a fabric of hosts, over a port of libfabric.
+///
+/// # Errors
+/// Names the port.
+pub fn open_on_fabric(
+    broker: &Arc<dyn Connector>,
+    wanted: Wanted,
+    segment: Segment,
+    seat: Seat,
+) -> anyhow::Result<OfiEndpoint<PortNic>> {
+    let parameters = weft_transport_ofi::Parameters::default();
+    let transport = OfiTransport::new(Ports { wanted }, Arc::clone(broker), parameters);
+    open_at(&transport, segment, seat)
+}
+
 /// The endpoint of the port at `seat`.
 ///
 /// # Errors
@@ -30,9 +57,16 @@ pub fn open(
     segment: Segment,
     seat: Seat,
 ) -> anyhow::Result<ShmEndpoint> {
-    let Seat { node, queue } = seat;
     let parameters = Parameters { ring_slots: MAILBOX_SLOTS, ..Parameters::default() };
-    let transport = ShmTransport::new(Arc::clone(broker), parameters);
+    open_at(&ShmTransport::new(Arc::clone(broker), parameters), segment, seat)
+}
+
+fn open_at<T: Transport>(
+    transport: &T,
+    segment: Segment,
+    seat: Seat,
+) -> anyhow::Result<T::Endpoint> {
+    let Seat { node, queue } = seat;
     let vpid = segment
         .vpid_of(seat)
         .with_context(|| format!("there is no port number for queue {queue} of node {}", node.0))?;

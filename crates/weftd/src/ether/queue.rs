@@ -1,12 +1,16 @@
 //! One queue of a device: it moves packets from its TAP to its port and back.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_ether::{Delivery, Limits, Port, Reach, STALLS_AFTER, Segment, Space};
-use weft_fabric::{Addressable, Armed, Endpoint, HostMemory, NodeId, Watchable, Window};
+use weft_fabric::{Armed, Endpoint, HostMemory, NodeId, Watchable};
 use weft_netdev::tap::{Read, Tap, Write};
+use weft_transport_ofi::OfiEndpoint;
+use weft_transport_ofi::nic::PortNic;
+use weft_transport_shm::ShmEndpoint;
 
 use super::device::Device;
 use super::event_loop::now;
@@ -20,11 +24,43 @@ const EVENTS_A_TURN: usize = 64;
 /// Why a queue is gone, as reads and writes find it.
 const REMOVED: &str = "its interface was removed";
 
-/// Endpoints that a queue can be served by: the kernel copies packets into their regions and out of
-/// their windows, and epoll(7) watches them.
-pub trait HostEndpoint: HostMemory<Window: Addressable> + Watchable {}
+/// Endpoints that a queue can be served by: the kernel copies packets into their regions, and
+/// epoll(7) watches them.
+pub trait HostEndpoint: HostMemory + Watchable {
+    /// Writes a packet to `device` by `write`, or has the kernel copy it from where it is.
+    ///
+    /// # Errors
+    /// Those of the kernel.
+    fn pour(
+        packet: &Delivery<'_, Self::Window>,
+        device: BorrowedFd<'_>,
+        write: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize>;
+}
 
-impl<E: HostMemory<Window: Addressable> + Watchable> HostEndpoint for E {}
+impl HostEndpoint for ShmEndpoint {
+    fn pour(
+        packet: &Delivery<'_, Self::Window>,
+        device: BorrowedFd<'_>,
+        write: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        packet.pour(device, write)
+    }
+}
+
+/// Its windows are no memory, so that each packet is in private memory already.
+impl HostEndpoint for OfiEndpoint<PortNic> {
+    fn pour(
+        packet: &Delivery<'_, Self::Window>,
+        device: BorrowedFd<'_>,
+        write: impl FnOnce(BorrowedFd<'_>, &[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        match packet {
+            Delivery::Bytes(bytes) => write(device, bytes),
+            Delivery::Ring { .. } => write(device, &packet.to_vec()),
+        }
+    }
+}
 
 /// A queue that is served. Its port is an endpoint `E`.
 pub struct Queue<E: Endpoint> {
@@ -79,7 +115,8 @@ impl<E: HostEndpoint> Queue<E> {
     pub fn turn(&mut self, now: Duration) -> usize {
         // Events come first: they report packets that peers took, which makes room for the next.
         let Self { tap, port, written, .. } = self;
-        let mut done = port.poll(EVENTS_A_TURN, now, &mut |packet| write(tap, written, &packet));
+        let mut done =
+            port.poll(EVENTS_A_TURN, now, &mut |packet| write::<E>(tap, written, &packet));
         if let Some(complaint) = port.complaint() {
             tracing::debug!(node = self.node().0, queue = self.number, complaint);
         }
@@ -144,7 +181,7 @@ impl<E: HostEndpoint> Queue<E> {
     /// Does the work that is due by the clock.
     pub fn tick(&mut self, now: Duration) {
         let Self { tap, port, written, .. } = self;
-        port.tick(now, &mut |packet| write(tap, written, &packet));
+        port.tick(now, &mut |packet| write::<E>(tap, written, &packet));
         self.look_at_writes();
     }
 
@@ -206,9 +243,9 @@ impl<E: HostEndpoint> Queue<E> {
     }
 }
 
-fn write<W: Window + Addressable>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, W>) {
+fn write<E: HostEndpoint>(tap: &Tap, written: &mut Written, packet: &Delivery<'_, E::Window>) {
     let write = |tap: BorrowedFd<'_>, bytes: &[u8]| Ok(rustix::io::write(tap, bytes)?);
-    match tap.write(|tap| packet.pour(tap, write)) {
+    match tap.write(|tap| E::pour(packet, tap, write)) {
         Ok(Write::Packet) => {}
         Ok(Write::Down) => written.lost += 1,
         Ok(Write::Gone) => {
