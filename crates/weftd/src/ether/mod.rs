@@ -22,7 +22,7 @@ use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
 use weft_netdev::steering::Steering;
 use weft_netdev::tap::Tap;
-use weft_socket::matchmaker::Tuple;
+use weft_socket::tuple::Tuple;
 use weft_transport_shm::broker::Connector;
 
 use self::device::Device;
@@ -271,6 +271,11 @@ impl Devices {
     pub fn locate(&self, tuple: Tuple) -> Tuple {
         // A panic inside the lock leaves no half-made change.
         self.network.lock().unwrap_or_else(PoisonError::into_inner).locate(tuple)
+    }
+
+    /// True when a device is in the network namespace with this cookie.
+    pub fn are_in(&self, namespace: u64) -> bool {
+        self.network.lock().unwrap_or_else(PoisonError::into_inner).is_at(namespace)
     }
 
     /// The status of all devices, ordered by node.
