@@ -1,4 +1,5 @@
-//! Layer 1: the kernel's side of an Ethernet device.
+//! Layer 1: the kernel's side of networks: of Ethernet devices, and of connections between
+//! namespaces.
 //!
 //! - [`tap`]: a TAP device, which transfers frames with the kernel's offload header.
 //! - [`steering`]: the choice of a TAP device's queue for each packet.
