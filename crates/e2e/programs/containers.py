@@ -184,7 +184,7 @@ def strangers():
     daemon("--daemon-allow", ROOT)
     for network in ("one", "two"):
         bridge(f"br-{network}", "10.0.0.1/24")
-    folders = {network: folder_with_a_file(network) for network in ("one", "two")}
+    folders = {network: folder_with_a_file(network, BYTES // 2) for network in ("one", "two")}
     serves("server-one", "br-one", "10.0.0.2", folders["one"], weft=False)
     _, log = serves("server-two", "br-two", "10.0.0.2", folders["two"])
     # Slow enough that both connections are there at once, and both ends are offered.
@@ -210,6 +210,43 @@ def waiting():
         [WEFT, "status", "--json"], check=True, timeout=LIMIT, stdout=subprocess.PIPE
     )
     return json.loads(status.stdout)["waiting"]
+
+
+def forged():
+    """A socket with the addresses and the sequence numbers of another's connection, made by root of
+    a user namespace. Made by the host's root, in a namespace of the host's, it passes for that
+    connection's end, so the forgery is a good one."""
+    bridge("br0", "10.0.0.1/24")
+    daemon("--daemon-allow", "any")
+    folder = folder_with_a_file("served")
+    serves("server", "br0", "10.0.0.2", folder)
+    room = """
+        ip link add d0 type veth peer name d1
+        ip link set d1 up
+        ip link set d0 up
+        ip address add 10.0.0.3/24 dev d0
+        ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:01 dev d0
+        exec "$@"
+    """
+    own_network = ("unshare", "--net", "--", "sh", "-euc", room, "sh")
+    own_users = ("unshare", "--user", "--map-root-user", *own_network[1:])
+    script = str(PROGRAMS / "forger.py")
+    for port, namespaces, passes in (("40000", own_users, 0), ("40001", own_network, 1)):
+        words = (sys.executable, script, "client", "10.0.0.2", "8000", port)
+        _, log = container(f"client-{port}", "br0", "10.0.0.3", *words)
+        until("the numbers are told", lambda: "numbers" in text_of(log))
+        numbers = text_of(log).split()[1:3]
+        until("the server offers its end", lambda: waiting() == 1)
+        ends = ("10.0.0.3", port, "10.0.0.2", "8000", *numbers)
+        words = under_weft(sys.executable, script, "forge", *ends)
+        forger = start(*namespaces, *words, stdin=subprocess.PIPE)
+        until("the forger offers its end", lambda: waiting() == 2 or crossed() > 0)
+        forger[0].stdin.close()
+        assert "forged" in ended(*forger)
+        assert crossed() == passes, text_of(forger[1])
+        sh(f"ip netns delete client-{port}")
+        running[-2][0].kill()
+        until("the server is done", lambda: waiting() == 0)
 
 
 def translated():
@@ -249,7 +286,7 @@ def closed():
     """Nobody may join from a container unless daemon.allow says so; its connections are on TCP."""
     bridge("br0", "10.0.0.1/24")
     daemon("--daemon-allow", "1000,@1000")
-    folder = folder_with_a_file("served")
+    folder = folder_with_a_file("served", 1 << 20)
     serves("server", "br0", "10.0.0.2", folder)
     command = under_weft(*fetch("http://10.0.0.2:8000/file", DIRECTORY / "got"))
     client = ended(*container("client", "br0", "10.0.0.3", *command))

@@ -13,11 +13,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 const MACHINE: &str = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$@\"";
 
 /// The cases, with the third-party programs that each runs.
-const CASES: [(&str, &[&str]); 7] = [
+const CASES: [(&str, &[&str]); 8] = [
     ("bridged", &["curl"]),
     ("redis", &["redis-server", "redis-benchmark"]),
     ("unrelated", &["curl"]),
     ("strangers", &["curl"]),
+    ("forged", &[]),
     ("translated", &["curl", "nft"]),
     ("closed", &["curl"]),
     ("rootless", &["redis-server", "redis-benchmark", "setpriv"]),
