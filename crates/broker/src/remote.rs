@@ -93,7 +93,7 @@ fn hello(
     let socket = &broker.socket;
     let channel = channel.map_err(|e| unreachable(socket, "connect", e))?;
     let hello = Control::Hello { pid: std::process::id(), name: broker.name.clone() };
-    channel.send(&hello.emit(), &[]).map_err(|e| unreachable(socket, "hello", e))?;
+    channel.ask(&hello.emit()).map_err(|e| unreachable(socket, "hello", e))?;
     Ok(channel)
 }
 

@@ -46,21 +46,21 @@ pub struct Packet {
 /// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Credentials {
-    /// The process.
+    /// The process; 0 where the own process namespace has no number for it.
     pub pid: u32,
     /// The user.
     pub uid: u32,
 }
 
 pub use sys::network_namespace;
-pub use trust::{ConnectError, open_directory};
+pub use trust::{ConnectError, open_directory, trust_user};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Channel {
     /// Connects to the daemon that listens at `path`. Refuses a socket that a user other than the
-    /// own and root could have put there, or at which such a user listens. Waits at most
-    /// [`CONNECT_WITHIN`] while the daemon's queue of connections is full.
+    /// own, root and that of [`trust_user`] could have put there, or at which such a user listens.
+    /// Waits at most [`CONNECT_WITHIN`] while the daemon's queue of connections is full.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -139,6 +139,18 @@ impl Channel {
         }
     }
 
+    /// Sends a request to which the other end answers, or has answered already: a daemon that
+    /// refuses a program sends why and closes the channel. Never blocks.
+    ///
+    /// # Errors
+    /// `AGAIN` when the other end does not read.
+    pub fn ask(&self, bytes: &[u8]) -> Result<(), Errno> {
+        match self.send(bytes, &[]) {
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Receives a packet. `Ok(None)` means that the other end is gone. Never blocks.
     ///
     /// # Errors
@@ -148,10 +160,14 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let mut was_reset = false;
         let received = loop {
             let mut parts = [IoSliceMut::new(&mut bytes)];
             match rustix::net::recvmsg(&self.socket, &mut parts, &mut ancillary, flags) {
                 Err(Errno::INTR) => {}
+                // The other end closed without having read all. The kernel says so once, and then
+                // hands out the last packets of the other end.
+                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
                 other => break other?,
             }
         };
@@ -214,11 +230,29 @@ impl Channel {
     /// # Errors
     /// Those of getsockopt(2).
     pub fn peer(&self) -> Result<Credentials, Errno> {
-        let credentials = rustix::net::sockopt::socket_peercred(&self.socket)?;
-        Ok(Credentials {
-            pid: credentials.pid.as_raw_nonzero().get().unsigned_abs(),
-            uid: credentials.uid.as_raw(),
-        })
+        let (pid, uid, _) = sys::peer_of(self.socket.as_fd())?;
+        Ok(Credentials { pid, uid })
+    }
+
+    /// The groups of the process at the other end.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn peer_groups(&self) -> Result<Vec<u32>, Errno> {
+        let (_, _, group) = sys::peer_of(self.socket.as_fd())?;
+        let mut groups = sys::peer_groups(self.socket.as_fd())?;
+        groups.push(group);
+        Ok(groups)
+    }
+
+    /// The cookie of the network namespace in which the other end connected, on a channel that was
+    /// accepted: the kernel makes an accepted UNIX socket in the namespace of the one that
+    /// connected.
+    ///
+    /// # Errors
+    /// As for [`network_namespace`].
+    pub fn peer_network(&self) -> Result<u64, Errno> {
+        network_namespace(self.socket.as_fd())
     }
 
     /// A descriptor that becomes readable when the process that connected has ended. The channel
@@ -227,8 +261,8 @@ impl Channel {
     /// # Errors
     /// `SRCH` when it has ended already, others as for pidfd_open(2).
     pub fn peer_process(&self) -> Result<OwnedFd, Errno> {
-        let credentials = rustix::net::sockopt::socket_peercred(&self.socket)?;
-        sys::process_of_peer(self.socket.as_fd(), credentials.pid)
+        let (pid, ..) = sys::peer_of(self.socket.as_fd())?;
+        sys::process_of_peer(self.socket.as_fd(), pid)
     }
 
     /// Returns the socket.
@@ -310,8 +344,28 @@ mod tests {
         assert_eq!((second.bytes.as_slice(), second.descriptors.len()), (b"second".as_slice(), 0));
         assert_eq!(two.receive().err(), Some(Errno::AGAIN));
         assert_eq!(two.peer().expect("local").pid, std::process::id());
+        let group = rustix::process::getegid().as_raw();
+        assert!(two.peer_groups().expect("local").contains(&group));
         drop((one, first));
         assert!(two.receive().expect("an end").is_none());
+    }
+
+    #[test]
+    fn the_last_packet_of_an_end_that_closed_arrives() {
+        for closed_first in [false, true] {
+            let (program, daemon) = Channel::pair().expect("sockets");
+            daemon.send(b"refused", &[]).expect("room");
+            if closed_first {
+                drop(daemon);
+                program.ask(b"hello").expect("an answer is there");
+            } else {
+                program.ask(b"hello").expect("room");
+                drop(daemon);
+            }
+            let packet = program.receive_within(1000).expect("it is there").expect("it is there");
+            assert_eq!(packet.bytes, b"refused");
+            assert!(program.receive().expect("an end").is_none());
+        }
     }
 
     #[test]

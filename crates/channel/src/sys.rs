@@ -18,18 +18,80 @@ pub fn network_namespace(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     option(socket, SO_NETNS_COOKIE, 0u64)
 }
 
+/// `SO_PEERGROUPS` of `asm-generic/socket.h`.
+const SO_PEERGROUPS: libc::c_int = 59;
+/// `NGROUPS_MAX` of `linux/limits.h`.
+const GROUPS_MAX: usize = 65_536;
+
+/// The process, user and group at the other end, when it connected or began to listen. The process
+/// is 0 where the own process namespace has no number for it, so this is not read as a `Pid`.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn peer_of(socket: BorrowedFd<'_>) -> Result<(u32, u32, u32), Errno> {
+    let nobody = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let found = option(socket, libc::SO_PEERCRED, nobody)?;
+    Ok((found.pid.unsigned_abs(), found.uid, found.gid))
+}
+
+/// The supplementary groups of the process at the other end.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, Errno> {
+    let mut groups = vec![0_u32; 32];
+    loop {
+        let mut length =
+            libc::socklen_t::try_from(size_of_val(groups.as_slice())).map_err(|_| Errno::INVAL)?;
+        // SAFETY: the kernel writes at most `length` bytes of the vector, which has as many and
+        // holds numbers, and `length` itself.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        let count = usize::try_from(length).unwrap_or(0) / size_of::<u32>();
+        match last_error(result) {
+            Ok(()) => {
+                groups.truncate(count);
+                return Ok(groups);
+            }
+            Err(Errno::RANGE) if count > groups.len() && count <= GROUPS_MAX => {
+                groups.resize(count, 0);
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// The error of a call that returned `result`.
+fn last_error(result: libc::c_int) -> Result<(), Errno> {
+    if result == 0 {
+        return Ok(());
+    }
+    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+    Err(Errno::from_raw_os_error(errno))
+}
+
 /// A descriptor that becomes readable when the process that connected `socket` has ended. `pid` is
-/// the number of that process.
+/// the number of that process, 0 where the own process namespace has none.
 ///
 /// # Errors
 /// `SRCH` when it has ended already, others as for pidfd_open(2).
-pub fn process_of_peer(socket: BorrowedFd<'_>, pid: Pid) -> Result<OwnedFd, Errno> {
+pub fn process_of_peer(socket: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd, Errno> {
     match option::<libc::c_int>(socket, SO_PEERPIDFD, -1) {
         // SAFETY: the kernel just made this descriptor, so nobody else owns it.
         Ok(descriptor @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         // Before Linux 6.5. `pid` may have been reused by now, and the end is then reported too
         // late.
-        Ok(_) | Err(Errno::NOPROTOOPT) => pidfd_open(pid, PidfdFlags::empty()),
+        Ok(_) | Err(Errno::NOPROTOOPT) => {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+            pidfd_open(pid, PidfdFlags::empty())
+        }
         Err(errno) => Err(errno),
     }
 }
@@ -89,11 +151,11 @@ impl Drop for Interruptions {
 
 extern "C" fn ignore(_: libc::c_int) {}
 
-/// Reads a socket option whose value is a number.
+/// Reads a socket option whose value is a number, or a structure of numbers.
 fn option<T: Copy>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> Result<T, Errno> {
     let mut length = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::INVAL)?;
     // SAFETY: `value` and `length` are valid variables. The kernel writes `length`, and at most
-    // that many bytes of `value`, which is a number.
+    // that many bytes of `value`, which consists of numbers.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -103,11 +165,7 @@ fn option<T: Copy>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> R
             &raw mut length,
         )
     };
-    if result == 0 {
-        return Ok(value);
-    }
-    let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
-    Err(Errno::from_raw_os_error(errno))
+    last_error(result).map(|()| value)
 }
 
 #[cfg(test)]

@@ -1,4 +1,6 @@
 //! Decides which control sockets are trusted: only the own user and root may be at the other end.
+//! In a user namespace, where the host's root shows as another user, the program's user may name
+//! that user, too ([`trust_user`]).
 //!
 //! A program passes descriptors over the channel, so a wrong decision gives its connections away.
 //! Two checks, both of what the kernel reports:
@@ -10,6 +12,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -32,7 +35,8 @@ pub enum ConnectError {
     #[error(
         "{directory} can be written by others than user {own} and root (it is of user {owner}, \
          mode {mode:o}), so weft does not use it; remove it, or name a socket in a directory of \
-         your own with WEFT_DAEMON_SOCKET"
+         your own with WEFT_DAEMON_SOCKET; in a user namespace daemon.trust_uid names the user as \
+         whom root shows there"
     )]
     Directory {
         /// The directory.
@@ -47,7 +51,8 @@ pub enum ConnectError {
     /// Another user listens there.
     #[error(
         "process {pid} of user {uid} listens there, and weft trusts only daemons of user {own} \
-         and root; `sudo weft daemon` serves all users"
+         and root; `sudo weft daemon` serves all users, and in a user namespace \
+         daemon.trust_uid = {uid} trusts this one"
     )]
     Listener {
         /// The own user.
@@ -71,6 +76,21 @@ impl From<Errno> for ConnectError {
     fn from(errno: Errno) -> Self {
         Self::Os { errno }
     }
+}
+
+/// A further user who is trusted as root is; 0, root itself, for none.
+static FURTHER: AtomicU32 = AtomicU32::new(0);
+
+/// From now on this process trusts daemons and directories of `user` as those of root. For a user
+/// namespace in which the host's root shows as `user`; 0 takes that back. The kernel shows every
+/// user of the host who is not mapped as one and the same number, 65,534. So the socket must be one
+/// that the program's user named, in a place where no other such user can put one.
+pub fn trust_user(user: u32) {
+    FURTHER.store(user, Ordering::Relaxed);
+}
+
+fn is_trusted(user: u32, own: u32) -> bool {
+    [0, own, FURTHER.load(Ordering::Relaxed)].contains(&user)
 }
 
 /// Directories from the socket's to the root at most. No path in use is deeper.
@@ -108,7 +128,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Refuses a directory of another user, and one that others can write to, unless its mode has a bit
 /// of `excused`.
 fn check(directory: PathBuf, status: &Stat, own: u32, excused: u32) -> Result<(), ConnectError> {
-    let is_ours = [0, own].contains(&status.st_uid);
+    let is_ours = is_trusted(status.st_uid, own);
     let is_closed = status.st_mode & WRITABLE_BY_OTHERS == 0 || status.st_mode & excused != 0;
     if is_ours && is_closed {
         return Ok(());
@@ -139,11 +159,29 @@ pub(crate) fn fixed_path(directory: &OwnedFd, name: &Path) -> PathBuf {
 pub(crate) fn check_listener(listener: Credentials) -> Result<(), ConnectError> {
     let own = rustix::process::geteuid().as_raw();
     let Credentials { uid, pid } = listener;
-    if [0, own].contains(&uid) { Ok(()) } else { Err(ConnectError::Listener { own, uid, pid }) }
+    if is_trusted(uid, own) { Ok(()) } else { Err(ConnectError::Listener { own, uid, pid }) }
 }
 
 /// True if `name` in `directory` is a socket. Somebody need not listen there.
 pub(crate) fn is_socket(directory: &OwnedFd, name: &Path) -> bool {
     rustix::fs::statat(directory.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_further_user_is_trusted_when_it_is_named_and_no_longer() {
+        const NOBODY: u32 = 65_534;
+        let listener = Credentials { pid: 0, uid: NOBODY };
+        let refused = check_listener(listener).expect_err("nobody named it");
+        assert!(refused.to_string().contains("daemon.trust_uid = 65534"), "{refused}");
+        trust_user(NOBODY);
+        assert_eq!(check_listener(listener), Ok(()));
+        assert!(check_listener(Credentials { uid: NOBODY - 1, ..listener }).is_err());
+        trust_user(0);
+        assert!(check_listener(listener).is_err());
+    }
 }

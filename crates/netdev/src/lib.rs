@@ -1,4 +1,5 @@
-//! Layer 1: the kernel's side of an Ethernet device.
+//! Layer 1: the kernel's side of networks: of Ethernet devices, and of connections between
+//! namespaces.
 //!
 //! - [`tap`]: a TAP device, which transfers frames with the kernel's offload header.
 //! - [`steering`]: the choice of a TAP device's queue for each packet.
@@ -6,6 +7,8 @@
 //! - [`addresses`]: the addresses of an interface, kept up to date.
 //! - [`rate`]: a limit of packets per second in front of an interface's queue.
 //! - [`namespace`]: named network namespaces, as `ip netns` keeps them.
+//! - [`stream`]: the sequence numbers of a TCP connection, which name it across namespaces.
+//! - [`translation`]: the addresses of a connection behind network address translation.
 //! - [`room`]: the host name, hosts file and `/sys` of a program in a namespace.
 //!
 //! May depend on nothing of weft. `unsafe` is only in `sys` (the ioctls of the kernel's `if_tun.h`
@@ -19,8 +22,10 @@ mod netlink;
 pub mod rate;
 pub mod room;
 pub mod steering;
+pub mod stream;
 mod sys;
 pub mod tap;
+pub mod translation;
 
 use thiserror::Error;
 

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Result;
 
-use crate::bpf::{self, Instruction, MapOfCounter};
+use crate::bpf::{self, Instruction, Kind, MapOfCounter};
 
 /// How the kernel chooses a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,11 +39,11 @@ impl Steering {
     pub(crate) fn program(self) -> Result<Option<OwnedFd>> {
         match self {
             Self::Flow => Ok(None),
-            Self::Processor => bpf::load(&by_processor()).map(Some),
+            Self::Processor => bpf::load(Kind::SocketFilter, &by_processor()).map(Some),
             Self::RoundRobin => {
                 // The loaded program keeps a reference to the map.
                 let counter = MapOfCounter::new()?;
-                bpf::load(&round_robin(counter.as_raw_fd())).map(Some)
+                bpf::load(Kind::SocketFilter, &round_robin(counter.as_raw_fd())).map(Some)
             }
         }
     }

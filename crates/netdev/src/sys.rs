@@ -2,11 +2,13 @@
 //! and `if.h`, which are stable on all architectures that weft supports.
 #![allow(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::io::Result;
-use rustix::ioctl::{IntegerSetter, Setter, Updater, ioctl};
+use rustix::ioctl::{IntegerSetter, Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::netlink::errno_of;
 
 /// Bytes of an interface's name with its final zero.
 pub const NAME_BYTES: usize = 16;
@@ -90,6 +92,62 @@ of_tap_by_pointer! {
     set_steering = 0x8004_54e0;
     /// TUNSETCARRIER: whether the device has a link.
     set_carrier = 0x4004_54e2;
+}
+
+/// A call without an argument whose result is a new descriptor.
+struct Opens<const NUMBER: Opcode>;
+
+// SAFETY: the calls that are made with this type take no argument, so the kernel accesses no
+// memory, and their result is a new descriptor.
+unsafe impl<const NUMBER: Opcode> Ioctl for Opens<NUMBER> {
+    type Output = OwnedFd;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        NUMBER
+    }
+
+    fn as_ptr(&mut self) -> *mut rustix::ffi::c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(
+        made: IoctlOutput,
+        _: *mut rustix::ffi::c_void,
+    ) -> Result<Self::Output> {
+        // SAFETY: the kernel just made this descriptor, so nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(made) })
+    }
+}
+
+/// SO_BINDTOIFINDEX: the number of the interface that a socket is bound to, or 0.
+pub fn bound_to(socket: BorrowedFd<'_>) -> Result<i32> {
+    const SO_BINDTOIFINDEX: libc::c_int = 62;
+    let mut index: libc::c_int = 0;
+    let mut length: libc::socklen_t = 4;
+    // SAFETY: the kernel writes at most `length` bytes of `index`, which is an `int`, and `length`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_BINDTOIFINDEX,
+            (&raw mut index).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(index) } else { Err(errno_of(std::io::Error::last_os_error())) }
+}
+
+/// SIOCGSKNS: the network namespace of a socket.
+pub fn network_of(socket: BorrowedFd<'_>) -> Result<OwnedFd> {
+    // SAFETY: the call takes no argument and returns a new descriptor.
+    unsafe { ioctl(socket, Opens::<0x894c>) }
+}
+
+/// NS_GET_USERNS: the user namespace that owns a namespace.
+pub fn owner_of(namespace: BorrowedFd<'_>) -> Result<OwnedFd> {
+    // SAFETY: the call takes no argument and returns a new descriptor.
+    unsafe { ioctl(namespace, Opens::<0xb701>) }
 }
 
 /// Moves the calling thread into new namespaces.

@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::entry::{Entry, Kind, OTHER_VARIABLES};
 use crate::name::{Found, Spelling, find, suggest};
 use crate::options::{Options, Origin, Setting};
+use crate::people::People;
 use crate::services::ServicePolicy;
 use crate::table::TABLE;
 
@@ -247,6 +248,10 @@ fn parse(kind: &Kind, value: &str) -> Option<(u64, String)> {
         }
         Kind::Services => {
             let is_valid = ServicePolicy::parse(value).is_some();
+            return is_valid.then(|| (0, value.to_owned()));
+        }
+        Kind::People => {
+            let is_valid = People::parse(value).is_some();
             return is_valid.then(|| (0, value.to_owned()));
         }
     };

@@ -80,6 +80,8 @@ pub enum Kind {
     Path,
     /// Rules for services; none by default.
     Services,
+    /// Users and groups; none by default.
+    People,
 }
 
 pub(crate) const fn integer(default: u64, minimum: u64, maximum: u64) -> Kind {
@@ -106,7 +108,7 @@ impl Kind {
             Self::Integer { default, .. } => default.to_string(),
             Self::Boolean { default } => default.to_string(),
             Self::Choice { choices } => choices.first().copied().unwrap_or_default().to_owned(),
-            Self::Path | Self::Services => String::new(),
+            Self::Path | Self::Services | Self::People => String::new(),
         }
     }
 }
@@ -125,6 +127,10 @@ impl fmt::Display for Kind {
             Self::Choice { choices } => write!(f, "one of {}", choices.join(", ")),
             Self::Path => f.write_str("an absolute path of at most 107 bytes, or nothing"),
             Self::Services => f.write_str("rules OWNER:NAME:USERS with blanks between, or nothing"),
+            Self::People => f.write_str(
+                "numbers of users, and of groups with an @ before them, with commas between, or \
+                 `any`, or nothing",
+            ),
         }
     }
 }

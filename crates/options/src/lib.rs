@@ -30,6 +30,7 @@ mod entry;
 mod name;
 mod nearest;
 mod options;
+mod people;
 pub mod runtime_path;
 mod services;
 pub mod share;
@@ -43,6 +44,7 @@ pub use entry::{
 pub use name::{Found, Spelling, find, find_any, suggest};
 pub use nearest::nearest;
 pub use options::{Options, Origin};
+pub use people::People;
 pub use services::ServicePolicy;
 pub use table::{Id, TABLE};
 pub use value::{CopyMethod, LaneKind, QueueChoice};

@@ -9,6 +9,7 @@ use crate::entry::Category::{Daemon as ForDaemon, Ethernet, SharedMemory, Socket
 use crate::entry::Effect::{Daemon, Programs, ProgramsAndDaemon};
 use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
+use crate::people::People;
 use crate::services::ServicePolicy;
 use crate::value::{CopyMethod, LaneKind, QueueChoice, Value};
 
@@ -360,6 +361,27 @@ options! {
                stands for all that begin so; USERS are numbers with commas between, or `any`. A \
                name with a rule is offered by its owners and root alone. Without a rule a service \
                reaches its owner and root. Memory: that of the text.",
+    }
+    "daemon.allow" => DaemonAllow, daemon_allow -> People {
+        kind: Kind::People,
+        unit: "",
+        category: ForDaemon,
+        effect: Daemon,
+        text: "Who may join the node from another network namespace than the daemon's, as \
+               programs in containers do: numbers of users, and of groups with an @ before them, \
+               with commas between, or `any`. Empty: nobody, root neither. The numbers are those \
+               that the daemon sees. Programs in the daemon's own network namespace, and in the \
+               nodes of a lab, join in any case. Memory: that of the text.",
+    }
+    "daemon.trust_uid" => DaemonTrustUid, daemon_trust_uid -> u32 {
+        kind: integer(0, 0, 4_294_967_294),
+        unit: "",
+        category: ForDaemon,
+        effect: Programs,
+        text: "A user whose daemon, and whose directories on the way to its socket, programs \
+               trust as those of root. For programs in a user namespace in which the host's root \
+               shows as another user, such as 65534; the socket has to be named by \
+               `daemon.socket`. 0: none but root. No memory.",
     }
     "daemon.socket" => DaemonSocket, daemon_socket -> Option<&str> {
         kind: Kind::Path,

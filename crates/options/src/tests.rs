@@ -40,6 +40,8 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.daemon_endpoints_max(), 256);
     assert_eq!(options.daemon_connections_max(), 16_384);
     assert_eq!(options.daemon_socket(), None);
+    assert!(!options.daemon_allow().contain(0, &[0]));
+    assert_eq!(options.daemon_trust_uid(), 0);
 }
 
 #[test]

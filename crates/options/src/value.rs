@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::entry::{Entry, Kind};
 use crate::options::Setting;
+use crate::people::People;
 use crate::services::ServicePolicy;
 
 /// Which queue of a device a packet goes to.
@@ -109,6 +110,12 @@ impl<'a> Value<'a> for Option<&'a str> {
 }
 
 impl Value<'_> for ServicePolicy {
+    fn read(setting: &Setting, _: &Entry) -> Self {
+        Self::parse(&setting.text).expect("the text was checked when it was set")
+    }
+}
+
+impl Value<'_> for People {
     fn read(setting: &Setting, _: &Entry) -> Self {
         Self::parse(&setting.text).expect("the text was checked when it was set")
     }

@@ -31,6 +31,9 @@ static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 /// How many answers for other connections are kept until those ask.
 const ANSWERS_MAX: usize = 1024;
 
+/// Tokens begin at 1, so no offer has this one.
+const NOBODY: u64 = 0;
+
 struct State {
     channel: Option<OpenChannel>,
     retry_at_ns: u64,
@@ -158,11 +161,20 @@ pub fn join(token: u64, socket: RawFd) -> Option<OwnedFd> {
     }
 }
 
-/// True when the daemon serves Ethernet devices: a connection to another host's address may then
-/// end on this host.
+/// True when the daemon serves Ethernet devices, or programs in other network namespaces: a
+/// connection to another host's address may then end on this host.
 pub fn carries_networks() -> bool {
     let Some(mut state) = STATE.lock() else { return false };
-    connected(&mut state).is_ok() && state.advice.networks
+    if connected(&mut state).is_err() {
+        return false;
+    }
+    // The daemon tells when the first such program joins.
+    while !state.advice.networks
+        && let Some(packet) = next_packet(&mut state)
+    {
+        take_packet(&mut state, packet, NOBODY);
+    }
+    state.advice.networks
 }
 
 /// The user whom the daemon serves; `None` when it serves all.
@@ -304,8 +316,6 @@ fn next_packet(state: &mut State) -> Option<Packet> {
 
 /// The offers that were pending and whose answer has come, for [`matched`].
 pub fn answered() -> Vec<u64> {
-    /// Tokens begin at 1, so no offer has this one.
-    const NOBODY: u64 = 0;
     let Some(mut state) = STATE.lock() else { return Vec::new() };
     if state.pending.is_empty() {
         return Vec::new();
@@ -395,8 +405,7 @@ fn open(state: &mut State) -> Result<(), TcpReason> {
     state.daemon = channel.peer().map_or(0, |daemon| daemon.uid);
     let channel = move_to_high_number(channel);
     let hello = Control::Hello { pid: process::pid(), name: process::name() };
-    let greeted =
-        channel.send(&hello.emit(), &[]).and_then(|()| channel.receive_within(answer_ms()));
+    let greeted = channel.ask(&hello.emit()).and_then(|()| channel.receive_within(answer_ms()));
     let welcome = match greeted {
         Ok(Some(packet)) => Control::parse(&packet.bytes),
         _ => return Err(TcpReason::NoDaemon),

@@ -11,7 +11,9 @@
 //! - [`history`]: the outlook for a connection from earlier ones at its address.
 //! - [`over_tcp`]: counts what a connection did before it had a lane.
 //! - [`token`]: the numbers by which the daemon knows a program's offers.
+//! - [`tuple`]: how an end of a connection is named, and the evidence that names its other end.
 //! - [`matchmaker`]: finds the two ends of one connection, for the node daemon.
+//! - [`guesses`]: bounds offers of ends whose other end does not come.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
 //! Source: 003 section 5.5 (EXT-DS, Table 5.3, BCopy). The crate may depend on `weft-fabric` and
@@ -21,6 +23,7 @@
 pub mod common;
 pub mod due;
 pub mod fuzz;
+pub mod guesses;
 pub mod history;
 pub mod matchmaker;
 pub mod over_tcp;
@@ -34,6 +37,7 @@ pub mod shadow;
 mod state;
 pub mod stream;
 pub mod token;
+pub mod tuple;
 
 pub use common::{Common, Peer, StaleWakeups};
 pub use phase::{Phase, SharedPhase};

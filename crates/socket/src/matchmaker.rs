@@ -18,44 +18,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weft_options::share;
 
-/// One end of a TCP connection as the kernel names it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Tuple {
-    /// The network namespace of this end.
-    pub namespace: u64,
-    /// This end.
-    pub local: SocketAddr,
-    /// The network namespace of the other end. It differs where a network of weft joins the two.
-    pub remote_namespace: u64,
-    /// The other end.
-    pub remote: SocketAddr,
+use crate::tuple::{Route, Tuple, canonical};
+
+/// The addresses at which a socket may listen to get a connection to `address`.
+fn covering(address: SocketAddr) -> [SocketAddr; 3] {
+    let any4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
+    let any6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
+    [address, any4, any6]
 }
 
-impl Tuple {
-    /// The tuple of a connection within `namespace`, with both addresses as [`canonical`] returns
-    /// them.
-    #[must_use]
-    pub fn new(namespace: u64, local: SocketAddr, remote: SocketAddr) -> Self {
-        let (local, remote) = (canonical(local), canonical(remote));
-        Self { namespace, local, remote_namespace: namespace, remote }
+/// Takes one from the count of `key`. True when none is left.
+fn discount<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) -> bool {
+    let Some(count) = counts.get_mut(&key) else { return false };
+    *count -= 1;
+    let is_over = *count == 0;
+    if is_over {
+        counts.remove(&key);
     }
-
-    /// The tuple of the same connection at the other end.
-    #[must_use]
-    pub const fn mirrored(self) -> Self {
-        Self {
-            namespace: self.remote_namespace,
-            local: self.remote,
-            remote_namespace: self.namespace,
-            remote: self.local,
-        }
-    }
-}
-
-/// The IP address and port alone, without flow and scope; an IPv4-mapped address becomes IPv4.
-#[must_use]
-pub fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+    is_over
 }
 
 /// Bounds of the tables, and of a user's part of them.
@@ -204,6 +184,8 @@ pub struct Matchmaker<P, M> {
     /// The places of each user in the tables of connections and listeners.
     tallies: [Tally; 2],
     listening: HashMap<(u64, SocketAddr), usize>,
+    /// The same in whatever namespace.
+    listening_anywhere: HashMap<SocketAddr, usize>,
     /// Addresses where programs listened that still run. They may hold connections which they
     /// accepted there, and offer them later.
     listened: HashMap<(u64, SocketAddr), P>,
@@ -223,6 +205,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             listeners: HashMap::new(),
             tallies: Default::default(),
             listening: HashMap::new(),
+            listening_anywhere: HashMap::new(),
             listened: HashMap::new(),
         }
     }
@@ -268,7 +251,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             return Outcome::Full { maximum };
         }
         let connects = matches!(offer, Offer::Connected);
-        let listening = connects && self.is_listening(tuple.remote_namespace, tuple.remote);
+        let listening = connects && self.is_listened_to(tuple);
         self.tuples.insert(offerer, tuple);
         self.tallies[CONNECTIONS].add(user);
         self.waiting.insert(tuple, Waiting { offerer, user, offer });
@@ -373,14 +356,10 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             return;
         };
         self.tallies[LISTENERS].remove(user);
+        discount(&mut self.listening_anywhere, address);
         let place = (namespace, address);
-        let Some(count) = self.listening.get_mut(&place) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.listening.remove(&place);
-            if self.listened.len() < self.limits.listeners_max {
-                self.listened.entry(place).or_insert(offerer.process);
-            }
+        if discount(&mut self.listening, place) && self.listened.len() < self.limits.listeners_max {
+            self.listened.entry(place).or_insert(offerer.process);
         }
     }
 
@@ -399,15 +378,25 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         self.tallies[LISTENERS].add(user);
         self.listeners.insert(offerer, Listener { user, namespace, address });
         *self.listening.entry((namespace, address)).or_insert(0) += 1;
+        *self.listening_anywhere.entry(address).or_insert(0) += 1;
+    }
+
+    /// True when a program under weft listens where a connection of this tuple ends. In a namespace
+    /// that is known, also when one did so and may have accepted the connection.
+    fn is_listened_to(&self, tuple: Tuple) -> bool {
+        match tuple.route {
+            Route::Namespaces { there, .. } => self.is_listening(there, tuple.remote),
+            Route::Traced(trace) => covering(trace.far_local)
+                .iter()
+                .any(|address| self.listening_anywhere.contains_key(address)),
+        }
     }
 
     /// True when a program under weft listens where a connection to `address` ends, or did so and
     /// may have accepted the connection.
     #[must_use]
     pub fn is_listening(&self, namespace: u64, address: SocketAddr) -> bool {
-        let any4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
-        let any6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
-        [address, any4, any6].iter().any(|at| {
+        covering(address).iter().any(|at| {
             let place = (namespace, *at);
             self.listening.contains_key(&place) || self.listened.contains_key(&place)
         })
@@ -444,6 +433,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
         let offers = self.waiting.len() + self.tuples.len();
         let pairs = self.pairs.len() + self.paired.len() + self.partners.len();
         let listeners = self.listeners.len() + self.listening.len() + self.listened.len();
+        let listeners = listeners + self.listening_anywhere.len();
         let tallies: usize = self.tallies.iter().map(|tally| tally.0.len()).sum();
         offers + pairs + listeners + tallies == 0
     }
@@ -468,6 +458,7 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tuple::Trace;
 
     type Maker = Matchmaker<u32, &'static str>;
 
@@ -541,7 +532,8 @@ mod tests {
     fn another_namespace_is_another_network() {
         let mut maker = Maker::new(TableLimits::default());
         maker.offer(by(1), 0, server(), Offer::Accepted("lane"));
-        let elsewhere = Tuple { namespace: 2, remote_namespace: 2, ..server().mirrored() };
+        let elsewhere = Route::Namespaces { here: 2, there: 2 };
+        let elsewhere = Tuple { route: elsewhere, ..server().mirrored() };
         assert_eq!(
             maker.offer(by(2), 0, elsewhere, Offer::Connected),
             Outcome::Waiting { listening: false }
@@ -551,7 +543,7 @@ mod tests {
     #[test]
     fn ends_in_two_namespaces_meet_where_a_network_joins_them() {
         let mut maker = Maker::new(TableLimits::default());
-        let server = Tuple { remote_namespace: 2, ..server() };
+        let server = Tuple { route: Route::Namespaces { here: 1, there: 2 }, ..server() };
         maker.listen(by(1), 0, 1, server.local);
         assert_eq!(
             maker.offer(by(2), 0, server.mirrored(), Offer::Connected),
@@ -559,6 +551,78 @@ mod tests {
         );
         let outcome = maker.offer(by(1), 0, server, Offer::Accepted("lane"));
         assert!(matches!(outcome, Outcome::Matched { .. }), "{outcome:?}");
+    }
+
+    /// The end of a server in a container, and that of a client in another one.
+    fn traced() -> (Tuple, Tuple) {
+        let server = tuple("10.0.0.3:80", "10.0.0.2:5000");
+        let (far_local, far_remote) = (server.remote, server.local);
+        let trace = Trace { owner: 7, sent: 100, received: 200, far_local, far_remote };
+        let server = Tuple { route: Route::Traced(trace), ..server };
+        (server, server.mirrored())
+    }
+
+    fn is_matched(server: Tuple, client: Tuple) -> bool {
+        let offers = [(by(1), server, Offer::Accepted("lane")), (by(2), client, Offer::Connected)];
+        let [forward, backward] = [[0, 1], [1, 0]].map(|order| {
+            let mut maker = Maker::new(TableLimits::default());
+            let [_, last] = order.map(|place| {
+                let (offerer, tuple, offer) = offers[place];
+                maker.offer(offerer, 0, tuple, offer)
+            });
+            matches!(last, Outcome::Matched { .. })
+        });
+        assert_eq!(forward, backward);
+        forward
+    }
+
+    #[test]
+    fn ends_in_unknown_namespaces_meet_if_the_connection_began_alike() {
+        let (server, client) = traced();
+        assert_eq!(client.mirrored(), server);
+        assert!(is_matched(server, client));
+    }
+
+    #[test]
+    fn a_translation_of_addresses_is_seen_through() {
+        let (server, _) = traced();
+        let Route::Traced(trace) = server.route else { panic!("made above") };
+        // The client connected to a port of the host, and the server sees the host's address.
+        let at = |text: &str| text.parse().expect("an address");
+        let (far_local, far_remote) = (at("10.1.0.2:5000"), at("192.0.2.1:8080"));
+        let route = Route::Traced(Trace { far_local, far_remote, ..trace });
+        let server = Tuple { remote: at("10.0.0.1:6000"), route, ..server };
+        let client = server.mirrored();
+        assert_eq!((client.local, client.remote), (far_local, far_remote));
+        assert!(is_matched(server, client));
+        let mut maker = Maker::new(TableLimits::default());
+        maker.listen(by(1), 0, 5, server.local);
+        let waits = maker.offer(by(2), 0, client, Offer::Connected);
+        assert_eq!(waits, Outcome::Waiting { listening: true });
+    }
+
+    #[test]
+    fn the_same_addresses_in_unrelated_networks_do_not_match() {
+        let (server, client) = traced();
+        let Route::Traced(trace) = client.route else { panic!("made above") };
+        let other = |trace| Tuple { route: Route::Traced(trace), ..client };
+        // Another connection with these addresses began with other numbers.
+        for change in [1, 1 << 16, 1 << 31] {
+            assert!(!is_matched(server, other(Trace { sent: trace.sent ^ change, ..trace })));
+            assert!(!is_matched(
+                server,
+                other(Trace { received: trace.received ^ change, ..trace })
+            ));
+        }
+        // A socket with all of it, by root of a user namespace of its own.
+        assert!(!is_matched(server, other(Trace { owner: trace.owner + 1, ..trace })));
+        // One whose addresses nothing translates to those of the server.
+        let far_local = "10.0.0.4:80".parse().expect("an address");
+        assert!(!is_matched(server, other(Trace { far_local, ..trace })));
+        // One of which the kernel does not know how it began.
+        for namespace in [1, 7] {
+            assert!(!is_matched(server, Tuple::new(namespace, client.local, client.remote)));
+        }
     }
 
     #[test]

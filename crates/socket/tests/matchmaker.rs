@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits, Tuple};
+use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, TableLimits};
+use weft_socket::tuple::{Route, Tuple};
 
 const LIMITS: TableLimits =
     TableLimits { connections_max: 6, listeners_max: 4, user_share: 100, user_unbounded: 0 };
@@ -114,7 +115,8 @@ impl Model {
                 Outcome::Wanted { connected: by, accepted }
             }
             (Offer::Connected, _) => {
-                let listening = self.listening(tuple.remote_namespace, tuple.remote);
+                let Route::Namespaces { there, .. } = tuple.route else { panic!("none is traced") };
+                let listening = self.listening(there, tuple.remote);
                 Outcome::Waiting { listening }
             }
             _ => Outcome::Waiting { listening: false },
@@ -141,7 +143,7 @@ fn offerer() -> impl Strategy<Value = Offerer<u8>> {
 
 fn tuple() -> impl Strategy<Value = Tuple> {
     (0..2_u64, 0..2_u64, address(), address()).prop_map(|(here, there, local, remote)| Tuple {
-        remote_namespace: there,
+        route: Route::Namespaces { here, there },
         ..Tuple::new(here, local, remote)
     })
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail};
-use weft_options::runtime_path::{ControlSocket, Surroundings, control_socket};
+use anyhow::{Context, bail, ensure};
+use weft_options::runtime_path::{ControlSocket, Scope, Surroundings, control_socket};
 use weft_options::{Builder, Options, Problem};
 
 /// The sum of `weft.toml`, environment and flags.
@@ -76,7 +76,7 @@ impl Configuration {
     /// The control socket of the node that `flag`, environment or default name.
     ///
     /// # Errors
-    /// A name that cannot be that of a node.
+    /// A name that cannot be that of a node; `daemon.trust_uid` for a socket that is not named.
     pub fn control_socket(&self, flag: Option<&str>) -> anyhow::Result<ControlSocket> {
         let (node, socket) = (variable("WEFT_NODE"), variable("WEFT_SOCKET"));
         let runtime_directory = variable("XDG_RUNTIME_DIR");
@@ -87,7 +87,15 @@ impl Configuration {
             socket_variable: socket.as_deref(),
             runtime_directory: runtime_directory.as_deref(),
         };
-        Ok(control_socket(&surroundings, &self.options, weftd::client::answers)?)
+        let found = control_socket(&surroundings, &self.options, weftd::client::answers)?;
+        let trusted = self.options.daemon_trust_uid();
+        ensure!(
+            trusted == 0 || found.scope == Scope::Explicit,
+            "daemon.trust_uid is for a socket that is named; name it with --daemon-socket, or \
+             leave daemon.trust_uid out"
+        );
+        weft_channel::trust_user(trusted);
+        Ok(found)
     }
 }
 

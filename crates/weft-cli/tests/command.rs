@@ -269,3 +269,17 @@ fn a_lane_is_measured_between_two_processes_over_memory_and_over_endpoints() {
         assert!(text(&output.stderr).contains(advice), "{}", text(&output.stderr));
     }
 }
+
+#[test]
+fn a_further_user_is_trusted_for_a_socket_that_is_named_alone() {
+    let place = Place::new();
+    let mut command = place.weft(&["status"]);
+    command.env("WEFT_DAEMON_TRUST_UID", "65534");
+    let named = text(&command.output().expect("weft starts").stderr);
+    assert!(named.contains("no node daemon runs"), "{named}");
+    command.env_remove("WEFT_DAEMON_SOCKET").env("XDG_RUNTIME_DIR", place.directory.path());
+    let output = command.output().expect("weft starts");
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("name it with --daemon-socket"), "{told}");
+}

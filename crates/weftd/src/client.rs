@@ -149,7 +149,7 @@ impl std::fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 fn ask(channel: &Channel, socket: &Path, question: &Control) -> anyhow::Result<(Control, Packet)> {
-    channel.send(&question.emit(), &[])?;
+    channel.ask(&question.emit())?;
     let packet = channel
         .receive_within(TIMEOUT_MS)
         .with_context(|| format!("the daemon at {} does not answer", socket.display()))?

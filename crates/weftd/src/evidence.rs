@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use weft_memory::Segment;
-use weft_socket::matchmaker::Tuple;
+use weft_socket::tuple::Tuple;
 
 use crate::kernel;
 use crate::quota::{Lease, Pool};
@@ -49,7 +49,7 @@ pub enum Shown {
     Wakeup(Kept),
     /// A connected TCP socket; the daemon has closed its copy.
     Connection {
-        /// Its network namespace and addresses.
+        /// Its network namespace and addresses, and what is known of its other end.
         tuple: Tuple,
         /// Its inode number.
         inode: u64,
@@ -68,18 +68,18 @@ pub enum Shown {
 }
 
 /// Examines the descriptors that a program of `user` sent, and closes those that are not needed.
-/// `locate` adds the namespace of the other end of a connection.
+/// `locate` adds what is known of the other end of a connection.
 pub fn examine(
     descriptors: Vec<OwnedFd>,
     user: u32,
     pool: &Arc<Pool>,
-    locate: impl Fn(Tuple) -> Tuple,
+    locate: impl Fn(BorrowedFd<'_>, Tuple) -> Tuple,
 ) -> Vec<Shown> {
     let look = |file: OwnedFd| match kernel::is_tcp(file.as_fd()) {
         Ok(true) => match kernel::tuple_of(file.as_fd()) {
             Ok(tuple) => {
                 let (inode, owner) = kernel::socket_of(&file).ok_or("the socket has no inode")?;
-                Ok(Shown::Connection { tuple: locate(tuple), inode, owner })
+                Ok(Shown::Connection { tuple: locate(file.as_fd(), tuple), inode, owner })
             }
             Err(why) => {
                 let (namespace, address) = kernel::listener_of(file.as_fd()).map_err(|_| why)?;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn one(file: impl Into<OwnedFd>, pool: &Arc<Pool>) -> Shown {
-        let mut shown = examine(vec![file.into()], USER, pool, |tuple| tuple);
+        let mut shown = examine(vec![file.into()], USER, pool, |_, tuple| tuple);
         shown.pop().expect("one for each")
     }
 
@@ -198,7 +198,7 @@ mod tests {
     fn a_descriptor_beyond_the_allowance_is_closed() {
         let pool = pool();
         let memory = || Segment::create_file("weft-test", 4096).expect("memory");
-        let shown = examine(vec![memory(), memory(), memory()], USER, &pool, |tuple| tuple);
+        let shown = examine(vec![memory(), memory(), memory()], USER, &pool, |_, tuple| tuple);
         assert!(matches!(
             &shown[..],
             [Shown::Memory { .. }, Shown::Memory { .. }, Shown::Unusable(why)]

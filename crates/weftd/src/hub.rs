@@ -5,17 +5,18 @@
 //! - The thread of one user never waits here for a program of another user.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use weft_channel::Packet;
+use weft_channel::{Channel, Credentials, Packet};
 use weft_wire::control::{Advice, Control, CopyAdvice, InvalidMessage, NODE_KINDS, split};
 
 use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::examine;
+use crate::networks::{Networks, Origin};
 use crate::programs::{Line, Programs};
 use crate::quota::Quota;
 use crate::reports::{Reports, WAIT_WITHIN};
@@ -53,8 +54,7 @@ pub struct Hub {
     services: Vec<Arc<Host>>,
     /// The number of the service that owns each kind of message.
     routes: HashMap<u16, usize>,
-    /// The devices know the namespaces in which connections end.
-    devices: Option<Arc<Devices>>,
+    networks: Arc<Networks>,
     /// The last status.
     reports: Reports,
 }
@@ -79,7 +79,8 @@ impl Hub {
             user_share: config.options.daemon_user_share(),
             own_user: rustix::process::geteuid().as_raw(),
         };
-        let programs = Programs::new(quota, descriptors_max);
+        let networks = Arc::new(Networks::new(&config.options, devices));
+        let programs = Programs::new(quota, descriptors_max, Arc::clone(&networks));
         let start = |service| Host::start(service, Arc::clone(&programs), quota);
         let services = services.into_iter().map(start).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(Self {
@@ -89,7 +90,7 @@ impl Hub {
             routes: routes(&services),
             services,
             programs,
-            devices,
+            networks,
             reports: Reports::new(WAIT_WITHIN),
         })
     }
@@ -119,9 +120,8 @@ impl Hub {
             };
         };
         let from = line.peer();
-        let shown = examine(descriptors, from.uid, self.programs.descriptors(), |tuple| {
-            self.devices.as_ref().map_or(tuple, |devices| devices.locate(tuple))
-        });
+        let locate = |socket: BorrowedFd<'_>, tuple| self.networks.locate(socket, tuple);
+        let shown = examine(descriptors, from.uid, self.programs.descriptors(), locate);
         line.asks(service);
         let request = Request { from, bytes, shown };
         match self.pass(Parked { service, request }) {
@@ -178,8 +178,25 @@ impl Hub {
         let peer = line.peer();
         tracing::debug!(pid = peer.pid, uid = peer.uid, name, "hello");
         self.programs.set_name(peer.process, name);
-        let advice = Advice { networks: self.devices.is_some(), ..*lock(&self.advice) };
-        self.reply(line, &Control::Welcome { pid: std::process::id(), advice });
+        self.reply(line, &self.greeting());
+    }
+
+    fn greeting(&self) -> Control {
+        let advice = Advice { networks: self.networks.reach_further(), ..*lock(&self.advice) };
+        Control::Welcome { pid: std::process::id(), advice }
+    }
+
+    /// Adds a program that connected; `None` when it is refused. With the first one of another
+    /// network namespace, all programs learn that their connections may lead to it.
+    pub fn admit(&self, channel: Channel, credentials: Credentials) -> Option<Arc<Line>> {
+        let line = self.programs.admit(channel, credentials)?;
+        if line.peer().origin == Origin::Away && self.networks.joined() {
+            tracing::info!("connections between network namespaces are followed from now on");
+            for process in self.programs.greeted() {
+                self.send(Outgoing::plain(process, self.greeting().emit()));
+            }
+        }
+        Some(line)
     }
 
     /// Reports that the process at the other end of the line ended.

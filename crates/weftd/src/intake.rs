@@ -75,7 +75,7 @@ impl Intakes {
 
     /// Serves a program that connected, on the thread of its user.
     pub fn admit(self: &Arc<Self>, channel: Channel, credentials: Credentials) {
-        let Some(line) = self.hub.programs().admit(channel, credentials) else { return };
+        let Some(line) = self.hub.admit(channel, credentials) else { return };
         // Held until the program is in the table, so that the thread does not end first.
         let mut by_user = lock(&self.by_user);
         let admitted = self
@@ -280,7 +280,7 @@ mod tests {
         let intakes = Intakes::new(Arc::clone(&hub), stop);
         let credentials = Credentials { pid: std::process::id(), uid: 1000 };
         let (program, other) = Channel::pair().expect("sockets");
-        let line = hub.programs().admit(other, credentials).expect("room");
+        let line = hub.admit(other, credentials).expect("room");
         // A pipe is no epoll set: waiting for its events fails.
         let (epoll, _writer) = rustix::pipe::pipe().expect("a pipe");
         let served = Program { line: Arc::clone(&line), process: None };

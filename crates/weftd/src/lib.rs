@@ -17,6 +17,7 @@ mod evidence;
 mod hub;
 mod intake;
 mod kernel;
+mod networks;
 mod place;
 mod programs;
 mod quota;

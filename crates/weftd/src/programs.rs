@@ -19,6 +19,7 @@ use weft_wire::control::{Control, InvalidMessage};
 use crate::complaints::Complaints;
 use crate::evidence::out_of_descriptors;
 use crate::kernel;
+use crate::networks::{Networks, Origin};
 use crate::quota::{Lease, Pool, Quota};
 use crate::service::{Outgoing, Peer, ProcessId};
 use crate::status::ProcessStatus;
@@ -96,18 +97,20 @@ pub struct Programs {
     places: Arc<Pool>,
     descriptors: Arc<Pool>,
     quota: Quota,
+    networks: Arc<Networks>,
     complaints: Mutex<Complaints>,
     next: AtomicU64,
 }
 
 impl Programs {
     /// An empty table, for a daemon that may hold `descriptors_max` descriptors of programs.
-    pub fn new(quota: Quota, descriptors_max: usize) -> Arc<Self> {
+    pub fn new(quota: Quota, descriptors_max: usize, networks: Arc<Networks>) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
             places: Pool::new(PROGRAMS_MAX, quota),
             descriptors: Pool::new(descriptors_max, quota),
             quota,
+            networks,
             complaints: Mutex::default(),
             next: AtomicU64::new(0),
         })
@@ -118,18 +121,22 @@ impl Programs {
         &self.descriptors
     }
 
-    /// Adds a program that connected. A program beyond its user's allowance gets a refusal; then
-    /// the result is `None`.
+    /// Adds a program that connected. A program that may not join, or beyond its user's allowance,
+    /// gets a refusal; then the result is `None`.
     pub fn admit(&self, channel: Channel, credentials: Credentials) -> Option<Arc<Line>> {
         let Credentials { pid, uid } = credentials;
+        let admitted = self.networks.admit(&channel, uid);
+        // A container's root may have the number of the daemon's own.
+        let origin = *admitted.as_ref().unwrap_or(&Origin::Away);
         let peer = Peer {
             process: ProcessId(self.next.fetch_add(1, Ordering::Relaxed)),
             pid,
             uid,
             is_numbered_here: kernel::shares_process_numbers(pid),
-            may_command: self.quota.may_all(uid),
+            may_command: origin == Origin::Home && self.quota.may_all(uid),
+            origin,
         };
-        match self.leases(uid) {
+        match admitted.and_then(|_| self.leases(uid)) {
             Ok((place, descriptors)) => {
                 let line = Arc::new(Line {
                     channel,
@@ -235,6 +242,13 @@ impl Programs {
         if let Some(left_out) = left_out {
             tracing::warn!(pid, uid, left_out, "{what}: {why}");
         }
+    }
+
+    /// The programs that have given their name, and so got a greeting.
+    pub fn greeted(&self) -> Vec<ProcessId> {
+        let table = self.lock();
+        let named = table.iter().filter(|(_, program)| program.name.is_some());
+        named.map(|(process, _)| *process).collect()
     }
 
     /// The programs that have given their name.

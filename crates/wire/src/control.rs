@@ -86,7 +86,8 @@ pub enum CopyAdvice {
 pub struct Advice {
     /// How to copy bytes into a lane.
     pub copy: CopyAdvice,
-    /// The daemon serves devices: a connection to another address may also end on this host.
+    /// The daemon serves devices, or programs in other network namespaces: a connection to another
+    /// address may also end on this host.
     pub networks: bool,
 }
 

@@ -38,6 +38,8 @@ extern "C" fn start() {
     }
     let socket = variable("WEFT_SOCKET").map(str::to_owned);
     let enabled = options.socket_enable();
+    // The socket was named: `weft run` refuses the option without one.
+    weft_channel::trust_user(options.daemon_trust_uid());
     if !process::configure(options) || !enabled {
         return;
     }

@@ -24,7 +24,7 @@ use weft_netdev::namespace::Namespace;
 use weft_netdev::rate::RateLimit;
 use weft_netdev::steering::Steering;
 use weft_netdev::tap::Tap;
-use weft_socket::matchmaker::Tuple;
+use weft_socket::tuple::Tuple;
 
 use self::device::Device;
 use self::event_loop::EventLoop;
@@ -319,6 +319,11 @@ impl Devices {
     /// The connection `tuple` with the namespace of its other end, if that end is at a device.
     pub fn locate(&self, tuple: Tuple) -> Tuple {
         lock(&self.network).locate(tuple)
+    }
+
+    /// True when a device is in the network namespace with this cookie.
+    pub fn are_in(&self, namespace: u64) -> bool {
+        lock(&self.network).is_at(namespace)
     }
 
     /// The status of all devices, ordered by node.

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use anyhow::Context;
 use weft_netdev::addresses::Addresses;
 use weft_netdev::interface::Interface;
-use weft_socket::matchmaker::Tuple;
+use weft_socket::tuple::{Route, Tuple};
 
 /// The location of a device.
 pub struct Site {
@@ -45,12 +45,17 @@ impl Network {
     pub fn locate(&mut self, tuple: Tuple) -> Tuple {
         let here = self.holders(tuple.local.ip());
         let there = self.holders(tuple.remote.ip());
-        match (here.as_slice(), there.as_slice()) {
-            ([here], [there]) if *here == tuple.namespace => {
-                Tuple { remote_namespace: *there, ..tuple }
+        match (here.as_slice(), there.as_slice(), tuple.route) {
+            (&[at], &[there], Route::Namespaces { here, .. }) if at == here => {
+                Tuple { route: Route::Namespaces { here, there }, ..tuple }
             }
             _ => tuple,
         }
+    }
+
+    /// True when a device is in the network namespace with this cookie.
+    pub fn is_at(&self, namespace: u64) -> bool {
+        self.sites.iter().any(|site| site.namespace == namespace)
     }
 
     fn holders(&mut self, address: IpAddr) -> Vec<u64> {

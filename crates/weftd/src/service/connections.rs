@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_options::Options;
-use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, Pair, TableLimits, Tuple};
+use weft_socket::guesses::{BURST, Guesses};
+use weft_socket::matchmaker::{Matchmaker, Offer, Offerer, Outcome, Pair, TableLimits};
+use weft_socket::tuple::{Route, Tuple};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::control::{CONNECTION_KINDS, Control, End, InvalidMessage, Partner, split};
 
@@ -29,6 +31,8 @@ pub struct Connections {
     peers: HashMap<ProcessId, Peer>,
     /// The sockets of waiting offers.
     sockets: HashMap<Offerer<ProcessId>, Socket>,
+    /// The offers between namespaces whose other end has not come.
+    guesses: Guesses,
     /// Whether the users' numbers are those of the first user namespace.
     names_users: bool,
     offers: u64,
@@ -41,6 +45,8 @@ struct Socket {
     holder: Holder,
     /// Whether the program's user made it. If not, it says nothing about the program.
     is_own: bool,
+    /// The user for whom the offer counts as a guess, until the other end comes.
+    guesses_for: Option<u32>,
 }
 
 /// An end of a connection that a program offers to serve.
@@ -65,6 +71,7 @@ impl Connections {
             matchmaker: Matchmaker::new(limits),
             peers: HashMap::new(),
             sockets: HashMap::new(),
+            guesses: Guesses::default(),
             names_users: kernel::is_in_first_user_namespace(),
             offers: 0,
             refusals: 0,
@@ -77,13 +84,14 @@ impl Connections {
         &mut self,
         request: Request,
         is_asked: bool,
+        now: Instant,
         out: &mut Outbox,
     ) -> Result<(), InvalidMessage> {
         let from = request.from;
         self.peers.insert(from.process, from);
         match Control::parse(&request.bytes)? {
             Control::Offer { token, end, descriptor } => {
-                if let Some(holder) = self.suspect(&request.shown)
+                if let Some(holder) = self.suspect(&request)
                     && !is_asked
                 {
                     out.ask(Question { holder, request });
@@ -91,12 +99,15 @@ impl Connections {
                 }
                 let offerer = Offerer { process: from.process, token };
                 match offered(end, descriptor, from, request.shown) {
-                    Ok(offered) => self.offer(offerer, from, offered, out),
+                    Ok(offered) => match self.guess(offered, from, now) {
+                        Ok(offered) => self.offer(offerer, from, offered, out),
+                        Err(reason) => self.decline(from, token, reason, out),
+                    },
                     Err(reason) => self.refuse(from, token, reason, out),
                 }
             }
             Control::Join { token } => match connection(request.shown.into_iter().next()) {
-                Ok((tuple, ..)) => self.join(from, token, tuple, out),
+                Ok((tuple, ..)) => self.join(from, token, tuple, now, out),
                 Err(reason) => self.refuse(from, token, reason, out),
             },
             Control::Listening { token } => {
@@ -120,9 +131,39 @@ impl Connections {
     }
 
     fn refuse(&mut self, from: Peer, token: u64, reason: String, out: &mut Outbox) {
-        self.refusals += 1;
         out.complain(from, reason.clone());
+        self.decline(from, token, reason, out);
+    }
+
+    /// Refuses an offer that is no mistake of the program.
+    fn decline(&mut self, from: Peer, token: u64, reason: String, out: &mut Outbox) {
+        self.refusals += 1;
         out.reply(from.process, &Control::Refused { token, reason });
+    }
+
+    /// Counts the offer of an end between namespaces whose other end is not there.
+    fn guess(
+        &mut self,
+        offered: OfferedEnd,
+        from: Peer,
+        now: Instant,
+    ) -> Result<OfferedEnd, String> {
+        if !is_traced(offered.tuple) || self.matchmaker.waiting_for(offered.tuple).is_some() {
+            return Ok(offered);
+        }
+        if !self.guesses.make(from.uid, now) {
+            return Err(too_many_guesses(from.uid));
+        }
+        let socket = Socket { guesses_for: Some(from.uid), ..offered.socket };
+        Ok(OfferedEnd { socket, ..offered })
+    }
+
+    /// The other end of an offer came.
+    fn met(&mut self, offerer: Offerer<ProcessId>) {
+        let socket = self.sockets.get_mut(&offerer);
+        if let Some(user) = socket.and_then(|socket| socket.guesses_for.take()) {
+            self.guesses.take_back(user);
+        }
     }
 
     fn offer(
@@ -148,7 +189,13 @@ impl Connections {
         match self.matchmaker.offer(offerer, from.uid, tuple, offer) {
             Outcome::Matched { connected, accepted, memory } => {
                 out.event("matched", from, || format!("{tuple:?}"));
-                let partner = self.partner(accepted, connected);
+                if is_traced(tuple) {
+                    out.event("crossed", from, || format!("{tuple:?}"));
+                }
+                let partner = self.partner(accepted, connected, tuple);
+                for end in [connected, accepted] {
+                    self.met(end);
+                }
                 self.sockets.remove(&connected);
                 self.sockets.remove(&accepted);
                 let bytes = Control::Matched { token: connected.token, partner }.emit();
@@ -156,7 +203,10 @@ impl Connections {
                 out.send(Outgoing { to: connected.process, bytes, descriptors, wakeup: None });
             }
             Outcome::Wanted { connected, accepted } => {
-                let partner = self.partner(connected, accepted);
+                for end in [connected, accepted] {
+                    self.met(end);
+                }
+                let partner = self.partner(connected, accepted, tuple);
                 let wanted = Control::Wanted { token: accepted.token, partner };
                 out.reply(accepted.process, &wanted);
                 if end == End::Connected {
@@ -184,8 +234,17 @@ impl Connections {
         }
     }
 
-    fn join(&self, from: Peer, token: u64, tuple: Tuple, out: &mut Outbox) {
-        match self.matchmaker.memory_of(tuple) {
+    fn join(&mut self, from: Peer, token: u64, tuple: Tuple, now: Instant, out: &mut Outbox) {
+        if is_traced(tuple) && !self.guesses.make(from.uid, now) {
+            return self.decline(from, token, too_many_guesses(from.uid), out);
+        }
+        let memory = self.matchmaker.memory_of(tuple);
+        // A process that inherited an end does not say which one.
+        let memory = memory.or_else(|| self.matchmaker.memory_of(tuple.of_connecting_end()));
+        if is_traced(tuple) && memory.is_some() {
+            self.guesses.take_back(from.uid);
+        }
+        match memory {
             Some(memory) => out.send(Outgoing {
                 to: from.process,
                 bytes: Control::Matched { token, partner: None }.emit(),
@@ -201,8 +260,17 @@ impl Connections {
 
     /// The partner of `other`: the program that offered `one`. `None` when the two may not keep
     /// their lane. Both must number processes as the daemon does, and hold sockets of their own
-    /// users, so that the kernel's word about a socket's user is one about the program.
-    fn partner(&self, one: Offerer<ProcessId>, other: Offerer<ProcessId>) -> Option<Partner> {
+    /// users, so that the kernel's word about a socket's user is one about the program. The kernel
+    /// says nothing of a socket in another network namespace.
+    fn partner(
+        &self,
+        one: Offerer<ProcessId>,
+        other: Offerer<ProcessId>,
+        tuple: Tuple,
+    ) -> Option<Partner> {
+        if is_traced(tuple) {
+            return None;
+        }
         let [one, other] = [one, other].map(|end| {
             let peer = self.peers.get(&end.process)?;
             let is_own = self.sockets.get(&end).is_some_and(|socket| socket.is_own);
@@ -214,20 +282,25 @@ impl Connections {
         may_keep.then_some(Partner { process: one.pid, user })
     }
 
+    /// The waiting offer that this packet would match.
+    fn awaited(&self, request: &Request) -> Option<Offerer<ProcessId>> {
+        let Control::Offer { end, .. } = Control::parse(&request.bytes).ok()? else { return None };
+        let Some(Shown::Connection { tuple, .. }) = request.shown.first() else { return None };
+        self.matchmaker.waiting_for(tuple_at(end, *tuple))
+    }
+
     /// The socket of the waiting offer that this packet would match. The offering program may have
     /// closed the socket without telling the daemon.
-    fn suspect(&self, shown: &[Shown]) -> Option<Holder> {
-        let Some(Shown::Connection { tuple, .. }) = shown.first() else { return None };
-        let offerer = self.matchmaker.waiting_for(*tuple)?;
+    fn suspect(&self, request: &Request) -> Option<Holder> {
+        let offerer = self.awaited(request)?;
         self.sockets.get(&offerer).map(|socket| socket.holder)
     }
 
     /// Removes an offer whose program no longer has the socket.
     fn forget(&mut self, question: &Question) {
         // Another offer may have taken its place since.
-        if self.suspect(&question.request.shown) == Some(question.holder)
-            && let Some(Shown::Connection { tuple, .. }) = question.request.shown.first()
-            && let Some(offerer) = self.matchmaker.waiting_for(*tuple)
+        if self.suspect(&question.request) == Some(question.holder)
+            && let Some(offerer) = self.awaited(&question.request)
         {
             self.matchmaker.withdraw(offerer);
             self.sockets.remove(&offerer);
@@ -252,11 +325,14 @@ impl Service for Connections {
             kinds: CONNECTION_KINDS,
             placement: Placement::InPlace,
             options: &["daemon.connections_max", "daemon.user_share"],
-            events: &[("matched", "Both ends of a connection were offered.")],
+            events: &[
+                ("matched", "Both ends of a connection were offered."),
+                ("crossed", "Those ends may be in two network namespaces, as of containers."),
+            ],
         }
     }
 
-    fn handle_event(&mut self, event: Event, _now: Instant, out: &mut Outbox) {
+    fn handle_event(&mut self, event: Event, now: Instant, out: &mut Outbox) {
         let (request, is_asked) = match event {
             Event::Packet(request) => (request, false),
             Event::Answer(question, holds) => {
@@ -270,7 +346,7 @@ impl Service for Connections {
             Event::Ended(_) => return,
         };
         let from = request.from;
-        if let Err(error) = self.handle(request, is_asked, out) {
+        if let Err(error) = self.handle(request, is_asked, now, out) {
             out.reject(from, error);
         }
     }
@@ -345,8 +421,29 @@ fn offered(end: End, number: u32, from: Peer, shown: Vec<Shown>) -> Result<Offer
         return Err(format!("{given} descriptors in place of {}", due.end()));
     }
     let lane = shown.next().map(lane).transpose()?.map(Arc::new);
+    let tuple = tuple_at(end, tuple);
     let holder = Holder { pid: from.pid, number, inode };
-    Ok(OfferedEnd { end, tuple, socket: Socket { holder, is_own: owner == from.uid }, lane })
+    let socket = Socket { holder, is_own: owner == from.uid, guesses_for: None };
+    Ok(OfferedEnd { end, tuple, socket, lane })
+}
+
+/// The tuple of this end, as the kernel described its socket.
+const fn tuple_at(end: End, tuple: Tuple) -> Tuple {
+    match end {
+        End::Accepted => tuple,
+        End::Connected => tuple.of_connecting_end(),
+    }
+}
+
+fn too_many_guesses(user: u32) -> String {
+    format!(
+        "the other ends of {BURST} connections of user {user} did not come, which may be in other \
+         network namespaces; further ones wait on TCP until some time has passed"
+    )
+}
+
+const fn is_traced(tuple: Tuple) -> bool {
+    matches!(tuple.route, Route::Traced(_))
 }
 
 /// Memory that may be a lane; the end that opens it checks the layout.
@@ -364,6 +461,8 @@ fn lane(shown: Shown) -> Result<Kept, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::networks::Origin;
+    use weft_socket::tuple::Trace;
 
     fn at(port: u16) -> std::net::SocketAddr {
         std::net::SocketAddr::from(([127, 0, 0, 1], port))
@@ -380,11 +479,30 @@ mod tests {
         let control = Control::Offer { token, end, descriptor: 3 };
         let pid = if end == End::Connected { 1 } else { 2 };
         let process = ProcessId(pid.into());
-        let from = Peer { process, pid, uid: user, is_numbered_here: true, may_command: false };
+        let from = Peer {
+            process,
+            pid,
+            uid: user,
+            is_numbered_here: true,
+            may_command: false,
+            origin: Origin::Home,
+        };
         let tuple = Tuple::new(1, at(5000), at(80));
         let tuple = if end == End::Connected { tuple } else { tuple.mirrored() };
         let shown = vec![Shown::Connection { tuple, inode: 9, owner }];
         Event::Packet(Request { from, bytes: control.emit(), shown })
+    }
+
+    /// The same in two namespaces, as the kernel tells of the connection.
+    fn offer_between_namespaces(end: End, sent: u32, received: u32) -> Event {
+        let Event::Packet(mut request) = offer_of(end, 7, 5, 5) else { panic!("made above") };
+        let Some(Shown::Connection { tuple, .. }) = request.shown.first_mut() else {
+            panic!("made above")
+        };
+        let (far_local, far_remote) = (tuple.remote, tuple.local);
+        let trace = Trace { owner: 1, sent, received, far_local, far_remote };
+        tuple.route = Route::Traced(trace);
+        Event::Packet(request)
     }
 
     fn offer(token: u64) -> Event {
@@ -425,6 +543,64 @@ mod tests {
         assert_eq!(told(true, offers((6, 5), (5, 5))), None, "it was given its socket");
         assert_eq!(told(true, offers((6, 6), (5, 6))), None, "the other one was given its socket");
         assert_eq!(told(true, offers((5, 0), (5, 5))), None, "it gave up the rights of root");
+    }
+
+    #[test]
+    fn ends_in_two_namespaces_meet_by_the_numbers_of_the_kernel_and_keep_no_lane() {
+        // At the end that connected, the kernel counts the SYN among the bytes acknowledged.
+        let ends = |client_sent| {
+            let client = offer_between_namespaces(End::Connected, client_sent, 2_000);
+            [client, offer_between_namespaces(End::Accepted, 2_000, 1_000)]
+        };
+        assert_eq!(told(true, ends(999)), None, "the kernel says nothing of the other end's user");
+        for wrong in [998, 1_000] {
+            let mut connections = connections();
+            let mut out = Outbox::default();
+            for event in ends(wrong) {
+                connections.handle_event(event, Instant::now(), &mut out);
+            }
+            assert_eq!(connections.matchmaker.waiting(), 2);
+            assert!(out.happened.is_empty());
+        }
+    }
+
+    #[test]
+    fn numbers_cannot_be_guessed_by_many_offers() {
+        let (mut connections, now) = (connections(), Instant::now());
+        let tried = |connections: &mut Connections, sent| {
+            let mut out = Outbox::default();
+            let guess = offer_between_namespaces(End::Accepted, sent, 1_000);
+            connections.handle_event(guess, now, &mut out);
+            match Control::parse(&out.packets[0].bytes) {
+                Ok(Control::Refused { reason, .. }) => Some(reason),
+                _ => None,
+            }
+        };
+        for sent in 0..BURST {
+            assert_eq!(tried(&mut connections, sent), None);
+        }
+        let refused = tried(&mut connections, BURST).expect("it made too many");
+        assert!(refused.contains("did not come"), "{refused}");
+        // Another user's connection meets its other end, often, and the guesser's offer waits.
+        for _ in 0..2 * BURST {
+            let mut out = Outbox::default();
+            for event in [(End::Connected, 999, 2_000), (End::Accepted, 2_000, 1_000)] {
+                let (end, sent, received) = event;
+                let Event::Packet(mut request) = offer_between_namespaces(end, sent, received)
+                else {
+                    panic!("made above")
+                };
+                request.from.uid = 6;
+                connections.handle_event(Event::Packet(request), now, &mut out);
+                if let Some(question) = out.question.take() {
+                    connections.handle_event(Event::Answer(question, true), now, &mut out);
+                }
+            }
+            let wanted = |packet: &Outgoing| {
+                matches!(Control::parse(&packet.bytes), Ok(Control::Wanted { .. }))
+            };
+            assert!(out.packets.iter().any(wanted));
+        }
     }
 
     #[test]

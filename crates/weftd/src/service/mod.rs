@@ -32,6 +32,7 @@ use self::ethernet::Ethernet;
 use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::Shown;
+use crate::networks::Origin;
 use crate::status::Status;
 
 mod connections;
@@ -145,8 +146,11 @@ pub struct Peer {
     /// Whether `pid` is a number in the daemon's process namespace, so that all such programs agree
     /// on it.
     pub is_numbered_here: bool,
-    /// Whether the program may command the daemon: its user is root or the daemon's own user.
+    /// Whether the program may command the daemon: its user is root or the daemon's own user, and
+    /// it is in the daemon's own network namespace.
     pub may_command: bool,
+    /// Where the program is.
+    pub origin: Origin,
 }
 
 /// News of another node of the fabric.

@@ -247,7 +247,14 @@ fn a_panic_costs_a_program_its_channel_and_nobody_else_anything() {
 
 fn request(user: u32, number: u8) -> Request {
     let process = ProcessId(u64::from(user));
-    let from = Peer { process, pid: 1, uid: user, is_numbered_here: false, may_command: false };
+    let from = Peer {
+        process,
+        pid: 1,
+        uid: user,
+        is_numbered_here: false,
+        may_command: false,
+        origin: Origin::Home,
+    };
     Request { from, bytes: vec![number], shown: Vec::new() }
 }
 
