@@ -25,6 +25,7 @@ use weft_transport_shm::lane::LaneLayout;
 use weft_wire::control::{Advice, CopyAdvice};
 
 use crate::ether::{Devices, Settings};
+use crate::fabric::{Fabric, FabricConfig, FabricEvent, FabricUser, Own};
 use crate::hub::Hub;
 use crate::intake::Intakes;
 use crate::place::Place;
@@ -37,6 +38,8 @@ const ACCEPTS_A_TURN: usize = 64;
 /// How long the daemon accepts no programs after it ran out of descriptors. A program waits 0.1 s
 /// for the daemon's greeting; a longer pause would make the program take the daemon for dead.
 const GATE_SHUT: Duration = Duration::from_millis(20);
+/// How long the start of the daemon waits for a number in the fabric that it never had.
+const ADMISSION_WITHIN: Duration = Duration::from_secs(1);
 /// Descriptors that are reserved for the daemon itself.
 const DESCRIPTORS_OWN: usize = 256;
 
@@ -52,7 +55,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         signal_hook::low_level::pipe::register(number, waker.try_clone()?)?;
     }
     let devices = serve_devices(&config)?.map(Arc::new);
-    let services = service::all(&config, devices.as_ref());
+    let fabric = join(&config)?.map(Arc::new);
+    let services = service::all(&config, devices.as_ref(), fabric.as_ref());
     let hub = Arc::new(Hub::new(&config, services, devices, descriptors_left())?);
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
@@ -67,6 +71,36 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     drop(place);
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Joins the fabric, if there is one. The number of this host is known then, unless it was never
+/// given and the first daemon is away: endpoints' addresses have it, so it must not change later.
+fn join(config: &Config) -> anyhow::Result<Option<Fabric>> {
+    let Some(fabric) = FabricConfig::read(config)? else { return Ok(None) };
+    let fabric = Fabric::start(fabric, Arc::new(Nobody), ADMISSION_WITHIN)?;
+    match fabric.own() {
+        Own::Known(node) => tracing::info!(node = node.0, fabric = fabric.name(), "joined"),
+        Own::Joining { reason } => {
+            tracing::warn!("not admitted to the fabric yet: {reason}");
+            if config.foreground {
+                eprintln!(
+                    "weft daemon: not admitted to the fabric {:?} yet ({reason}); serving this \
+                     host alone, and asking on",
+                    fabric.name()
+                );
+            }
+        }
+    }
+    Ok(Some(fabric))
+}
+
+/// No part of the daemon talks to those of other hosts yet.
+struct Nobody;
+
+impl FabricUser for Nobody {
+    fn handle(&self, event: FabricEvent) {
+        tracing::debug!(?event, "of another host");
+    }
 }
 
 /// The devices are made before the daemon answers, so that a program that waited for the daemon

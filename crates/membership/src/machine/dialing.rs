@@ -97,7 +97,7 @@ impl Machine {
         let is_first_up = || {
             let roster = self.roster.as_ref();
             let first = roster.and_then(|roster| roster.of_identity(&roster.first));
-            first.is_some_and(|first| self.is_node_up(first.number))
+            first.is_some_and(|first| self.is_near(first.number))
         };
         // The address of a node is dialled once, and where it is, is known best by the table.
         let is_of_node = || {
@@ -110,16 +110,17 @@ impl Machine {
                 let is_first = self.roster.as_ref().is_some_and(|roster| {
                     roster.of_number(number).is_some_and(|member| member.identity == roster.first)
                 });
-                !self.is_node_up(number) && (self.number.is_some() || is_first)
+                !self.is_near(number) && (self.number.is_some() || is_first)
             }
             Goal::Seed => !self.config.is_first && !is_first_up() && !is_of_node(),
         }
     }
 
-    /// Whether a node is accepted or up.
-    fn is_node_up(&self, number: u32) -> bool {
-        let mut all = self.connections.values();
-        all.any(|connection| connection.accepted().is_some_and(|(node, _)| node == number))
+    /// Whether there is a connection to a node, up or not yet.
+    fn is_near(&self, number: u32) -> bool {
+        let member = self.roster.as_ref().and_then(|roster| roster.of_number(number));
+        let identity = member.map(|member| &member.identity);
+        identity.is_some() && self.connections.values().any(|one| one.identity() == identity)
     }
 
     /// Whether this side dials a node just now.

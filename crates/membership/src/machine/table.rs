@@ -167,6 +167,21 @@ impl Machine {
         Ok(())
     }
 
+    /// Ends the connection to a node that does not take its messages.
+    pub fn give_up(&mut self, node: NodeId, now: Duration) {
+        let mut all = self.connections.iter();
+        let found = all.find(|(_, connection)| connection.up() == Some(node.0));
+        if let Some(id) = found.map(|(id, _)| *id) {
+            self.overflowed(id, now);
+        }
+    }
+
+    /// The address of the other end of a connection, for people.
+    #[must_use]
+    pub fn place(&self, id: ConnectionId) -> Option<String> {
+        self.connections.get(&id).map(|connection| connection.place.clone())
+    }
+
     /// Ends a connection that does not take what is sent to it.
     pub fn overflowed(&mut self, id: ConnectionId, now: Duration) {
         self.now = now;

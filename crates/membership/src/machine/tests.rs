@@ -342,6 +342,18 @@ fn hosts_join_in_any_order_and_see_each_other() {
 }
 
 #[test]
+fn a_host_that_joins_at_leisure_is_up_once() {
+    let mut net = Net::new(3, 1);
+    for place in 0..3 {
+        net.start(place);
+        net.run(Duration::from_secs(4));
+    }
+    // Each has told every other one once that it is up, and got one message for it.
+    assert!(net.hosts.iter().all(|host| host.messages == 2));
+    assert_eq!(net.links.len(), 3, "a connection for each two hosts");
+}
+
+#[test]
 fn after_any_accidents_numbers_are_the_same_and_all_that_live_are_up() {
     for seed in 0..60 {
         let mut net = Net::new(5, seed);

@@ -28,25 +28,34 @@ use weft_wire::control::{Control, InvalidMessage};
 use self::connections::Connections;
 use self::endpoints::Endpoints;
 use self::ethernet::Ethernet;
+use self::fabric::FabricService;
 use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::Shown;
+use crate::fabric::Fabric;
 use crate::status::Status;
 
 mod connections;
 mod endpoints;
 mod ethernet;
+mod fabric;
 pub mod host;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-/// The services of a node. `devices` are the Ethernet devices that the node serves.
-pub fn all(config: &Config, devices: Option<&Arc<Devices>>) -> Vec<Box<dyn Service>> {
+/// The services of a node. `devices` are the Ethernet devices that the node serves, `fabric` the
+/// other hosts.
+pub fn all(
+    config: &Config,
+    devices: Option<&Arc<Devices>>,
+    fabric: Option<&Arc<Fabric>>,
+) -> Vec<Box<dyn Service>> {
     vec![
         Box::new(Connections::new(&config.options)),
         Box::new(Endpoints::new(&config.options, Instant::now())),
         Box::new(Ethernet::new(devices.cloned())),
+        Box::new(FabricService::new(fabric.cloned())),
     ]
 }
 
