@@ -40,6 +40,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         &[
             "weft-ether",
             "weft-lane",
+            "weft-membership",
             "weft-socket",
             "weft-lnet",
             "weft-pgas",

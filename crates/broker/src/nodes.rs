@@ -112,7 +112,7 @@ impl NodeMessage {
     /// Never: each message can be written.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("each message can be written")
+        postcard::to_allocvec(self).expect("each message can be written")
     }
 
     /// The message of these bytes.

@@ -145,6 +145,15 @@ impl State {
         self
     }
 
+    /// Gives the node another number. False while endpoints have addresses with the former one.
+    pub fn renumber(&mut self, node: NodeId) -> bool {
+        let is_free = self.endpoints() == 0;
+        if is_free {
+            self.node = node;
+        }
+        is_free
+    }
+
     /// Number of open endpoints.
     #[must_use]
     pub fn endpoints(&self) -> usize {

@@ -3,6 +3,8 @@
 //! A builder never stops at the first mistake: it collects all of them, keeps the former value of
 //! an option whose new one is wrong, and leaves it to the caller whether to go on.
 
+use std::net::SocketAddr;
+
 use thiserror::Error;
 
 use crate::entry::{Entry, Kind, OTHER_VARIABLES};
@@ -11,7 +13,14 @@ use crate::options::{Options, Origin, Setting};
 use crate::people::People;
 use crate::services::ServicePolicy;
 use crate::table::TABLE;
+use crate::value::addresses;
 
+/// Longest path of a file, bytes.
+const FILE_PATH_BYTES_MAX: usize = 4095;
+/// Longest name, bytes.
+const NAME_BYTES_MAX: usize = 64;
+/// Most addresses in a list.
+const ADDRESSES_MAX: usize = 64;
 /// Longest path of a Unix socket, bytes.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -244,6 +253,22 @@ fn parse(kind: &Kind, value: &str) -> Option<(u64, String)> {
         Kind::Path => {
             let fits = value.is_empty()
                 || (value.starts_with('/') && value.len() <= SOCKET_PATH_BYTES_MAX);
+            return fits.then(|| (0, value.to_owned()));
+        }
+        Kind::File => {
+            let fits = value.len() <= FILE_PATH_BYTES_MAX && !value.contains('\0');
+            return fits.then(|| (0, value.to_owned()));
+        }
+        Kind::Name => {
+            let fits = value.len() <= NAME_BYTES_MAX && !value.chars().any(char::is_control);
+            return fits.then(|| (0, value.to_owned()));
+        }
+        Kind::Address => {
+            let fits = value.is_empty() || value.parse::<SocketAddr>().is_ok();
+            return fits.then(|| (0, value.to_owned()));
+        }
+        Kind::Addresses => {
+            let fits = addresses(value).is_some_and(|found| found.len() <= ADDRESSES_MAX);
             return fits.then(|| (0, value.to_owned()));
         }
         Kind::Services => {

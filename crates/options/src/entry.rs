@@ -15,6 +15,8 @@ pub enum Category {
     Ethernet,
     /// The node daemon.
     Daemon,
+    /// Hosts that join.
+    Fabric,
 }
 
 impl Category {
@@ -26,6 +28,7 @@ impl Category {
             Self::Sockets => "sockets",
             Self::Ethernet => "ethernet",
             Self::Daemon => "daemon",
+            Self::Fabric => "fabric",
         }
     }
 }
@@ -76,8 +79,16 @@ pub enum Kind {
         /// The words.
         choices: &'static [&'static str],
     },
-    /// A path; empty by default.
+    /// A path of a socket; empty by default.
     Path,
+    /// A path of a file or a directory; empty by default.
+    File,
+    /// A name of at most 64 bytes; empty by default.
+    Name,
+    /// An IP address with a port; empty by default.
+    Address,
+    /// Several such addresses, with commas between; none by default.
+    Addresses,
     /// Rules for services; none by default.
     Services,
     /// Users and groups; none by default.
@@ -108,7 +119,13 @@ impl Kind {
             Self::Integer { default, .. } => default.to_string(),
             Self::Boolean { default } => default.to_string(),
             Self::Choice { choices } => choices.first().copied().unwrap_or_default().to_owned(),
-            Self::Path | Self::Services | Self::People => String::new(),
+            Self::Path
+            | Self::File
+            | Self::Name
+            | Self::Address
+            | Self::Addresses
+            | Self::Services
+            | Self::People => String::new(),
         }
     }
 }
@@ -126,6 +143,12 @@ impl fmt::Display for Kind {
             Self::Boolean { .. } => f.write_str("true or false"),
             Self::Choice { choices } => write!(f, "one of {}", choices.join(", ")),
             Self::Path => f.write_str("an absolute path of at most 107 bytes, or nothing"),
+            Self::File => f.write_str("a path, or nothing"),
+            Self::Name => f.write_str("a printable name of at most 64 bytes, or nothing"),
+            Self::Address => f.write_str("an address with a port as 10.9.0.1:7700, or nothing"),
+            Self::Addresses => {
+                f.write_str("up to 64 addresses as 10.9.0.1:7700 with commas between, or nothing")
+            }
             Self::Services => f.write_str("rules OWNER:NAME:USERS with blanks between, or nothing"),
             Self::People => f.write_str(
                 "numbers of users, and of groups with an @ before them, with commas between, or \

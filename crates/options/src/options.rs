@@ -71,7 +71,7 @@ fn default_of(entry: &Entry) -> Setting {
     let number = match entry.kind {
         Kind::Integer { default, .. } => default,
         Kind::Boolean { default } => u64::from(default),
-        Kind::Choice { .. } | Kind::Path | Kind::Services | Kind::People => 0,
+        _ => 0,
     };
     Setting { number, text: String::new(), origin: Origin::Default }
 }
@@ -103,7 +103,7 @@ impl Options {
             Kind::Integer { .. } => setting.number.to_string(),
             Kind::Boolean { .. } => (setting.number != 0).to_string(),
             Kind::Choice { .. } => word(setting, id.entry()).to_owned(),
-            Kind::Path | Kind::Services | Kind::People => setting.text.clone(),
+            _ => setting.text.clone(),
         }
     }
 
@@ -113,9 +113,7 @@ impl Options {
         let value = self.text(id);
         match id.entry().kind {
             Kind::Integer { .. } | Kind::Boolean { .. } => value,
-            Kind::Choice { .. } | Kind::Path | Kind::Services | Kind::People => {
-                toml::Value::String(value).to_string()
-            }
+            _ => toml::Value::String(value).to_string(),
         }
     }
 

@@ -3,9 +3,10 @@
 //! An entry is all that an option needs: from it follow its [`Id`], its place in [`TABLE`], its
 //! accessor of [`Options`], its variable, its flag, and its place in the file and the manual.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::entry::Category::{Daemon as ForDaemon, Ethernet, SharedMemory, Sockets};
+use crate::entry::Category::{Daemon as ForDaemon, Ethernet, Fabric, SharedMemory, Sockets};
 use crate::entry::Effect::{Daemon, Programs, ProgramsAndDaemon};
 use crate::entry::{Entry, Kind, boolean, choice, integer, power_of_two};
 use crate::options::Options;
@@ -391,5 +392,65 @@ options! {
         text: "The control socket. Empty: `/run/weft/NODE.sock` for root or when a system daemon \
                is there, else `$XDG_RUNTIME_DIR/weft/NODE.sock`, else `/tmp/weft-UID/NODE.sock`. \
                No memory.",
+    }
+    "fabric.listen" => FabricListen, fabric_listen -> Option<SocketAddr> {
+        kind: Kind::Address,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The address at which the daemon listens for those of other hosts, and that they are \
+               told, so no wildcard. Empty: the daemon serves this host alone. Memory: up to 4 \
+               MiB for each other host that takes its messages late.",
+    }
+    "fabric.seeds" => FabricSeeds, fabric_seeds -> Vec<SocketAddr> {
+        kind: Kind::Addresses,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "Addresses of daemons of the fabric, of which one is enough to join. The one daemon \
+               without seeds is the first, which gives the others their numbers. No memory.",
+    }
+    "fabric.key" => FabricKey, fabric_key -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The file with the fabric's key, the same on all hosts, which `weft fabric key` \
+               makes. Of several keys in it the first is shown and all are accepted. No memory.",
+    }
+    "fabric.name" => FabricName, fabric_name -> Option<&str> {
+        kind: Kind::Name,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The name of the fabric, the same on all hosts. Empty: that of `fabric.file`, else \
+               `weft`. No memory.",
+    }
+    "fabric.file" => FabricFile, fabric_file -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "A TOML file that describes the fabric, in place of `fabric.seeds`: its `name`, and \
+               a `[[node]]` with `name` and `address` for each host. The first one admits. No \
+               memory.",
+    }
+    "fabric.state" => FabricState, fabric_state -> Option<&str> {
+        kind: Kind::File,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The directory in which the daemon keeps its identity and the table of nodes; it \
+               has to outlive restarts of the machine. Empty: `/var/lib/weft/NODE` for a control \
+               socket in `/run/weft`, else the control socket's path with `.fabric` behind it. No \
+               memory.",
+    }
+    "fabric.silence_ms" => FabricSilenceMs, fabric_silence_ms -> Duration {
+        kind: integer(5_000, 200, 600_000),
+        unit: "ms",
+        category: Fabric,
+        effect: Daemon,
+        text: "A host of which nothing is heard for so long is down. It is asked for a sign of \
+               life four times meanwhile. No memory.",
     }
 }

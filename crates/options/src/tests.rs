@@ -42,6 +42,10 @@ fn accessors_return_the_defaults_of_the_table() {
     assert_eq!(options.daemon_socket(), None);
     assert!(!options.daemon_allow().contain(0, &[0]));
     assert_eq!(options.daemon_trust_uid(), 0);
+    assert_eq!((options.fabric_listen(), options.fabric_seeds()), (None, Vec::new()));
+    assert_eq!((options.fabric_key(), options.fabric_name()), (None, None));
+    assert_eq!((options.fabric_file(), options.fabric_state()), (None, None));
+    assert_eq!(options.fabric_silence_ms(), Duration::from_secs(5));
 }
 
 #[test]
@@ -72,6 +76,25 @@ fn no_two_options_share_a_name_old_or_new() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), count, "{names:?}");
+}
+
+#[test]
+fn addresses_are_checked_when_they_are_set() {
+    let (options, problems) = from_environment("WEFT_FABRIC_SEEDS", "10.9.0.1:7700, [::1]:7,");
+    assert_eq!(problems, []);
+    assert_eq!(options.fabric_seeds().len(), 2);
+    let many = vec!["10.9.0.1:7700"; 65].join(",");
+    for (name, value) in [
+        ("WEFT_FABRIC_LISTEN", "10.9.0.1"),
+        ("WEFT_FABRIC_LISTEN", "host:7700"),
+        ("WEFT_FABRIC_SEEDS", "10.9.0.1:7700 10.9.0.2:7700"),
+        ("WEFT_FABRIC_SEEDS", &many),
+        ("WEFT_FABRIC_NAME", "a\nb"),
+    ] {
+        let (options, problems) = from_environment(name, value);
+        assert_eq!(problems.len(), 1, "{name}={value}");
+        assert_eq!((options.fabric_listen(), options.fabric_seeds()), (None, Vec::new()));
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The types that options are read as.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::entry::{Entry, Kind};
@@ -107,6 +108,25 @@ impl<'a> Value<'a> for Option<&'a str> {
     fn read(setting: &'a Setting, _: &Entry) -> Self {
         (!setting.text.is_empty()).then_some(setting.text.as_str())
     }
+}
+
+/// An address; nothing when it is empty.
+impl Value<'_> for Option<SocketAddr> {
+    fn read(setting: &Setting, _: &Entry) -> Self {
+        setting.text.parse().ok()
+    }
+}
+
+impl Value<'_> for Vec<SocketAddr> {
+    fn read(setting: &Setting, _: &Entry) -> Self {
+        addresses(&setting.text).expect("the text was checked when it was set")
+    }
+}
+
+/// The addresses of a list with commas between; `None` if one of them is none.
+pub(crate) fn addresses(text: &str) -> Option<Vec<SocketAddr>> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts.map(|part| part.parse().ok()).collect()
 }
 
 impl Value<'_> for ServicePolicy {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 use weft_options::runtime_path::{ControlSocket, Scope, Surroundings, control_socket};
-use weft_options::{Builder, Options, Problem};
+use weft_options::{Builder, Found, Kind, Options, Problem, Spelling};
 
 /// The sum of `weft.toml`, environment and flags.
 #[derive(Debug)]
@@ -54,9 +54,14 @@ impl Configuration {
         if let Some((path, text)) = &file {
             builder.file(&path.display().to_string(), text);
         }
-        builder.environment(environment());
+        builder.environment(environment().map(|(name, value)| {
+            let found = weft_options::find(Spelling::Environment, &name);
+            let value = from_here(found, value);
+            (name, value)
+        }));
         for (name, value) in &flags {
-            builder.flag(name, value);
+            let found = weft_options::find(Spelling::File, name);
+            builder.flag(name, &from_here(found, value.clone()));
         }
         let (options, problems) = builder.finish();
         let (warnings, errors): (Vec<_>, Vec<_>) =
@@ -106,6 +111,16 @@ pub fn hand_on(options: &Options, command: &mut Command) {
         command.env_remove(old);
     }
     command.envs(options.to_environment());
+}
+
+/// A file that is named from the directory of this command, by its whole path: a daemon in the
+/// background runs in another directory.
+fn from_here(option: Option<Found>, value: String) -> String {
+    let is_file = option.is_some_and(|found| found.entry().kind == Kind::File);
+    if !is_file || value.is_empty() {
+        return value;
+    }
+    std::path::absolute(&value).map_or(value, |path| path.to_string_lossy().into_owned())
 }
 
 /// A variable that is set to something other than nothing and is UTF-8.

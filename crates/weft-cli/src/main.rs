@@ -1,9 +1,9 @@
 //! Layer 4: the `weft` command.
 //!
 //! `weft run` puts unmodified programs on the fabric, `weft daemon`, `down` and `status` manage the
-//! node daemon, `weft lab` makes a cluster on one machine, `weft info` and `weft config` tell what
-//! is in force, `weft perf` measures and `weft demo` shows. Everything that scripts may rely on is
-//! in [`arguments`].
+//! node daemon, `weft fabric` shows other hosts, `weft lab` makes a cluster on one machine,
+//! `weft info` and `weft config` tell what is in force, `weft perf` measures and `weft demo` shows.
+//! Everything that scripts may rely on is in [`arguments`].
 //!
 //! May depend on every lower layer. Always true: standard output carries what was asked
 //! for and nothing else; messages go to standard error, in lower case, and say what to do next.
@@ -15,6 +15,7 @@ mod config;
 mod configuration;
 mod daemon;
 mod demo;
+mod fabric;
 mod information;
 mod lab;
 mod manual;
@@ -55,6 +56,7 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Daemon(arguments) => daemon::daemon(arguments, &configuration()?),
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => status::status(arguments, &configuration()?),
+        Command::Fabric(command) => fabric::fabric(command, configuration),
         Command::Lab(command) => lab::lab(command, &configuration()?),
         Command::Info(arguments) => information::show(arguments, &configuration()?),
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),

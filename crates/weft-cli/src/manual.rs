@@ -198,7 +198,7 @@ mod tests {
             assert!(!text.contains(&escape(HINT)), "{name}: the hint is for helps");
             let synopsis = &text[..text.find("DESCRIPTION").expect("it was found above")];
             for option in TABLE {
-                for spelled in [option.variable(), option.flag()] {
+                for spelled in [option.variable(), format!("--{}", option.flag())] {
                     let spelled = escape(&spelled);
                     let is_there = text.contains(&format!("{spelled}\\fR"));
                     assert_eq!(is_there, name == OPTIONS_PAGE, "{name}: {spelled}");

@@ -41,6 +41,17 @@ pub fn set_reach(socket: &Path, node: u32, reach: Reach) -> anyhow::Result<()> {
     }
 }
 
+/// Expels a node from the fabric, at the daemon at `socket`.
+///
+/// # Errors
+/// No daemon answers, it is not the first one of the fabric, or there is no such node.
+pub fn expel(socket: &Path, node: u32) -> anyhow::Result<()> {
+    match ask(&connect(socket)?, socket, &Control::Expel { node })? {
+        (Control::Done, _) => Ok(()),
+        _ => bail!("the daemon at {} cannot expel a node", socket.display()),
+    }
+}
+
 /// Stops the daemon at `socket`. The programs that it served keep running. A daemon of another
 /// release does not understand the request and gets SIGTERM, if its user or root asks.
 ///

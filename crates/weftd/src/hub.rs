@@ -9,6 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use anyhow::Context;
 use rustix::fs::{MemfdFlags, SealFlags};
 use weft_channel::{Channel, Credentials, Packet};
 use weft_wire::control::{Advice, Control, CopyAdvice, InvalidMessage, NODE_KINDS, split};
@@ -93,6 +94,15 @@ impl Hub {
             networks,
             reports: Reports::new(WAIT_WITHIN),
         })
+    }
+
+    /// The service of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn service(&self, name: &str) -> anyhow::Result<&Arc<Host>> {
+        let service = self.services.iter().find(|service| service.manifest().name == name);
+        service.with_context(|| format!("no service {name}"))
     }
 
     /// The connected programs.

@@ -14,6 +14,7 @@ pub mod client;
 mod complaints;
 mod ether;
 mod evidence;
+mod fabric;
 mod hub;
 mod intake;
 mod kernel;
@@ -27,10 +28,13 @@ mod service;
 mod status;
 
 pub use ether::{DeviceSpec, INTERFACE, MTU_MAX, MTU_MIN};
+pub use fabric::{
+    Fabric, FabricConfig, FabricEvent, FabricUser, NodeAbout, NodeState, NodeStatus, NotSent, Own,
+};
 pub use server::serve;
 pub use status::{
-    ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, ListenerStatus, PeerStatus,
-    ProcessStatus, QueueStatus, ServiceStatus, Status,
+    ConnectionStatus, CounterStatus, DeviceStatus, EndpointStatus, FabricNodeStatus, FabricStatus,
+    ListenerStatus, PeerStatus, ProcessStatus, QueueStatus, ServiceStatus, Status,
 };
 pub use weft_ether::Reach;
 

@@ -25,6 +25,8 @@ use weft_transport_shm::local_broker;
 use weft_wire::control::{Advice, CopyAdvice};
 
 use crate::ether::{Devices, Settings};
+use crate::fabric::bridge::Bridge;
+use crate::fabric::{Fabric, FabricConfig, Own};
 use crate::hub::Hub;
 use crate::intake::Intakes;
 use crate::place::Place;
@@ -37,6 +39,8 @@ const ACCEPTS_A_TURN: usize = 64;
 /// How long the daemon accepts no programs after it ran out of descriptors. A program waits 0.1 s
 /// for the daemon's greeting; a longer pause would make the program take the daemon for dead.
 const GATE_SHUT: Duration = Duration::from_millis(20);
+/// How long the start of the daemon waits for a number in the fabric that it never had.
+const ADMISSION_WITHIN: Duration = Duration::from_secs(1);
 /// Descriptors that are reserved for the daemon itself.
 const DESCRIPTORS_OWN: usize = 256;
 
@@ -52,8 +56,17 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         signal_hook::low_level::pipe::register(number, waker.try_clone()?)?;
     }
     let devices = serve_devices(&config)?.map(Arc::new);
-    let services = service::all(&config, NodeId::LOCAL, devices.as_ref());
+    let bridge = Arc::new(Bridge::default());
+    let fabric = join(&config, &bridge)?.map(Arc::new);
+    let node = match fabric.as_ref().map(|fabric| fabric.own()) {
+        Some(Own::Known(node)) => node,
+        Some(Own::Joining { .. }) | None => NodeId::LOCAL,
+    };
+    let services = service::all(&config, node, devices.as_ref(), fabric.as_ref());
     let hub = Arc::new(Hub::new(&config, services, devices, descriptors_left())?);
+    if let Some(fabric) = &fabric {
+        bridge.open(hub.service(service::ENDPOINTS)?, fabric);
+    }
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
     epoll::add(&epoll, &signal, EventData::new_u64(SIGNAL), EventFlags::IN)?;
@@ -67,6 +80,27 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     drop(place);
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Joins the fabric, if there is one. The number of this host is known then, unless it was never
+/// given and the first daemon is away: endpoints' addresses have it, so it must not change later.
+fn join(config: &Config, user: &Arc<Bridge>) -> anyhow::Result<Option<Fabric>> {
+    let Some(fabric) = FabricConfig::read(config)? else { return Ok(None) };
+    let fabric = Fabric::start(fabric, Arc::clone(user) as _, ADMISSION_WITHIN)?;
+    match fabric.own() {
+        Own::Known(node) => tracing::info!(node = node.0, fabric = fabric.name(), "joined"),
+        Own::Joining { reason } => {
+            tracing::warn!("not admitted to the fabric yet: {reason}");
+            if config.foreground {
+                eprintln!(
+                    "weft daemon: not admitted to the fabric {:?} yet ({reason}); serving this \
+                     host alone, and asking on",
+                    fabric.name()
+                );
+            }
+        }
+    }
+    Ok(Some(fabric))
 }
 
 /// The devices are made before the daemon answers, so that a program that waited for the daemon

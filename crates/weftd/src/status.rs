@@ -29,6 +29,9 @@ pub struct Status {
     /// Ethernet devices.
     #[serde(default)]
     pub devices: Vec<DeviceStatus>,
+    /// The other hosts; `None` for a daemon that serves its host alone.
+    #[serde(default)]
+    pub fabric: Option<FabricStatus>,
     /// The daemon's services.
     #[serde(default)]
     pub services: Vec<ServiceStatus>,
@@ -62,6 +65,34 @@ pub struct CounterStatus {
     pub help: String,
     /// Its value.
     pub value: u64,
+}
+
+/// The fabric as a daemon sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FabricStatus {
+    /// Its name.
+    pub name: String,
+    /// The number of the own node; `None` while it was never given.
+    pub number: Option<u32>,
+    /// All nodes, and daemons that are asked for admission.
+    pub nodes: Vec<FabricNodeStatus>,
+}
+
+/// A node of the fabric.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FabricNodeStatus {
+    /// Its number; `None` while it has none, or it is not known.
+    pub number: Option<u32>,
+    /// Its name; `None` while it is not known.
+    pub name: Option<String>,
+    /// The address at which its daemon listens.
+    pub address: String,
+    /// The transport by which it is reached; `None` as long as data do not cross hosts.
+    pub transport: Option<String>,
+    /// `self`, `up`, `down`, `joining` or `refused`.
+    pub state: String,
+    /// Why it is not up; empty if it is.
+    pub reason: String,
 }
 
 /// An Ethernet device. Each packet is counted once in each place. Bytes include the 12-byte offload

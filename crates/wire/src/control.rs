@@ -225,6 +225,11 @@ pub enum Control {
     },
     /// The request was carried out.
     Done,
+    /// Expels a node from the fabric. The daemon answers with [`Control::Done`].
+    Expel {
+        /// The number of the node.
+        node: u32,
+    },
     /// Asks the daemon to end.
     Stop,
     /// The daemon is about to end.
@@ -248,6 +253,7 @@ mod kind {
     pub const WANTED: u16 = 14;
     pub const REACH: u16 = 15;
     pub const DONE: u16 = 16;
+    pub const EXPEL: u16 = 17;
 }
 
 /// Kinds that the daemon itself handles: greeting, status, stop.
@@ -258,6 +264,9 @@ pub const CONNECTION_KINDS: &[RangeInclusive<u16>] =
     &[kind::OFFER..=kind::OFFER, kind::WITHDRAW..=kind::LISTENING, kind::JOIN..=kind::JOIN];
 /// Kinds that the Ethernet service owns.
 pub const DEVICE_KINDS: &[RangeInclusive<u16>] = &[kind::REACH..=kind::REACH];
+
+/// Kinds that the fabric service owns.
+pub const FABRIC_KINDS: &[RangeInclusive<u16>] = &[kind::EXPEL..=kind::EXPEL];
 
 /// Longest name of a program, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
@@ -338,6 +347,7 @@ impl Control {
                 .map(|(token, word)| Self::Wanted { token, partner: Partner::of(word) }),
             kind::REACH => reader.reach(),
             kind::DONE => Some(Self::Done),
+            kind::EXPEL => reader.u32().map(|node| Self::Expel { node }),
             kind::STATUS => Some(Self::Status),
             kind::STATUS_REPLY => Some(Self::StatusReply),
             kind::STOP => Some(Self::Stop),
@@ -410,6 +420,10 @@ impl Control {
                 kind::REACH
             }
             Self::Done => kind::DONE,
+            Self::Expel { node } => {
+                body.extend_from_slice(&node.to_le_bytes());
+                kind::EXPEL
+            }
             Self::Status => kind::STATUS,
             Self::StatusReply => kind::STATUS_REPLY,
             Self::Stop => kind::STOP,

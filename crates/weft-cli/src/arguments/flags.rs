@@ -171,8 +171,8 @@ mod tests {
             shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
         };
         for entry in TABLE {
-            // `--socket-idle-ms` is an example, too.
-            let examples = ["weft config dump", "weft config list"];
+            // `--socket-idle-ms` is an example, too, and so are the options of a fabric.
+            let examples = ["weft config dump", "weft config list", "weft fabric"];
             let mut shown = showing(&format!("--{} <", entry.flag()).replace(" <", ""));
             shown.retain(|name| !examples.contains(name));
             assert_eq!(shown, ["weft config"], "{}", entry.name);

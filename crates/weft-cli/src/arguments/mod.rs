@@ -36,6 +36,31 @@ Examples:
 
 const DEVICE: &str = "NODE[,mtu=N][,netns=NAME][,stays][,segment=SOCKET]";
 
+const FABRIC_EXAMPLES: &str = "\
+Examples:
+  weft fabric key > fabric.key             makes a key, to be copied to all hosts
+  weft daemon --fabric-key fabric.key --fabric-listen 10.9.0.1:7700
+                                           the first daemon, which admits the others
+  weft daemon --fabric-key fabric.key --fabric-listen 10.9.0.2:7700 --fabric-seeds 10.9.0.1:7700
+                                           the daemon of the next host
+  weft fabric nodes                        the hosts, and which of them are up";
+
+const FABRIC_KEY_EXAMPLES: &str = "\
+Examples:
+  (umask 077; weft fabric key > fabric.key)
+  (umask 077; weft fabric key >> fabric.key)   a second key, the first step of a rotation
+
+A daemon shows the first key of its file and accepts all. To rotate keys: add the new one as the
+second line on all hosts; make it the first on all hosts; remove the old one on all hosts. Start a
+host's daemon again after each step.";
+
+const FABRIC_EXPEL_EXAMPLES: &str = "\
+Examples:
+  weft fabric expel 3
+
+At the host of the first daemon. The node's identity is not admitted again. Who has read the key can
+still join with another identity: rotate the key, too (`weft fabric key --help`).";
+
 const LAB_EXAMPLES: &str = "\
 Examples:
   weft lab up --nodes 3                    makes weft-n0, weft-n1 and weft-n2
@@ -125,6 +150,9 @@ pub enum Command {
     /// Shows what the node daemon serves
     #[command(after_help = "Examples:\n  weft status\n  weft status --json | jq .connections")]
     Status(StatusArguments),
+    /// Shows the hosts of the fabric, expels one, or makes a key
+    #[command(subcommand, after_help = FABRIC_EXAMPLES)]
+    Fabric(FabricCommand),
     /// Makes a cluster of network namespaces on this machine, each with a device of the fabric
     #[command(subcommand, after_help = LAB_EXAMPLES)]
     Lab(LabCommand),
@@ -206,6 +234,32 @@ pub enum Step {
     Detach,
     /// Is the daemon.
     Serve,
+}
+
+/// The commands of `weft fabric`.
+#[derive(Debug, Subcommand)]
+pub enum FabricCommand {
+    /// Prints a new fabric key
+    #[command(after_help = FABRIC_KEY_EXAMPLES)]
+    Key,
+    /// Shows the hosts of the fabric: number, name, address, transport, state
+    #[command(
+        after_help = "Examples:\n  weft fabric nodes\n  weft fabric nodes --json | jq .nodes"
+    )]
+    Nodes(StatusArguments),
+    /// Expels a host: its identity is not admitted again
+    #[command(after_help = FABRIC_EXPEL_EXAMPLES)]
+    Expel(ExpelArguments),
+}
+
+/// Arguments of `weft fabric expel`.
+#[derive(Debug, Args)]
+pub struct ExpelArguments {
+    #[command(flatten)]
+    pub node: NodeArguments,
+    /// The number of the host's node, as `weft fabric nodes` shows it
+    #[arg(value_name = "NUMBER")]
+    pub number: u32,
 }
 
 /// The commands of `weft lab`.

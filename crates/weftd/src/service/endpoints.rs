@@ -3,7 +3,7 @@
 //! [`State`] has the rules; this module passes requests to it and sends its messages. When
 //! a program ends, the peers of its endpoints are notified at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use weft_broker::{Limits, NodeMessage, State};
@@ -45,6 +45,10 @@ pub struct Endpoints {
     holds_until: Option<Instant>,
     held: Vec<Request>,
     requests: u64,
+    /// The own number, which waits until the former one is not used.
+    number: Option<NodeId>,
+    /// The other nodes that are joined.
+    up: BTreeSet<NodeId>,
     /// When the state's clock began.
     began: Instant,
 }
@@ -69,6 +73,8 @@ impl Endpoints {
             holds_until: Some(now + HOLD_FOR),
             held: Vec::new(),
             requests: 0,
+            number: None,
+            up: BTreeSet::new(),
             began: now,
         }
     }
@@ -123,6 +129,17 @@ impl Endpoints {
         Ok(())
     }
 
+    /// Takes a number over that came late, as soon as no endpoint has an address with the former
+    /// one.
+    fn take_number(&mut self, out: &mut Outbox) {
+        if let Some(node) = self.number
+            && self.state.renumber(node)
+        {
+            self.number = None;
+            self.up.iter().for_each(|node| out.give_up_node(*node));
+        }
+    }
+
     /// Sends what the state says.
     fn pack(&mut self, messages: Vec<weft_broker::Outgoing>, out: &mut Outbox) {
         for one in messages {
@@ -136,6 +153,7 @@ impl Endpoints {
         for (node, message) in self.state.take_node_messages() {
             out.send_to_node(node, message.emit());
         }
+        self.take_number(out);
     }
 
     /// Updates the lease of a user to the descriptors that the state keeps. `lease` is a lease of
@@ -170,7 +188,7 @@ impl Endpoints {
 impl Service for Endpoints {
     fn manifest(&self) -> Manifest {
         Manifest {
-            name: "endpoints",
+            name: super::ENDPOINTS,
             kinds: &[KINDS],
             placement: Placement::Thread,
             options: &["daemon.endpoints_max", "daemon.services", "daemon.user_share"],
@@ -196,8 +214,19 @@ impl Service for Endpoints {
     fn handle_node(&mut self, event: NodeEvent, now: Instant, out: &mut Outbox) {
         let mut messages = Vec::new();
         match event {
-            NodeEvent::Up(node) => self.state.node_up(node),
-            NodeEvent::Down(node) => self.state.node_down(node, &mut messages),
+            NodeEvent::Numbered(node) => self.number = Some(node),
+            NodeEvent::Up(node) => {
+                self.up.insert(node);
+                if self.number.is_none() {
+                    self.state.node_up(node);
+                }
+            }
+            NodeEvent::Down(node) => {
+                self.up.remove(&node);
+                self.state.node_down(node, &mut messages);
+            }
+            // It is said again when this node has its number.
+            NodeEvent::Message(..) if self.number.is_some() => {}
             NodeEvent::Message(node, bytes) => match NodeMessage::parse(&bytes) {
                 Ok(message) => {
                     let now = now.saturating_duration_since(self.began);

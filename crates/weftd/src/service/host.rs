@@ -189,6 +189,7 @@ impl Host {
         let unresponsive = self.programs.send(&out.packets);
         if let Some(links) = self.links.get() {
             out.to_nodes.drain(..).for_each(|(node, bytes)| links.send(node, bytes));
+            out.given_up.drain(..).for_each(|node| links.give_up(node));
         }
         drop(service);
         for (peer, errno) in unresponsive {

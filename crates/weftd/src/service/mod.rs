@@ -29,26 +29,39 @@ use weft_wire::control::{Control, InvalidMessage};
 use self::connections::Connections;
 use self::endpoints::Endpoints;
 use self::ethernet::Ethernet;
+use self::fabric::FabricService;
 use crate::Config;
 use crate::ether::Devices;
 use crate::evidence::Shown;
+use crate::fabric::Fabric;
 use crate::networks::Origin;
 use crate::status::Status;
 
 mod connections;
 mod endpoints;
 mod ethernet;
+mod fabric;
 pub mod host;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-/// The services of a node with number `node`. `devices` are the Ethernet devices that it serves.
-pub fn all(config: &Config, node: NodeId, devices: Option<&Arc<Devices>>) -> Vec<Box<dyn Service>> {
+/// The name of the service that has the broker.
+pub const ENDPOINTS: &str = "endpoints";
+
+/// The services of a node with number `node`. `devices` are the Ethernet devices that it serves,
+/// `fabric` the other hosts.
+pub fn all(
+    config: &Config,
+    node: NodeId,
+    devices: Option<&Arc<Devices>>,
+    fabric: Option<&Arc<Fabric>>,
+) -> Vec<Box<dyn Service>> {
     vec![
         Box::new(Connections::new(&config.options)),
         Box::new(Endpoints::new(&config.options, node, Instant::now())),
         Box::new(Ethernet::new(devices.cloned())),
+        Box::new(FabricService::new(fabric.cloned())),
     ]
 }
 
@@ -153,13 +166,15 @@ pub struct Peer {
     pub origin: Origin,
 }
 
-/// News of another node of the fabric.
+/// News of the other nodes of the fabric.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeEvent {
     /// It has joined, or is back.
     Up(NodeId),
     /// It is away.
     Down(NodeId),
+    /// The own number became known. Until now it was [`NodeId::LOCAL`].
+    Numbered(NodeId),
     /// It says something. Between its `Up` and its `Down` nothing is lost, and the order is kept.
     Message(NodeId, Vec<u8>),
 }
@@ -169,6 +184,10 @@ pub trait Links: Send + Sync {
     /// Sends a message to a node. Never blocks. A node for which too many messages wait is given up
     /// and reported `Down`.
     fn send(&self, node: NodeId, bytes: Vec<u8>);
+
+    /// Ends the connection to a node, so that it is reported `Down` and `Up`, and says everything
+    /// anew.
+    fn give_up(&self, node: NodeId);
 }
 
 /// A packet from a program.
@@ -254,9 +273,15 @@ pub struct Outbox {
     happened: Vec<Happened>,
     question: Option<Question>,
     to_nodes: Vec<(NodeId, Vec<u8>)>,
+    given_up: Vec<NodeId>,
 }
 
 impl Outbox {
+    /// Has another node of the fabric say everything anew.
+    pub fn give_up_node(&mut self, node: NodeId) {
+        self.given_up.push(node);
+    }
+
     /// Sends a message to another node of the fabric.
     pub fn send_to_node(&mut self, node: NodeId, bytes: Vec<u8>) {
         self.to_nodes.push((node, bytes));

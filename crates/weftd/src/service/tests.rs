@@ -108,7 +108,7 @@ struct Daemon {
 impl Daemon {
     fn with(echo: Echo) -> Self {
         let config = config();
-        let mut services = all(&config, NodeId::LOCAL, None);
+        let mut services = all(&config, NodeId::LOCAL, None, None);
         services.push(Box::new(echo));
         let hub = Hub::new(&config, services, None, 1000).expect("threads");
         let (_, stop) = std::os::unix::net::UnixStream::pair().expect("sockets");
@@ -186,7 +186,7 @@ fn a_timer_fires_after_its_delay() {
 fn services_own_different_kinds_and_read_existing_options() {
     let daemon = Daemon::with(Echo::new(Placement::Thread));
     let services = daemon.services();
-    assert_eq!(services.len(), 4);
+    assert_eq!(services.len(), 5);
     let known = |option: &String| weft_options::TABLE.iter().any(|row| row.name == option);
     assert!(services.values().flat_map(|service| &service.options).all(known));
     for taken in [CONNECTION_KINDS, weft_wire::control::NODE_KINDS] {
@@ -199,7 +199,7 @@ fn services_own_different_kinds_and_read_existing_options() {
                 fn handle_event(&mut self, _: Event, _: Instant, _: &mut Outbox) {}
             }
             let config = config();
-            let mut services = all(&config, NodeId::LOCAL, None);
+            let mut services = all(&config, NodeId::LOCAL, None, None);
             services.push(Box::new(Clash(taken)));
             Hub::new(&config, services, None, 1000).map(drop)
         });

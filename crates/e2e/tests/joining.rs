@@ -1,0 +1,242 @@
+//! Daemons that join a fabric. Each has its own directory, control socket and port, and so stands
+//! for a host.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use weft_e2e::process::free_port;
+use weft_e2e::{Case, Node, Outcome, Running, suite};
+
+/// A busy machine does not reach it.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    suite::main(vec![
+        Case::new("hosts_join_and_one_that_was_killed_comes_back", killed),
+        Case::new("without_the_first_daemon_the_others_go_on_and_a_new_one_waits", first_is_away),
+        Case::new("what_does_not_fit_is_refused_with_the_reason_at_both_ends", misfits),
+        Case::new("an_expelled_host_stays_out", expelled),
+    ])
+}
+
+/// One host: a node with options for its daemon.
+struct Host {
+    node: Node,
+    name: &'static str,
+    address: String,
+    arguments: Vec<String>,
+    daemon: Option<Running>,
+}
+
+impl Host {
+    fn new(name: &'static str, key: &Path, seeds: &[&str]) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut arguments = vec![
+            "--node".to_owned(),
+            name.to_owned(),
+            format!("--fabric-key={}", key.display()),
+            format!("--fabric-listen={address}"),
+            "--fabric-silence-ms=3000".to_owned(),
+        ];
+        if !seeds.is_empty() {
+            arguments.push(format!("--fabric-seeds={}", seeds.join(",")));
+        }
+        Self { node: Node::without_daemon(), name, address, arguments, daemon: None }
+    }
+
+    fn start(&mut self) {
+        let mut daemon = self.node.start(self.command());
+        let start = Instant::now();
+        while !daemon.stderr().contains("ready at") {
+            assert!(!daemon.has_ended() && start.elapsed() < LIMIT, "{}", daemon.stderr());
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.daemon = Some(daemon);
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.node.weft(["daemon"]);
+        command.args(&self.arguments);
+        command
+    }
+
+    /// Ends the daemon with SIGKILL.
+    fn kill(&mut self) {
+        let daemon = self.daemon.take().expect("its daemon runs");
+        daemon.signal(Signal::KILL);
+        let _ = daemon.wait(LIMIT);
+    }
+
+    fn log(&self) -> String {
+        self.daemon.as_ref().expect("its daemon runs").stderr()
+    }
+
+    /// `weft fabric nodes --json`.
+    fn fabric(&self) -> Value {
+        let command = self.node.weft(["fabric", "nodes", "--json"]);
+        let ended = self.node.start(command).wait(LIMIT).success();
+        serde_json::from_str(&ended.stdout).expect("JSON")
+    }
+
+    /// The state of the node with this name, and its number, as this host sees it.
+    fn state_of(&self, name: &str) -> Option<(String, Option<u64>, String)> {
+        let fabric = self.fabric();
+        let nodes = fabric["nodes"].as_array().expect("a list");
+        let node = nodes.iter().find(|node| node["name"] == name)?;
+        let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
+        Some((text("state"), node["number"].as_u64(), text("reason")))
+    }
+
+    fn await_state(&self, name: &str, state: &str) -> (Option<u64>, String) {
+        let start = Instant::now();
+        loop {
+            if let Some((found, number, reason)) = self.state_of(name)
+                && found == state
+            {
+                return (number, reason);
+            }
+            let late = start.elapsed() > LIMIT;
+            assert!(!late, "{name} is not {state} at {}: {:#}", self.name, self.fabric());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A key file that `weft fabric key` made.
+fn key(host: &Node, name: &str) -> PathBuf {
+    let made = host.start(host.weft(["fabric", "key"])).wait(LIMIT).success();
+    let path = host.directory().join(name);
+    std::fs::write(&path, &made.stdout).expect("written");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("our own");
+    path
+}
+
+fn assert_mesh(hosts: &[&Host]) {
+    for host in hosts {
+        for other in hosts {
+            let state = if host.name == other.name { "self" } else { "up" };
+            host.await_state(other.name, state);
+        }
+    }
+}
+
+fn killed() -> Outcome {
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let mut a = Host::new("a", &key, &[]);
+    let seed = a.address.clone();
+    let mut b = Host::new("b", &key, &[&seed]);
+    let mut c = Host::new("c", &key, &[&seed]);
+    [&mut a, &mut b, &mut c].into_iter().for_each(Host::start);
+    assert_mesh(&[&a, &b, &c]);
+    assert_eq!(a.await_state("a", "self").0, Some(0));
+    assert_eq!(c.await_state("b", "up").0, Some(1));
+    b.kill();
+    a.await_state("b", "down");
+    c.await_state("b", "down");
+    b.start();
+    assert_mesh(&[&a, &b, &c]);
+    assert_eq!(c.await_state("b", "up").0, Some(1), "a number is kept");
+    Ok(())
+}
+
+fn first_is_away() -> Outcome {
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let mut a = Host::new("a", &key, &[]);
+    let mut b = Host::new("b", &key, &[&a.address]);
+    let mut c = Host::new("c", &key, &[&a.address]);
+    [&mut a, &mut b, &mut c].into_iter().for_each(Host::start);
+    assert_mesh(&[&a, &b, &c]);
+    a.kill();
+    b.await_state("a", "down");
+    // Those that were admitted find each other again.
+    c.kill();
+    c.start();
+    assert_mesh(&[&b, &c]);
+    // One that was not is told of the first daemon by the one that it asks, and waits.
+    let mut d = Host::new("d", &key, &[&b.address]);
+    d.start();
+    assert!(d.log().contains("serving this host alone"), "{}", d.log());
+    let (number, reason) = d.await_state("d", "joining");
+    assert_eq!(number, None);
+    assert!(reason.contains("first daemon") && reason.contains(&a.address), "{reason}");
+    a.start();
+    assert_mesh(&[&a, &b, &c, &d]);
+    assert_eq!(b.await_state("d", "up").0, Some(3));
+    Ok(())
+}
+
+fn misfits() -> Outcome {
+    let keeper = Node::without_daemon();
+    let right = key(&keeper, "key");
+    let wrong = key(&keeper, "other.key");
+    let mut a = Host::new("a", &right, &[]);
+    a.start();
+    let mut b = Host::new("b", &wrong, &[&a.address]);
+    b.start();
+    let (_, reason) = b.await_state("b", "refused");
+    assert!(reason.contains("different fabric keys"), "{reason}");
+    assert!(a.log().contains("different fabric keys"), "{}", a.log());
+    let mut c = Host::new("c", &right, &[&a.address]);
+    c.arguments.push("--fabric-name=another".to_owned());
+    c.start();
+    let (_, reason) = c.await_state("c", "refused");
+    assert!(reason.contains("is called \"weft\""), "{reason}");
+    assert!(a.log().contains("is called \"another\""), "{}", a.log());
+    // An address that answers and is no weft.
+    let ssh = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let place = ssh.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for mut stream in ssh.incoming().flatten() {
+            use std::io::{Read, Write};
+            let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+            let _ = stream.read(&mut [0; 512]);
+        }
+    });
+    let mut d = Host::new("d", &right, &[&place]);
+    d.start();
+    let start = Instant::now();
+    loop {
+        let (state, _, reason) = d.state_of("d").expect("it is there");
+        if reason.contains("is no weft daemon") {
+            assert_eq!(state, "joining");
+            break;
+        }
+        assert!(start.elapsed() < LIMIT, "{reason}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // A key that others can read.
+    std::fs::set_permissions(&right, PermissionsExt::from_mode(0o644)).expect("our own");
+    let e = Host::new("e", &right, &[&a.address]);
+    let ended = e.node.start(e.command()).wait(LIMIT);
+    assert!(!ended.status.success() && ended.stderr.contains("chmod 600"), "{}", ended.report());
+    Ok(())
+}
+
+fn expelled() -> Outcome {
+    let keeper = Node::without_daemon();
+    let key = key(&keeper, "key");
+    let mut a = Host::new("a", &key, &[]);
+    let mut b = Host::new("b", &key, &[&a.address]);
+    [&mut a, &mut b].into_iter().for_each(Host::start);
+    assert_mesh(&[&a, &b]);
+    let expel = |host: &Host| host.node.start(host.node.weft(["fabric", "expel", "1"])).wait(LIMIT);
+    let refused = expel(&b);
+    assert!(refused.stderr.contains("only the first daemon"), "{}", refused.report());
+    let _ = expel(&a).success();
+    a.await_state("b", "refused");
+    b.kill();
+    b.start();
+    let (_, reason) = b.await_state("a", "refused");
+    assert!(reason.contains("expelled"), "{reason}");
+    assert_eq!(a.await_state("b", "refused").1, "it was expelled");
+    Ok(())
+}

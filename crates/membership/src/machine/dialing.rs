@@ -1,0 +1,290 @@
+//! Which addresses are dialled, and when.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_fabric::NodeId;
+
+use super::{Connection, ConnectionId, Fault, Machine, NodeState, NodeStatus, Output, Stage};
+use crate::key::Role;
+use crate::message::{Member, Refusal};
+
+/// The first pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause where the other side does not answer.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The pause after a refusal, which somebody has to mend.
+const PAUSE_REFUSED: Duration = Duration::from_secs(5);
+/// How long the node with the lower number waits for the other one to dial.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The daemon behind a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Goal {
+    /// Any daemon of the fabric.
+    Seed,
+    /// The node with this number.
+    Node(u32),
+}
+
+/// An address to dial.
+#[derive(Debug)]
+pub(super) struct Target {
+    goal: Goal,
+    address: SocketAddr,
+    /// The connection that is being made, or is up.
+    connection: Option<ConnectionId>,
+    /// When it is dialled next.
+    next: Duration,
+    pause: Duration,
+    /// Why the last connection ended.
+    fault: Option<Fault>,
+    /// It is the address of this daemon.
+    is_self: bool,
+}
+
+impl Machine {
+    /// Makes the list of targets fit the table of nodes and the own number.
+    pub(super) fn set_targets(&mut self) {
+        let own = self.config.own;
+        let members = self.roster.iter().flat_map(|roster| &roster.members);
+        let mut wanted: Vec<(Goal, SocketAddr)> = members
+            .filter(|member| member.identity != own && !member.is_expelled)
+            .map(|member| (Goal::Node(member.number), member.address))
+            .collect();
+        let seeds = self.config.seeds.iter().map(|seed| (Goal::Seed, *seed));
+        wanted.extend(seeds);
+        self.targets.retain(|target| {
+            wanted.iter().any(|(goal, address)| {
+                *goal == target.goal && (*goal != Goal::Seed || *address == target.address)
+            })
+        });
+        for (goal, address) in wanted {
+            let mut targets = self.targets.iter_mut();
+            let found = targets.find(|target| {
+                target.goal == goal && (goal != Goal::Seed || target.address == address)
+            });
+            match found {
+                Some(target) => target.address = address,
+                None => {
+                    let next = self.now + self.grace(goal);
+                    let pause = PAUSE;
+                    let (connection, fault, is_self) = (None, None, false);
+                    self.targets.push(Target {
+                        goal,
+                        address,
+                        connection,
+                        next,
+                        pause,
+                        fault,
+                        is_self,
+                    });
+                }
+            }
+        }
+    }
+
+    /// How long this side leaves the dialling to the other one.
+    fn grace(&self, goal: Goal) -> Duration {
+        match (goal, self.number) {
+            (Goal::Node(number), Some(own)) if own < number => GRACE,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether a target is to be dialled at all.
+    fn is_wanted(&self, target: &Target) -> bool {
+        let is_first_up = || {
+            let roster = self.roster.as_ref();
+            let first = roster.and_then(|roster| roster.of_identity(&roster.first));
+            first.is_some_and(|first| self.is_near(first.number))
+        };
+        // The address of a node is dialled once, and where it is, is known best by the table.
+        let is_of_node = || {
+            let mut nodes = self.targets.iter().filter(|other| other.goal != Goal::Seed);
+            nodes.any(|other| other.address == target.address)
+        };
+        match target.goal {
+            _ if target.is_self || target.connection.is_some() || self.suspended.is_some() => false,
+            Goal::Node(number) => {
+                let is_first = self.roster.as_ref().is_some_and(|roster| {
+                    roster.of_number(number).is_some_and(|member| member.identity == roster.first)
+                });
+                !self.is_near(number) && (self.number.is_some() || is_first)
+            }
+            Goal::Seed => !self.config.is_first && !is_first_up() && !is_of_node(),
+        }
+    }
+
+    /// Whether there is a connection to a node, up or not yet.
+    fn is_near(&self, number: u32) -> bool {
+        let member = self.roster.as_ref().and_then(|roster| roster.of_number(number));
+        let identity = member.map(|member| &member.identity);
+        identity.is_some() && self.connections.values().any(|one| one.identity() == identity)
+    }
+
+    /// Whether this side dials a node just now.
+    pub(super) fn is_dialing(&self, number: u32) -> bool {
+        let mut targets = self.targets.iter().filter(|one| one.goal == Goal::Node(number));
+        targets.any(|target| {
+            let connection = target.connection.and_then(|id| self.connections.get(&id));
+            connection.is_some_and(|connection| {
+                matches!(connection.stage, Stage::Dialing | Stage::Proved { .. })
+            })
+        })
+    }
+
+    /// When the next target is to be dialled.
+    pub(super) fn next_dial(&self) -> Option<Duration> {
+        self.targets.iter().filter(|one| self.is_wanted(one)).map(|target| target.next).min()
+    }
+
+    /// Dials all targets whose time has come.
+    pub(super) fn dial(&mut self) {
+        for place in 0..self.targets.len() {
+            let target = &self.targets[place];
+            if target.next > self.now || !self.is_wanted(target) {
+                continue;
+            }
+            let address = target.address;
+            let id = self.add(Role::Dialer, address.to_string());
+            self.targets[place].connection = Some(id);
+            self.outputs.push_back(Output::Dial { connection: id, address });
+        }
+    }
+
+    /// A connection ended: its target is dialled again after a pause.
+    pub(super) fn schedule(&mut self, id: ConnectionId, connection: &Connection, fault: &Fault) {
+        let jitter = self.random(100);
+        let jitter = Duration::from_millis(jitter);
+        let up = connection.up();
+        for place in 0..self.targets.len() {
+            let grace = self.grace(self.targets[place].goal);
+            let target = &mut self.targets[place];
+            let is_its_node = up.is_some_and(|number| target.goal == Goal::Node(number));
+            if target.connection == Some(id) {
+                target.connection = None;
+            } else if !is_its_node {
+                continue;
+            }
+            if *fault != Fault::Refused(Refusal::Duplicate) {
+                target.fault = Some(fault.clone());
+            }
+            let pause = match fault {
+                _ if is_its_node => PAUSE + grace,
+                // The first one, of which it told, is dialled instead.
+                Fault::Refused(Refusal::NotFirst) => PAUSE_MAX,
+                Fault::Refused(Refusal::Duplicate) => PAUSE + grace,
+                Fault::Refused(_) => PAUSE_REFUSED,
+                Fault::Other(_) => {
+                    target.pause = (target.pause * 2).min(PAUSE_MAX);
+                    target.pause / 2
+                }
+            };
+            target.next = self.now + pause + jitter;
+        }
+    }
+
+    /// A node is up.
+    pub(super) fn reached(&mut self, number: u32, id: ConnectionId) {
+        for target in &mut self.targets {
+            if target.goal == Goal::Node(number) || target.connection == Some(id) {
+                (target.pause, target.fault) = (PAUSE, None);
+            }
+        }
+    }
+
+    /// The other end of a connection is this daemon.
+    pub(super) fn is_self(&mut self, id: ConnectionId) {
+        for target in self.targets.iter_mut().filter(|one| one.connection == Some(id)) {
+            target.is_self = true;
+        }
+    }
+
+    /// All nodes and the daemons that are asked for admission, for people.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        let about = &self.config.about;
+        let members = self.roster.iter().flat_map(|roster| &roster.members);
+        let mut all: Vec<NodeStatus> = members.map(|member| self.status_of(member)).collect();
+        if self.number.is_none() {
+            all.push(NodeStatus {
+                node: None,
+                name: Some(about.name.clone()),
+                address: about.address,
+                state: self.joining(),
+            });
+        }
+        for target in self.targets.iter().filter(|one| one.goal == Goal::Seed && !one.is_self) {
+            let is_known = all.iter().any(|node| node.address == target.address);
+            if let (false, Some(fault)) = (is_known, &target.fault) {
+                let (node, name, address) = (None, None, target.address);
+                all.push(NodeStatus { node, name, address, state: state_of(fault) });
+            }
+        }
+        all
+    }
+
+    /// Why the own node has no number.
+    fn joining(&self) -> NodeState {
+        let targets = self.targets.iter().filter(|target| !target.is_self);
+        let refused = targets.clone().find_map(|target| match &target.fault {
+            // That one told of the first daemon; its own fault says more.
+            Some(Fault::Refused(Refusal::NotFirst)) | None => None,
+            Some(fault @ Fault::Refused(_)) => Some((target, fault)),
+            Some(Fault::Other(_)) => None,
+        });
+        if let Some((target, fault)) = refused {
+            return NodeState::Refused(format!("{}: {fault}", target.address));
+        }
+        let is_of_first = |target: &&Target| target.goal != Goal::Seed;
+        let waits_for = targets.clone().find(is_of_first).or_else(|| targets.clone().next());
+        NodeState::Joining(match waits_for {
+            None => "fabric.seeds names no other daemon".to_owned(),
+            Some(target) => {
+                let which = match target.goal {
+                    Goal::Seed => "the daemon",
+                    Goal::Node(_) => "the first daemon, which alone admits hosts,",
+                };
+                let address = target.address;
+                match &target.fault {
+                    Some(fault) => format!("waits for {which} at {address}: {fault}"),
+                    None => format!("asks {which} at {address}"),
+                }
+            }
+        })
+    }
+
+    fn status_of(&self, member: &Member) -> NodeStatus {
+        let target = self.targets.iter().find(|one| one.goal == Goal::Node(member.number));
+        let is_up = self.connections.values().any(|one| one.up() == Some(member.number));
+        let state = if member.is_expelled {
+            NodeState::Refused("it was expelled".to_owned())
+        } else if member.identity == self.config.own {
+            match self.suspended {
+                Some(_) => NodeState::Refused(Refusal::SameIdentity.to_string()),
+                None => NodeState::Own,
+            }
+        } else if is_up {
+            NodeState::Up
+        } else {
+            match target.and_then(|target| target.fault.as_ref()) {
+                Some(fault) => state_of(fault),
+                None => NodeState::Down("no connection yet".to_owned()),
+            }
+        };
+        NodeStatus {
+            node: Some(NodeId(member.number)),
+            name: Some(member.name.clone()),
+            address: member.address,
+            state,
+        }
+    }
+}
+
+fn state_of(fault: &Fault) -> NodeState {
+    match fault {
+        Fault::Refused(refusal) => NodeState::Refused(refusal.to_string()),
+        Fault::Other(reason) => NodeState::Down(reason.clone()),
+    }
+}

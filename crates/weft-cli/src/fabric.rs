@@ -1,0 +1,96 @@
+//! `weft fabric`: a new key, the hosts of the fabric, and the end of one.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use weftd::FabricStatus;
+
+use crate::arguments::{ExpelArguments, FabricCommand, StatusArguments};
+use crate::configuration::Configuration;
+use crate::daemon::absence;
+use crate::output::{show, show_line};
+use crate::table::Table;
+
+/// `weft fabric`.
+pub fn fabric(
+    command: &FabricCommand,
+    configuration: impl Fn() -> anyhow::Result<Configuration>,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        FabricCommand::Key => show_line!("{}", weft_membership::new_key_line()?),
+        FabricCommand::Nodes(arguments) => nodes(arguments, &configuration()?)?,
+        FabricCommand::Expel(arguments) => expel(arguments, &configuration()?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn nodes(arguments: &StatusArguments, configuration: &Configuration) -> anyhow::Result<()> {
+    let socket = configuration.control_socket(arguments.node.node.as_deref())?;
+    if !weftd::client::answers(&socket.path) {
+        bail!("{}", absence(&socket));
+    }
+    let status = weftd::client::status(&socket.path)?;
+    let fabric = status.fabric.with_context(|| {
+        format!(
+            "the node daemon at {} serves this host alone; start it with --fabric-listen and \
+             --fabric-key (`weft fabric --help`)",
+            socket.path.display()
+        )
+    })?;
+    if arguments.json {
+        show_line!("{}", serde_json::to_string_pretty(&serde_json::to_value(&fabric)?)?);
+    } else {
+        show!("{}", text(&fabric));
+    }
+    Ok(())
+}
+
+fn text(fabric: &FabricStatus) -> String {
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let mut table = Table::new(["number", "name", "address", "transport", "state", "reason"]);
+    for node in &fabric.nodes {
+        table.line([
+            or_dash(&node.number.map(|number| number.to_string())),
+            or_dash(&node.name),
+            node.address.clone(),
+            or_dash(&node.transport),
+            node.state.clone(),
+            node.reason.clone(),
+        ]);
+    }
+    table.section(&format!("Nodes of the fabric {:?}: {}", fabric.name, fabric.nodes.len()))
+}
+
+fn expel(arguments: &ExpelArguments, configuration: &Configuration) -> anyhow::Result<()> {
+    let socket = configuration.control_socket(arguments.node.node.as_deref())?;
+    weftd::client::expel(&socket.path, arguments.number)?;
+    eprintln!(
+        "weft: node {} was expelled; if its host may know the key, rotate that, too (`weft fabric \
+         key --help`)",
+        arguments.number
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weftd::FabricNodeStatus;
+
+    #[test]
+    fn what_is_not_known_is_a_dash_and_a_reason_is_told() {
+        let node = FabricNodeStatus {
+            number: None,
+            name: None,
+            address: "10.9.0.1:7700".to_owned(),
+            transport: None,
+            state: "refused".to_owned(),
+            reason: "the key".to_owned(),
+        };
+        let fabric = FabricStatus { name: "f".to_owned(), number: None, nodes: vec![node] };
+        let told = text(&fabric);
+        let line = told.lines().last().expect("a line");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words, ["-", "-", "10.9.0.1:7700", "-", "refused", "the", "key"], "{told}");
+    }
+}

@@ -1,0 +1,311 @@
+//! The other hosts of the fabric: which are up, and messages to and from their daemons.
+//!
+//! A part of the daemon that talks to other daemons implements [`FabricUser`] and is given to
+//! [`Fabric::start`].
+//!
+//! # Invariants
+//! - Each [`FabricEvent::Up`] of a node is followed by one [`FabricEvent::Down`] before the next.
+//! - Messages of a node come between its `Up` and its `Down`, in order, each once.
+
+pub mod bridge;
+mod driver;
+mod link;
+mod settings;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use weft_fabric::NodeId;
+use weft_membership::{Machine, MachineConfig, NotExpelled, Tls};
+pub use weft_membership::{NodeAbout, NodeState, NodeStatus, NotSent};
+
+use self::driver::Driver;
+pub use self::settings::FabricConfig;
+use self::state::State;
+use crate::complaints::Complaints;
+
+/// Most bytes of messages that the thread of the fabric has not taken yet. With more it stands
+/// still, and the connection of the node that is sent to is given up.
+const QUEUED_BYTES_MAX: usize = 16 << 20;
+
+/// Something that happened at the fabric.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FabricEvent {
+    /// The own number was given. Told once, and only if no earlier start has kept one; it may come
+    /// before [`Fabric::start`] returns. If [`Fabric::own`] still said [`Own::Joining`] then, the
+    /// user takes the number over when no endpoint is open whose address has the former one,
+    /// [`NodeId::LOCAL`].
+    Numbered {
+        /// The own number.
+        node: NodeId,
+    },
+    /// A node can be sent messages.
+    Up {
+        /// Its number.
+        node: NodeId,
+        /// The random number of its daemon's start. If it is the same as before a `Down`, the
+        /// daemon has lost nothing but messages that were under way.
+        incarnation: u64,
+        /// Facts about it.
+        about: NodeAbout,
+    },
+    /// A node cannot be sent messages any more. Those that were under way may be lost.
+    Down {
+        /// Its number.
+        node: NodeId,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A message of the daemon of a node.
+    Message {
+        /// The node's number.
+        node: NodeId,
+        /// The message, of at most [`weft_membership::USER_BYTES_MAX`] bytes. A peer can send
+        /// anything that it likes.
+        bytes: Vec<u8>,
+    },
+}
+
+/// A part of the daemon that talks to daemons of other hosts.
+pub trait FabricUser: Send + Sync {
+    /// Takes an event, on the thread of the fabric: it must not wait.
+    fn handle(&self, event: FabricEvent);
+}
+
+/// The own number in the fabric.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Own {
+    /// It is known, and never changes while the daemon runs.
+    Known(NodeId),
+    /// It was never given, and the daemon goes on asking for it.
+    Joining {
+        /// The cause that it waits for, for people.
+        reason: String,
+    },
+}
+
+/// What the thread of the fabric and its users share.
+struct Shared {
+    machine: Mutex<Machine>,
+    /// The own number became known, somebody refused, or the thread ended.
+    changed: Condvar,
+    waker: UnixStream,
+    /// Bytes of messages since the thread last took some.
+    queued: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // A waker that is full wakes, too.
+        let _ = (&self.waker).write(&[1]);
+    }
+}
+
+/// The other hosts of the fabric. Their connections end when this is dropped.
+pub struct Fabric {
+    shared: Arc<Shared>,
+    started: Instant,
+    name: String,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fabric({:?})", self.name)
+    }
+}
+
+impl Fabric {
+    /// Listens, and begins to connect to the other hosts. If the own number is not known yet, waits
+    /// up to `within` for it. `user` is told what happens, also while this waits.
+    ///
+    /// # Errors
+    /// The state cannot be used, or the address cannot be listened at.
+    pub fn start(
+        config: FabricConfig,
+        user: Arc<dyn FabricUser>,
+        within: Duration,
+    ) -> anyhow::Result<Self> {
+        let state = State::open(&config.state)?;
+        let own = state.identity()?;
+        let kept = state.roster()?;
+        if let Some(kept) = &kept {
+            ensure!(
+                !config.is_first || kept.first == own.identity(),
+                "the state in {} is of a fabric with another first daemon; set fabric.seeds to \
+                 addresses of its hosts, or remove that directory to found a new fabric",
+                state.directory().display()
+            );
+        }
+        let listener = TcpListener::bind(config.listen)
+            .with_context(|| format!("cannot listen at {} (fabric.listen)", config.listen))?;
+        listener.set_nonblocking(true)?;
+        let (waker, woken) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let started = Instant::now();
+        let machine = MachineConfig {
+            fabric: config.fabric.clone(),
+            own: own.identity(),
+            about: NodeAbout {
+                name: config.name,
+                address: config.listen,
+                release: env!("CARGO_PKG_VERSION").to_owned(),
+                facts: config.facts,
+            },
+            incarnation: random()?,
+            is_first: config.is_first,
+            seeds: config.seeds,
+            silence: config.silence,
+        };
+        let mut machine = Machine::new(machine, kept, Duration::ZERO);
+        machine.tick(Duration::ZERO);
+        let is_known = machine.number().is_some();
+        let shared = Arc::new(Shared {
+            machine: Mutex::new(machine),
+            changed: Condvar::new(),
+            waker,
+            queued: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let driver = Driver {
+            shared: Arc::clone(&shared),
+            user,
+            listener,
+            waker: woken,
+            tls: Tls::new(&own).context("TLS cannot be set up")?,
+            own: own.identity(),
+            keys: config.keys,
+            state,
+            started,
+            links: BTreeMap::new(),
+            complaints: Complaints::default(),
+            is_late: !is_known,
+        };
+        let thread = std::thread::Builder::new()
+            .name("weft-fabric".to_owned())
+            .spawn(move || driver.run())
+            .context("no thread for the fabric")?;
+        let fabric = Self { shared, started, name: config.fabric, thread: Some(thread) };
+        fabric.await_number(within);
+        Ok(fabric)
+    }
+
+    fn await_number(&self, within: Duration) {
+        let deadline = Instant::now() + within;
+        let mut machine = self.shared.lock();
+        while machine.number().is_none() && !self.shared.is_over.load(Ordering::Acquire) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut nodes = machine.nodes().into_iter();
+            // A refusal does not end by waiting.
+            let is_refused =
+                nodes.any(|one| one.node.is_none() && matches!(one.state, NodeState::Refused(_)));
+            if left.is_zero() || is_refused {
+                return;
+            }
+            let waited = self.shared.changed.wait_timeout(machine, left);
+            machine = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The name of the fabric.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The own number. A daemon asks once, at its start, and hears of a later one by
+    /// [`FabricEvent::Numbered`].
+    #[must_use]
+    pub fn own(&self) -> Own {
+        let machine = self.shared.lock();
+        match machine.number() {
+            Some(node) => Own::Known(node),
+            None => {
+                let mut states = machine.nodes().into_iter().map(|node| node.state);
+                let reason = states.find_map(|state| match state {
+                    NodeState::Joining(reason) | NodeState::Refused(reason) => Some(reason),
+                    _ => None,
+                });
+                Own::Joining { reason: reason.unwrap_or_default() }
+            }
+        }
+    }
+
+    /// Sends a message to the daemon of a node. It arrives behind those sent before, unless the
+    /// node goes down.
+    ///
+    /// # Errors
+    /// The node is not up, or the message is longer than [`weft_membership::USER_BYTES_MAX`].
+    pub fn send(&self, node: NodeId, bytes: Vec<u8>) -> Result<(), NotSent> {
+        let length = bytes.len();
+        let mut machine = self.shared.lock();
+        if self.shared.is_over.load(Ordering::Acquire) {
+            return Err(NotSent::NotUp);
+        }
+        if self.shared.queued.load(Ordering::Relaxed) > QUEUED_BYTES_MAX {
+            machine.give_up(node, self.started.elapsed());
+        }
+        machine.send_user(node, bytes)?;
+        self.shared.queued.fetch_add(length, Ordering::Relaxed);
+        drop(machine);
+        self.shared.wake();
+        Ok(())
+    }
+
+    /// Ends the connection to a node, which then says everything anew.
+    pub fn give_up(&self, node: NodeId) {
+        self.shared.lock().give_up(node, self.started.elapsed());
+        self.shared.wake();
+    }
+
+    /// All nodes, and the daemons that are asked for admission.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.shared.lock().nodes()
+    }
+
+    /// Expels a node.
+    ///
+    /// # Errors
+    /// This is not the first daemon, or there is no such node.
+    pub fn expel(&self, node: NodeId) -> Result<(), NotExpelled> {
+        let expelled = self.shared.lock().expel(node, self.started.elapsed());
+        self.shared.wake();
+        expelled
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was told when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A random number, which tells this start of the daemon from others.
+fn random() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .context("the system gives no random bytes")?;
+    Ok(u64::from_le_bytes(bytes))
+}

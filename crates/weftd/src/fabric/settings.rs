@@ -1,0 +1,252 @@
+//! The configuration of a daemon in a fabric: options, the key, and the fabric's file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use weft_membership::{FabricKeys, is_name};
+use weft_options::runtime_path::{NODE_DEFAULT, SYSTEM_DIRECTORY};
+
+use super::state::read_private;
+use crate::Config;
+
+/// Where root's daemon keeps its state: unlike its control socket, it outlives a restart of the
+/// machine.
+const SYSTEM_STATE: &str = "/var/lib/weft";
+
+/// The configuration of a daemon in a fabric.
+#[derive(Clone, Debug)]
+pub struct FabricConfig {
+    /// The name of the fabric.
+    pub fabric: String,
+    /// The name of this node.
+    pub name: String,
+    /// The address at which this daemon listens, and that the others are told.
+    pub listen: SocketAddr,
+    /// Addresses of other daemons.
+    pub seeds: Vec<SocketAddr>,
+    /// Whether this is the first daemon, which admits.
+    pub is_first: bool,
+    /// A node of which nothing is heard for so long is down.
+    pub silence: Duration,
+    /// The keys of the fabric.
+    pub keys: Arc<FabricKeys>,
+    /// The directory of the state.
+    pub state: PathBuf,
+    /// Facts about the data path of this node, for the others.
+    pub facts: Vec<String>,
+}
+
+/// The file that describes a fabric.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FabricFile {
+    /// The name of the fabric.
+    name: String,
+    /// Its nodes. The first one admits.
+    #[serde(rename = "node")]
+    nodes: Vec<FileNode>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileNode {
+    name: String,
+    address: SocketAddr,
+}
+
+impl FabricConfig {
+    /// The configuration that the options name; `None` if the daemon serves this host alone.
+    ///
+    /// # Errors
+    /// An option is missing, or a file cannot be used.
+    pub fn read(config: &Config) -> anyhow::Result<Option<Self>> {
+        let options = &config.options;
+        let name = name_of(config);
+        let file = options.fabric_file().map(|path| read_file(Path::new(path))).transpose()?;
+        let mut listen = options.fabric_listen();
+        let mut seeds = options.fabric_seeds();
+        let mut is_first = seeds.is_empty();
+        let mut fabric = options.fabric_name().unwrap_or("weft").to_owned();
+        if let Some(file) = file {
+            let mut nodes = file.nodes.iter();
+            let own = nodes.position(|node| node.name == name).with_context(|| {
+                format!("the fabric's file has no node {name:?}; --node names this one")
+            })?;
+            listen = listen.or(Some(file.nodes[own].address));
+            let others = file.nodes.iter().filter(|node| node.name != name);
+            seeds.extend(others.map(|node| node.address));
+            is_first = own == 0;
+            fabric = file.name;
+        }
+        let Some(listen) = listen else {
+            ensure!(
+                seeds.is_empty(),
+                "fabric.seeds is set, and fabric.listen is not; set it to the address of this \
+                 host that the others reach, as 10.9.0.2:7700"
+            );
+            return Ok(None);
+        };
+        ensure!(
+            !listen.ip().is_unspecified() && listen.port() != 0,
+            "fabric.listen = {listen} is not one address; set it to the address of this host that \
+             the others reach, as 10.9.0.1:7700"
+        );
+        ensure!(is_name(&fabric), "fabric.name is longer than 64 bytes, or not printable");
+        let key = options.fabric_key().context(
+            "fabric.listen is set, and fabric.key is not; make a key with `weft fabric key > \
+             FILE`, copy it to all hosts, and name it with --fabric-key",
+        )?;
+        let keys = read_keys(Path::new(key))?;
+        let state = match options.fabric_state() {
+            Some(path) => PathBuf::from(path),
+            None => default_state(&config.socket, &config.node),
+        };
+        Ok(Some(Self {
+            fabric,
+            name,
+            listen,
+            seeds,
+            is_first,
+            silence: options.fabric_silence_ms(),
+            keys: Arc::new(keys),
+            state,
+            facts: Vec::new(),
+        }))
+    }
+}
+
+/// The name of this node: the one that was given, else that of the host.
+fn name_of(config: &Config) -> String {
+    if config.node != NODE_DEFAULT {
+        return config.node.clone();
+    }
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if is_name(&host) { host } else { config.node.clone() }
+}
+
+fn default_state(socket: &Path, node: &str) -> PathBuf {
+    if socket.parent() == Some(Path::new(SYSTEM_DIRECTORY)) {
+        return Path::new(SYSTEM_STATE).join(node);
+    }
+    let mut beside = socket.to_owned().into_os_string();
+    beside.push(".fabric");
+    beside.into()
+}
+
+fn read_keys(path: &Path) -> anyhow::Result<FabricKeys> {
+    let shown = path.display();
+    let Some(bytes) = read_private(path)? else {
+        bail!("fabric.key names {shown}, which is not there; `weft fabric key > {shown}` makes it");
+    };
+    let text = String::from_utf8(bytes).with_context(|| format!("{shown} is no text"))?;
+    FabricKeys::parse(&text).with_context(|| shown.to_string())
+}
+
+fn read_file(path: &Path) -> anyhow::Result<FabricFile> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("fabric.file names {shown}, which cannot be read"))?;
+    let file: FabricFile =
+        toml::from_str(&text).with_context(|| format!("{shown} does not describe a fabric"))?;
+    ensure!(!file.nodes.is_empty(), "{shown} has no [[node]]");
+    ensure!(
+        file.nodes.iter().all(|node| is_name(&node.name)),
+        "{shown} has a node whose name is empty, longer than 64 bytes, or not printable"
+    );
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use weft_membership::new_key_line;
+
+    struct Given {
+        directory: tempfile::TempDir,
+        pairs: Vec<(&'static str, String)>,
+    }
+
+    impl Given {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().expect("a directory");
+            let key = directory.path().join("key");
+            std::fs::write(&key, new_key_line().expect("random")).expect("written");
+            std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("our own");
+            let pairs = vec![
+                ("WEFT_FABRIC_KEY", key.display().to_string()),
+                ("WEFT_FABRIC_LISTEN", "10.9.0.2:7700".to_owned()),
+            ];
+            Self { directory, pairs }
+        }
+
+        fn with(mut self, name: &'static str, value: &str) -> Self {
+            self.pairs.retain(|(other, _)| *other != name);
+            self.pairs.push((name, value.to_owned()));
+            self
+        }
+
+        fn read(&self) -> anyhow::Result<Option<FabricConfig>> {
+            let pairs = self.pairs.iter().map(|(name, value)| (*name, value.as_str()));
+            let (options, problems) = weft_options::Options::from_environment(pairs);
+            assert_eq!(problems, []);
+            FabricConfig::read(&Config {
+                socket: self.directory.path().join("n.sock"),
+                node: "b".to_owned(),
+                options,
+                foreground: false,
+                devices: Vec::new(),
+            })
+        }
+
+        fn error(&self) -> String {
+            format!("{:#}", self.read().expect_err("a fault"))
+        }
+    }
+
+    #[test]
+    fn without_an_address_there_is_no_fabric_and_without_seeds_the_daemon_is_the_first() {
+        assert!(Given::new().with("WEFT_FABRIC_LISTEN", "").read().expect("nothing").is_none());
+        let first = Given::new().read().expect("all is there").expect("an address");
+        assert!(first.is_first);
+        let seeds = Given::new().with("WEFT_FABRIC_SEEDS", "10.9.0.1:7700, [::1]:7");
+        let next = seeds.read().expect("all is there").expect("an address");
+        assert!(!next.is_first);
+        assert_eq!(next.seeds.len(), 2);
+    }
+
+    #[test]
+    fn the_first_node_of_the_file_is_the_first_daemon_and_the_others_are_seeds() {
+        let given = Given::new().with("WEFT_FABRIC_LISTEN", "");
+        let path = given.directory.path().join("fabric.toml");
+        let text = "name = \"f\"\n[[node]]\nname = \"a\"\naddress = \"10.9.0.1:7700\"\n\
+                    [[node]]\nname = \"b\"\naddress = \"10.9.0.2:7700\"\n";
+        std::fs::write(&path, text).expect("written");
+        let given = given.with("WEFT_FABRIC_FILE", &path.display().to_string());
+        let read = given.read().expect("all is there").expect("an address");
+        assert_eq!((read.fabric.as_str(), read.is_first), ("f", false));
+        assert_eq!(read.listen.to_string(), "10.9.0.2:7700");
+        assert_eq!(read.seeds, ["10.9.0.1:7700".parse().expect("an address")]);
+        std::fs::write(&path, text.replace("\"b\"", "\"c\"")).expect("written");
+        assert!(given.error().contains("no node \"b\""), "{}", given.error());
+        std::fs::write(&path, "name = 3").expect("written");
+        assert!(given.error().contains("does not describe a fabric"), "{}", given.error());
+    }
+
+    #[test]
+    fn each_missing_thing_is_told_with_what_to_do() {
+        let error = Given::new().with("WEFT_FABRIC_KEY", "").error();
+        assert!(error.contains("weft fabric key > FILE"), "{error}");
+        let error = Given::new().with("WEFT_FABRIC_KEY", "/nonexistent/key").error();
+        assert!(error.contains("is not there"), "{error}");
+        let error = Given::new().with("WEFT_FABRIC_LISTEN", "0.0.0.0:7700").error();
+        assert!(error.contains("that the others reach"), "{error}");
+        let seeds = Given::new().with("WEFT_FABRIC_SEEDS", "10.9.0.1:7700");
+        let error = seeds.with("WEFT_FABRIC_LISTEN", "").error();
+        assert!(error.contains("fabric.listen is not"), "{error}");
+    }
+}
