@@ -445,6 +445,24 @@ options! {
                socket in `/run/weft`, else the control socket's path with `.fabric` behind it. No \
                memory.",
     }
+    "fabric.provider" => FabricProvider, fabric_provider -> Option<&str> {
+        kind: Kind::Name,
+        unit: "",
+        category: Fabric,
+        effect: ProgramsAndDaemon,
+        text: "The provider of libfabric that carries data between hosts, the same on all, as \
+               `weft info` names it. Empty: the first that serves more than one host. Memory: that \
+               of the provider, for each endpoint.",
+    }
+    "fabric.device" => FabricDevice, fabric_device -> Option<&str> {
+        kind: Kind::Name,
+        unit: "",
+        category: Fabric,
+        effect: Daemon,
+        text: "The Ethernet device of this host in the fabric: `on`, or `mtu=N`, `netns=NAME` and \
+               `stays` with commas between, as for `weft daemon --device`. Empty: none. Memory: as \
+               for any device.",
+    }
     "fabric.silence_ms" => FabricSilenceMs, fabric_silence_ms -> Duration {
         kind: integer(5_000, 200, 600_000),
         unit: "ms",

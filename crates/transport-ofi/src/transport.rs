@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use weft_broker::{Connector, calls};
 use weft_fabric::{Capabilities, EndpointLimits, EndpointOptions, OpenError, Progress, Transport};
-use weft_libfabric::{Error, Library, Wanted};
+use weft_libfabric::{Error, Library, Offer, Wanted};
 use weft_sync::AdaptiveWait;
 
 use crate::directory::{Directory, Opening};
@@ -36,6 +36,24 @@ pub trait Cards: Send + Sync {
 pub struct Ports {
     /// The provider, and the address whose interface it uses.
     pub wanted: Wanted,
+}
+
+impl Ports {
+    /// Ports of `provider`, or of the first that serves more than one host, at the interface with
+    /// the address `source`.
+    ///
+    /// # Errors
+    /// There is no libfabric, or no such provider.
+    pub fn between_hosts(provider: Option<&str>, source: Option<String>) -> Result<Self, Error> {
+        if let Some(provider) = provider {
+            return Ok(Self { wanted: Wanted { provider: Some(provider.to_owned()), source } });
+        }
+        let wanted = Wanted { provider: None, source };
+        let offers = Library::load()?.offers(&wanted)?;
+        let first = offers.iter().map(Offer::provider).find(|name| name != "shm");
+        let provider = first.ok_or_else(|| Error::NoOffer("provider between hosts".to_owned()))?;
+        Ok(Self { wanted: Wanted { provider: Some(provider), ..wanted } })
+    }
 }
 
 impl Cards for Ports {

@@ -8,23 +8,25 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, ensure};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weft_broker::Connector;
+use weft_broker::remote::RemoteBroker;
 use weft_channel::{Credentials, Listener};
 use weft_fabric::NodeId;
 use weft_netdev::steering::Steering;
 use weft_options::{CopyMethod, QueueChoice};
 use weft_socket::Limits;
+use weft_transport_ofi::Ports;
 use weft_transport_shm::lane::LaneLayout;
 use weft_transport_shm::local_broker;
 use weft_wire::control::{Advice, CopyAdvice};
 
-use crate::ether::{Devices, Settings};
+use crate::ether::{DeviceSpec, Devices, Settings};
 use crate::fabric::bridge::Bridge;
 use crate::fabric::{Fabric, FabricConfig, Own};
 use crate::hub::Hub;
@@ -41,6 +43,8 @@ const ACCEPTS_A_TURN: usize = 64;
 const GATE_SHUT: Duration = Duration::from_millis(20);
 /// How long the start of the daemon waits for a number in the fabric that it never had.
 const ADMISSION_WITHIN: Duration = Duration::from_secs(1);
+/// How often a device that waits for the number of its host looks for it.
+const NUMBER_AGAIN: Duration = Duration::from_millis(200);
 /// Descriptors that are reserved for the daemon itself.
 const DESCRIPTORS_OWN: usize = 256;
 
@@ -63,9 +67,14 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
         Some(Own::Joining { .. }) | None => NodeId::LOCAL,
     };
     let services = service::all(&config, node, devices.as_ref(), fabric.as_ref());
-    let hub = Arc::new(Hub::new(&config, services, devices, descriptors_left())?);
+    let hub = Arc::new(Hub::new(&config, services, devices.clone(), descriptors_left())?);
     if let Some(fabric) = &fabric {
         bridge.open(hub.service(service::ENDPOINTS)?, fabric);
+    }
+    if let (Some(devices), Some(fabric)) = (devices, fabric)
+        && let Some(device) = config.options.fabric_device()
+    {
+        serve_fabric_device(&config, device, devices, fabric)?;
     }
     let epoll = epoll::create(CreateFlags::CLOEXEC).context("epoll_create")?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
@@ -106,7 +115,8 @@ fn join(config: &Config, user: &Arc<Bridge>) -> anyhow::Result<Option<Fabric>> {
 /// The devices are made before the daemon answers, so that a program that waited for the daemon
 /// finds them.
 fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
-    if config.devices.is_empty() {
+    let has_fabric_device = config.options.fabric_device().is_some();
+    if config.devices.is_empty() && !has_fabric_device {
         return Ok(None);
     }
     let broker = local_broker(NodeId::LOCAL, weft_broker::Limits::default());
@@ -135,6 +145,52 @@ fn serve_devices(config: &Config) -> anyhow::Result<Option<Devices>> {
     let learns = options.ether_learn_ms();
     let how = Settings { limits, queues, steering, loops, is_paced, coalesce, learns };
     Devices::start(&config.devices, &broker, &how).map(Some)
+}
+
+/// Serves the Ethernet device of this host in the fabric. Its endpoint is one of the daemon's own
+/// broker, which answers when the daemon does, so a thread of its own waits for that, and for the
+/// number of this host.
+fn serve_fabric_device(
+    config: &Config,
+    device: &str,
+    devices: Arc<Devices>,
+    fabric: Arc<Fabric>,
+) -> anyhow::Result<()> {
+    let parts = if device == "on" { "" } else { device };
+    let spec_of = move |node: NodeId, parts: &str| -> anyhow::Result<DeviceSpec> {
+        let spec = if parts.is_empty() { node.to_string() } else { format!("{node},{parts}") };
+        spec.parse().map_err(|error| anyhow!("fabric.device: {error}"))
+    };
+    // A mistake is told at the start.
+    let spec = spec_of(NodeId::LOCAL, parts)?;
+    ensure!(spec.segment.is_none(), "fabric.device: segment is for devices of one host");
+    let options = &config.options;
+    let provider = options.fabric_provider().map(str::to_owned);
+    let source = options.fabric_listen().map(|listen| listen.ip().to_string());
+    let (parts, foreground) = (parts.to_owned(), config.foreground);
+    let broker = RemoteBroker::new(&config.socket, "weft-ether");
+    let serve = move || -> anyhow::Result<()> {
+        let node = loop {
+            match fabric.own() {
+                Own::Known(node) => break node,
+                Own::Joining { .. } => std::thread::sleep(NUMBER_AGAIN),
+            }
+        };
+        let wanted = Ports::between_hosts(provider.as_deref(), source)?.wanted;
+        let broker: Arc<dyn Connector> = Arc::new(broker);
+        devices.join_fabric(&spec_of(node, &parts)?, &broker, &wanted)
+    };
+    let serve = move || {
+        if let Err(error) = serve() {
+            tracing::error!("no Ethernet device in the fabric: {error:#}");
+            if foreground {
+                eprintln!("weft daemon: no Ethernet device in the fabric: {error:#}");
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("weft-fabric-device".to_owned());
+    thread.spawn(serve).context("a thread for the device of the fabric")?;
+    Ok(())
 }
 
 /// Raises the soft limit to the hard limit: every waiting connection holds a descriptor.

@@ -87,7 +87,7 @@ pub struct FabricNodeStatus {
     pub name: Option<String>,
     /// The address at which its daemon listens.
     pub address: String,
-    /// The transport by which it is reached; `None` as long as data do not cross hosts.
+    /// The transport by which it is reached; `None` while it is not a node of the fabric.
     pub transport: Option<String>,
     /// `self`, `up`, `down`, `joining` or `refused`.
     pub state: String,

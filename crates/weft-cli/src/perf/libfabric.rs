@@ -8,8 +8,8 @@ use anyhow::{Context, anyhow, bail, ensure};
 use weft_broker::local::LocalBroker;
 use weft_broker::{Limits, no_bells};
 use weft_fabric::{Endpoint, EndpointAddress, EndpointOptions, NodeId, Transport};
-use weft_libfabric::{Library, Wanted};
-use weft_options::ServicePolicy;
+use weft_libfabric::Wanted;
+use weft_options::{Options, ServicePolicy};
 use weft_sync::{AdaptiveWait, Step, contention};
 use weft_transport_ofi::{OfiTransport, Parameters, Ports};
 
@@ -63,12 +63,12 @@ impl Surroundings for Far {
 }
 
 /// Measures `arguments.test` over a provider of the installed libfabric.
-pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
+pub fn measure(arguments: &PerfArguments, size: u64, options: &Options) -> anyhow::Result<Report> {
     ensure!(
         arguments.memory == MemoryKind::Fresh,
         "over libfabric there is fresh memory alone; leave --memory out"
     );
-    let wanted = wanted(arguments, None)?;
+    let wanted = wanted(arguments, options, None)?;
     let directory =
         LocalBroker::new(NodeId::LOCAL, Limits::default(), ServicePolicy::default(), no_bells);
     let placement =
@@ -106,24 +106,19 @@ pub fn measure(arguments: &PerfArguments, size: u64) -> anyhow::Result<Report> {
 ///
 /// # Errors
 /// There is no libfabric, or no provider.
-pub fn wanted(arguments: &PerfArguments, address: Option<String>) -> anyhow::Result<Wanted> {
-    let source = address.or_else(|| source(arguments));
-    Ok(Wanted { provider: Some(provider(arguments)?), source })
-}
-
-/// The provider that is wanted, or the first that serves more than one host.
-fn provider(arguments: &PerfArguments) -> anyhow::Result<String> {
-    if let Some(provider) = &arguments.provider {
-        return Ok(provider.clone());
-    }
-    let offers = Library::load()?.offers(&Wanted::default())?;
-    let first = offers.iter().map(weft_libfabric::Offer::provider).find(|name| name != "shm");
-    first.context("no provider of libfabric serves more than one host; see `weft info`")
+pub fn wanted(
+    arguments: &PerfArguments,
+    options: &Options,
+    address: Option<String>,
+) -> anyhow::Result<Wanted> {
+    let provider = arguments.provider.as_deref().or(options.fabric_provider());
+    let Wanted { provider, source } = Ports::between_hosts(provider, address)?.wanted;
+    let source = source.or_else(|| loopback(provider.as_deref()?));
+    Ok(Wanted { provider, source })
 }
 
 /// Providers over TCP find each other on the loopback interface.
-fn source(arguments: &PerfArguments) -> Option<String> {
-    let provider = arguments.provider.as_deref().unwrap_or("tcp");
+fn loopback(provider: &str) -> Option<String> {
     let is_tcp = ["tcp", "net", "sockets"].iter().any(|name| provider.starts_with(name));
     is_tcp.then(|| "127.0.0.1".to_owned())
 }

@@ -145,7 +145,7 @@ pub fn perf(arguments: &PerfArguments, configuration: &Configuration) -> anyhow:
             remote::measure(arguments, size, NodeId(node), configuration)?
         }
         (_, TransportName::Sim) => simulated::measure(arguments, size)?,
-        (_, TransportName::Ofi) => libfabric::measure(arguments, size)?,
+        (_, TransportName::Ofi) => libfabric::measure(arguments, size, &configuration.options)?,
         (_, TransportName::Shm) => shared::measure(arguments, size, configuration)?,
     };
     if arguments.json {

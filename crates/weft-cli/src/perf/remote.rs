@@ -119,15 +119,18 @@ fn over_ofi(
     if !weftd::client::answers(&socket.path) {
         daemon::start(&socket, &configuration.options, &[])?;
     }
-    let wanted = libfabric::wanted(arguments, data_address(&socket.path))?;
+    let wanted = libfabric::wanted(arguments, &configuration.options, data_address(&socket.path))?;
     let broker = RemoteBroker::new(&socket.path, "weft perf");
     Ok(OfiTransport::new(Ports { wanted }, Arc::new(broker), Parameters::default()))
 }
 
 /// The address of the interface that leads to the other nodes; `None` if the daemon has joined no
 /// fabric.
-fn data_address(_socket: &Path) -> Option<String> {
-    None
+fn data_address(socket: &Path) -> Option<String> {
+    let fabric = weftd::client::status(socket).ok()?.fabric?;
+    let own = fabric.nodes.into_iter().find(|node| node.state == "self")?;
+    let address: std::net::SocketAddr = own.address.parse().ok()?;
+    Some(address.ip().to_string())
 }
 
 /// Measures `arguments.test` to the server of a node.

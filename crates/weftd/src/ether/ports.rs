@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use weft_broker::{Connector, remote::RemoteBroker};
 use weft_ether::{Seat, Segment};
-use weft_fabric::{EndpointOptions, Transport, Vpid};
+use weft_fabric::{Endpoint, EndpointOptions, Transport, Vpid};
 use weft_libfabric::Wanted;
 use weft_transport_ofi::nic::PortNic;
 use weft_transport_ofi::{OfiEndpoint, OfiTransport, Ports};
@@ -45,7 +45,15 @@ pub fn open_on_fabric(
 ) -> anyhow::Result<OfiEndpoint<PortNic>> {
     let parameters = weft_transport_ofi::Parameters::default();
     let transport = OfiTransport::new(Ports { wanted }, Arc::clone(broker), parameters);
-    open_at(&transport, segment, seat)
+    let endpoint = open_at(&transport, segment, seat)?;
+    let node = endpoint.address().node;
+    ensure!(
+        node == seat.node,
+        "this host has the number {} by now, and endpoints that programs opened before have {node}; \
+         end them",
+        seat.node
+    );
+    Ok(endpoint)
 }
 
 /// The endpoint of the port at `seat`.

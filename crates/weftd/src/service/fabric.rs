@@ -61,6 +61,8 @@ impl Service for FabricService {
                 "fabric.file",
                 "fabric.state",
                 "fabric.silence_ms",
+                "fabric.provider",
+                "fabric.device",
             ],
             events: &[("expelled", "A node was expelled from the fabric.")],
         }
@@ -90,18 +92,18 @@ fn status_of(fabric: &Fabric) -> FabricStatus {
 }
 
 fn node_status(node: NodeStatus) -> FabricNodeStatus {
-    let (state, reason) = match node.state {
-        NodeState::Own => ("self", String::new()),
-        NodeState::Up => ("up", String::new()),
-        NodeState::Down(reason) => ("down", reason),
-        NodeState::Joining(reason) => ("joining", reason),
-        NodeState::Refused(reason) => ("refused", reason),
+    let (state, transport, reason) = match node.state {
+        NodeState::Own => ("self", Some("shm"), String::new()),
+        NodeState::Up => ("up", Some("ofi"), String::new()),
+        NodeState::Down(reason) => ("down", Some("ofi"), reason),
+        NodeState::Joining(reason) => ("joining", None, reason),
+        NodeState::Refused(reason) => ("refused", None, reason),
     };
     FabricNodeStatus {
         number: node.node.map(|node| node.0),
         name: node.name,
         address: node.address.to_string(),
-        transport: None,
+        transport: transport.map(str::to_owned),
         state: state.to_owned(),
         reason,
     }
