@@ -49,8 +49,8 @@ pub fn open_on_fabric(
     let node = endpoint.address().node;
     ensure!(
         node == seat.node,
-        "this host has the number {} by now, and endpoints that programs opened before have {node}; \
-         end them",
+        "this host has the number {} by now, and endpoints that programs opened before have \
+         {node}; end them",
         seat.node
     );
     Ok(endpoint)
