@@ -1,0 +1,289 @@
+"""Two hosts with a cable between them: hosts.py WEFT CASE DIRECTORY [ARGUMENT] runs a case.
+
+The machine has a network namespace and a /run of its own. DIRECTORY is empty. A host is a network
+namespace with a daemon; nothing else leads from one to the other than the cable.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+WEFT, DIRECTORY = sys.argv[1], pathlib.Path(sys.argv[3])
+LIMIT = 60
+# Shorter than the default, so that a case of silence is soon over.
+SILENCE_MS = 2000
+# An end that is told nothing for so long hangs.
+TOLD_WITHIN = 25
+GROUP, PORT = "239.1.2.3", 5000
+running = []
+
+
+def sh(text):
+    subprocess.run(["sh", "-euc", text], check=True, timeout=LIMIT)
+
+
+def text_of(log):
+    return pathlib.Path(log.name).read_text(encoding="utf-8")
+
+
+def until(what, true, limit=LIMIT):
+    end = time.monotonic() + limit
+    while not true():
+        assert time.monotonic() < end, f"{what}\n" + "\n".join(text_of(log) for _, log in running)
+        time.sleep(0.01)
+
+
+class Host:
+    """Number 1 or 2, with the address 10.9.0.1 or 10.9.0.2."""
+
+    def __init__(self, number):
+        self.number, self.name = number, f"host{number}"
+        self.home = DIRECTORY / self.name
+        self.home.mkdir()
+        self.daemon = None
+
+    def environment(self):
+        socket_path = str(self.home / "n.sock")
+        return {**os.environ, "WEFT_DAEMON_SOCKET": socket_path, "XDG_CONFIG_HOME": str(self.home)}
+
+    def start(self, *command, **how):
+        """Starts a command whose output goes to a file, which is returned with it."""
+        log = open(DIRECTORY / f"log-{len(running)}", "w+", encoding="utf-8")
+        command = ("ip", "netns", "exec", self.name, *command)
+        how.setdefault("env", self.environment())
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **how)
+        running.append((process, log))
+        return process, log
+
+    def run(self, *command, limit=LIMIT, **how):
+        process, log = self.start(*command, **how)
+        status = process.wait(limit)
+        assert status == 0, f"{command}: {status}: {text_of(log)}"
+        return text_of(log)
+
+    def start_daemon(self, *options):
+        seeds = () if self.number == 1 else ("--fabric-seeds", "10.9.0.1:7700")
+        self.daemon, log = self.start(
+            WEFT, "daemon", "--fabric-key", str(DIRECTORY / "key"),
+            "--fabric-listen", f"10.9.0.{self.number}:7700", *seeds,
+            "--fabric-silence-ms", str(SILENCE_MS), *options)
+        until("the daemon is ready", lambda: "ready at" in text_of(log))
+
+    def nodes(self):
+        told = json.loads(self.run(WEFT, "fabric", "nodes", "--json"))
+        return {node["number"]: node["state"] for node in told["nodes"]}
+
+    def await_both(self):
+        until("both are there", lambda: sorted(self.nodes().values()) == ["self", "up"])
+
+    def measure(self, to, test, *options):
+        return self.run(WEFT, "perf", test, "--to", str(to), "--json", "--runs", "2", *options)
+
+    def serve(self):
+        server, log = self.start(WEFT, "perf", "serve", "--transport", "ofi")
+        until("the server is ready", lambda: "serving node" in text_of(log))
+        return server
+
+    def files(self):
+        """How many descriptors the daemon has."""
+        return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
+
+
+def hosts(*options):
+    """Two hosts whose daemons have joined."""
+    sh("ip netns add host1; ip netns add host2;"
+       "ip link add cable1 netns host1 type veth peer name cable2 netns host2")
+    both = [Host(1), Host(2)]
+    for host in both:
+        n = host.number
+        sh(f"ip -n host{n} link set lo up; ip -n host{n} address add 10.9.0.{n}/24 dev cable{n};"
+           f"ip -n host{n} link set cable{n} up")
+    key = subprocess.run([WEFT, "fabric", "key"], check=True, capture_output=True).stdout
+    with open(os.open(DIRECTORY / "key", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(key)
+    for host in both:
+        host.start_daemon(*options)
+    for host in both:
+        host.await_both()
+    return both
+
+
+# --- cases ---------------------------------------------------------------------------------------
+
+
+def endpoints():
+    """The tests of `weft perf` between endpoints of two hosts, and the other way round."""
+    one, two = hosts()
+    for server, client, node in [(two, one, 1), (one, two, 0)]:
+        serving = server.serve()
+        tests = [("latency",), ("put", "--size", "65536"), ("get", "--size", "65536"), ("atomic",),
+                 ("message", "--size", "100000"), ("lane", "--over", "endpoint")]
+        for test, *options in tests if node == 1 else tests[:1]:
+            told = json.loads(client.measure(node, test, *options))
+            assert told["median"] > 0, told
+        serving.kill()
+    failed, log = one.start(WEFT, "perf", "latency", "--to", "9")
+    assert failed.wait(LIMIT) != 0 and "no `weft perf serve` of node 9" in text_of(log)
+
+
+def services():
+    """A partition of another user is found and entered across hosts by its service alone."""
+    one, two = hosts("--daemon-services", "any:kv:any", "--daemon-allow", "any")
+    # `weft perf` uses the partition of its user: another user's server is not found.
+    log = open(DIRECTORY / "log-user", "w+", encoding="utf-8")
+    serving = two.serve()
+    command = ("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", WEFT, "perf", "latency",
+               "--to", "1")
+    sh(f"chmod 755 {DIRECTORY} {one.home}")
+    other = subprocess.Popen(("ip", "netns", "exec", one.name, *command), env=one.environment(),
+                             stdout=log, stderr=subprocess.STDOUT)
+    assert other.wait(LIMIT) != 0
+    assert "no `weft perf serve` of node 1" in text_of(log), text_of(log)
+    serving.kill()
+
+
+def stream(one, two, megabytes):
+    """A stream through the device, with its checksum."""
+    receive = ("import hashlib, socket\n"
+               "listener = socket.create_server(('10.77.0.2', 5001))\n"
+               "print('ready', flush=True)\n"
+               "connection, digest = listener.accept()[0], hashlib.sha256()\n"
+               "while part := connection.recv(1 << 20):\n"
+               "    digest.update(part)\n"
+               "print(digest.hexdigest())\n")
+    send = ("import socket, sys\n"
+            "connection = socket.create_connection(('10.77.0.2', 5001))\n"
+            f"for number in range({megabytes}):\n"
+            "    connection.sendall(number.to_bytes(8, 'big') * (1 << 17))\n")
+    receiver, log = two.start(sys.executable, "-uc", receive)
+    until("the receiver listens", lambda: "ready" in text_of(log))
+    one.run(sys.executable, "-uc", send)
+    assert receiver.wait(LIMIT) == 0
+    digest = hashlib.sha256()
+    for number in range(megabytes):
+        digest.update(number.to_bytes(8, "big") * (1 << 17))
+    assert text_of(log).split()[-1] == digest.hexdigest(), "the bytes differ"
+
+
+def device():
+    """Ping, a stream, iperf3 and a multicast group over the device, which is over libfabric."""
+    one, two = hosts("--fabric-device", "on", "--ether-learn-ms", "100")
+    for host in (one, two):
+        n = host.number
+        until("the device is there",
+              lambda: "weft0" in host.run("ip", "-br", "link"))  # noqa: B023
+        sh(f"ip -n host{n} address add 10.77.0.{n}/24 dev weft0")
+    told = one.run("ping", "-c", "20", "-i", "0.02", "-s", "1400", "10.77.0.2")
+    assert "20 received" in told, told
+    stream(one, two, 64)
+    server, log = two.start("iperf3", "-s", "-1", "--forceflush")
+    until("iperf3 listens", lambda: "listening" in text_of(log))
+    told = one.run("iperf3", "-c", "10.77.0.2", "-t", "1", "--json")
+    assert json.loads(told)["end"]["sum_received"]["bits_per_second"] > 1e7, told
+    assert server.wait(LIMIT) == 0
+    member = ("import socket, struct\n"
+              "member = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+              f"member.bind(('', {PORT}))\n"
+              "member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,"
+              f" socket.inet_aton('{GROUP}') + socket.inet_aton('10.77.0.2'))\n"
+              "print('ready', flush=True)\n"
+              "member.settimeout(30)\n"
+              "print(member.recvfrom(2000)[0].decode())\n")
+    joined, log = two.start(sys.executable, "-uc", member)
+    until("the member is there", lambda: "ready" in text_of(log))
+    call = ("import socket, time\n"
+            "caller = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+            "caller.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF,"
+            " socket.inet_aton('10.77.0.1'))\n"
+            "for _ in range(100):\n"
+            f"    caller.sendto(b'to all of you', ('{GROUP}', {PORT}))\n"
+            "    time.sleep(0.02)\n")
+    one.run(sys.executable, "-uc", call)
+    assert joined.wait(LIMIT) == 0 and "to all of you" in text_of(log), text_of(log)
+
+
+def without_libfabric():
+    """The daemon joins all the same, and says why it has no device."""
+    one, two = hosts("--fabric-device", "on", "--fabric-provider", "nothing")
+    for host in (one, two):
+        told = [text_of(log) for process, log in running if process is host.daemon][0]
+        until("it says why",
+              lambda: "no Ethernet device in the fabric" in  # noqa: B023
+              [text_of(log) for process, log in running if process is host.daemon][0])  # noqa: B023
+        assert "ready at" in told
+    failed, log = one.start(WEFT, "perf", "latency", "--to", "1", "--provider", "nothing")
+    assert failed.wait(LIMIT) != 0 and "no provider nothing" in text_of(log), text_of(log)
+
+
+def deaths(rounds):
+    """Kills an end, a daemon or the cable amid measurements, at a random moment, again and again:
+    who is left is told promptly, or goes on; and afterwards everything works, and nothing grew."""
+    seed = int(os.environ.get("E2E_SEED", "1"))
+    chance = random.Random(seed)
+    print(f"E2E_SEED={seed}", flush=True)
+    one, two = hosts()
+    serving = two.serve()
+    before = None
+    for number in range(int(rounds)):
+        test = chance.choice([("latency",), ("put", "--size", "262144"), ("atomic",),
+                              ("message", "--size", "50000")])
+        client, log = one.start(WEFT, "perf", test[0], "--to", "1", "--runs", "1000", *test[1:])
+        what = ["server", "daemon1", "cable", "client", "daemon2", "stop"][number % 6]
+        time.sleep(0.3 + chance.random())
+        began = time.monotonic()
+        if what == "client":
+            client.kill()
+        elif what == "server":
+            serving.kill()
+            assert client.wait(TOLD_WITHIN) != 0, text_of(log)
+            serving = two.serve()
+        elif what in ("daemon1", "daemon2"):
+            host = one if what == "daemon1" else two
+            host.daemon.kill()
+            host.daemon.wait(LIMIT)
+            time.sleep(chance.random())
+            # It is no end of the measurement.
+            assert client.poll() is None, text_of(log)
+            host.start_daemon()
+            time.sleep(1.5)
+            assert client.poll() is None, text_of(log)
+        elif what == "cable":
+            sh("ip -n host1 link set cable1 down")
+            status = client.wait(TOLD_WITHIN)
+            assert status != 0, text_of(log)
+            sh("ip -n host1 link set cable1 up")
+        else:
+            serving.send_signal(signal.SIGSTOP)
+            assert client.wait(TOLD_WITHIN) != 0, text_of(log)
+            serving.send_signal(signal.SIGCONT)
+        print(f"{number} {what}: {time.monotonic() - began:.1f} s", flush=True)
+        client.kill()
+        client.wait(LIMIT)
+        for host in (one, two):
+            host.await_both()
+        json.loads(one.measure(1, "latency"))
+        if number == 5:
+            before = [host.files() for host in (one, two)]
+    serving.kill()
+    if before and int(rounds) > 6:
+        after = [host.files() for host in (one, two)]
+        assert all(now <= then + 8 for now, then in zip(after, before)), (before, after)
+
+
+def main():
+    case, arguments = globals()[sys.argv[2]], [word for word in sys.argv[4:] if word]
+    try:
+        case(*arguments)
+    finally:
+        for process, _ in running:
+            process.kill()
+    print("all of it")
+
+
+main()

@@ -1,0 +1,53 @@
+//! Two hosts made of the kernel's namespaces, joined by a cable: endpoints and the Ethernet device
+//! across them, and what becomes of them when anything dies. `programs/hosts.py` has the cases.
+#![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weft_e2e::{Case, Node, Outcome, Skip, program, suite};
+use weft_libfabric::Library;
+
+const LIMIT: Duration = Duration::from_secs(120);
+/// A hundred rounds of `deaths` take as long.
+const LONG_LIMIT: Duration = Duration::from_secs(1500);
+/// Gives the case its own `/run`, where the names of namespaces are.
+const MACHINE: &str = "mount -t tmpfs tmpfs /run && ip link set lo up && exec \"$@\"";
+
+fn main() -> ExitCode {
+    let rounds = if std::env::var_os(suite::LONG).is_some() { "100" } else { "4" };
+    let cases = vec![
+        Case::new("endpoints", || run("endpoints", &[], "")),
+        Case::new("services", || run("services", &[], "")),
+        Case::new("device", || run("device", &["ping", "iperf3"], "")),
+        Case::new("without_libfabric", || run("without_libfabric", &[], "")),
+        Case::new("deaths", move || run("deaths", &[], rounds)),
+    ];
+    let limit = LONG_LIMIT + Duration::from_secs(10);
+    suite::main(cases.into_iter().map(|case| case.within(limit)).collect())
+}
+
+fn run(case: &str, tools: &[&str], argument: &str) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("network namespaces need root".to_owned()));
+    }
+    if case == "device" && !Path::new("/dev/net/tun").exists() {
+        return Err(Skip("there is no /dev/net/tun".to_owned()));
+    }
+    for tool in ["ip"].iter().chain(tools) {
+        program::find(tool)?;
+    }
+    Library::load().map_err(|error| Skip(error.to_string()))?;
+    let node = Node::without_daemon();
+    let mut command = node.plain(program::find("unshare")?);
+    command.env_remove("WEFT_DAEMON_SOCKET");
+    command.args(["--mount", "--propagation", "private", "--net", "--"]);
+    command.args(["sh", "-c", MACHINE, "sh"]).arg(program::python()?);
+    command.arg(program::script("hosts.py")).arg(program::weft()).arg(case);
+    command.arg(node.directory()).arg(argument);
+    let limit = if argument == "100" { LONG_LIMIT } else { LIMIT };
+    let ended = node.start(command).wait(limit).success();
+    assert!(ended.stdout.ends_with("all of it\n"), "{}", ended.report());
+    Ok(())
+}
