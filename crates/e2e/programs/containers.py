@@ -261,16 +261,22 @@ def translated():
                 type nat hook prerouting priority dstnat
                 ip daddr 10.2.0.1 tcp dport 80 dnat to 10.1.0.2:8000
             }
+            chain output {
+                type nat hook output priority -100
+                ip daddr 10.2.0.1 tcp dport 80 dnat to 10.1.0.2:8000
+            }
             chain postrouting {
                 type nat hook postrouting priority srcnat
                 oifname "br-in" masquerade
             }
         }
     """
-    done = subprocess.run(["nft", "-f", "-"], input=rules, text=True, capture_output=True)
+    probe = "table ip probe { chain one { type nat hook prerouting priority -100; }; }\n"
+    done = subprocess.run(["nft", "-f", "-"], input=probe, text=True, capture_output=True)
     if done.returncode != 0:
         print("skipped: the kernel does not translate addresses here: " + done.stderr)
         return
+    subprocess.run(["nft", "-f", "-"], input=rules, text=True, check=True)
     daemon("--daemon-allow", ROOT)
     folder = folder_with_a_file("served")
     _, log = serves("server", "br-in", "10.1.0.2", folder)
@@ -281,6 +287,11 @@ def translated():
     assert digest(got) == digest(folder / "file")
     over_fabric(client)
     assert crossed() == 1
+    # From the host, whose socket has the same address at both ends.
+    client = ended(*start(*under_weft(*fetch("http://10.2.0.1:80/file", got))))
+    assert digest(got) == digest(folder / "file")
+    over_fabric(client)
+    assert crossed() == 2
 
 
 def closed():
