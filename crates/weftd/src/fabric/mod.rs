@@ -99,7 +99,7 @@ struct Shared {
     /// The own number became known, somebody refused, or the thread ended.
     changed: Condvar,
     waker: UnixStream,
-    /// Bytes of messages since the thread last took some.
+    /// Bytes of messages that the thread has not taken. Raised under the lock of the machine.
     queued: AtomicUsize,
     is_over: AtomicBool,
 }
