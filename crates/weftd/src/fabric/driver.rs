@@ -128,7 +128,7 @@ impl Driver {
         self.started.elapsed()
     }
 
-    /// Accepts who waits. False if the descriptors ran out.
+    /// Accepts the connections that wait. False if the descriptors ran out.
     fn accept(&mut self) -> bool {
         loop {
             let (stream, from) = match self.listener.accept() {
