@@ -93,7 +93,7 @@ pub enum Own {
     },
 }
 
-/// What the thread of the fabric and its users share.
+/// The state that the thread of the fabric and its users share.
 struct Shared {
     machine: Mutex<Machine>,
     /// The own number became known, somebody refused, or the thread ended.

@@ -157,7 +157,7 @@ fn a_node_that_takes_no_messages_is_given_up_and_comes_back() {
     let _other = second.start_for(Arc::clone(&user) as Arc<dyn FabricUser>);
     up(&told_one, 1);
     up(&told_other, 0);
-    // What the kernel and the bounds hold is far less than this.
+    // The kernel and the bounds hold far less than this.
     let sent = (0..4_000).take_while(|_| one.send(NodeId(1), vec![7; 60_000]).is_ok()).count();
     assert!(sent < 4_000, "240 MB were kept");
     let down = next(&told_one);
