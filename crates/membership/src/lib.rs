@@ -28,7 +28,7 @@ pub use machine::{
 pub use message::{
     FACT_BYTES_MAX, FACTS_MAX, FRAME_BYTES_MAX, Frames, Greeting, Hello, InvalidFrame, Member,
     Message, NAME_BYTES_MAX, NODES_MAX, NodeAbout, Refusal, Roster, STRANGER_BYTES_MAX,
-    USER_BYTES_MAX, Versions, framed, is_name,
+    USER_BYTES_MAX, Versions, framed, fuzz_frames, is_name,
 };
 pub use session::{Session, SessionEvent, SessionFault};
 pub use tls::Tls;

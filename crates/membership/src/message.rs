@@ -374,6 +374,30 @@ impl Frames {
     }
 }
 
+/// Entry for fuzzing: checks that any stream of bytes gives frames within their bounds, and that a
+/// frame that parses is the same when it is emitted and parsed again. Returns how many parsed.
+///
+/// # Panics
+/// When the check fails.
+#[must_use]
+pub fn fuzz_frames(bytes: &[u8]) -> usize {
+    let mut frames = Frames::default();
+    frames.push(bytes);
+    let mut parsed = 0;
+    while let Ok(Some(frame)) = frames.next(FRAME_BYTES_MAX) {
+        assert!(frame.len() <= FRAME_BYTES_MAX, "a frame of {} bytes", frame.len());
+        if let Ok(greeting) = Greeting::parse(&frame) {
+            assert_eq!(Greeting::parse(&greeting.emit()), Ok(greeting));
+            parsed += 1;
+        }
+        if let Ok(message) = Message::parse(&frame) {
+            assert_eq!(Message::parse(&message.emit()), Ok(message));
+            parsed += 1;
+        }
+    }
+    parsed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

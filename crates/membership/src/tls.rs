@@ -117,6 +117,37 @@ impl AnyKey {
 const NOT_OFFERED: Error =
     Error::PeerMisbehaved(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme);
 
+/// The methods that the traits of both sides have in common: signatures of TLS 1.3 by raw keys.
+macro_rules! signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(NOT_OFFERED)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            shown: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            self.verify(message, shown, signature)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ED25519]
+        }
+
+        fn requires_raw_public_keys(&self) -> bool {
+            true
+        }
+    };
+}
+
 impl ServerCertVerifier for AnyKey {
     fn verify_server_cert(
         &self,
@@ -129,31 +160,7 @@ impl ServerCertVerifier for AnyKey {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(NOT_OFFERED)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, shown, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures!();
 }
 
 impl ClientCertVerifier for AnyKey {
@@ -170,29 +177,5 @@ impl ClientCertVerifier for AnyKey {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(NOT_OFFERED)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verify(message, shown, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
-
-    fn requires_raw_public_keys(&self) -> bool {
-        true
-    }
+    signatures!();
 }

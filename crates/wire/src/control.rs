@@ -533,6 +533,7 @@ mod tests {
     fn any_control() -> impl Strategy<Value = Control> {
         prop_oneof![
             (any::<u32>(), "[a-z é]{0,20}").prop_map(|(pid, name)| Control::Hello { pid, name }),
+            any::<u32>().prop_map(|node| Control::Expel { node }),
             any::<(u32, [bool; 2])>().prop_map(|(pid, [streaming, networks])| {
                 let copy = if streaming { CopyAdvice::NonTemporal } else { CopyAdvice::Plain };
                 Control::Welcome { pid, advice: Advice { copy, networks } }

@@ -58,8 +58,8 @@ const FABRIC_EXPEL_EXAMPLES: &str = "\
 Examples:
   weft fabric expel 3
 
-At the host of the first daemon. The node's identity is not admitted again. Who has read the key can
-still join with another identity: rotate the key, too (`weft fabric key --help`).";
+At the host of the first daemon. The node's identity is not admitted again. A host that has read the
+key can still join with another identity: rotate the key, too (`weft fabric key --help`).";
 
 const LAB_EXAMPLES: &str = "\
 Examples:

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_membership::{
-    ConnectionId, Event, FabricKeys, Fault, Identity, NODES_MAX, Output, Role, Session,
+    ConnectionId, Event, FabricKeys, Fault, Identity, Message, NODES_MAX, Output, Role, Session,
     SessionEvent, SessionFault, Tls, Versions,
 };
 
@@ -28,6 +28,8 @@ use crate::complaints::Complaints;
 const STRANGERS_MAX: usize = 32;
 /// Most connections.
 const LINKS_MAX: usize = 2 * NODES_MAX + STRANGERS_MAX;
+/// Outputs that are carried out before the sockets have their turn.
+const OUTPUTS_A_TURN: usize = 256;
 /// How long the last words of a connection may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// How long nobody is accepted after the descriptors ran out.
@@ -68,13 +70,13 @@ impl Driver {
     fn serve(&mut self) -> anyhow::Result<()> {
         let mut gate_opens = None;
         loop {
-            self.carry_out()?;
+            let is_idle = self.carry_out()?;
             if self.shared.is_over.load(Ordering::Acquire) {
                 return Ok(());
             }
             let now = Instant::now();
             gate_opens = gate_opens.filter(|at| *at > now);
-            let (ids, ready) = self.sleep(gate_opens)?;
+            let (ids, ready) = self.sleep(gate_opens, is_idle)?;
             if ready[0].contains(PollFlags::IN) {
                 let mut space = [0; 64];
                 while self.waker.read(&mut space).is_ok_and(|count| count > 0) {}
@@ -92,16 +94,19 @@ impl Driver {
         }
     }
 
-    /// Sleeps until something is ready: the waker, the listener, then the links.
+    /// Sleeps, if there `is_nothing` to do, until something is ready: the waker, the listener, then
+    /// the links.
     fn sleep(
         &self,
         gate_opens: Option<Instant>,
+        is_nothing: bool,
     ) -> anyhow::Result<(Vec<ConnectionId>, Vec<PollFlags>)> {
         let now = Instant::now();
         let wake = self.shared.lock().wakes_at().saturating_sub(now - self.started);
         let closing = self.links.values().filter_map(Link::ends_at);
         let left = closing.chain(gate_opens).map(|at| at.saturating_duration_since(now));
-        let left = left.chain([wake, SLEEP_MAX]).min().unwrap_or(SLEEP_MAX);
+        let longest = if is_nothing { SLEEP_MAX } else { Duration::ZERO };
+        let left = left.chain([wake, longest]).min().unwrap_or(longest);
         let timeout = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
@@ -123,7 +128,7 @@ impl Driver {
         self.started.elapsed()
     }
 
-    /// Accepts who waits. False if the descriptors ran out.
+    /// Accepts the connections that wait. False if the descriptors ran out.
     fn accept(&mut self) -> bool {
         loop {
             let (stream, from) = match self.listener.accept() {
@@ -197,26 +202,29 @@ impl Driver {
         }
     }
 
-    /// Carries out all outputs of the machine, and writes what waits.
-    fn carry_out(&mut self) -> anyhow::Result<()> {
-        loop {
+    /// Carries out outputs of the machine, and writes what waits. True if all is done, false if
+    /// there may be more to do than fits one turn.
+    fn carry_out(&mut self) -> anyhow::Result<bool> {
+        for _ in 0..OUTPUTS_A_TURN {
             let output = self.shared.lock().output();
-            self.shared.queued.store(0, Ordering::Relaxed);
             match output {
                 Some(output) => self.act(output)?,
-                None if self.flush() => return Ok(()),
+                None if self.flush() => return Ok(true),
                 None => {}
             }
         }
+        self.flush();
+        Ok(false)
     }
 
     fn act(&mut self, output: Output) -> anyhow::Result<()> {
         match output {
             Output::Dial { connection, address } => self.dial(connection, address),
             Output::Send { connection, message } => {
-                if let Some(link) = self.links.get_mut(&connection) {
-                    link.send(&message);
+                if let Message::User(bytes) = &message {
+                    self.shared.queued.fetch_sub(bytes.len(), Ordering::Relaxed);
                 }
+                self.send(connection, &message);
             }
             Output::Close { connection } => self.finish(connection, true),
             Output::Save(roster) => self.state.keep(&roster)?,
@@ -227,6 +235,32 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Sends a message, unless its peer has not taken too much already.
+    fn send(&mut self, id: ConnectionId, message: &Message) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.send(message);
+        let fault = match link.flush_if_more_than(OUTPUT_BYTES_MAX) {
+            Ok(true) => return,
+            Ok(false) => None,
+            Err(fault) => Some(fault),
+        };
+        let is_closing = link.is_closing();
+        self.links.remove(&id);
+        if !is_closing {
+            self.lost(id, fault);
+        }
+    }
+
+    /// Tells the machine of a link that is over by this fault, or because it takes nothing.
+    fn lost(&self, id: ConnectionId, fault: Option<Fault>) {
+        let now = self.now();
+        let mut machine = self.shared.lock();
+        match fault {
+            Some(fault) => machine.closed(id, &fault, now),
+            None => machine.overflowed(id, now),
+        }
     }
 
     fn dial(&mut self, id: ConnectionId, address: SocketAddr) {
@@ -248,7 +282,6 @@ impl Driver {
         let mut over = Vec::new();
         for (id, link) in &mut self.links {
             let fault = match link.flush() {
-                Ok(()) if link.waiting() > OUTPUT_BYTES_MAX => None,
                 Ok(()) if link.ends_at().is_some_and(|at| at <= now) => None,
                 Ok(()) => continue,
                 Err(fault) => Some(fault),
@@ -258,12 +291,8 @@ impl Driver {
         let is_quiet = over.is_empty();
         for (id, fault) in over {
             let is_closing = self.links.remove(&id).is_some_and(|link| link.is_closing());
-            let now = self.now();
-            let mut machine = self.shared.lock();
-            match fault {
-                _ if is_closing => {}
-                Some(fault) => machine.closed(id, &fault, now),
-                None => machine.overflowed(id, now),
+            if !is_closing {
+                self.lost(id, fault);
             }
         }
         is_quiet

@@ -107,9 +107,16 @@ impl Link {
         self.phase = Phase::Closing(until);
     }
 
-    /// Bytes that wait.
-    pub const fn waiting(&self) -> usize {
-        self.output.len() - self.written
+    /// Writes if more than `bound` bytes wait. False if they still do then.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn flush_if_more_than(&mut self, bound: usize) -> Result<bool, Fault> {
+        self.output.extend(self.session.take_output());
+        if self.output.len() - self.written > bound {
+            self.flush()?;
+        }
+        Ok(self.output.len() - self.written <= bound)
     }
 
     /// Writes as much as the kernel takes.

@@ -94,13 +94,13 @@ pub enum Own {
     },
 }
 
-/// What the thread of the fabric and its users share.
+/// The state that the thread of the fabric and its users share.
 struct Shared {
     machine: Mutex<Machine>,
     /// The own number became known, somebody refused, or the thread ended.
     changed: Condvar,
     waker: UnixStream,
-    /// Bytes of messages since the thread last took some.
+    /// Bytes of messages that the thread has not taken. Raised under the lock of the machine.
     queued: AtomicUsize,
     is_over: AtomicBool,
 }

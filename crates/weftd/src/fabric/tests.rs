@@ -48,6 +48,10 @@ impl Host {
 
     fn start(&self) -> (Fabric, Receiver<FabricEvent>) {
         let (sender, told) = channel();
+        (self.start_for(Arc::new(Told(Mutex::new(sender)))), told)
+    }
+
+    fn start_for(&self, user: Arc<dyn FabricUser>) -> Fabric {
         let config = FabricConfig {
             fabric: "f".to_owned(),
             name: "a host".to_owned(),
@@ -59,8 +63,7 @@ impl Host {
             state: self.state(),
             facts: vec!["provider=net".to_owned()],
         };
-        let user = Arc::new(Told(Mutex::new(sender)));
-        (Fabric::start(config, user, Duration::from_secs(5)).expect("it starts"), told)
+        Fabric::start(config, user, Duration::from_secs(5)).expect("it starts")
     }
 }
 
@@ -124,6 +127,44 @@ fn messages_arrive_in_order_and_a_restart_is_told_by_another_incarnation() {
     let (other, _told_other) = second.start();
     assert_eq!(other.own(), Own::Known(NodeId(1)), "the number is kept");
     assert_ne!(up(&told_one, 1), before, "{down:?}");
+}
+
+/// Stands still at the first message until the test lets go of the lock.
+struct Stands {
+    told: Told,
+    gate: Mutex<()>,
+}
+
+impl FabricUser for Stands {
+    fn handle(&self, event: FabricEvent) {
+        let is_message = matches!(event, FabricEvent::Message { .. });
+        self.told.handle(event);
+        if is_message {
+            drop(self.gate.lock().expect("no panic"));
+        }
+    }
+}
+
+#[test]
+fn a_node_that_takes_no_messages_is_given_up_and_comes_back() {
+    let key = key();
+    let first = Host::new(&key, &[]);
+    let second = Host::new(&key, &[first.listen]);
+    let (one, told_one) = first.start();
+    let (sender, told_other) = channel();
+    let user = Arc::new(Stands { told: Told(Mutex::new(sender)), gate: Mutex::new(()) });
+    let shut = user.gate.lock().expect("no panic");
+    let _other = second.start_for(Arc::clone(&user) as Arc<dyn FabricUser>);
+    up(&told_one, 1);
+    up(&told_other, 0);
+    // The kernel and the bounds hold far less than this.
+    let sent = (0..4_000).take_while(|_| one.send(NodeId(1), vec![7; 60_000]).is_ok()).count();
+    assert!(sent < 4_000, "240 MB were kept");
+    let down = next(&told_one);
+    let FabricEvent::Down { node: NodeId(1), reason } = down else { panic!("{down:?}") };
+    assert!(reason.contains("does not take its messages"), "{reason}");
+    drop(shut);
+    up(&told_one, 1);
 }
 
 #[test]
