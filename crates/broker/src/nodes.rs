@@ -286,7 +286,7 @@ impl State {
     }
 
     /// Asks another node for a meeting.
-    pub(crate) fn ask_node(&mut self, asker: Waiting, partition: PartitionId) -> Result<(), u16> {
+    pub(crate) fn ask_node(&mut self, asker: Waiting) -> Result<(), u16> {
         let to = asker.to;
         let port = self.entry(asker.vpid).and_then(|entry| entry.port);
         let Some(known) = self.nodes.nodes.get_mut(&to.node) else {
@@ -295,9 +295,8 @@ impl State {
         if !known.is_up {
             return Err(status::AWAY);
         }
-        let listed = known.endpoints.get(&to.vpid.0);
-        let listed = listed.filter(|listed| listed.partition == partition.0);
-        let (Some(_), Some(port)) = (listed, port) else { return Err(status::NOT_FOUND) };
+        // The news of an endpoint that was opened just now may be on the way: its node knows it.
+        let Some(port) = port else { return Err(status::NOT_FOUND) };
         if known.waiting.len() >= WAITING_MAX {
             return Err(status::AWAY);
         }

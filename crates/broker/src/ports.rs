@@ -87,7 +87,7 @@ impl State {
         }
         let asker = Waiting { process: asker.process, vpid, ticket, to, secret: secret.0 };
         if node != self.node.0 {
-            return match self.ask_node(asker, partition) {
+            return match self.ask_node(asker) {
                 Ok(()) => Outcome::Other,
                 Err(status) => refused(status),
             };

@@ -26,6 +26,7 @@
 
 pub mod exchange;
 pub mod fork_server;
+pub mod host;
 pub mod node;
 pub mod process;
 pub mod program;
@@ -35,6 +36,7 @@ pub mod third;
 pub mod users;
 
 pub use fork_server::ForkServer;
+pub use host::Host;
 pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};
 pub use statistics::Statistics;

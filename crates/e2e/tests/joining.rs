@@ -4,15 +4,12 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use serde_json::Value;
-use weft_e2e::process::free_port;
-use weft_e2e::{Case, Node, Outcome, Running, suite};
+use weft_e2e::host::key;
+use weft_e2e::{Case, Host, Node, Outcome, suite};
 
 /// A busy machine does not reach it.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -24,98 +21,6 @@ fn main() -> ExitCode {
         Case::new("what_does_not_fit_is_refused_with_the_reason_at_both_ends", misfits),
         Case::new("an_expelled_host_stays_out", expelled),
     ])
-}
-
-/// One host: a node with options for its daemon.
-struct Host {
-    node: Node,
-    name: &'static str,
-    address: String,
-    arguments: Vec<String>,
-    daemon: Option<Running>,
-}
-
-impl Host {
-    fn new(name: &'static str, key: &Path, seeds: &[&str]) -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
-        let mut arguments = vec![
-            "--node".to_owned(),
-            name.to_owned(),
-            format!("--fabric-key={}", key.display()),
-            format!("--fabric-listen={address}"),
-            "--fabric-silence-ms=3000".to_owned(),
-        ];
-        if !seeds.is_empty() {
-            arguments.push(format!("--fabric-seeds={}", seeds.join(",")));
-        }
-        Self { node: Node::without_daemon(), name, address, arguments, daemon: None }
-    }
-
-    fn start(&mut self) {
-        let mut daemon = self.node.start(self.command());
-        let start = Instant::now();
-        while !daemon.stderr().contains("ready at") {
-            assert!(!daemon.has_ended() && start.elapsed() < LIMIT, "{}", daemon.stderr());
-            thread::sleep(Duration::from_millis(2));
-        }
-        self.daemon = Some(daemon);
-    }
-
-    fn command(&self) -> Command {
-        let mut command = self.node.weft(["daemon"]);
-        command.args(&self.arguments);
-        command
-    }
-
-    /// Ends the daemon with SIGKILL.
-    fn kill(&mut self) {
-        let daemon = self.daemon.take().expect("its daemon runs");
-        daemon.signal(Signal::KILL);
-        let _ = daemon.wait(LIMIT);
-    }
-
-    fn log(&self) -> String {
-        self.daemon.as_ref().expect("its daemon runs").stderr()
-    }
-
-    /// `weft fabric nodes --json`.
-    fn fabric(&self) -> Value {
-        let command = self.node.weft(["fabric", "nodes", "--json"]);
-        let ended = self.node.start(command).wait(LIMIT).success();
-        serde_json::from_str(&ended.stdout).expect("JSON")
-    }
-
-    /// The state of the node with this name, and its number, as this host sees it.
-    fn state_of(&self, name: &str) -> Option<(String, Option<u64>, String)> {
-        let fabric = self.fabric();
-        let nodes = fabric["nodes"].as_array().expect("a list");
-        let node = nodes.iter().find(|node| node["name"] == name)?;
-        let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
-        Some((text("state"), node["number"].as_u64(), text("reason")))
-    }
-
-    fn await_state(&self, name: &str, state: &str) -> (Option<u64>, String) {
-        let start = Instant::now();
-        loop {
-            if let Some((found, number, reason)) = self.state_of(name)
-                && found == state
-            {
-                return (number, reason);
-            }
-            let late = start.elapsed() > LIMIT;
-            assert!(!late, "{name} is not {state} at {}: {:#}", self.name, self.fabric());
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-/// A key file that `weft fabric key` made.
-fn key(host: &Node, name: &str) -> PathBuf {
-    let made = host.start(host.weft(["fabric", "key"])).wait(LIMIT).success();
-    let path = host.directory().join(name);
-    std::fs::write(&path, &made.stdout).expect("written");
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("our own");
-    path
 }
 
 fn assert_mesh(hosts: &[&Host]) {

@@ -1,15 +1,17 @@
 //! The conformance suite over the providers of the libfabric that is installed.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_broker::local::LocalBroker;
+use weft_broker::remote::RemoteBroker;
 use weft_broker::{Limits, no_bells};
 use weft_conformance::{Bench, HostBench};
-use weft_e2e::{Case, Outcome, Skip, suite};
+use weft_e2e::{Case, Host, Node, Outcome, Skip, host, suite};
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_libfabric::{Library, Wanted};
 use weft_memory::Memory;
@@ -129,7 +131,115 @@ fn main() -> ExitCode {
         }
     }
     cases.push(Case::new("an_unknown_provider_is_named", an_unknown_provider_is_named));
+    let across = Case::new("all_holds_across_two_hosts", all_holds_across_two_hosts);
+    cases.push(across.within(Duration::from_secs(300)).long("it takes a minute"));
     suite::main(cases)
+}
+
+/// The hosts of a case, and the one whose endpoint is opened next.
+struct TwoHosts {
+    hosts: Rc<[Host; 2]>,
+    turn: bool,
+    busy: Vec<Box<dyn Fn() -> bool>>,
+}
+
+thread_local! {
+    /// Hosts whose daemons have joined. All cases use them, one after the other.
+    static HOSTS: RefCell<Option<Rc<[Host; 2]>>> = const { RefCell::new(None) };
+}
+
+/// How long the endpoints of a case may take to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+fn two_hosts() -> [Host; 2] {
+    let keeper = Node::without_daemon();
+    let key = host::key(&keeper, "key");
+    let mut one = Host::new("one", &key, &[]);
+    let mut two = Host::new("two", &key, &[&one.address]);
+    one.start();
+    two.start();
+    one.await_state("two", "up");
+    two.await_state("one", "up");
+    [one, two]
+}
+
+impl Bench for TwoHosts {
+    type Endpoint = OfiEndpoint<PortNic>;
+
+    fn with_services(rules: &str) -> Self {
+        assert!(rules.is_empty(), "cases about services are left out");
+        let hosts = HOSTS
+            .with_borrow_mut(|hosts| Rc::clone(hosts.get_or_insert_with(|| Rc::new(two_hosts()))));
+        let start = Instant::now();
+        let has_endpoints = |host: &Host| {
+            host.node.status()["endpoints"].as_array().is_some_and(|all| !all.is_empty())
+        };
+        while hosts.iter().any(has_endpoints) {
+            assert!(start.elapsed() < GONE_WITHIN, "endpoints of an earlier case are still there");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Self { hosts, turn: false, busy: Vec::new() }
+    }
+
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError> {
+        self.turn = !self.turn || !options.vpid.is_any();
+        let host = &self.hosts[usize::from(!self.turn)];
+        let broker = Arc::new(RemoteBroker::new(&host.node.socket(), "conformance"));
+        let ports = Ports { wanted: wanted() };
+        let transport = OfiTransport::new(ports, broker, Parameters::default());
+        let endpoint = transport.open(options)?;
+        self.busy.push(Box::new(endpoint.is_busy()));
+        Ok(endpoint)
+    }
+
+    fn open_as(
+        &mut self,
+        _user: u32,
+        _options: &EndpointOptions,
+    ) -> Option<Result<Self::Endpoint, OpenError>> {
+        None
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn progress(&mut self) -> bool {
+        std::thread::sleep(Duration::from_micros(200));
+        self.busy.iter().any(|busy| busy())
+    }
+}
+
+/// Cases about the VPIDs of one node, or about a user who is not root.
+const LEFT_OUT: [&str; 3] = [
+    "a_node_without_free_vpids_reports_it",
+    "a_key_of_one_peer_does_not_serve_its_successor",
+    "a_partition_of_another_user_is_forbidden",
+];
+
+/// The suite between endpoints of two daemons that have joined, each of which stands for a host.
+/// The rules for partitions are left out: this process has one user. They are tried across two
+/// nodes in memory.
+fn all_holds_across_two_hosts() -> Outcome {
+    Library::load().map_err(|error| Skip(error.to_string()))?;
+    PROVIDER.set("net");
+    for (group, list) in weft_conformance::conformance_list!(TwoHosts) {
+        if group == "partition" {
+            continue;
+        }
+        for (name, case) in list {
+            if !LEFT_OUT.contains(&name) {
+                println!("{name}");
+                case();
+            }
+        }
+    }
+    HOSTS.take();
+    Ok(())
 }
 
 fn an_unknown_provider_is_named() -> Outcome {

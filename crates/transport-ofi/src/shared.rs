@@ -46,7 +46,18 @@ pub(crate) struct Shared<N> {
     /// The program sleeps, or has armed, and takes what comes.
     sleeps: AtomicBool,
     stops: AtomicBool,
+    of_program: Sleeper,
+    of_thread: Sleeper,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the last sleep of a thread was good for.
+#[derive(Default)]
+struct Sleeper {
+    /// Something ended it.
+    was_woken: AtomicBool,
+    /// Reports that were handled before it.
+    taken: AtomicU64,
 }
 
 impl<N> fmt::Debug for Shared<N> {
@@ -79,6 +90,8 @@ impl<N: Nic + 'static> Shared<N> {
             turns: AtomicU64::new(0),
             sleeps: AtomicBool::new(false),
             stops: AtomicBool::new(false),
+            of_program: Sleeper::default(),
+            of_thread: Sleeper::default(),
             thread: Mutex::new(None),
         });
         if has_descriptor {
@@ -134,8 +147,9 @@ impl<N: Nic + 'static> Shared<N> {
             return;
         }
         let most = if station.engine.waits_for_the_card() { AGAIN_WITHIN } else { SLEEP_MAX };
+        let taken = station.engine.taken();
         drop(station);
-        self.doze(&self.any, time.min(most));
+        self.doze(&self.any, time.min(most), &self.of_program, taken);
     }
 
     /// Before a sleep: looks at the connection to the broker, and has it end the sleep.
@@ -144,10 +158,17 @@ impl<N: Nic + 'static> Shared<N> {
         station.watch([self.any.as_fd(), self.any_for_thread.as_fd()]);
     }
 
-    fn doze(&self, file: &OwnedFd, time: Duration) {
+    /// Sleeps until `file` is readable. `taken` reports of the card were handled so far.
+    fn doze(&self, file: &OwnedFd, time: Duration, sleeper: &Sleeper, taken: u64) {
+        // The descriptor of a provider stays readable while data wait for which there is no buffer.
+        let was_woken = sleeper.was_woken.swap(false, Ordering::Relaxed);
+        if sleeper.taken.swap(taken, Ordering::Relaxed) == taken && was_woken {
+            return std::thread::sleep(AGAIN_WITHIN.min(time));
+        }
         let time = Timespec::try_from(time).ok();
         // A signal ends the sleep, as anything else does.
-        let _ = poll(&mut [PollFd::new(file, PollFlags::IN)], time.as_ref());
+        let woken = poll(&mut [PollFd::new(file, PollFlags::IN)], time.as_ref());
+        sleeper.was_woken.store(woken != Ok(0), Ordering::Relaxed);
     }
 
     /// Prepares the program's sleep on [`Shared::descriptor`].
@@ -197,7 +218,7 @@ impl<N: Nic + 'static> Shared<N> {
                 std::thread::sleep(HELM_FOR);
                 continue;
             }
-            let may_sleep = {
+            let (may_sleep, taken) = {
                 let mut station = self.lock();
                 self.look(&mut station);
                 station.progress();
@@ -205,10 +226,11 @@ impl<N: Nic + 'static> Shared<N> {
                 if events && self.sleeps.load(Ordering::Relaxed) {
                     ring(&self.woken);
                 }
-                station.engine.nic().may_sleep() && !station.engine.waits_for_the_card()
+                let waits = station.engine.waits_for_the_card();
+                (station.engine.nic().may_sleep() && !waits, station.engine.taken())
             };
             if may_sleep {
-                self.sleep_on_the_card();
+                self.sleep_on_the_card(taken);
             } else {
                 std::thread::sleep(AGAIN_WITHIN);
             }
@@ -216,9 +238,9 @@ impl<N: Nic + 'static> Shared<N> {
     }
 
     /// Sleeps until the card reports something. A program that sleeps, too, goes first.
-    fn sleep_on_the_card(&self) {
+    fn sleep_on_the_card(&self, taken: u64) {
         let turns = self.turns.load(Ordering::Relaxed);
-        self.doze(&self.any_for_thread, SLEEP_MAX);
+        self.doze(&self.any_for_thread, SLEEP_MAX, &self.of_thread, taken);
         clear(&self.called);
         if self.sleeps.load(Ordering::Relaxed) && self.turns.load(Ordering::Relaxed) == turns {
             std::thread::sleep(AGAIN_WITHIN);

@@ -103,6 +103,8 @@ pub(crate) struct Engine<N> {
     next_look: Duration,
     /// Packets that were dropped: of no pair, or malformed.
     dropped: u64,
+    /// Reports that were handled.
+    taken: u64,
     /// The card does not work any more.
     broken: Option<Error>,
 }
@@ -164,6 +166,7 @@ impl<N: Nic> Engine<N> {
             arrived: Vec::new(),
             next_look: Duration::ZERO,
             dropped: 0,
+            taken: 0,
             broken: None,
         }
     }
@@ -183,6 +186,11 @@ impl<N: Nic> Engine<N> {
 
     pub(crate) fn set_scratch(&mut self, value: u64) {
         self.registers[Register::Scratch.index()] = value;
+    }
+
+    /// How many reports of the card were handled.
+    pub(crate) const fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Handles what has come, and sends what can be sent.
@@ -220,7 +228,10 @@ impl<N: Nic> Engine<N> {
         }
         self.arrived = arrived;
         match polled {
-            Ok(count) => count >= BATCH,
+            Ok(count) => {
+                self.taken = self.taken.wrapping_add(count as u64);
+                count >= BATCH
+            }
             Err(error) => {
                 self.broken = Some(error);
                 for handle in self.living.values().copied().collect::<Vec<_>>() {

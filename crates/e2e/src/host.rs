@@ -1,0 +1,145 @@
+//! A host of a fabric. Each has its own directory, control socket and port, and so stands for a
+//! machine.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::process::{Running, free_port};
+
+/// A busy machine does not reach it.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// One host: a node with options for its daemon.
+pub struct Host {
+    /// Its directory and control socket.
+    pub node: Node,
+    /// The name of the node.
+    pub name: &'static str,
+    /// The address at which its daemon listens.
+    pub address: String,
+    /// The arguments of its daemon.
+    pub arguments: Vec<String>,
+    /// Its daemon, while it runs.
+    pub daemon: Option<Running>,
+}
+
+impl Host {
+    /// A host that joins by the hosts at `seeds`; the first one without. It listens on loopback.
+    #[must_use]
+    pub fn new(name: &'static str, key: &Path, seeds: &[&str]) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut arguments = vec![
+            "--node".to_owned(),
+            name.to_owned(),
+            format!("--fabric-key={}", key.display()),
+            format!("--fabric-listen={address}"),
+            "--fabric-silence-ms=3000".to_owned(),
+        ];
+        if !seeds.is_empty() {
+            arguments.push(format!("--fabric-seeds={}", seeds.join(",")));
+        }
+        Self { node: Node::without_daemon(), name, address, arguments, daemon: None }
+    }
+
+    /// Starts its daemon, and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub fn start(&mut self) {
+        let mut daemon = self.node.start(self.command());
+        let start = Instant::now();
+        while !daemon.stderr().contains("ready at") {
+            assert!(!daemon.has_ended() && start.elapsed() < LIMIT, "{}", daemon.stderr());
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.daemon = Some(daemon);
+    }
+
+    /// The command of its daemon.
+    pub fn command(&self) -> Command {
+        let mut command = self.node.weft(["daemon"]);
+        command.args(&self.arguments);
+        command
+    }
+
+    /// Ends the daemon with SIGKILL.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub fn kill(&mut self) {
+        let daemon = self.daemon.take().expect("its daemon runs");
+        daemon.signal(Signal::KILL);
+        let _ = daemon.wait(LIMIT);
+    }
+
+    /// The standard error of its daemon so far.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.daemon.as_ref().expect("its daemon runs").stderr()
+    }
+
+    /// `weft fabric nodes --json`.
+    ///
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn fabric(&self) -> Value {
+        let command = self.node.weft(["fabric", "nodes", "--json"]);
+        let ended = self.node.start(command).wait(LIMIT).success();
+        serde_json::from_str(&ended.stdout).expect("JSON")
+    }
+
+    /// The state of the node with this name, its number, and the reason, as this host sees them.
+    ///
+    /// # Panics
+    /// When the daemon does not answer.
+    #[must_use]
+    pub fn state_of(&self, name: &str) -> Option<(String, Option<u64>, String)> {
+        let fabric = self.fabric();
+        let nodes = fabric["nodes"].as_array().expect("a list");
+        let node = nodes.iter().find(|node| node["name"] == name)?;
+        let text = |field: &str| node[field].as_str().unwrap_or_default().to_owned();
+        Some((text("state"), node["number"].as_u64(), text("reason")))
+    }
+
+    /// Waits until the node with this name has this state. Returns its number and the reason.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn await_state(&self, name: &str, state: &str) -> (Option<u64>, String) {
+        let start = Instant::now();
+        loop {
+            if let Some((found, number, reason)) = self.state_of(name)
+                && found == state
+            {
+                return (number, reason);
+            }
+            let late = start.elapsed() > LIMIT;
+            assert!(!late, "{name} is not {state} at {}: {:#}", self.name, self.fabric());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A key file that `weft fabric key` made.
+///
+/// # Panics
+/// When it cannot be made.
+#[must_use]
+pub fn key(host: &Node, name: &str) -> PathBuf {
+    let made = host.start(host.weft(["fabric", "key"])).wait(LIMIT).success();
+    let path = host.directory().join(name);
+    std::fs::write(&path, &made.stdout).expect("written");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("our own");
+    path
+}
