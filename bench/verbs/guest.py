@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 READY_S = 120
+WIRE_S = 20
 MEMORY_MB = 2048
 # With ten times as much a program has lost its way.
 OUTPUT_BYTES_MAX = 4 << 20
@@ -27,6 +28,7 @@ class Guest:
     """
 
     def __init__(self, number: int, kernel: Path, image: Path, log: Path, wire=None):
+        self.number, self.wire = number, wire
         self.address = f"10.9.0.{number}"
         self.name = f"guest {number}"
         self.log = log
@@ -44,6 +46,8 @@ class Guest:
         ]
 
     def __enter__(self):
+        if self.number > 1:
+            self.wait_for_wire()
         self.process = subprocess.Popen(
             self.machine, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -59,6 +63,14 @@ class Guest:
         self.process.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
+
+    def wait_for_wire(self) -> None:
+        """Waits until the first guest listens: QEMU does not try again."""
+        deadline = time.monotonic() + WIRE_S
+        while not self.wire.exists():
+            if time.monotonic() > deadline:
+                raise Failed(f"the first guest does not listen at {self.wire}")
+            time.sleep(0.1)
 
     def ready(self) -> None:
         """Waits for the shell, and makes the card: soft-RoCE on the guest's interface."""

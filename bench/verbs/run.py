@@ -8,7 +8,7 @@ wire, and `fi_pingpong` checks it. Times are those of an emulated processor, not
 
     bench/verbs/run.py --peers          installs what is missing (Debian, as root), runs all
     bench/verbs/run.py --only mailbox   cases of the suites whose name contains the word
-    bench/verbs/run.py --one            one guest alone
+    bench/verbs/run.py --guests 2       the steps of two guests alone
 
 Nothing is left but the kernel's files, in target/verbs. It takes about a quarter of an hour.
 
@@ -66,6 +66,7 @@ class Run:
         self.passed, self.failed = [], []
 
     def step(self, name: str, work) -> None:
+        """Does a step, and notes whether it raised Failed."""
         begin = time.monotonic()
         try:
             work()
@@ -96,9 +97,12 @@ class Run:
         guest.run(command, STEP_S, show)
 
     def info(self, guest: Guest) -> None:
-        printed = guest.run(f"{self.weft} info", STEP_S, show)
-        if PROVIDER not in printed:
-            raise Failed(f"{PROVIDER} is not among what `weft info` lists")
+        printed = guest.run(f"{self.weft} info", STEP_S)
+        listed = re.search(r"^libfabric.*?\n(?=\S)", printed, re.MULTILINE | re.DOTALL)
+        if listed is None or PROVIDER not in listed.group():
+            raise Failed(f"{PROVIDER} is not among what `weft info` lists:\n{printed}")
+        for line in listed.group().splitlines():
+            show(line)
 
     def case(self, guest: Guest, command: str) -> None:
         printed = guest.run(command, CASE_S, show if self.arguments.verbose else None)
@@ -143,7 +147,7 @@ def main() -> int:
     )
     parser.add_argument("--peers", action="store_true", help="install what is missing")
     parser.add_argument("--only", metavar="WORD", action="append", help="cases named so")
-    parser.add_argument("--one", action="store_true", help="one guest alone")
+    parser.add_argument("--guests", metavar="N", type=int, choices=(1, 2), help="steps of N alone")
     parser.add_argument("--verbose", action="store_true", help="show what each case prints")
     arguments = parser.parse_args()
     begin = time.monotonic()
@@ -155,7 +159,8 @@ def main() -> int:
         run = Run(programs, arguments)
         packed = image.image(PLACE, programs)
         say(f"{kernel.name}, initial file system of {len(packed) >> 20} MB")
-        for count in (1,) if arguments.one or arguments.only else (1, 2):
+        both = (1,) if arguments.only else (1, 2)
+        for count in (arguments.guests,) if arguments.guests else both:
             guests(run, kernel, packed, count)
     except image.Missing as missing:
         sys.exit(str(missing))
