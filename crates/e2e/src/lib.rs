@@ -14,6 +14,8 @@
 //! | `WEFT_E2E_SEED` | seed of sizes, delays and moments | 1 |
 //! | `WEFT_E2E_LANE_KIND` | `socket.lane_kind`; some cases are of `memory` alone | memory |
 //! | `WEFT_E2E_THIRD` | 0 to 2: the third of the cases with one side under weft ([`third`]) | all |
+//! | `WEFT_E2E_PROVIDERS` | providers of `ofi` and `libfabric`, with commas | those in software |
+//! | `WEFT_E2E_SOURCE` | the address of their interface | 127.0.0.1 |
 //! | `WEFT_E2E_LONG` | when set, the long cases run too | not set |
 //!
 //! The full run behind the promises of `SPECIFICATION.md` takes about half an hour:
@@ -23,6 +25,8 @@
 //! ```
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
+
+use std::time::Duration;
 
 pub mod exchange;
 pub mod fork_server;
@@ -58,6 +62,29 @@ pub fn needs_lanes_in_memory(reason: &str) -> Outcome {
         return Err(Skip(format!("of lanes in memory alone: {reason}")));
     }
     Ok(())
+}
+
+/// The providers of libfabric to test: those of the environment, or else `usual`.
+#[must_use]
+pub fn providers(usual: &[&str]) -> Vec<String> {
+    let asked = std::env::var("WEFT_E2E_PROVIDERS").ok();
+    match asked {
+        Some(asked) => asked.split(',').map(str::to_owned).collect(),
+        None => usual.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+/// The limit of a case over one of them. Where they are named, the processor may be emulated.
+#[must_use]
+pub fn provider_limit() -> Duration {
+    let is_named = std::env::var_os("WEFT_E2E_PROVIDERS").is_some();
+    Duration::from_secs(if is_named { 600 } else { 90 })
+}
+
+/// The address of their interface.
+#[must_use]
+pub fn source() -> String {
+    std::env::var("WEFT_E2E_SOURCE").unwrap_or_else(|_| "127.0.0.1".to_owned())
 }
 
 /// The whole number in an environment variable, or `default`.

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use weft_e2e::{Case, Outcome, Skip, suite};
+use weft_e2e::{Case, Outcome, Skip, provider_limit, providers, source, suite};
 use weft_libfabric::{
     Error, Library, Offer, Peer, Port, PortOptions, Refused, Registration, Report, Rights, Spot,
     Wanted,
@@ -22,6 +22,14 @@ const NOT_OVER_SHM: [&str; 6] = [
     "a_port_ends_amid_operations",
     "the_end_of_a_port_is_told",
     "no_messages_are_taken_for_a_port_that_has_ended",
+    "long_messages_leave_no_port_deaf",
+];
+/// Cases that are not for `verbs;ofi_rxm`: its card chooses the keys and takes 8 MB at once, and
+/// libfabric's rxm crashes when a message in segments finds a buffer that is too short.
+const NOT_OVER_VERBS: [&str; 4] = [
+    "keys_are_not_guessed",
+    "rights_end_amid_an_own_operation",
+    "late_bytes_meet_nobody",
     "long_messages_leave_no_port_deaf",
 ];
 const LIMIT: Duration = Duration::from_secs(20);
@@ -57,12 +65,19 @@ fn main() -> ExitCode {
     ];
     let mut cases = Vec::new();
     for (name, run) in all {
-        for provider in PROVIDERS {
-            if provider == "shm" && NOT_OVER_SHM.contains(&name) {
+        for provider in providers(&PROVIDERS) {
+            let left_out: &[&str] = match provider.as_str() {
+                "shm" => &NOT_OVER_SHM,
+                "verbs;ofi_rxm" => &NOT_OVER_VERBS,
+                _ => &[],
+            };
+            if left_out.contains(&name) {
                 continue;
             }
-            let short = provider.split(';').next_back().unwrap_or(provider);
-            let case = Case::new(format!("{name}_over_{short}"), move || run(provider));
+            let short = provider.split(';').next_back().unwrap_or(&provider);
+            let of = provider.clone();
+            let case = Case::new(format!("{name}_over_{short}"), move || run(&of));
+            let case = case.within(provider_limit());
             let is_old = provider == "sockets";
             cases.push(if is_old { case.long("libfabric 2 has no sockets") } else { case });
         }
@@ -73,7 +88,7 @@ fn main() -> ExitCode {
 fn offer(provider: &str) -> Result<Offer, Skip> {
     let library = Library::load().map_err(|error| Skip(error.to_string()))?;
     // Names of the shm provider are no addresses.
-    let source = (provider != "shm").then(|| "127.0.0.1".to_owned());
+    let source = (provider != "shm").then(source);
     let wanted = Wanted { provider: Some(provider.to_owned()), source };
     let mut offers = library.offers(&wanted).expect("the library answers");
     if offers.is_empty() {
@@ -283,8 +298,8 @@ fn rights_are_kept(provider: &str) -> Outcome {
     for (rights, is_write, from) in
         [(read, true, 0), (write, false, 0), (BOTH, true, 100), (BOTH, false, 100)]
     {
-        // libfabric's rxm does not look at the right to read.
-        if provider == "tcp;ofi_rxm" && rights == write {
+        // libfabric's rxm gives the right to read to whoever may do anything.
+        if provider.ends_with(";ofi_rxm") && rights == write {
             continue;
         }
         // A refusal may end the connection (libfabric's providers differ), so each has its own.

@@ -1,7 +1,7 @@
 //! The conformance suite over the providers of the libfabric that is installed.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weft_broker::local::LocalBroker;
 use weft_broker::remote::RemoteBroker;
 use weft_broker::{Limits, no_bells};
 use weft_conformance::{Bench, HostBench};
-use weft_e2e::{Case, Host, Node, Outcome, Skip, host, suite};
+use weft_e2e::{Case, Host, Node, Outcome, Skip, host, provider_limit, providers, source, suite};
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_libfabric::{Library, Wanted};
 use weft_memory::Memory;
@@ -31,7 +31,7 @@ const USER: u32 = 1000;
 
 thread_local! {
     /// The provider of the case that runs on this thread.
-    static PROVIDER: Cell<&'static str> = const { Cell::new("") };
+    static PROVIDER: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 struct Ofi {
@@ -56,8 +56,7 @@ impl Ofi {
 }
 
 fn wanted() -> Wanted {
-    let provider = PROVIDER.get().to_owned();
-    Wanted { provider: Some(provider), source: Some("127.0.0.1".to_owned()) }
+    Wanted { provider: Some(PROVIDER.with_borrow(Clone::clone)), source: Some(source()) }
 }
 
 impl Bench for Ofi {
@@ -119,13 +118,14 @@ impl HostBench for Ofi {
 
 fn main() -> ExitCode {
     let mut cases = Vec::new();
-    for provider in PROVIDERS {
-        let short = provider.split(';').next_back().unwrap_or(provider);
+    for provider in providers(&PROVIDERS) {
+        let short = provider.split(';').next_back().unwrap_or(&provider);
         let mut groups = weft_conformance::conformance_list!(Ofi);
         groups.extend(weft_conformance::host_memory_list!(Ofi));
         for (group, list) in groups {
-            let name = format!("{group}_over_{short}");
-            let case = Case::new(name, move || run(provider, &list));
+            let of = provider.clone();
+            let case = Case::new(format!("{group}_over_{short}"), move || run(&of, &list));
+            let case = case.within(provider_limit());
             let is_old = provider == "sockets";
             cases.push(if is_old { case.long("libfabric 2 has no sockets") } else { case });
         }
@@ -227,7 +227,7 @@ const LEFT_OUT: [&str; 4] = [
 /// nodes in memory.
 fn all_holds_across_two_hosts() -> Outcome {
     Library::load().map_err(|error| Skip(error.to_string()))?;
-    PROVIDER.set("net");
+    PROVIDER.set("net".to_owned());
     for (group, list) in weft_conformance::conformance_list!(TwoHosts) {
         if group == "partition" {
             continue;
@@ -245,19 +245,22 @@ fn all_holds_across_two_hosts() -> Outcome {
 
 fn an_unknown_provider_is_named() -> Outcome {
     Library::load().map_err(|error| Skip(error.to_string()))?;
-    PROVIDER.set("nothing");
+    PROVIDER.set("nothing".to_owned());
     let refused = Ofi::new().open(&EndpointOptions::default()).err();
     let told = refused.expect("there is no such provider").to_string();
     assert_eq!(
         told,
-        "the network's provider refused: libfabric has no provider nothing at 127.0.0.1 here; \
-         `weft info` lists what it has"
+        format!(
+            "the network's provider refused: libfabric has no provider nothing at {} here; \
+             `weft info` lists what it has",
+            source()
+        )
     );
     Ok(())
 }
 
-fn run(provider: &'static str, list: &[(&'static str, fn())]) -> Outcome {
-    PROVIDER.set(provider);
+fn run(provider: &str, list: &[(&'static str, fn())]) -> Outcome {
+    PROVIDER.set(provider.to_owned());
     let library = Library::load().map_err(|error| Skip(error.to_string()))?;
     if library.offers(&wanted()).expect("the library answers").is_empty() {
         let (major, minor) = library.version();

@@ -5,8 +5,8 @@
 //! them. Structures that libfabric allocates are read as far as this module has them. Those that a
 //! call takes are followed by zeros, for the fields of later versions ([`Padded`]).
 //!
-//! Source: the headers `rdma/fabric.h`, `fi_domain.h`, `fi_endpoint.h`, `fi_rma.h`, `fi_cm.h` and
-//! `fi_eq.h` of libfabric 1.17.
+//! Source: the headers `rdma/fabric.h`, `fi_domain.h`, `fi_endpoint.h`, `fi_rma.h`, `fi_cm.h`,
+//! `fi_eq.h` and `fi_ext.h` of libfabric 1.17.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -94,6 +94,27 @@ pub struct FidOps {
     pub close: unsafe extern "C" fn(*mut Fid) -> c_int,
     pub bind: unsafe extern "C" fn(*mut Fid, *mut Fid, u64) -> c_int,
     pub control: unsafe extern "C" fn(*mut Fid, c_int, *mut c_void) -> c_int,
+}
+
+/// The kind of a [`Monitor`].
+pub const CLASS_MEM_MONITOR: usize = 23;
+
+/// A monitor of memory that the program brings. libfabric writes to it.
+#[repr(C)]
+pub struct Monitor {
+    pub fid: Fid,
+    pub ops: *const MonitorOps,
+    pub notify: *mut c_void,
+}
+
+#[repr(C)]
+pub struct MonitorOps {
+    pub size: usize,
+    pub start: extern "C" fn(*mut Monitor) -> c_int,
+    pub stop: extern "C" fn(*mut Monitor),
+    pub subscribe: extern "C" fn(*mut Monitor, *const c_void, usize) -> c_int,
+    pub unsubscribe: extern "C" fn(*mut Monitor, *const c_void, usize),
+    pub valid: extern "C" fn(*mut Monitor, *const c_void, usize) -> bool,
 }
 
 #[repr(C)]

@@ -28,6 +28,7 @@ mod error;
 mod graveyard;
 mod handlers;
 mod library;
+mod monitor;
 mod objects;
 mod offer;
 mod peers;

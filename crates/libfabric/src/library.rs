@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use crate::abi::{self, Fabric, FabricAttr, Info};
 use crate::error::Error;
 use crate::handlers;
+use crate::monitor;
 
 type GetInfo = unsafe extern "C" fn(
     u32,
@@ -37,7 +38,8 @@ impl Library {
     /// meet the others, and what another thread sets meanwhile is lost.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::TooOld`].
+    /// [`Error::Missing`], [`Error::TooOld`]. [`Error::Call`] (EBUSY) if the program uses libfabric
+    /// itself, and has it cache registrations: those of weft would not end then.
     pub fn load() -> Result<&'static Self, Error> {
         static LOADED: OnceLock<Result<Library, Error>> = OnceLock::new();
         LOADED.get_or_init(|| handlers::kept(Self::open)).as_ref().map_err(Clone::clone)
@@ -66,11 +68,15 @@ impl Library {
             // SAFETY: the function takes nothing.
             version: unsafe { version() },
         };
+        let open: monitor::Open = symbol!(b"fi_open\0");
         std::mem::forget(loaded);
         let (major, minor) = library.version();
         if library.version < abi::VERSION {
             return Err(Error::TooOld { major, minor });
         }
+        // SAFETY: it is `fi_open` of this library, which stays loaded.
+        let forbidden = unsafe { monitor::forbid_cache(open) };
+        forbidden.map_err(|(call, code)| library.error(call, code))?;
         Ok(library)
     }
 

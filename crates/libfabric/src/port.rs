@@ -41,6 +41,8 @@ const ENTRIES_MAX: usize = 16_384;
 /// Memories that were deregistered at which a call looks whether the program has let go of them: at
 /// more than it may add.
 const LOOKS: usize = 2;
+/// Looks at the queue, at most, before an endpoint is closed.
+const LAST_LOOKS: usize = 64;
 
 /// A place in the registered memory of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -137,6 +139,13 @@ pub struct Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        // Over `verbs;ofi_rxm` a message that waits unread at the end crashes the process:
+        // libfabric posts its buffer anew to a connection that it has closed.
+        for _ in 0..LAST_LOOKS {
+            if !matches!(self.poll(self.entries, &mut |_| {}), Ok(1..)) {
+                break;
+            }
+        }
         if self.offer.binds_to_endpoint() {
             // Such an endpoint is closed behind its registrations, but a card may use their memory
             // until then.
