@@ -193,7 +193,7 @@ impl State {
     pub fn endpoints_of(&self, process: ProcessId) -> impl Iterator<Item = (u16, usize)> {
         (0..).zip(&self.entries).filter_map(move |(vpid, entry)| {
             let entry = entry.as_ref().filter(|entry| entry.process == process)?;
-            Some((vpid, entry.pairs.iter().count()))
+            Some((vpid, entry.pairs.count() + entry.met.len()))
         })
     }
 

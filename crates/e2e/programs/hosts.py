@@ -90,6 +90,11 @@ class Host:
         until("the server is ready", lambda: "serving node" in text_of(log))
         return server
 
+    def measures(self):
+        """Whether an endpoint of this host has a peer."""
+        told = json.loads(self.run(WEFT, "status", "--json"))
+        return any(endpoint["peers"] for endpoint in told["endpoints"])
+
     def files(self):
         """How many descriptors the daemon has."""
         return len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
@@ -235,7 +240,8 @@ def deaths(rounds):
                               ("message", "--size", "50000")])
         client, log = one.start(WEFT, "perf", test[0], "--to", "1", "--runs", "1000", *test[1:])
         what = ["server", "daemon1", "cable", "client", "daemon2", "stop"][number % 6]
-        time.sleep(0.3 + chance.random())
+        until("it measures", one.measures)
+        time.sleep(chance.random())
         began = time.monotonic()
         if what == "client":
             client.kill()

@@ -22,18 +22,31 @@ use super::{
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest};
 
 /// Real time of a run.
-pub const RUN_NS: u64 = 200_000_000;
+const RUN_NS: u64 = 200_000_000;
 /// Iterations of a run at most.
-pub const ITERATIONS_MAX: u64 = 10_000_000;
+const ITERATIONS_MAX: u64 = 10_000_000;
 /// How long an end waits for one of which nothing is heard.
-pub const SILENT_FOR: Duration = Duration::from_secs(10);
+const SILENT_FOR: Duration = Duration::from_secs(10);
 
-/// The thread of the other end, and the clock.
+/// The other end, and the clock.
 #[derive(Debug)]
-struct Far {
+pub struct Far {
+    /// Its thread, if it is in this process.
     thread: Option<JoinHandle<anyhow::Result<()>>>,
     start: Instant,
+    /// When something was heard of it, unless that was since the last idle turn: the clock would be
+    /// measured, too.
+    heard: Instant,
+    is_heard: bool,
     adaptive_wait: AdaptiveWait,
+}
+
+impl Far {
+    /// The other end, which has this thread, or is on another node.
+    pub fn new(thread: Option<JoinHandle<anyhow::Result<()>>>) -> Self {
+        let now = Instant::now();
+        Self { thread, start: now, heard: now, is_heard: false, adaptive_wait: polling() }
+    }
 }
 
 impl Surroundings for Far {
@@ -50,11 +63,17 @@ impl Surroundings for Far {
             thread.join().map_err(|_| anyhow!("the other end panicked"))??;
             bail!("the other end ended");
         }
+        if std::mem::take(&mut self.is_heard) {
+            self.heard = Instant::now();
+        }
+        let heard = self.heard.elapsed();
+        ensure!(heard < SILENT_FOR, "nothing was heard of the other end for {SILENT_FOR:?}");
         Ok(())
     }
 
     fn busy(&mut self) {
         self.adaptive_wait.restart();
+        self.is_heard = true;
     }
 
     fn budget(&self) -> Budget {
@@ -85,7 +104,7 @@ pub fn measure(arguments: &PerfArguments, size: u64, options: &Options) -> anyho
         respond(far, test, size, address)
     });
     let thread = Some(thread.context("the other end cannot be started")?);
-    let far = Far { thread, start: Instant::now(), adaptive_wait: polling() };
+    let far = Far::new(thread);
     match test {
         PerfTest::Message => {
             let initiator = message::Initiator::new(endpoint, far, size)?;

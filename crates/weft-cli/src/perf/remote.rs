@@ -19,15 +19,12 @@ use weft_fabric::{
     Blocking, Endpoint, EndpointAddress, EndpointOptions, Event, Group, MessageHeader, NodeId,
     PATIENCE, SendError, Transport, Vpid,
 };
-use weft_sync::{AdaptiveWait, Step, contention};
 use weft_transport_ofi::{OfiTransport, Parameters, Ports};
 use weft_transport_shm::ShmTransport;
 
 use super::initiator::Initiator;
 use super::report::Report;
-use super::{
-    Budget, Surroundings, check_size, gather, lane, libfabric, message, polling, region_bytes,
-};
+use super::{check_size, gather, lane, libfabric, message, region_bytes};
 use crate::arguments::{MemoryKind, PerfArguments, PerfTest, TransportName};
 use crate::configuration::Configuration;
 use crate::output::show_line;
@@ -164,7 +161,7 @@ fn measure_over<T: Transport>(
     let from = endpoint.address();
     let test = arguments.test;
     call(&transport, Call { to: node, test, size, from })?;
-    let far = Far { start: Instant::now(), heard: Instant::now(), adaptive_wait: polling() };
+    let far = libfabric::Far::new(None);
     let placement = format!("from node {} to node {node}", from.node);
     match test {
         PerfTest::Message => {
@@ -324,42 +321,6 @@ where
             calls.fetch_sub(1, Ordering::Relaxed);
             format!("no thread: {error}")
         }
-    }
-}
-
-/// The clock, and the end of a wait for a server that is gone.
-#[derive(Debug)]
-struct Far {
-    start: Instant,
-    heard: Instant,
-    adaptive_wait: AdaptiveWait,
-}
-
-impl Surroundings for Far {
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn idle(&mut self) -> anyhow::Result<()> {
-        if self.adaptive_wait.step() == Step::Spin {
-            return Ok(());
-        }
-        contention::yield_core();
-        ensure!(
-            self.heard.elapsed() < libfabric::SILENT_FOR,
-            "nothing was heard from the other node for {:?}",
-            libfabric::SILENT_FOR
-        );
-        Ok(())
-    }
-
-    fn busy(&mut self) {
-        self.adaptive_wait.restart();
-        self.heard = Instant::now();
-    }
-
-    fn budget(&self) -> Budget {
-        Budget { run_ns: libfabric::RUN_NS, iterations_max: libfabric::ITERATIONS_MAX }
     }
 }
 
