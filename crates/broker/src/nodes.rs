@@ -161,6 +161,14 @@ pub struct Listed {
     pub offers: Option<String>,
 }
 
+impl Listed {
+    /// Whether a broker could say this of an endpoint.
+    fn is_valid(&self) -> bool {
+        let is_name = |name: &String| ServiceName::new(name).is_ok();
+        self.vpid < VPIDS_MAX && self.offers.as_ref().is_none_or(is_name)
+    }
+}
+
 /// A question of an endpoint that waits for the answer of another node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
@@ -238,7 +246,7 @@ impl State {
         match message {
             NodeMessage::List { endpoints, is_last, is_settled } => {
                 let Some(known) = self.nodes.nodes.get_mut(&node) else { return };
-                let valid = endpoints.into_iter().filter(|listed| listed.vpid < VPIDS_MAX);
+                let valid = endpoints.into_iter().filter(Listed::is_valid);
                 known.arriving.extend(valid.map(|listed| (listed.vpid, listed)));
                 if is_last {
                     self.take_list(node, is_settled, out);
@@ -510,7 +518,7 @@ impl State {
     }
 
     fn changed(&mut self, node: NodeId, listed: Listed, out: &mut Vec<Outgoing>) {
-        if listed.vpid >= VPIDS_MAX {
+        if !listed.is_valid() {
             return;
         }
         let Some(known) = self.nodes.nodes.get_mut(&node) else { return };

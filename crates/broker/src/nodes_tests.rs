@@ -12,7 +12,9 @@ use weft_wire::endpoint_control::{
     EndpointControl, Meet, Open, Part, Port, PortName, Recall, Secret, flags, status,
 };
 
-use crate::{Credentials, Limits, NodeMessage, Outgoing, ProcessId, State, no_bells};
+use crate::{
+    Credentials, Limits, Listed, NodeMessage, Outgoing, ProcessId, Refusal, State, no_bells,
+};
 
 const NODES: u32 = 3;
 const STEPS: usize = 400;
@@ -318,4 +320,79 @@ fn both_ends_of_a_meeting_know_it_whatever_becomes_of_brokers_and_links() {
         })
         .sum();
     assert!(met > 0, "some have met");
+}
+
+/// Anything that a broker of another node could say, with numbers that mean something here.
+fn anything(random: &mut SmallRng) -> NodeMessage {
+    let vpid = random.random_range(0..8);
+    let to = if random.random_ratio(1, 10) { 0xffff } else { random.random_range(0..8) };
+    let secret = [random.random_range(0..4); 16];
+    let number = random.random_range(0..20);
+    let listed = |random: &mut SmallRng| Listed {
+        vpid: if random.random_ratio(1, 10) { 0xffff } else { random.random_range(0..8) },
+        partition: if random.random() { 1000 } else { random.next_u64() },
+        groups: random.next_u64(),
+        user: random.random_range(999..1002),
+        offers: random.random::<bool>().then(|| "n".repeat(random.random_range(0..60))),
+    };
+    let name = vec![7; random.random_range(0..300)];
+    match random.random_range(0..9) {
+        0 => NodeMessage::List {
+            endpoints: (0..random.random_range(0..5)).map(|_| listed(random)).collect(),
+            is_last: random.random(),
+            is_settled: random.random(),
+        },
+        1 => NodeMessage::Meetings {
+            meetings: vec![(vpid, to, secret)],
+            is_last: random.random(),
+            asks: random.random(),
+        },
+        2 => NodeMessage::Changed(listed(random)),
+        3 => NodeMessage::Ended { vpid },
+        4 => NodeMessage::Meet { number, from: vpid, depth: 9, name, to, secret },
+        5 => {
+            let outcome = match random.random_range(0..3) {
+                0 => Ok((random.random(), name)),
+                1 => Err(Refusal::NotFound),
+                _ => Err(Refusal::Full(random.random())),
+            };
+            NodeMessage::Met { number, outcome }
+        }
+        6 => NodeMessage::Ticket { number, ticket: secret },
+        7 => NodeMessage::Invited { number, host: random.random::<bool>().then_some((1000, to)) },
+        _ => NodeMessage::Part { from: vpid, to, secret },
+    }
+}
+
+#[test]
+fn a_node_that_says_anything_breaks_nothing() {
+    for seed in 1..=60 {
+        let mut world = World::new(seed);
+        let (own, hostile) = (NodeId(0), NodeId(1));
+        for _ in 0..4 {
+            world.open(own);
+        }
+        for _ in 0..600 {
+            let mut out = Vec::new();
+            let state = world.states.get_mut(&own).expect("a node");
+            match world.random.random_range(0..20) {
+                0 => state.node_up(hostile),
+                1 => state.node_down(hostile, &mut out),
+                2..5 => {
+                    let to = EndpointAddress::new(hostile, Vpid(world.random.random_range(0..8)));
+                    let processes: Vec<_> = world.programs.keys().copied().collect();
+                    let process = *processes.choose(&mut world.random).expect("four");
+                    world.meet(process, to);
+                }
+                _ => state.node_says(hostile, anything(&mut world.random), NOW, &mut out),
+            }
+            world.tell(out);
+        }
+        let state = &world.states[&own];
+        assert_eq!(state.endpoints(), 4, "the node's own endpoints are there");
+        for program in world.programs.values() {
+            let entry = state.entry(program.address.vpid.0).expect("it is open");
+            assert!(entry.met.len() <= 16, "peers of this node and of the other");
+        }
+    }
 }

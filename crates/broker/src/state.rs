@@ -23,6 +23,8 @@ use weft_wire::endpoint_control::{
     status,
 };
 
+#[cfg(any(test, feature = "test-doors"))]
+use crate::NodeMessage;
 use crate::invitations::Invitations;
 use crate::nodes::Nodes;
 use crate::ports::Outcome;
@@ -651,7 +653,12 @@ impl State {
     }
 }
 
-/// Entry for fuzzing: a few clients send messages of any kind with any body.
+/// The other node of [`fuzz_state`].
+#[cfg(any(test, feature = "test-doors"))]
+const OTHER: NodeId = NodeId(1);
+
+/// Entry for fuzzing: a few clients send messages of any kind with any body, and so does another
+/// node.
 ///
 /// # Panics
 /// When the broker panics or a count of its tables is wrong.
@@ -670,6 +677,14 @@ pub fn fuzz_state(script: &[u8]) {
             state.process_gone(ProcessId(process), &mut out);
         } else if *kind == 1 {
             state.settle(&mut out);
+        } else if *kind == 2 {
+            state.node_up(OTHER);
+        } else if *kind == 3 {
+            state.node_down(OTHER, &mut out);
+        } else if *kind == 4 {
+            if let Ok(message) = NodeMessage::parse(body) {
+                state.node_says(OTHER, message, now, &mut out);
+            }
         } else {
             let files = fuzz_files(*kind);
             let kind = 32 + u16::from(kind % 32);
@@ -682,6 +697,9 @@ pub fn fuzz_state(script: &[u8]) {
         assert!(keys == state.keys && keys <= limits.keys_max, "{keys} keys are counted wrong");
         for told in &out {
             assert!(told.files.len() <= 4, "a message has few descriptors");
+        }
+        for (_, message) in state.take_node_messages() {
+            assert_eq!(NodeMessage::parse(&message.emit()).as_ref(), Ok(&message));
         }
     }
     for process in 0..4 {
