@@ -15,9 +15,9 @@ use crate::port::Spot;
 ///
 /// Rights hold against mistakes, not against a hostile peer that knows a key. Hardware checks each
 /// access. libfabric 1.17's software (`net`, `tcp;ofi_rxm`) does not: a length of nearly 2^64 bytes
-/// passes its check and reaches what lies behind the range, `tcp;ofi_rxm` lets a peer read what it
-/// may only write, and `shm` looks at nothing. What keeps strangers out there is that keys are
-/// random, as long as nobody listens on the way.
+/// passes its check and reaches what lies behind the range, and `shm` looks at nothing. rxm, also
+/// that over `verbs`, lets a peer read what it may only write. What keeps strangers out of software
+/// is that keys are random, as long as nobody listens on the way; a card chooses its keys itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// Peers may read.
