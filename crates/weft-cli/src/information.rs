@@ -30,7 +30,7 @@ pub fn show(
         "daemon": daemon_state(&socket),
         "machine": machine(),
         "transports": transports(&configuration.options),
-        "libfabric": providers::json(),
+        "libfabric": providers::json(&configuration.options),
         "terms": terms(),
         "configuration_file": configuration.file,
         "configuration": config::json(&configuration.options),

@@ -2,20 +2,39 @@
 
 use serde_json::{Value, json};
 use weft_libfabric::{Library, Offer, Progress, Wanted};
+use weft_options::Options;
+use weft_transport_ofi::Ports;
 
 use crate::table::Table;
 
-/// The library's version and the endpoints that serve the fabric, or why there are none.
-pub fn json() -> Value {
+/// The library's version, the endpoints that serve the fabric, and the provider that is used
+/// between hosts, or why there are none.
+pub fn json(options: &Options) -> Value {
     let found = Library::load().and_then(|library| {
         let offers = library.offers(&Wanted::default())?;
         let (major, minor) = library.version();
         Ok(json!({
             "version": format!("{major}.{minor}"),
             "endpoints": offers.iter().map(offer).collect::<Vec<_>>(),
+            "between_hosts": between_hosts(options),
         }))
     });
     found.unwrap_or_else(|error| json!({ "missing": error.to_string() }))
+}
+
+/// The provider that is used between hosts, and why that one.
+fn between_hosts(options: &Options) -> Value {
+    let wanted = options.fabric_provider();
+    match Ports::between_hosts(wanted, None) {
+        Ok(ports) => json!({
+            "provider": ports.wanted.provider,
+            "why": match wanted {
+                Some(_) => "fabric.provider names it",
+                None => "the first that serves more than one host; fabric.provider names another",
+            },
+        }),
+        Err(error) => json!({ "provider": null, "why": error.to_string() }),
+    }
 }
 
 fn offer(offer: &Offer) -> Value {
@@ -57,7 +76,11 @@ pub fn text(found: &Value) -> String {
     for ([provider, progress, inject], domains) in lines {
         table.line([provider, progress, inject, domains.join(", ")]);
     }
-    table.section(&format!("libfabric {version}"))
+    let used = &found["between_hosts"];
+    let provider = used["provider"].as_str().unwrap_or("none");
+    let why = used["why"].as_str().unwrap_or_default();
+    let table = table.section(&format!("libfabric {version}"));
+    format!("{table}  between hosts: {provider}, {why}\n")
 }
 
 #[cfg(test)]
@@ -73,10 +96,15 @@ mod tests {
             })
         };
         let all = [endpoint("net", "eth0"), endpoint("verbs", "m"), endpoint("net", "lo")];
-        let text = text(&json!({ "version": "1.17", "endpoints": all }));
+        let text = text(&json!({
+            "version": "1.17",
+            "endpoints": all,
+            "between_hosts": { "provider": "net", "why": "it is wanted" },
+        }));
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(lines.contains(&vec!["net", "auto", "128", "eth0,", "lo"]), "{text}");
+        assert!(text.contains("between hosts: net, it is wanted\n"), "{text}");
         assert!(lines.contains(&vec!["verbs", "auto", "128", "m"]), "{text}");
         assert!(text.contains("libfabric 1.17"), "{text}");
     }
