@@ -286,6 +286,10 @@ def main():
     case, arguments = globals()[sys.argv[2]], [word for word in sys.argv[4:] if word]
     try:
         case(*arguments)
+    except BaseException:
+        for process, log in running[-12:]:
+            print(f"--- {process.args}\n{text_of(log)[-2000:]}", flush=True)
+        raise
     finally:
         for process, _ in running:
             process.kill()
