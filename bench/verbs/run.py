@@ -10,7 +10,7 @@ wire, and `fi_pingpong` checks it. Times are those of an emulated processor, not
     bench/verbs/run.py --only mailbox   cases of the suites whose name contains the word
     bench/verbs/run.py --guests 2       the steps of two guests alone
 
-Nothing is left but the kernel's files, in target/verbs. It takes about a quarter of an hour.
+Nothing is left but the kernel's files, in target/verbs. It takes some twelve minutes.
 
 exit status: 0 when nothing failed, 1 when something did or did not run, 2 for a mistake in the
 arguments.
