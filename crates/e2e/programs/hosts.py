@@ -137,9 +137,9 @@ def endpoints():
     assert failed.wait(LIMIT) != 0 and "no `weft perf serve` of node 9" in text_of(log)
 
 
-def services():
-    """A partition of another user is found and entered across hosts by its service alone."""
-    one, two = hosts("--daemon-services", "any:kv:any", "--daemon-allow", "any")
+def users():
+    """The endpoints of another user are not found on another host either."""
+    one, two = hosts()
     # `weft perf` uses the partition of its user: another user's server is not found.
     log = open(DIRECTORY / "log-user", "w+", encoding="utf-8")
     serving = two.serve()

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let rounds = if std::env::var_os(suite::LONG).is_some() { "100" } else { "4" };
     let cases = vec![
         Case::new("endpoints", || run("endpoints", &[], "")),
-        Case::new("services", || run("services", &[], "")),
+        Case::new("users", || run("users", &["setpriv"], "")),
         Case::new("device", || run("device", &["ping", "iperf3"], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
