@@ -11,7 +11,7 @@
 //! - [`history`]: the outlook for a connection from earlier ones at its address.
 //! - [`over_tcp`]: counts what a connection did before it had a lane.
 //! - [`token`]: the numbers by which the daemon knows a program's offers.
-//! - [`tuple`]: how an end of a connection is named, and the evidence that names its other end.
+//! - [`mod@tuple`]: how an end of a connection is named, and the evidence that names its other end.
 //! - [`matchmaker`]: finds the two ends of one connection, for the node daemon.
 //! - [`guesses`]: bounds offers of ends whose other end does not come.
 //! - [`fuzz`]: entry functions for fuzzing.
