@@ -413,6 +413,8 @@ fn late_bytes_meet_nobody(provider: &str) -> Outcome {
 /// A program may sleep on the descriptor after it was told so, and wakes when a message comes.
 fn a_sleeper_is_woken(provider: &str) -> Outcome {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    /// A port that never may sleep gets its message all the same.
+    const REFUSALS: u32 = 100;
     let mut pair = Pair::new(provider)?;
     // Connections are made.
     pair.send(0, b"first");
@@ -424,25 +426,39 @@ fn a_sleeper_is_woken(provider: &str) -> Outcome {
         assert!(provider == "shm" && !sleeper.may_sleep());
         return Ok(());
     }
+    let sleep = |sleeper: &Port, milliseconds: i64| {
+        let file = sleeper.descriptor().expect("as before");
+        let mut files = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
+        let time = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
+        poll(&mut files, Some(&time)).expect("poll") > 0
+    };
     let (mut heard, mut told) = (Told::default(), Told::default());
     for round in 0..100_u64 {
         let start = Instant::now();
-        let mut sent = false;
+        let (mut sent, mut refusals) = (false, 0);
         while heard.messages.len() as u64 <= round {
             assert!(start.elapsed() < LIMIT, "round {round}");
-            if sleeper.may_sleep() {
+            let may_sleep = sleeper.may_sleep();
+            refusals += u32::from(!may_sleep);
+            if may_sleep || refusals >= REFUSALS {
                 // The sender needs turns of its own only where the provider has no thread.
                 if !sent {
                     sent = sender.send(pair.peers[0], &round.to_le_bytes()).is_ok();
                 }
                 told.poll(sender);
-                let file = sleeper.descriptor().expect("as before");
-                let mut files = [PollFd::from_borrowed_fd(file, PollFlags::IN)];
-                let time = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-                poll(&mut files, Some(&time)).expect("poll");
+            }
+            if may_sleep {
+                sleep(sleeper, 100);
             }
             heard.poll(sleeper);
         }
+    }
+    // Nothing comes any more: a port that may sleep does, and one that cannot says so.
+    let start = Instant::now();
+    while sleeper.may_sleep() && sleep(sleeper, 0) {
+        assert!(start.elapsed() < LIMIT, "a sleep ends at once, and nothing came");
+        told.poll(sender);
+        heard.poll(sleeper);
     }
     let numbers: Vec<Vec<u8>> = (0..100_u64).map(|round| round.to_le_bytes().to_vec()).collect();
     assert_eq!(heard.messages, numbers);

@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_memory::{CopyMode, Memory, MemoryOptions};
 
 use crate::abi::{self, MsgRma, RmaIov, flags};
@@ -579,6 +580,9 @@ impl Port {
 
     /// Whether the caller may sleep on the descriptor: there is one, nothing has come meanwhile,
     /// and all buffers for receiving are with the provider.
+    ///
+    /// The `net` of libfabric 1.17 and 1.18 leaves its descriptor readable from its first event on
+    /// (its `fi_trywait` does nothing). A sleep on it would be a busy loop, so there is none.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         // The next poll posts those that the provider had no room for, and nothing wakes for that.
@@ -588,7 +592,16 @@ impl Port {
         let fabric = self.objects.domain.fabric.as_ptr();
         let mut queues = [self.objects.cq.fid()];
         // SAFETY: live objects.
-        unsafe { ((*(*fabric).ops).trywait)(fabric, queues.as_mut_ptr(), 1) == 0 }
+        let tried = unsafe { ((*(*fabric).ops).trywait)(fabric, queues.as_mut_ptr(), 1) };
+        tried == 0 && !self.is_readable()
+    }
+
+    /// Whether the descriptor is readable now.
+    fn is_readable(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.descriptor().is_some_and(|descriptor| {
+            poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&now)) != Ok(0)
+        })
     }
 }
 
