@@ -142,14 +142,21 @@ impl<N: Nic + 'static> Shared<N> {
         }
         self.sleeps.store(true, Ordering::Relaxed);
         self.look(&mut station);
-        station.progress();
-        if station.engine.has_events() || !station.engine.nic().may_sleep() {
-            return;
+        for _ in 0..LOOKS_BEFORE_SLEEP {
+            station.progress();
+            if station.engine.has_events() {
+                return;
+            }
+            if station.engine.nic().may_sleep() {
+                let waits = station.engine.waits_for_the_card();
+                let most = if waits { AGAIN_WITHIN } else { SLEEP_MAX };
+                let taken = station.engine.taken();
+                drop(station);
+                return self.doze(&self.any, time.min(most), &self.of_program, taken);
+            }
         }
-        let most = if station.engine.waits_for_the_card() { AGAIN_WITHIN } else { SLEEP_MAX };
-        let taken = station.engine.taken();
         drop(station);
-        self.doze(&self.any, time.min(most), &self.of_program, taken);
+        std::thread::sleep(AGAIN_WITHIN.min(time));
     }
 
     /// Before a sleep: looks at the connection to the broker, and has it end the sleep.
