@@ -220,10 +220,10 @@ options! {
                (`fabric.provider`; SECURITY.md says who can read them). `endpoint` and `fabric` \
                are experimental, and not all holds that lanes in memory keep \
                (docs/design/002-direct-sockets.md, \"The driver\"). `endpoint` is for those who \
-               develop weft and want to try that way on one host. `fabric` pays with hardware: \
-               libfabric's tcp and net are slower than TCP. Both ends of a connection must say \
-               the same; others stay on TCP. Memory of an endpoint: up to 1 MiB for each peer, \
-               and twice `socket.sink_bytes` and the slots for each lane.",
+               develop weft and want to try that way on one host. `fabric` is for hardware: \
+               libfabric's tcp and net are slower than TCP. A connection over endpoints needs the \
+               same word at both ends; others stay on TCP. Memory of an endpoint: up to 1 MiB for \
+               each peer, and twice `socket.sink_bytes` and the slots for each lane.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),
