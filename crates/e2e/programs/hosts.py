@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -213,6 +214,96 @@ def device():
     assert joined.wait(LIMIT) == 0 and "to all of you" in text_of(log), text_of(log)
 
 
+def under_weft(host, kind, *command, options=("--stats",)):
+    """Starts a program under weft with lanes of a kind. Without options it can be signalled."""
+    environment = {**host.environment(), "WEFT_SOCKET_LANE_KIND": kind}
+    return host.start(WEFT, "run", *options, "--", *command, env=environment,
+                      start_new_session=True)
+
+
+def moved(log):
+    """The bytes that a program which ended has sent and received over the fabric."""
+    found = re.search(r"^fabric +\d+ +([\d.]+ \S+) +([\d.]+ \S+)$", text_of(log), re.MULTILINE)
+    assert found, text_of(log)
+    units = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+    return [float(text.split()[0]) * units[text.split()[1]] for text in found.groups()]
+
+
+def sockets():
+    """A file by HTTP, byte by byte: over libfabric if both ends say so, and else over TCP."""
+    one, two = hosts()
+    size = 64 << 20
+    data = random.Random(9).randbytes(size)
+    (two.home / "file").write_bytes(data)
+    kinds = [("fabric", "fabric"), ("memory", "fabric"), ("fabric", "memory")]
+    for at, (server_kind, client_kind) in enumerate(kinds):
+        server, server_log = under_weft(
+            two, server_kind, sys.executable, "-u", "-m", "http.server", str(8000 + at),
+            "--bind", "10.9.0.2", "--directory", str(two.home), options=())
+        until("the server is ready", lambda log=server_log: "Serving HTTP" in text_of(log))
+        target = one.home / "got"
+        client, log = under_weft(one, client_kind, "curl", "-sS", "-o", str(target),
+                                 f"http://10.9.0.2:{8000 + at}/file")
+        assert client.wait(LIMIT) == 0, text_of(log)
+        assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(data).digest()
+        sent, received = moved(log)
+        if server_kind == client_kind:
+            assert received > size / 2, text_of(log)
+        else:
+            assert sent == received == 0, text_of(log)
+        server.kill()
+
+
+TALKS = str(pathlib.Path(__file__).with_name("over_endpoints.py"))
+
+
+def talk(host, what, port, count, **how):
+    """Starts a side of over_endpoints.py; its server is on the second host."""
+    return under_weft(host, "fabric", sys.executable, "-u", TALKS, what, str(port), str(count),
+                      "10.9.0.2", **how)
+
+
+def socket_programs():
+    """Threads with a connection each and one epoll set; a program that forks goes on."""
+    one, two = hosts()
+    for port, (what, count) in enumerate([("echo", 6), ("forks", 1)], 7001):
+        server, server_log = talk(two, "server", port, count)
+        until("the server is ready", lambda log=server_log: "ready" in text_of(log))
+        client, log = talk(one, what, port, count)
+        assert client.wait(LIMIT) == 0, text_of(log) + text_of(server_log)
+        assert f"{count} right" in text_of(log), text_of(log)
+        assert server.wait(LIMIT) == 0, text_of(server_log)
+        assert text_of(server_log).count("end\n") == count, text_of(server_log)
+        if what == "echo":
+            assert min(moved(log) + moved(server_log)) > 0, text_of(log)
+
+
+def socket_ends():
+    """Ends that are killed, and a cable that is cut, are told to the other end."""
+    one, two = hosts()
+    for port, what in enumerate(["server", "client", "cable"], 7001):
+        sides = {"server": two, "client": one}
+        ends = {}
+        for side, host in sides.items():
+            counted = what in ("cable", "client" if side == "server" else "server")
+            ends[side] = talk(host, "flood" if side == "client" else side, port,
+                              60 if side == "client" else 1,
+                              options=("--stats",) if counted else ())
+            word = "connected" if side == "client" else "ready"
+            until(word, lambda log=ends[side][1], word=word: word in text_of(log))
+        time.sleep(2)
+        if what == "cable":
+            sh("ip -n host1 link set cable1 down")
+        else:
+            ends[what][0].kill()
+        for side, (process, log) in ends.items():
+            if side != what:
+                assert process.wait(TOLD_WITHIN) == 0, text_of(log)
+                assert "ConnectionResetError" in text_of(log) or "BrokenPipe" in text_of(log), (
+                    text_of(log))
+                assert max(moved(log)) > 0, text_of(log)
+
+
 def without_libfabric():
     """The daemon joins all the same, and says why it has no device."""
     one, two = hosts("--fabric-device", "on", "--fabric-provider", "nothing")
@@ -292,7 +383,10 @@ def main():
         raise
     finally:
         for process, _ in running:
-            process.kill()
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                process.kill()
     print("all of it")
 
 

@@ -1,8 +1,8 @@
 """The two sides of connections whose lanes go over endpoints.
 
-usage: over_endpoints.py server PORT CONNECTIONS
-       over_endpoints.py echo|forks PORT CONNECTIONS
-       over_endpoints.py flood PORT SECONDS
+usage: over_endpoints.py server PORT CONNECTIONS [HOST]
+       over_endpoints.py echo|forks PORT CONNECTIONS [HOST]
+       over_endpoints.py flood PORT SECONDS [HOST]
        over_endpoints.py closes PORT 1
 
 The server answers each connection with what it gets, from one epoll set, and says how each ended.
@@ -22,10 +22,11 @@ import threading
 import time
 
 mode, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+host = sys.argv[4] if len(sys.argv) > 4 else "127.0.0.1"
 
 
 def serve():
-    listener = socket.create_server(("127.0.0.1", port), backlog=64)
+    listener = socket.create_server((host, port), backlog=64)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
     print("ready", flush=True)
@@ -83,7 +84,7 @@ def turns(connection, count):
 
 
 def exchange(number, right):
-    connection = socket.create_connection(("127.0.0.1", port))
+    connection = socket.create_connection((host, port))
     for turn, sent in turns(connection, 120):
         if turn % 10 == 9:
             time.sleep(0.005)
@@ -103,7 +104,7 @@ def exchange(number, right):
 
 
 def flood():
-    connection = socket.create_connection(("127.0.0.1", port))
+    connection = socket.create_connection((host, port))
     print("connected", flush=True)
     answers = hashlib.sha256()
 
@@ -149,7 +150,7 @@ def is_of_endpoint(file):
 
 
 def closes():
-    connection = socket.create_connection(("127.0.0.1", port))
+    connection = socket.create_connection((host, port))
     list(turns(connection, 120))
     own = connection.fileno()
     before = {number for number, file in descriptors().items() if is_of_endpoint(file)}

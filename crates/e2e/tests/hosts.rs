@@ -1,5 +1,6 @@
-//! Two hosts made of the kernel's namespaces, joined by a cable: endpoints and the Ethernet device
-//! across them, and what becomes of them when anything dies. `programs/hosts.py` has the cases.
+//! Two hosts made of the kernel's namespaces, joined by a cable: endpoints, direct sockets and the
+//! Ethernet device across them, and what becomes of them when anything dies. `programs/hosts.py`
+//! has the cases.
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::path::Path;
@@ -21,6 +22,9 @@ fn main() -> ExitCode {
         Case::new("endpoints", || run("endpoints", &[], "")),
         Case::new("users", || run("users", &["setpriv"], "")),
         Case::new("device", || run("device", &["ping", "iperf3"], "")),
+        Case::new("sockets", || run("sockets", &["curl"], "")),
+        Case::new("socket_programs", || run("socket_programs", &[], "")),
+        Case::new("socket_ends", || run("socket_ends", &[], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];

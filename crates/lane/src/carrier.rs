@@ -1,6 +1,6 @@
 //! A carrier: the endpoint of a program with all lanes over it, behind one lock.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use weft_fabric::{Armed, Endpoint, Peer, WaitFor};
 
 use crate::cells::Cells;
 use crate::end::EndpointLane;
-use crate::hub::{Alarm, Driver, DriverState, Held, Hub, News};
+use crate::hub::{Alarm, Driver, DriverState, Fence, Held, Hub, News};
 use crate::layout::Layout;
 use crate::message::Refusal;
 use crate::table::{Exhausted, LaneNumber, Offer, Table};
@@ -110,6 +110,8 @@ impl<E: Endpoint> Carrier<E> {
             news: VecDeque::new(),
             rung: BTreeSet::new(),
             failed: Vec::new(),
+            closing: BTreeMap::new(),
+            fence: Fence::Idle,
             driver: Driver { state: DriverState::Awake, alarm: None },
             is_armed: false,
             polls: 0,
@@ -199,6 +201,13 @@ impl<E: Endpoint> Carrier<E> {
     pub fn has_backlog(&self) -> bool {
         let hub = self.lock();
         !hub.unsent.is_empty() || hub.held.iter().any(Held::is_keeping)
+    }
+
+    /// True when all that was sent has arrived at the peers, for a program that ends. Makes
+    /// progress; to be called until it is true.
+    #[must_use]
+    pub fn is_out(&self) -> bool {
+        self.lock().is_out()
     }
 
     /// Arms the endpoint for a thread that is about to sleep on an armed word of a lane, and polls

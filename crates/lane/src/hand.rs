@@ -23,6 +23,10 @@ pub(crate) mod call {
     pub const REVOKE: u64 = 2;
     pub const FENCE: u64 = 3;
     pub const TRANSFER: u64 = 4;
+    /// Behind it the peer has heard of the end of a lane.
+    pub const CLOSE: u64 = 5;
+    /// Of no lane.
+    pub const FENCE_ALL: u64 = 6;
 }
 
 pub(crate) const fn context(call: u64, number: LaneNumber) -> u64 {

@@ -3,7 +3,7 @@
 //! Invariants: all calls of the endpoint are here and in [`crate::hand`]. The endpoint carries
 //! lanes alone, so a message that is none of a carrier breaks the protocol.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -108,11 +108,22 @@ pub(crate) struct Hub<E: Endpoint> {
     pub rung: BTreeSet<(LaneNumber, bool)>,
     /// Lanes of which the endpoint refused something for good.
     pub failed: Vec<LaneNumber>,
+    /// Keys of closed lanes that wait until the peer has heard of the end.
+    pub closing: BTreeMap<LaneNumber, RemoteKey>,
+    pub fence: Fence,
     pub driver: Driver,
     /// The endpoint is armed: its descriptor becomes readable with the next event.
     pub is_armed: bool,
     /// How often the endpoint was polled.
     pub polls: u64,
+}
+
+/// A fence of everything that was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fence {
+    Idle,
+    UnderWay,
+    Passed,
 }
 
 /// The thread that drives the carrier, if there is one.
@@ -282,18 +293,52 @@ impl<E: Endpoint> Hub<E> {
         }
     }
 
+    /// Takes the key of a lane back, once the peer has heard that the lane ended. A peer whose put
+    /// is refused before it heard that takes the lane for lost.
     fn revoke(&mut self, number: LaneNumber, key: RemoteKey) {
+        let mut peer = None;
         let closed = match self.hold(number, Held::Nothing) {
-            Held::End(end) => Held::Closed(end.shared.cell.clone()),
+            Held::End(end) => {
+                peer = Some(end.out.remote.peer);
+                Held::Closed(end.shared.cell.clone())
+            }
             Held::Memory(cell) | Held::Closed(cell) => Held::Closed(cell),
             Held::Nothing => Held::Nothing,
         };
         self.hold(number, closed);
+        let fence = peer.map(|peer| self.endpoint.fence(peer, context(call::CLOSE, number)));
+        if matches!(fence, Some(Ok(Issued::Pending))) {
+            self.closing.insert(number, key);
+        } else {
+            self.take_key_back(number, key);
+        }
+    }
+
+    fn take_key_back(&mut self, number: LaneNumber, key: RemoteKey) {
         // A key that is unknown is not in force either.
         if !matches!(self.endpoint.revoke(key, context(call::REVOKE, number)), Ok(Issued::Pending))
         {
             self.table.revoked(number);
         }
+    }
+
+    /// True when all that was sent has arrived at the peers. Else a fence is under way.
+    pub fn is_out(&mut self) -> bool {
+        self.poll();
+        if !self.unsent.is_empty() || self.held.iter().any(Held::is_keeping) {
+            return false;
+        }
+        if self.fence == Fence::Idle {
+            let fence = self.endpoint.fence_all(context(call::FENCE_ALL, LaneNumber(0)));
+            // One that cannot begin is not waited for.
+            let is_under_way = matches!(fence, Ok(Issued::Pending));
+            self.fence = if is_under_way { Fence::UnderWay } else { Fence::Passed };
+        }
+        let is_out = self.fence == Fence::Passed;
+        if is_out {
+            self.fence = Fence::Idle;
+        }
+        is_out
     }
 
     fn join(&mut self, number: LaneNumber, remote: Remote) {
@@ -379,6 +424,12 @@ impl<E: Endpoint> Hub<E> {
         match context >> 32 {
             call::GRANT => self.table.granted(number, result.ok().map(RemoteKey)),
             call::REVOKE => self.table.revoked(number),
+            call::CLOSE => {
+                if let Some(key) = self.closing.remove(&number) {
+                    self.take_key_back(number, key);
+                }
+            }
+            call::FENCE_ALL => self.fence = Fence::Passed,
             call::FENCE => {
                 if let Some(end) = self.end(number) {
                     end.out.end_fence(result.is_ok());

@@ -581,7 +581,7 @@ impl Port {
     /// Whether the caller may sleep on the descriptor: there is one, nothing has come meanwhile,
     /// and all buffers for receiving are with the provider.
     ///
-    /// The `net` of libfabric 1.17 and 1.18 leaves its descriptor readable from its first event on
+    /// The `net` of libfabric 1.17 leaves its descriptor readable from its first event on
     /// (its `fi_trywait` does nothing). A sleep on it would be a busy loop, so there is none.
     #[must_use]
     pub fn may_sleep(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The addresses of an interface, kept up to date.
+//! The addresses of an interface, or of all, kept up to date.
 
 use std::net::IpAddr;
 
@@ -13,10 +13,11 @@ use crate::netlink::Netlink;
 /// RTNLGRP_IPV4_IFADDR and RTNLGRP_IPV6_IFADDR of the kernel's `rtnetlink.h`.
 const CHANGES: [u32; 2] = [5, 9];
 
-/// The addresses of one interface, in the network namespace in which this was made.
+/// The addresses of one interface or of all, in the network namespace in which this was made.
 #[derive(Debug)]
 pub struct Addresses {
-    index: u32,
+    /// The interface; `None` for all.
+    index: Option<u32>,
     changes: Netlink,
     requests: Netlink,
     known: Vec<IpAddr>,
@@ -28,10 +29,22 @@ impl Addresses {
     /// # Errors
     /// [`NetdevError`].
     pub fn of(interface: &Interface) -> Result<Self, NetdevError> {
+        Self::watch(Some(interface.index()?))
+    }
+
+    /// The same for all interfaces.
+    ///
+    /// # Errors
+    /// [`NetdevError`].
+    pub fn of_all() -> Result<Self, NetdevError> {
+        Self::watch(None)
+    }
+
+    fn watch(index: Option<u32>) -> Result<Self, NetdevError> {
         let failed =
             |errno| NetdevError::Os { what: "opening a socket for addresses".to_owned(), errno };
         let mut addresses = Self {
-            index: interface.index()?,
+            index,
             // Opened before the first read, so that no change is missed.
             changes: Netlink::watching(&CHANGES).map_err(failed)?,
             requests: Netlink::open().map_err(failed)?,
@@ -54,7 +67,7 @@ impl Addresses {
         self.known.clear();
         for message in all {
             if let RouteNetlinkMessage::NewAddress(message) = message
-                && message.header.index == self.index
+                && self.index.is_none_or(|index| message.header.index == index)
             {
                 self.known.extend(address_of(&message));
             }

@@ -211,17 +211,19 @@ options! {
                `socket.sink_bytes` once it was full.",
     }
     "socket.lane_kind" => SocketLaneKind, socket_lane_kind -> LaneKind {
-        kind: choice(&["memory", "endpoint"]),
+        kind: choice(&["memory", "endpoint", "fabric"]),
         unit: "",
         category: Sockets,
         effect: Programs,
-        text: "What lanes go over: `memory` of both processes, or an `endpoint` of each, as \
-               between hosts. `endpoint` is experimental. It is for those who develop weft and \
-               want to try that way on one host: making a lane takes 15 ms there, and not all \
-               holds that lanes in memory keep (docs/design/002-direct-sockets.md, \"The \
-               driver\"). Both ends of a connection must say `endpoint`; others stay on TCP. \
-               Memory of an endpoint: up to 1 MiB for each peer, and twice \
-               `socket.sink_bytes` and the slots for each lane.",
+        text: "What lanes go over: `memory` of both processes, or an `endpoint` of each; `fabric` \
+               is memory on one host, and endpoints over libfabric between hosts that have joined \
+               (`fabric.provider`; SECURITY.md says who can read them). `endpoint` and `fabric` \
+               are experimental, and not all holds that lanes in memory keep \
+               (docs/design/002-direct-sockets.md, \"The driver\"). `endpoint` is for those who \
+               develop weft and want to try that way on one host. `fabric` is for hardware: \
+               libfabric's tcp and net are slower than TCP. A connection over endpoints needs the \
+               same word at both ends; others stay on TCP. Memory of an endpoint: up to 1 MiB for \
+               each peer, and twice `socket.sink_bytes` and the slots for each lane.",
     }
     "ether.eager_bytes" => EtherEagerBytes, ether_eager_bytes -> usize {
         kind: integer(480, 0, 65_562),

@@ -26,6 +26,8 @@ pub enum LaneKind {
     Memory,
     /// An endpoint of each process.
     Endpoint,
+    /// Memory on one host, and endpoints over libfabric between hosts.
+    Fabric,
 }
 
 /// How long copies are done.
@@ -88,6 +90,7 @@ impl Value<'_> for LaneKind {
     fn read(setting: &Setting, entry: &Entry) -> Self {
         match word(setting, entry) {
             "endpoint" => Self::Endpoint,
+            "fabric" => Self::Fabric,
             _ => Self::Memory,
         }
     }

@@ -39,8 +39,8 @@ struct State {
     retry_at_ns: u64,
     advice: Advice,
     answers: Vec<(u64, Memory)>,
-    /// Offers of accepting ends whose peer waits for a lane, with the partner as in [`Memory`].
-    wanted: Vec<(u64, Option<Partner>)>,
+    /// Offers of accepting ends whose peer waits for a lane.
+    wanted: Vec<(u64, Wanted)>,
     /// Offers to which the daemon's last answer was that the other end has not come.
     pending: Vec<u64>,
     /// Offers that were pending when the channel was closed, until their connections ask.
@@ -78,12 +78,21 @@ pub struct Memory {
     pub partner: Option<Partner>,
 }
 
+/// The way to the lane for which the other end waits.
+#[derive(Clone, Copy)]
+pub enum Wanted {
+    /// This end makes it in memory; the partner is as in [`Memory`].
+    Memory(Option<Partner>),
+    /// The other end is on another host, and needs the address of this process's endpoint.
+    Address,
+}
+
 /// The daemon's answer to an offer.
 pub enum Answer {
     /// The other end has come. Here is its lane.
     Matched(Memory),
-    /// The other end has come and waits for the lane that this end makes; as in [`Memory`].
-    Wanted(Option<Partner>),
+    /// The other end has come and waits for the lane that this end makes.
+    Wanted(Wanted),
     /// The other end has not come. `listening` when it may still come.
     Pending {
         /// A program under weft listens at the address.
@@ -131,11 +140,17 @@ pub fn copy_mode() -> CopyMode {
     }
 }
 
+/// The offer of an end.
+fn offer(token: u64, end: End, socket: RawFd) -> Control {
+    let between_hosts = process::settings().between_hosts;
+    Control::Offer { token, end, descriptor: socket.unsigned_abs(), between_hosts }
+}
+
 /// Offers the accepting end of a connection with a lane. The daemon does not answer.
 pub fn offer_accepted(token: u64, socket: RawFd, lane: BorrowedFd<'_>) -> Result<(), TcpReason> {
     let mut state = STATE.lock().ok_or(TcpReason::Other)?;
     let channel = connected(&mut state)?;
-    let offer = Control::Offer { token, end: End::Accepted, descriptor: socket.unsigned_abs() };
+    let offer = offer(token, End::Accepted, socket);
     let sent = channel.send(&offer.emit(), &[sys::borrow(socket), lane]);
     sent.map_err(|errno| lost(&mut state, errno))
 }
@@ -143,14 +158,12 @@ pub fn offer_accepted(token: u64, socket: RawFd, lane: BorrowedFd<'_>) -> Result
 /// Offers the accepting end of a connection without a lane. The daemon answers [`Answer::Wanted`]
 /// at once, or [`Offered::Wanted`] later, when the other end has come.
 pub fn expect(token: u64, socket: RawFd) -> Answer {
-    let offer = Control::Offer { token, end: End::Accepted, descriptor: socket.unsigned_abs() };
-    ask(token, &offer, socket)
+    ask(token, &offer(token, End::Accepted, socket), socket)
 }
 
 /// Offers the connecting end of a connection and waits for the daemon's answer.
 pub fn offer_connected(token: u64, socket: RawFd) -> Answer {
-    let offer = Control::Offer { token, end: End::Connected, descriptor: socket.unsigned_abs() };
-    ask(token, &offer, socket)
+    ask(token, &offer(token, End::Connected, socket), socket)
 }
 
 /// Asks for the memory of a lane that another process of this end brought.
@@ -230,17 +243,11 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
                 _ => None,
             }
         }
-        Ok(Control::Wanted { token: answered, partner }) if answered == token => {
-            Some(Answer::Wanted(partner))
-        }
         Ok(Control::Wanted { token: wanted, partner }) => {
-            // Only an offer that is pending is recorded. A token that nobody asks for would stay in
-            // the list.
-            let is_known = state.wanted.iter().any(|(known, _)| *known == wanted);
-            if state.pending.contains(&wanted) && !is_known {
-                state.wanted.push((wanted, partner));
-            }
-            None
+            wants(state, wanted, Wanted::Memory(partner), token)
+        }
+        Ok(Control::WantedBetweenHosts { token: wanted }) => {
+            wants(state, wanted, Wanted::Address, token)
         }
         Ok(Control::Pending { token: answered, listening }) if answered == token => {
             state.pending.push(token);
@@ -258,12 +265,26 @@ fn take_packet(state: &mut State, packet: Packet, token: u64) -> Option<Answer> 
     }
 }
 
+/// The other end of the offer `wanted` waits for a lane. Returns the answer for `token`.
+fn wants(state: &mut State, wanted: u64, how: Wanted, token: u64) -> Option<Answer> {
+    if wanted == token {
+        return Some(Answer::Wanted(how));
+    }
+    // Only an offer that is pending is recorded. A token that nobody asks for would stay in the
+    // list.
+    let is_known = state.wanted.iter().any(|(known, _)| *known == wanted);
+    if state.pending.contains(&wanted) && !is_known {
+        state.wanted.push((wanted, how));
+    }
+    None
+}
+
 /// The state of an offer that was pending.
 pub enum Offered {
     /// The other end has come. Here is its lane.
     Matched(Memory),
     /// The other end has come and waits for a lane; as in [`Answer::Wanted`].
-    Wanted(Option<Partner>),
+    Wanted(Wanted),
     /// The other end has not come.
     Pending,
     /// The daemon that had the offer is gone.
@@ -280,16 +301,16 @@ pub fn matched(token: u64) -> Offered {
     while let Some(packet) = next_packet(&mut state) {
         let answer = match take_packet(&mut state, packet, token) {
             Some(Answer::Matched(memory)) => Offered::Matched(memory),
-            Some(Answer::Wanted(partner)) => Offered::Wanted(partner),
+            Some(Answer::Wanted(how)) => Offered::Wanted(how),
             Some(Answer::Pending { .. } | Answer::Refused(_)) | None => continue,
         };
         state.pending.retain(|pending| *pending != token);
         return answer;
     }
     if let Some(place) = state.wanted.iter().position(|(wanted, _)| *wanted == token) {
-        let (_, partner) = state.wanted.swap_remove(place);
+        let (_, how) = state.wanted.swap_remove(place);
         state.pending.retain(|pending| *pending != token);
-        return Offered::Wanted(partner);
+        return Offered::Wanted(how);
     }
     // A forked child inherits a pending offer without an entry here: its parent gets the answer.
     match state.lost.iter().position(|lost| *lost == token) {

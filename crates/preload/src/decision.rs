@@ -11,10 +11,10 @@ use weft_socket::due::{Due, Threshold};
 use weft_socket::history::Outlook;
 use weft_socket::{Leave, Phase, SendSide, Side, prepare};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_wire::control::Partner;
 use weft_wire::stats::TcpReason;
 
 use crate::arena::{self, Connection, flag};
+use crate::control::Wanted;
 use crate::deferral::Held;
 use crate::lane::Lane;
 use crate::table::{self, Entry};
@@ -354,7 +354,8 @@ impl Connection {
             .and_then(|local| SocketAddr::try_from(local).ok())
             .zip(SocketAddr::try_from(remote).ok());
         let is_here = |(local, remote): (SocketAddr, SocketAddr)| {
-            same_host(local.ip(), remote.ip()) || control::carries_networks()
+            let follows = process::settings().between_hosts || control::carries_networks();
+            same_host(local.ip(), remote.ip()) || follows
         };
         let Some((local, remote)) = addresses.filter(|addresses| is_here(*addresses)) else {
             self.decline(TcpReason::NotLocal);
@@ -376,10 +377,13 @@ impl Connection {
             }
             self.note_asked_to_keep();
         }
+        let asks_for_host =
+            process::settings().between_hosts && !same_host(local.ip(), remote.ip());
         let asked = match self.side() {
-            Side::Accepted if process::settings().switch_calls > 0 => {
+            // The daemon says whether the other end is on this host.
+            Side::Accepted if process::settings().switch_calls > 0 || asks_for_host => {
                 match control::expect(self.token(), fd) {
-                    control::Answer::Wanted(partner) => self.make_lane(fd, partner),
+                    control::Answer::Wanted(how) => self.make_lane(fd, how),
                     control::Answer::Refused(reason) => Err(reason),
                     control::Answer::Matched(_) | control::Answer::Pending { .. } => {
                         Ok(Phase::Pending)
@@ -387,7 +391,7 @@ impl Connection {
                 }
             }
             // At the first call: the other end may wait for the lane in its own.
-            Side::Accepted => self.make_lane(fd, None),
+            Side::Accepted => self.make_lane(fd, Wanted::Memory(None)),
             Side::Connected => self.ask_connected(fd),
         };
         // Asked now: the kernel forgets the user of an end that closed.
@@ -413,11 +417,17 @@ impl Connection {
         self.set(flag::NONBLOCKING, sys::is_nonblocking(fd));
     }
 
-    /// Makes a lane and offers it. `partner` is as in [`control::Memory`].
-    fn make_lane(&self, fd: RawFd, partner: Option<Partner>) -> Result<Phase, TcpReason> {
-        if process::settings().over_endpoint {
-            return self.expects_lane(fd);
-        }
+    /// Makes a lane and offers it.
+    fn make_lane(&self, fd: RawFd, wanted: Wanted) -> Result<Phase, TcpReason> {
+        let settings = process::settings();
+        let partner = match wanted {
+            Wanted::Address if settings.between_hosts => return self.expects_lane(fd),
+            Wanted::Address => return Err(TcpReason::Other),
+            Wanted::Memory(_) if settings.over_endpoint && !settings.between_hosts => {
+                return self.expects_lane(fd);
+            }
+            Wanted::Memory(partner) => partner,
+        };
         let options = &process::settings().options;
         let layout = LaneLayout {
             slots: u32::try_from(options.shm_ring_slots()).map_err(|_| TcpReason::Other)?,
@@ -589,7 +599,7 @@ impl Connection {
             control::Offered::Matched(memory) => self.attach(fd, &memory),
             // Other connections may have taken the last lane since the offer.
             control::Offered::Wanted(_) if !self.has_room_for_a_lane() => Ok(Phase::Fresh),
-            control::Offered::Wanted(peer) => self.make_lane(fd, peer),
+            control::Offered::Wanted(how) => self.make_lane(fd, how),
             control::Offered::Lost(reason) => Err(reason),
             control::Offered::Pending => Ok(Phase::Pending),
         }

@@ -48,8 +48,10 @@ pub struct Settings {
     pub lanes_max: u32,
     /// How many lanes this process keeps for later connections (`socket.lanes_kept`).
     pub lanes_kept: usize,
-    /// Lanes go over an endpoint of this process (`socket.lane_kind`).
+    /// Lanes may go over an endpoint of this process (`socket.lane_kind`).
     pub over_endpoint: bool,
+    /// Those to other hosts go over libfabric, and those of this host are in memory.
+    pub between_hosts: bool,
     /// How long a connection must move nothing before it may give its lane to another.
     pub idle_ns: u64,
 }
@@ -150,7 +152,7 @@ impl Settings {
         let switch_bytes = options.socket_switch_bytes();
         let lanes_kept = options.socket_lanes_kept();
         let lanes_max = u32::try_from(options.socket_lanes_max()).unwrap_or(u32::MAX);
-        let over_endpoint = options.socket_lane_kind() == LaneKind::Endpoint;
+        let lane_kind = options.socket_lane_kind();
         let idle_ns = options.socket_idle_ms() * 1_000_000;
         Self {
             options,
@@ -161,7 +163,8 @@ impl Settings {
             switch_bytes,
             lanes_max,
             lanes_kept,
-            over_endpoint,
+            over_endpoint: lane_kind != LaneKind::Memory,
+            between_hosts: lane_kind == LaneKind::Fabric,
             idle_ns,
         }
     }

@@ -13,6 +13,7 @@
 //! - [`token`]: the numbers by which the daemon knows a program's offers.
 //! - [`mod@tuple`]: how an end of a connection is named, and the evidence that names its other end.
 //! - [`matchmaker`]: finds the two ends of one connection, for the node daemon.
+//! - [`hosts`]: which addresses are on which host, for connections between hosts.
 //! - [`guesses`]: bounds offers of ends whose other end does not come.
 //! - [`fuzz`]: entry functions for fuzzing.
 //!
@@ -25,6 +26,7 @@ pub mod due;
 pub mod fuzz;
 pub mod guesses;
 pub mod history;
+pub mod hosts;
 pub mod matchmaker;
 pub mod over_tcp;
 pub mod phase;

@@ -389,6 +389,8 @@ impl<P: Copy + Eq + Hash, M: Clone> Matchmaker<P, M> {
             Route::Traced(trace) => covering(trace.far_local)
                 .iter()
                 .any(|address| self.listening_anywhere.contains_key(address)),
+            // The other host alone knows, so the other end may come.
+            Route::Hosts { .. } => true,
         }
     }
 

@@ -30,6 +30,12 @@ pub enum Route {
     },
     /// The namespace of the other end is not known. The kernel told how the connection began.
     Traced(Trace),
+    /// The ends are on two hosts, whose addresses are theirs alone, and their programs belong to a
+    /// user of the same number.
+    Hosts {
+        /// That user.
+        user: u32,
+    },
 }
 
 /// The beginning of a connection that may lead to another network namespace.
@@ -78,6 +84,7 @@ impl Tuple {
     pub const fn mirrored(self) -> Self {
         let Self { local, remote, route } = self;
         match route {
+            Route::Hosts { .. } => Self { local: remote, remote: local, route },
             Route::Namespaces { here, there } => {
                 let route = Route::Namespaces { here: there, there: here };
                 Self { local: remote, remote: local, route }

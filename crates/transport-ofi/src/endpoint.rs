@@ -45,6 +45,12 @@ impl<N: Nic> OfiEndpoint<N> {
         move || shared.upgrade().is_some_and(|shared| shared.lock().engine.is_busy())
     }
 
+    /// Calls `look` with each descriptor of the endpoint. The provider may have further ones, which
+    /// it does not tell.
+    pub fn each_descriptor(&self, look: &mut dyn FnMut(BorrowedFd<'_>)) {
+        self.shared.each_descriptor(look);
+    }
+
     fn issue(
         &mut self,
         to: Peer,

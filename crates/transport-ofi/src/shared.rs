@@ -30,6 +30,9 @@ const LOOKS_BEFORE_SLEEP: usize = 8;
 /// How soon the card is asked again when it had no room.
 const AGAIN_WITHIN: Duration = Duration::from_millis(1);
 
+/// Makes the value that the thread of an endpoint keeps while it runs.
+pub type ThreadHolds = fn() -> Box<dyn std::any::Any>;
+
 /// The state that the program's thread and the endpoint's own share.
 pub(crate) struct Shared<N> {
     station: Mutex<Station<N>>,
@@ -68,8 +71,12 @@ impl<N> fmt::Debug for Shared<N> {
 
 impl<N: Nic + 'static> Shared<N> {
     /// The endpoint of this state. `wakers` are what others write to that have made news: for the
-    /// program and for the thread.
-    pub fn new(station: Station<N>, wakers: [OwnedFd; 2]) -> Result<Arc<Self>, Errno> {
+    /// program and for the thread, which keeps the value of `thread_holds` while it runs.
+    pub fn new(
+        station: Station<N>,
+        wakers: [OwnedFd; 2],
+        thread_holds: ThreadHolds,
+    ) -> Result<Arc<Self>, Errno> {
         let watch = |waker: &OwnedFd| {
             let any = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             epoll::add(&any, waker, EventData::new_u64(0), EventFlags::IN)?;
@@ -97,7 +104,13 @@ impl<N: Nic + 'static> Shared<N> {
         if has_descriptor {
             let own = Arc::clone(&shared);
             let thread = std::thread::Builder::new().name("weft-ofi".into());
-            let thread = thread.spawn(move || own.serve()).map_err(|_| Errno::AGAIN)?;
+            let thread = thread.spawn(move || {
+                let held = thread_holds();
+                own.serve();
+                drop(own);
+                drop(held);
+            });
+            let thread = thread.map_err(|_| Errno::AGAIN)?;
             *shared.thread.lock() = Some(thread);
         } else {
             // The network has it answer peers.
@@ -202,6 +215,15 @@ impl<N: Nic + 'static> Shared<N> {
 
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.any.as_fd()
+    }
+
+    pub fn each_descriptor(&self, look: &mut dyn FnMut(BorrowedFd<'_>)) {
+        for file in [&self.woken, &self.called, &self.any, &self.any_for_thread] {
+            look(file.as_fd());
+        }
+        let station = self.lock();
+        station.engine.nic().descriptor().into_iter().for_each(&mut *look);
+        station.line().into_iter().for_each(look);
     }
 
     /// Ends the thread.

@@ -88,10 +88,14 @@ impl<N: Nic> Station<N> {
         self.news.store(true, Ordering::Relaxed);
     }
 
+    /// The line to the broker, while there is one.
+    pub fn line(&self) -> Option<BorrowedFd<'_>> {
+        self.directory.as_ref().and_then(Directory::line)
+    }
+
     /// Keeps the line to the broker watched as long as there is one.
     pub fn watch(&mut self, files: [BorrowedFd<'_>; 2]) {
-        let line = self.directory.as_ref().and_then(Directory::line);
-        match (line, self.line) {
+        match (self.line(), self.line) {
             (Some(line), Line::Unwatched) => {
                 let added = files.map(|file| watch(file, line));
                 if added.iter().all(Result::is_ok) {

@@ -16,7 +16,7 @@ use crate::endpoint::OfiEndpoint;
 use crate::engine::Engine;
 use crate::nic::{Nic, PortNic};
 use crate::packet::BODY_BYTES;
-use crate::shared::{Shared, counter, ring};
+use crate::shared::{Shared, ThreadHolds, counter, ring};
 use crate::station::Station;
 
 /// Makes the cards of a transport.
@@ -94,6 +94,7 @@ pub struct OfiTransport<C> {
     broker: Arc<dyn Connector>,
     parameters: Parameters,
     capabilities: Capabilities,
+    thread_holds: ThreadHolds,
 }
 
 impl<C> std::fmt::Debug for OfiTransport<C> {
@@ -117,7 +118,14 @@ impl<C: Cards> OfiTransport<C> {
             ..Capabilities::extoll("ofi")
         };
         let capabilities = capabilities.with_rails(&["rail0"]);
-        Self { cards, broker, parameters, capabilities }
+        Self { cards, broker, parameters, capabilities, thread_holds: || Box::new(()) }
+    }
+
+    /// The same. The thread of each endpoint calls `thread_holds` first, and keeps the value until
+    /// it ends: for a program that has to know its threads.
+    #[must_use]
+    pub fn whose_threads_hold(self, thread_holds: ThreadHolds) -> Self {
+        Self { thread_holds, ..self }
     }
 
     fn limited(&self, limits: &EndpointLimits) -> Capabilities {
@@ -174,7 +182,8 @@ impl<C: Cards> Transport for OfiTransport<C> {
         }));
         let Parameters { silence, spins, yields } = self.parameters;
         let engine = Engine::new(nic, opened.address, capabilities.clone(), silence);
-        let shared = Shared::new(Station::new(engine, directory, news), counters);
+        let station = Station::new(engine, directory, news);
+        let shared = Shared::new(station, counters, self.thread_holds);
         let shared = shared.map_err(os("epoll_create"))?;
         Ok(OfiEndpoint {
             shared,

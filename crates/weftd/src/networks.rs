@@ -46,11 +46,16 @@ pub struct Networks {
     has_away: AtomicBool,
 }
 
+/// The cookie of the network namespace of the calling thread; `None` before Linux 5.14.
+pub fn own() -> Option<u64> {
+    UnixStream::pair().ok().and_then(|(one, _)| network_namespace(one.as_fd()).ok())
+}
+
 impl Networks {
     /// The rules of a daemon with these options and devices. Must be called in the daemon's own
     /// network namespace.
     pub fn new(options: &Options, devices: Option<Arc<Devices>>) -> Self {
-        let own = UnixStream::pair().ok().and_then(|(one, _)| network_namespace(one.as_fd()).ok());
+        let own = own();
         let allow = options.daemon_allow();
         let is_closed = allow == People::These { users: Vec::new(), groups: Vec::new() };
         let reader = if is_closed { None } else { reader() };

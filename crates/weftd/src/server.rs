@@ -69,7 +69,8 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     let services = service::all(&config, node, devices.as_ref(), fabric.as_ref());
     let hub = Arc::new(Hub::new(&config, services, devices.clone(), descriptors_left())?);
     if let Some(fabric) = &fabric {
-        bridge.open(hub.service(service::ENDPOINTS)?, fabric);
+        let services = service::BETWEEN_NODES.iter().map(|name| hub.service(name).cloned());
+        bridge.open(services.collect::<anyhow::Result<_>>()?, fabric);
     }
     if let (Some(devices), Some(fabric)) = (devices, fabric)
         && let Some(device) = config.options.fabric_device()

@@ -171,6 +171,8 @@ pub enum Control {
         end: End,
         /// The descriptor number of the socket in the program.
         descriptor: u32,
+        /// The other end may be on another host: the lane may go over libfabric.
+        between_hosts: bool,
     },
     /// The other end was offered too. The memory of the lane comes with the message.
     Matched {
@@ -185,6 +187,12 @@ pub enum Control {
         token: u64,
         /// As in [`Control::Matched`].
         partner: Option<Partner>,
+    },
+    /// The other end was offered on another host, and waits for the address at which this end can
+    /// be asked for a lane. It offers that in the place of the memory.
+    WantedBetweenHosts {
+        /// The token of the offer.
+        token: u64,
     },
     /// The other end has not been offered yet.
     Pending {
@@ -254,14 +262,20 @@ mod kind {
     pub const REACH: u16 = 15;
     pub const DONE: u16 = 16;
     pub const EXPEL: u16 = 17;
+    pub const OFFER_BETWEEN_HOSTS: u16 = 18;
+    pub const WANTED_BETWEEN_HOSTS: u16 = 19;
 }
 
 /// Kinds that the daemon itself handles: greeting, status, stop.
 pub const NODE_KINDS: &[RangeInclusive<u16>] =
     &[kind::HELLO..=kind::HELLO, kind::STATUS..=kind::STATUS, kind::STOP..=kind::STOP];
 /// Kinds that the connections service owns.
-pub const CONNECTION_KINDS: &[RangeInclusive<u16>] =
-    &[kind::OFFER..=kind::OFFER, kind::WITHDRAW..=kind::LISTENING, kind::JOIN..=kind::JOIN];
+pub const CONNECTION_KINDS: &[RangeInclusive<u16>] = &[
+    kind::OFFER..=kind::OFFER,
+    kind::WITHDRAW..=kind::LISTENING,
+    kind::JOIN..=kind::JOIN,
+    kind::OFFER_BETWEEN_HOSTS..=kind::OFFER_BETWEEN_HOSTS,
+];
 /// Kinds that the Ethernet service owns.
 pub const DEVICE_KINDS: &[RangeInclusive<u16>] = &[kind::REACH..=kind::REACH];
 
@@ -328,7 +342,8 @@ impl Control {
                 let token = reader.u64()?;
                 Some(Self::Refused { token, reason: reader.text(REASON_BYTES_MAX)? })
             })(),
-            kind::OFFER => reader.offer(),
+            kind::OFFER => reader.offer(false),
+            kind::OFFER_BETWEEN_HOSTS => reader.offer(true),
             kind::MATCHED => reader
                 .u64()
                 .zip(reader.u64())
@@ -345,6 +360,9 @@ impl Control {
                 .u64()
                 .zip(reader.u64())
                 .map(|(token, word)| Self::Wanted { token, partner: Partner::of(word) }),
+            kind::WANTED_BETWEEN_HOSTS => {
+                reader.u64().map(|token| Self::WantedBetweenHosts { token })
+            }
             kind::REACH => reader.reach(),
             kind::DONE => Some(Self::Done),
             kind::EXPEL => reader.u32().map(|node| Self::Expel { node }),
@@ -381,11 +399,11 @@ impl Control {
                 put_text(&mut body, reason, REASON_BYTES_MAX);
                 kind::REFUSED
             }
-            Self::Offer { token, end, descriptor } => {
+            Self::Offer { token, end, descriptor, between_hosts } => {
                 body.extend_from_slice(&token.to_le_bytes());
                 body.push(*end as u8);
                 body.extend_from_slice(&descriptor.to_le_bytes());
-                kind::OFFER
+                if *between_hosts { kind::OFFER_BETWEEN_HOSTS } else { kind::OFFER }
             }
             Self::Matched { token, partner } => {
                 body.extend_from_slice(&token.to_le_bytes());
@@ -413,6 +431,10 @@ impl Control {
                 body.extend_from_slice(&token.to_le_bytes());
                 body.extend_from_slice(&Partner::word(*partner).to_le_bytes());
                 kind::WANTED
+            }
+            Self::WantedBetweenHosts { token } => {
+                body.extend_from_slice(&token.to_le_bytes());
+                kind::WANTED_BETWEEN_HOSTS
             }
             Self::Reach { node, reach } => {
                 body.extend_from_slice(&node.to_le_bytes());
@@ -494,14 +516,14 @@ impl Reader<'_> {
         Some(Control::Reach { node, reach })
     }
 
-    fn offer(&mut self) -> Option<Control> {
+    fn offer(&mut self, between_hosts: bool) -> Option<Control> {
         let token = self.u64()?;
         let end = match self.u8()? {
             0 => End::Accepted,
             1 => End::Connected,
             _ => return None,
         };
-        Some(Control::Offer { token, end, descriptor: self.u32()? })
+        Some(Control::Offer { token, end, descriptor: self.u32()?, between_hosts })
     }
 }
 
@@ -540,12 +562,13 @@ mod tests {
             }),
             (any::<u64>(), ".{0,80}")
                 .prop_map(|(token, reason)| Control::Refused { token, reason }),
-            (any::<u64>(), any::<bool>(), any::<u32>()).prop_map(
-                |(token, accepted, descriptor)| {
+            (any::<u64>(), any::<bool>(), any::<u32>(), any::<bool>()).prop_map(
+                |(token, accepted, descriptor, between_hosts)| {
                     let end = if accepted { End::Accepted } else { End::Connected };
-                    Control::Offer { token, end, descriptor }
+                    Control::Offer { token, end, descriptor, between_hosts }
                 }
             ),
+            any::<u64>().prop_map(|token| Control::WantedBetweenHosts { token }),
             (any::<u64>(), any_partner())
                 .prop_map(|(token, partner)| Control::Matched { token, partner }),
             any::<(u32, [u64; 4])>().prop_map(|(node, reach)| Control::Reach { node, reach }),

@@ -2,18 +2,28 @@
 
 use std::path::Path;
 
+use weft_wire::between_hosts::{self, BetweenHosts};
 use weft_wire::control::{Control, fuzz_parse};
+
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let files = std::fs::read_dir(&folder).expect("the corpus is committed");
+    let paths = files.map(|file| file.expect("a folder can be read").path());
+    paths.map(|path| std::fs::read(path).expect("a file can be read")).collect()
+}
 
 #[test]
 fn control_messages_of_programs() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/control");
-    let files = std::fs::read_dir(&folder).expect("the corpus is committed");
-    let mut parsed = 0;
-    for file in files {
-        let path = file.expect("a folder can be read").path();
-        let bytes = std::fs::read(&path).expect("a file can be read");
-        fuzz_parse(&bytes);
-        parsed += usize::from(Control::parse(&bytes).is_ok());
-    }
-    assert!(parsed >= 13, "a message of each kind parses");
+    let all = corpus("control");
+    all.iter().for_each(|bytes| fuzz_parse(bytes));
+    let parsed = all.iter().filter(|bytes| Control::parse(bytes).is_ok());
+    assert!(parsed.count() >= 13, "a message of each kind parses");
+}
+
+#[test]
+fn messages_between_hosts() {
+    let all = corpus("between_hosts");
+    all.iter().for_each(|bytes| between_hosts::fuzz_parse(bytes));
+    let parsed = all.iter().filter(|bytes| BetweenHosts::parse(bytes).is_some());
+    assert!(parsed.count() >= 4, "a message of each kind parses");
 }

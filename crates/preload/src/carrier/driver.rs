@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weft_fabric::{Armed, Carry, Watchable};
-use weft_lane::Told;
-use weft_transport_shm::ShmEndpoint;
+use weft_fabric::Armed;
+use weft_lane::{Carrier, Told};
 
-use super::{CALLS, FarLane, Making, MakingState, STATE, ShmCarrier, Stage, Waiting};
+use super::{CALLS, FarLane, Kind, Making, MakingState, STATE, Stage, Waiting};
 use crate::deferral::Held;
 use crate::{bells, log, process, sys};
 
@@ -35,7 +34,7 @@ pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// The driving thread.
-pub(super) fn drive(carrier: &ShmCarrier, alarm: &Arc<OwnedFd>) {
+pub(super) fn drive<E: Kind>(carrier: &Carrier<E>, alarm: &Arc<OwnedFd>) {
     // It stays open as long as the carrier.
     let descriptor = carrier.with_endpoint(|it| it.descriptor().as_raw_fd());
     let mut polls = 0;
@@ -50,7 +49,9 @@ pub(super) fn drive(carrier: &ShmCarrier, alarm: &Arc<OwnedFd>) {
         // Lanes that are still being made are dropped, and with them the peers' ends.
         let unwanted = match state.stage {
             Stage::Serves => Vec::new(),
-            Stage::Asked | Stage::Leaves | Stage::Ends => std::mem::take(&mut state.makings),
+            Stage::Asked | Stage::Leaves | Stage::Ends | Stage::Barren => {
+                std::mem::take(&mut state.makings)
+            }
         };
         if state.stage == Stage::Asked {
             state.stage = have_them_leave(alarm);
@@ -124,7 +125,7 @@ fn sleep(descriptor: Option<RawFd>, alarm: &OwnedFd, most: Duration) {
     let _ = rustix::io::read(alarm, &mut [0; 8]);
 }
 
-fn tell(carrier: &ShmCarrier, told: Told<ShmEndpoint>) {
+fn tell<E: Kind>(carrier: &Carrier<E>, told: Told<E>) {
     match told {
         Told::Offered(offer) => {
             let is_expected = STATE.lock().is_some_and(|mut state| {
@@ -142,7 +143,7 @@ fn tell(carrier: &ShmCarrier, told: Told<ShmEndpoint>) {
                 settle(offer.token, MakingState::Failed);
             }
         }
-        Told::Opened { token, lane } => settle(token, MakingState::Ready(lane)),
+        Told::Opened { token, lane } => settle(token, MakingState::Ready(E::far(lane))),
         Told::Refused { token, why } => {
             log::debug!("no lane over the endpoint: {why:?}");
             settle(token, MakingState::Failed);

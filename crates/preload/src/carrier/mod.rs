@@ -20,6 +20,7 @@
 
 mod address;
 mod driver;
+mod kinds;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,12 +33,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
-use weft_broker::remote::RemoteBroker;
-use weft_fabric::{Blocking, Endpoint, EndpointAddress, EndpointOptions, Transport};
-use weft_lane::{Carrier, EndpointLane, LaneNumber, Layout, Settings};
-use weft_memory::CopyMode;
-use weft_options::CopyMethod;
-use weft_transport_shm::{Parameters, ShmEndpoint, ShmTransport};
+use weft_fabric::{Blocking, EndpointAddress};
+use weft_lane::{Carrier, LaneNumber, Layout, Settings};
 
 use crate::deferral::Held;
 use crate::guard::{ForkLock, LocalLock};
@@ -45,8 +42,8 @@ use crate::{bells, log, process, sys};
 
 pub use address::Address;
 use driver::{drive, without_signals};
-
-type ShmCarrier = Carrier<ShmEndpoint>;
+pub use kinds::FarKind;
+use kinds::{Kind, OfKind, each};
 
 /// How long a process that ends drives its endpoint until what it sent is out.
 const OUT_WITHIN_NS: u64 = 1_000_000_000;
@@ -54,10 +51,6 @@ const OUT_WITHIN_NS: u64 = 1_000_000_000;
 /// How long [`leave`] waits. A peer that is awake has followed in a fraction of that; one that is
 /// stopped is waited for as long as when a descriptor is passed.
 const LEAVE_WITHIN_NS: u64 = 2_000_000_000;
-
-/// Slots of the ring of each peer, which all lanes to it share: each message and control word of a
-/// lane that is not quiet takes one until the peer's driving thread has polled. 512 KiB.
-const RING_SLOTS: u32 = 4096;
 
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 static CALLS: OnceLock<Calls> = OnceLock::new();
@@ -95,10 +88,12 @@ enum Stage {
     Leaves,
     /// The endpoint ends with the last lane, and none is opened any more.
     Ends,
+    /// A child of a process that used libfabric: it has no endpoint, and opens none.
+    Barren,
 }
 
 struct Driver {
-    carrier: ShmCarrier,
+    carrier: OfKind,
     address: EndpointAddress,
     alarm: Arc<OwnedFd>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -138,7 +133,7 @@ enum MakingState {
     /// The peer has not asked yet.
     Expected,
     UnderWay,
-    Ready(EndpointLane<ShmEndpoint>),
+    Ready(FarKind),
     Failed,
 }
 
@@ -155,13 +150,13 @@ pub enum Look {
 }
 
 /// A lane over the endpoint of this process.
-pub struct FarLane(ManuallyDrop<EndpointLane<ShmEndpoint>>);
+pub struct FarLane(ManuallyDrop<FarKind>);
 
 impl Deref for FarLane {
-    type Target = EndpointLane<ShmEndpoint>;
+    type Target = FarKind;
 
     #[inline]
-    fn deref(&self) -> &Self::Target {
+    fn deref(&self) -> &FarKind {
         &self.0
     }
 }
@@ -206,7 +201,7 @@ pub fn configure(path: PathBuf, calls: Calls) {
 pub fn expect(connection: Waiting) -> Option<OwnedFd> {
     let _held = Held::new();
     let mut state = STATE.lock()?;
-    let address = started(&mut state)?.address;
+    let address = started(&mut state, connection.fd)?.address;
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
     let number = u64::from_ne_bytes(random);
@@ -221,7 +216,7 @@ pub fn ask(connection: Waiting, address: Address) -> bool {
     let _held = Held::new();
     let carrier = {
         let Some(mut state) = STATE.lock() else { return false };
-        let Some(driver) = started(&mut state) else { return false };
+        let Some(driver) = started(&mut state, connection.fd) else { return false };
         let carrier = driver.carrier.clone();
         state.makings.retain(|making| making.connection.token != connection.token);
         let (number, under_way) = (address.number, MakingState::UnderWay);
@@ -229,11 +224,12 @@ pub fn ask(connection: Waiting, address: Address) -> bool {
         carrier
     };
     let patience = Duration::from_millis(process::settings().options.daemon_answer_ms());
-    let peer = carrier.with_endpoint(|it| it.connect_within(address.address, patience));
-    let begun = match peer {
-        Ok(peer) => carrier.open(peer, address.number).map(drop).map_err(|e| e.to_string()),
-        Err(error) => Err(error.to_string()),
-    };
+    let begun = each!(&carrier, carrier => {
+        match carrier.with_endpoint(|it| it.connect_within(address.address, patience)) {
+            Ok(peer) => carrier.open(peer, address.number).map(drop).map_err(|e| e.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    });
     if let Err(error) = begun {
         log::debug!("no lane over the endpoint: {error}");
         forget(connection.token);
@@ -301,7 +297,7 @@ pub fn keep_for_peer(lane: FarLane) {
 pub fn arm() {
     if let Some(carrier) = carrier() {
         let _held = Held::new();
-        carrier.arm();
+        each!(&carrier, carrier => carrier.arm());
     }
 }
 
@@ -336,13 +332,10 @@ pub fn each_descriptor(mut look: impl FnMut(RawFd)) {
         driver.carrier.clone()
     };
     let mut look = |file: BorrowedFd<'_>| look(file.as_raw_fd());
-    carrier.look_at_endpoint(|endpoint, regions| {
-        endpoint.each_descriptor(&mut look);
-        regions.iter().for_each(|region| region.each_descriptor(&mut look));
-    });
+    each!(&carrier, carrier => Kind::each_descriptor(carrier, &mut look));
 }
 
-fn carrier() -> Option<ShmCarrier> {
+fn carrier() -> Option<OfKind> {
     if !IS_THERE.load(Ordering::Relaxed) {
         return None;
     }
@@ -357,8 +350,14 @@ pub fn flush() {
     loop {
         let is_out = {
             let _held = Held::new();
-            carrier.poll();
-            !carrier.has_backlog()
+            match &carrier {
+                // All that the endpoint takes is in the peer's memory.
+                OfKind::Shm(carrier) => {
+                    carrier.poll();
+                    !carrier.has_backlog()
+                }
+                OfKind::Ofi(carrier) => carrier.is_out(),
+            }
         };
         if is_out || sys::now_ns() - start > OUT_WITHIN_NS {
             return;
@@ -428,7 +427,7 @@ fn asks_to_leave() -> bool {
             false
         }
         (Stage::Asked | Stage::Leaves, _) => true,
-        (Stage::Ends, _) => false,
+        (Stage::Ends | Stage::Barren, _) => false,
     }
 }
 
@@ -449,11 +448,14 @@ pub fn forked() {
     IS_THERE.store(false, Ordering::Relaxed);
     process::forget_own_threads();
     if let Some(mut state) = STATE.lock() {
+        let had_libfabric = matches!(&state.driver, Some(Driver { carrier: OfKind::Ofi(_), .. }));
         std::mem::forget(state.driver.take());
         std::mem::forget(std::mem::take(&mut state.makings));
         std::mem::forget(std::mem::take(&mut state.left));
         state.lanes.clear();
-        state.stage = Stage::Serves;
+        // libfabric does not survive a fork: nothing of it may be used in the child, nor anew.
+        let is_barren = had_libfabric || state.stage == Stage::Barren;
+        state.stage = if is_barren { Stage::Barren } else { Stage::Serves };
     }
 }
 
@@ -463,13 +465,13 @@ pub fn cloned() {
     IS_THERE.store(false, Ordering::Relaxed);
 }
 
-/// The endpoint of this process, which is opened if need be.
-fn started(state: &mut State) -> Option<&Driver> {
+/// The endpoint of this process, which is opened if need be for a connection to which `fd` leads.
+fn started(state: &mut State, fd: RawFd) -> Option<&Driver> {
     if state.stage != Stage::Serves {
         return None;
     }
     if state.driver.is_none() {
-        match start() {
+        match start(fd) {
             Ok(driver) => state.driver = Some(driver),
             Err(error) => {
                 log::warn_user!("no endpoint: {error}; connections stay on TCP");
@@ -481,23 +483,17 @@ fn started(state: &mut State) -> Option<&Driver> {
     state.driver.as_ref()
 }
 
-fn start() -> Result<Driver, String> {
-    let options = &process::settings().options;
+fn start(fd: RawFd) -> Result<Driver, String> {
     let path = PATH.get().ok_or("no daemon")?;
-    let default = Parameters::default();
-    let parameters = Parameters {
-        ring_slots: RING_SLOTS,
-        endpoints: u16::try_from(options.daemon_endpoints_max()).unwrap_or(default.endpoints),
-        copy: match options.shm_copy() {
-            CopyMethod::Auto => default.copy,
-            CopyMethod::Plain => CopyMode::Plain,
-            CopyMethod::NonTemporal => CopyMode::NonTemporal,
-        },
-        ..default
-    };
-    let broker = Arc::new(RemoteBroker::new(path, &process::name()));
-    let transport = ShmTransport::new(broker, parameters);
-    let endpoint = transport.open(&EndpointOptions::default()).map_err(|e| e.to_string())?;
+    if process::settings().between_hosts {
+        start_over(kinds::open_between_hosts(path, fd)?, OfKind::Ofi)
+    } else {
+        start_over(kinds::open_on_host(path)?, OfKind::Shm)
+    }
+}
+
+fn start_over<E: Kind>(endpoint: E, of_kind: fn(Carrier<E>) -> OfKind) -> Result<Driver, String> {
+    let options = &process::settings().options;
     let address = endpoint.address();
     let slots = u32::try_from(options.shm_ring_slots()).map_err(|e| e.to_string())?;
     let sink_bytes = u32::try_from(options.socket_sink_bytes()).map_err(|e| e.to_string())?;
@@ -522,7 +518,7 @@ fn start() -> Result<Driver, String> {
     let thread = Some(thread.map_err(|e| e.to_string())?);
     process::has_own_thread();
     log::debug!("this process has the endpoint {address}");
-    Ok(Driver { carrier, address, alarm, thread })
+    Ok(Driver { carrier: of_kind(carrier), address, alarm, thread })
 }
 
 /// The most lanes of the endpoint: those of the process, and as many that are being made or ended.

@@ -16,7 +16,13 @@ use crate::connection::{find, has_low_water, made, note_low_water, track};
 use crate::history::Address;
 use crate::real::real;
 use crate::table::{self, Entry};
-use crate::{control, epoll, history, process, sys};
+use crate::{control, deferral, epoll, history, process, sys};
+
+/// True when the program makes a call, after the library is set up. libfabric makes connections of
+/// its own, in calls that the library makes with its locks held.
+fn is_of_program() -> bool {
+    process::ready() && !deferral::is_held()
+}
 
 /// True for a TCP socket. MPTCP and SCTP streams are none.
 fn is_tcp(fd: c_int) -> bool {
@@ -29,7 +35,7 @@ fn is_tcp(fd: c_int) -> bool {
 pub(super) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let result = real!(listen as fn(c_int, c_int) -> c_int, (fd, backlog),
         else as_int(kernel!(SYS_listen, fd, backlog)));
-    if result == 0 && process::ready() {
+    if result == 0 && is_of_program() {
         let errno = sys::errno();
         note_listener(fd);
         sys::set_errno(errno);
@@ -62,7 +68,7 @@ fn note_listener(fd: c_int) {
 }
 
 fn accepted(listener: c_int, fd: c_int, nonblocking: bool) {
-    if fd < 0 || !process::ready() {
+    if fd < 0 || !is_of_program() {
         return;
     }
     let errno = sys::errno();
@@ -121,7 +127,7 @@ pub(super) unsafe extern "C-unwind" fn connect(
 ) -> c_int {
     let result = real!(connect as fn(c_int, *const sockaddr, socklen_t) -> c_int,
         (fd, address, length), else as_int(kernel!(SYS_connect, fd, address, length)));
-    if process::ready() && !address.is_null() {
+    if is_of_program() && !address.is_null() {
         let errno = sys::errno();
         let begun = result == 0 || errno == libc::EINPROGRESS || errno == libc::EINTR;
         // SAFETY: the program's address, which connect(2) just read.
@@ -149,7 +155,7 @@ pub(super) unsafe extern "C-unwind" fn connect(
 /// The program may connect it later, and the set must know by then that it is a connection.
 pub(super) fn track_unconnected(fd: c_int) {
     let may_be = matches!(table::get(fd), Entry::None | Entry::Unconnected { .. });
-    if fd < 0 || !may_be || !process::ready() {
+    if fd < 0 || !may_be || !is_of_program() {
         return;
     }
     let errno = sys::errno();

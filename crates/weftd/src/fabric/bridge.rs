@@ -1,6 +1,7 @@
-//! Between the fabric and the service that talks to its other nodes.
+//! Between the fabric and the services that talk to its other nodes.
 //!
-//! The fabric is there before the services: its first events wait.
+//! The fabric is there before the services: its first events wait. The first byte of a message is
+//! the place of its service among these.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,16 +11,16 @@ use super::{Fabric, FabricEvent, FabricUser, NotSent};
 use crate::service::host::Host;
 use crate::service::{Links, NodeEvent};
 
-/// Passes the events of the fabric to a service.
+/// Passes the events of the fabric to the services.
 #[derive(Default)]
 pub struct Bridge {
     state: Mutex<State>,
 }
 
 enum State {
-    /// The service is not there yet.
+    /// The services are not there yet.
     Waiting(Vec<NodeEvent>),
-    Open(Arc<Host>, Arc<Fabric>),
+    Open(Vec<Arc<Host>>, Arc<Fabric>),
 }
 
 impl Default for State {
@@ -33,26 +34,34 @@ impl Bridge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The service gets what has waited, and everything from now on, and the way to the nodes.
-    pub fn open(&self, service: &Arc<Host>, fabric: &Arc<Fabric>) {
-        service.link(Arc::new(ToNodes(Arc::clone(fabric))));
-        let mut state = self.lock();
-        let open = State::Open(Arc::clone(service), Arc::clone(fabric));
-        if let State::Waiting(events) = std::mem::replace(&mut *state, open) {
-            events.into_iter().for_each(|event| pass(service, fabric, event));
+    /// The services get what has waited, and everything from now on, and the way to the nodes.
+    pub fn open(&self, services: Vec<Arc<Host>>, fabric: &Arc<Fabric>) {
+        for (place, service) in (0..).zip(&services) {
+            service.link(Arc::new(ToNodes { fabric: Arc::clone(fabric), place }));
         }
+        let mut state = self.lock();
+        if let State::Waiting(events) = &mut *state {
+            std::mem::take(events).into_iter().for_each(|event| pass(&services, fabric, event));
+        }
+        *state = State::Open(services, Arc::clone(fabric));
     }
 }
 
-fn pass(service: &Host, fabric: &Fabric, event: NodeEvent) {
-    let from = match &event {
-        NodeEvent::Message(node, _) => Some(*node),
-        _ => None,
+fn pass(services: &[Arc<Host>], fabric: &Fabric, event: NodeEvent) {
+    let NodeEvent::Message(node, mut bytes) = event else {
+        for service in services {
+            // There is always room for news of this kind.
+            let _ = service.node(event.clone());
+        }
+        return;
     };
+    let service = bytes.first().and_then(|place| services.get(usize::from(*place)));
+    let Some(service) = service else {
+        return tracing::warn!(node = node.0, "a message for no service of this release");
+    };
+    bytes.remove(0);
     // A node whose messages find no room has to say everything again.
-    if !service.node(event)
-        && let Some(node) = from
-    {
+    if !service.node(NodeEvent::Message(node, bytes)) {
         fabric.give_up(node);
     }
 }
@@ -68,27 +77,31 @@ impl FabricUser for Bridge {
         let mut state = self.lock();
         match &mut *state {
             State::Waiting(events) => events.push(event),
-            State::Open(service, fabric) => pass(service, fabric, event),
+            State::Open(services, fabric) => pass(services, fabric, event),
         }
     }
 }
 
-/// The way to the other nodes.
-struct ToNodes(Arc<Fabric>);
+/// The way of a service to the other nodes.
+struct ToNodes {
+    fabric: Arc<Fabric>,
+    place: u8,
+}
 
 impl Links for ToNodes {
-    fn send(&self, node: NodeId, bytes: Vec<u8>) {
-        match self.0.send(node, bytes) {
+    fn send(&self, node: NodeId, mut bytes: Vec<u8>) {
+        bytes.insert(0, self.place);
+        match self.fabric.send(node, bytes) {
             // Its `Down` is on the way.
             Ok(()) | Err(NotSent::NotUp) => {}
             Err(error) => {
                 tracing::error!(node = node.0, %error, "a message to a node is lost");
-                self.0.give_up(node);
+                self.fabric.give_up(node);
             }
         }
     }
 
     fn give_up(&self, node: NodeId) {
-        self.0.give_up(node);
+        self.fabric.give_up(node);
     }
 }

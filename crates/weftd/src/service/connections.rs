@@ -16,13 +16,16 @@ use weft_socket::tuple::{Route, Tuple};
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
 use weft_wire::control::{CONNECTION_KINDS, Control, End, InvalidMessage, Partner, split};
 
+use self::between_hosts::{Others, is_between_hosts};
 use super::{
-    Counter, Event, Holder, Manifest, Outbox, Outgoing, Peer, Placement, ProcessId, Question,
-    Report, Request, Service,
+    Counter, Event, Holder, Manifest, NodeEvent, Outbox, Outgoing, Peer, Placement, ProcessId,
+    Question, Report, Request, Service,
 };
 use crate::evidence::{Kept, Shown};
 use crate::kernel;
 use crate::status::{ConnectionStatus, ListenerStatus};
+
+mod between_hosts;
 
 /// The service.
 pub struct Connections {
@@ -33,6 +36,8 @@ pub struct Connections {
     sockets: HashMap<Offerer<ProcessId>, Socket>,
     /// The offers between namespaces whose other end has not come.
     guesses: Guesses,
+    /// The other hosts of the fabric.
+    others: Others,
     /// Whether the users' numbers are those of the first user namespace.
     names_users: bool,
     offers: u64,
@@ -72,6 +77,7 @@ impl Connections {
             peers: HashMap::new(),
             sockets: HashMap::new(),
             guesses: Guesses::default(),
+            others: Others::default(),
             names_users: kernel::is_in_first_user_namespace(),
             offers: 0,
             refusals: 0,
@@ -90,7 +96,10 @@ impl Connections {
         let from = request.from;
         self.peers.insert(from.process, from);
         match Control::parse(&request.bytes)? {
-            Control::Offer { token, end, descriptor } => {
+            Control::Offer { token, end, descriptor, between_hosts } => {
+                if between_hosts {
+                    self.look_at_hosts(out);
+                }
                 if let Some(holder) = self.suspect(&request)
                     && !is_asked
                 {
@@ -99,10 +108,15 @@ impl Connections {
                 }
                 let offerer = Offerer { process: from.process, token };
                 match offered(end, descriptor, from, request.shown) {
-                    Ok(offered) => match self.guess(offered, from, now) {
-                        Ok(offered) => self.offer(offerer, from, offered, out),
-                        Err(reason) => self.decline(from, token, reason, out),
-                    },
+                    Ok(mut offered) => {
+                        if between_hosts {
+                            offered.tuple = self.others.route(from, offered.tuple);
+                        }
+                        match self.guess(offered, from, now) {
+                            Ok(offered) => self.offer(offerer, from, offered, out),
+                            Err(reason) => self.decline(from, token, reason, out),
+                        }
+                    }
                     Err(reason) => self.refuse(from, token, reason, out),
                 }
             }
@@ -121,6 +135,7 @@ impl Connections {
                 let offerer = Offerer { process: from.process, token };
                 self.matchmaker.withdraw(offerer);
                 self.sockets.remove(&offerer);
+                self.others.withdraw(offerer, out);
             }
             _ => {
                 let (kind, _) = split(&request.bytes)?;
@@ -182,11 +197,16 @@ impl Connections {
         };
         self.offers += 1;
         // This offer replaces a waiting one of the same end.
+        self.others.withdraw(offerer, out);
         if let Some(replaced) = self.matchmaker.waiting_for(tuple.mirrored()) {
             self.sockets.remove(&replaced);
+            self.others.withdraw(replaced, out);
         }
         self.sockets.insert(offerer, socket);
         match self.matchmaker.offer(offerer, from.uid, tuple, offer) {
+            Outcome::Matched { connected, accepted, memory } if is_between_hosts(tuple) => {
+                self.pass_address(connected, accepted, &memory, out);
+            }
             Outcome::Matched { connected, accepted, memory } => {
                 out.event("matched", from, || format!("{tuple:?}"));
                 if is_traced(tuple) {
@@ -202,6 +222,9 @@ impl Connections {
                 let descriptors = vec![memory as _];
                 out.send(Outgoing { to: connected.process, bytes, descriptors, wakeup: None });
             }
+            Outcome::Wanted { accepted, .. } if is_between_hosts(tuple) => {
+                self.want_address(accepted, out);
+            }
             Outcome::Wanted { connected, accepted } => {
                 for end in [connected, accepted] {
                     self.met(end);
@@ -216,6 +239,9 @@ impl Connections {
             }
             // An end that offers a lane finds the answer in the lane.
             Outcome::Waiting { listening } => {
+                if end == End::Connected && is_between_hosts(tuple) {
+                    self.tell_host(offerer, tuple, out);
+                }
                 if !brings_lane {
                     let pending = Control::Pending { token: offerer.token, listening };
                     out.reply(offerer.process, &pending);
@@ -284,9 +310,13 @@ impl Connections {
 
     /// The waiting offer that this packet would match.
     fn awaited(&self, request: &Request) -> Option<Offerer<ProcessId>> {
-        let Control::Offer { end, .. } = Control::parse(&request.bytes).ok()? else { return None };
+        let Control::Offer { end, between_hosts, .. } = Control::parse(&request.bytes).ok()? else {
+            return None;
+        };
         let Some(Shown::Connection { tuple, .. }) = request.shown.first() else { return None };
-        self.matchmaker.waiting_for(tuple_at(end, *tuple))
+        let tuple = tuple_at(end, *tuple);
+        let tuple = if between_hosts { self.others.route(request.from, tuple) } else { tuple };
+        self.matchmaker.waiting_for(tuple)
     }
 
     /// The socket of the waiting offer that this packet would match. The offering program may have
@@ -307,7 +337,8 @@ impl Connections {
         }
     }
 
-    fn gone(&mut self, process: ProcessId) {
+    fn gone(&mut self, process: ProcessId, out: &mut Outbox) {
+        self.others.gone(process, out);
         self.peers.remove(&process);
         self.matchmaker.process_gone(process);
         self.sockets.retain(|offerer, _| offerer.process != process);
@@ -328,6 +359,7 @@ impl Service for Connections {
             events: &[
                 ("matched", "Both ends of a connection were offered."),
                 ("crossed", "Those ends may be in two network namespaces, as of containers."),
+                ("between_hosts", "Both ends of a connection were offered, on two hosts."),
             ],
         }
     }
@@ -341,7 +373,7 @@ impl Service for Connections {
                 }
                 (question.request, true)
             }
-            Event::Gone(peer) => return self.gone(peer.process),
+            Event::Gone(peer) => return self.gone(peer.process, out),
             // A process that it forked may go on with its connections.
             Event::Ended(_) => return,
         };
@@ -349,6 +381,10 @@ impl Service for Connections {
         if let Err(error) = self.handle(request, is_asked, now, out) {
             out.reject(from, error);
         }
+    }
+
+    fn handle_node(&mut self, event: NodeEvent, _now: Instant, out: &mut Outbox) {
+        self.news_of_host(event, out);
     }
 
     fn report(&self) -> Report {
@@ -476,7 +512,7 @@ mod tests {
 
     /// An offer by a program of `user`; the socket is one of `owner`.
     fn offer_of(end: End, token: u64, user: u32, owner: u32) -> Event {
-        let control = Control::Offer { token, end, descriptor: 3 };
+        let control = Control::Offer { token, end, descriptor: 3, between_hosts: false };
         let pid = if end == End::Connected { 1 } else { 2 };
         let process = ProcessId(pid.into());
         let from = Peer {

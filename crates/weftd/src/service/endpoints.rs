@@ -188,7 +188,7 @@ impl Endpoints {
 impl Service for Endpoints {
     fn manifest(&self) -> Manifest {
         Manifest {
-            name: super::ENDPOINTS,
+            name: "endpoints",
             kinds: &[KINDS],
             placement: Placement::Thread,
             options: &["daemon.endpoints_max", "daemon.services", "daemon.user_share"],

@@ -124,9 +124,20 @@ impl Host {
         let _ = self.links.set(links);
     }
 
-    /// Passes news of another node to a service with a thread. False when too many wait.
+    /// Passes news of another node to the service. False when too many wait.
     pub fn node(&self, event: NodeEvent) -> bool {
-        self.queue.as_ref().is_none_or(|queue| queue.enqueue_node(event))
+        match &self.queue {
+            Some(queue) => queue.enqueue_node(event),
+            None => {
+                self.serve_node(event);
+                true
+            }
+        }
+    }
+
+    fn serve_node(&self, event: NodeEvent) {
+        // A panic is logged, and the service goes on.
+        let _ = self.step(None, |service, out| service.handle_node(event, Instant::now(), out));
     }
 
     /// The loop of the service's thread. It ends with the process.
@@ -137,12 +148,7 @@ impl Host {
             let due = lock(&self.service).poll_timeout().map(|due| due.max(not_before));
             match queue.next(due) {
                 Next::Event(event) => self.serve(event),
-                Next::Node(event) => {
-                    // The panic is logged, and the service goes on.
-                    let _ = self.step(None, |service, out| {
-                        service.handle_node(event, Instant::now(), out);
-                    });
-                }
+                Next::Node(event) => self.serve_node(event),
                 Next::Report(sender) => {
                     if let Some(answer) = self.answer() {
                         // The asker may have gone.

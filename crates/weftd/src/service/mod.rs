@@ -46,8 +46,9 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-/// The name of the service that has the broker.
-pub const ENDPOINTS: &str = "endpoints";
+/// The services that talk to other nodes, by name. The place of a service is the first byte of its
+/// messages, so it must not change.
+pub const BETWEEN_NODES: [&str; 2] = ["endpoints", "connections"];
 
 /// The services of a node with number `node`. `devices` are the Ethernet devices that it serves,
 /// `fabric` the other hosts.
