@@ -109,7 +109,7 @@ impl<N: Nic> Station<N> {
 
     /// Handles what has come.
     pub fn progress(&mut self) {
-        let now = self.engine.nic().now();
+        let now = self.engine.seen();
         let is_due = self.directory.as_ref().is_some_and(|directory| directory.is_due(now));
         if is_due || self.news.load(Ordering::Relaxed) {
             self.news.store(false, Ordering::Relaxed);

@@ -103,6 +103,8 @@ pub(crate) struct Engine<N> {
     next_look: Duration,
     /// Packets that were dropped: of no pair, or malformed.
     dropped: u64,
+    /// The time of the last progress.
+    seen: Duration,
     /// Reports that were handled.
     taken: u64,
     /// The card does not work any more.
@@ -166,6 +168,7 @@ impl<N: Nic> Engine<N> {
             arrived: Vec::new(),
             next_look: Duration::ZERO,
             dropped: 0,
+            seen: Duration::ZERO,
             taken: 0,
             broken: None,
         }
@@ -188,6 +191,11 @@ impl<N: Nic> Engine<N> {
         self.registers[Register::Scratch.index()] = value;
     }
 
+    /// The time of the last progress. Looking at the clock again would cost each message.
+    pub(crate) const fn seen(&self) -> Duration {
+        self.seen
+    }
+
     /// How many reports of the card were handled.
     pub(crate) const fn taken(&self) -> u64 {
         self.taken
@@ -201,6 +209,7 @@ impl<N: Nic> Engine<N> {
             }
         }
         let now = self.nic.now();
+        self.seen = now;
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
             self.look_at_pairs(now);
