@@ -23,6 +23,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-netdev",
             "weft-program",
             "weft-message",
+            "weft-routing",
         ],
     ),
     (

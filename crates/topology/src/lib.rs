@@ -1,18 +1,26 @@
 //! Layer 0: nodes and the links between them.
 //!
-//! - [`shape`]: the initial links: all pairs, a torus, or a list.
-//! - [`Topology`]: the links that are cut, and the distance between nodes without them.
+//! - [`Graph`]: hosts and switches with ports, and the links between them, some of which are cut.
+//! - [`layout`]: the regular forms of graphs, from which routes are computed.
+//! - [`shape`]: the initial links of a lab: all pairs, a torus, or a list.
+//! - [`Topology`]: the nodes and links of a lab.
 //!
 //! If a link is cut, frames take other links, as in a fabric whose nodes forward for each other by
 //! routing tables (003 section 3.3.3). A node to which no path leads is out of reach.
 #![forbid(unsafe_code)]
 
+mod graph;
+pub mod layout;
 pub mod shape;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use thiserror::Error;
 
+pub use graph::{
+    End, Graph, GraphBuilder, GraphError, Kind, LinkClass, PORTS_MAX, Port, VERTICES_MAX, Vertex,
+};
+pub use layout::Layout;
 pub use shape::{Shape, ShapeError};
 
 /// There is no such link.
