@@ -100,6 +100,15 @@ Examples:
   weft perf lane --over endpoint         what direct sockets run over, between endpoints
   weft perf rate --transport sim         the same logic in the simulator's virtual time";
 
+const SIM_EXAMPLES: &str = "\
+Examples:
+  weft sim run torus.toml                       prints a line for each offered load
+  weft sim run torus.toml --html report.html    writes a page with plots, too
+  weft sim run torus.toml --json - | jq .points
+
+The file names a topology, its routing, traffic and faults: see docs/simulator.md. The same file and
+seed give the same output, to the byte, on any machine.";
+
 const CONFIG_EXAMPLES: &str = "\
 Examples:
   weft config list                         what is in force, and where it came from
@@ -162,6 +171,9 @@ pub enum Command {
     /// Measures a transport between two ends
     #[command(after_help = PERF_EXAMPLES)]
     Perf(PerfArguments),
+    /// Simulates networks of many nodes in virtual time
+    #[command(subcommand, after_help = SIM_EXAMPLES)]
+    Sim(SimCommand),
     /// Compares weft with kernel TCP, with programs that nobody changed
     #[command(after_help = "Examples:\n  weft demo\n\nIt takes less than a minute.")]
     Demo(DemoArguments),
@@ -250,6 +262,30 @@ pub enum FabricCommand {
     /// Expels a host: its identity is not admitted again
     #[command(after_help = FABRIC_EXPEL_EXAMPLES)]
     Expel(ExpelArguments),
+}
+
+/// The commands of `weft sim`.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Runs a scenario
+    #[command(after_help = SIM_EXAMPLES)]
+    Run(SimRunArguments),
+}
+
+/// Arguments of `weft sim run`.
+#[derive(Debug, Args)]
+pub struct SimRunArguments {
+    /// The scenario, in TOML
+    pub file: PathBuf,
+    /// Writes the report as JSON to a file; `-` is standard output, in place of the lines
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Writes the report as a page with plots, which loads nothing
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Takes another seed than that of the file
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
 }
 
 /// Arguments of `weft fabric expel`.

@@ -1,0 +1,101 @@
+//! The two levels of the simulator behind one face.
+
+use weft_network::flow::{Flow, FlowNetwork};
+use weft_network::time::Time;
+use weft_network::{Message, Network, Outcome, SendError};
+use weft_routing::Routes;
+
+use crate::run::RunError;
+use crate::scenario::{Change, Level, Scenario};
+
+/// A network of either level.
+pub(crate) enum Engine {
+    Packets { network: Box<Network>, routes: Box<Routes> },
+    Flows(Box<FlowNetwork>),
+}
+
+/// Whether a message is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    OnItsWay,
+    /// Its host is down, or no way leads to the other.
+    Refused,
+}
+
+impl Engine {
+    pub fn new(scenario: &Scenario) -> Result<Self, RunError> {
+        let routes = Routes::compute(&scenario.graph, scenario.routing)?;
+        let (graph, settings) = (scenario.graph.clone(), scenario.settings.clone());
+        Ok(match scenario.level {
+            Level::Messages => {
+                let network = Network::new(graph, Box::new(routes.clone()), settings)?;
+                Self::Packets { network: Box::new(network), routes: Box::new(routes) }
+            }
+            Level::Flows => {
+                let network = FlowNetwork::new(&graph, Box::new(routes), settings)?;
+                Self::Flows(Box::new(network))
+            }
+        })
+    }
+
+    pub fn now(&self) -> Time {
+        match self {
+            Self::Packets { network, .. } => network.now(),
+            Self::Flows(network) => network.now(),
+        }
+    }
+
+    /// Lets time pass until a message ends, or until `until`.
+    pub fn run(&mut self, until: Time) -> Option<Outcome> {
+        match self {
+            Self::Packets { network, .. } => network.run(until),
+            Self::Flows(network) => network.run(until).map(|end| {
+                let Flow { from, to, bytes, tag } = end.flow;
+                let message = Message { from, to, bytes, class: 0, tag };
+                Outcome::Delivered { message, sent_at: end.began_at, at: end.at, hops: 0 }
+            }),
+        }
+    }
+
+    pub fn send(&mut self, message: Message) -> Result<Sent, RunError> {
+        match self {
+            Self::Packets { network, .. } => match network.send(message) {
+                Ok(()) => Ok(Sent::OnItsWay),
+                Err(SendError::Down(_)) => Ok(Sent::Refused),
+                Err(error) => Err(error.into()),
+            },
+            Self::Flows(network) => {
+                let Message { from, to, bytes, tag, .. } = message;
+                let begun = network.begin(Flow { from, to, bytes, tag });
+                Ok(begun.map_or(Sent::Refused, |()| Sent::OnItsWay))
+            }
+        }
+    }
+
+    /// Changes the network. True if routes have to be computed anew.
+    pub fn change(&mut self, change: Change) -> Result<bool, RunError> {
+        let Self::Packets { network, .. } = self else { return Ok(false) };
+        Ok(match change {
+            Change::Cut((vertex, port)) => network.cut(vertex, port),
+            Change::Heal((vertex, port)) => network.heal(vertex, port),
+            Change::Model((vertex, port), model) => {
+                network.set_link(vertex, port, model)?;
+                if let Some((vertex, port)) = network.graph().wired(vertex, port) {
+                    network.set_link(vertex, port, model)?;
+                }
+                false
+            }
+            Change::Crash(vertex) => network.crash(vertex),
+            Change::Restart(vertex) => network.restart(vertex),
+        })
+    }
+
+    /// Computes routes for the links that are up.
+    pub fn reroute(&mut self) -> Result<(), RunError> {
+        if let Self::Packets { network, routes } = self {
+            **routes = routes.recompute(&network.reachable())?;
+            network.set_route(routes.clone())?;
+        }
+        Ok(())
+    }
+}
