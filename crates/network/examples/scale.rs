@@ -1,86 +1,97 @@
-//! tmp
+//! The two measures of scale of the simulator, with time and memory:
+//!
+//! ```console
+//! $ cargo run --release -p weft-network --example scale -- messages torus:32x32x64 1000000 8
+//! $ cargo run --release -p weft-network --example scale -- flows torus:16x16x16 1000000
+//! ```
+//!
+//! `messages SHAPE N LOAD` sends N messages of uniform traffic, each a packet, at a load in percent
+//! of a link. `flows SHAPE BYTES` is an all-to-all of so many bytes from each host to each other
+//! one: in round `r` host `h` sends to host `h + r`, and a round begins when the last one has ended.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "it measures the time that the simulator takes")]
+
 use std::time::Instant;
-use weft_network::{
-    Network, Settings,
-    traffic::{OpenLoop, Pattern, Traffic},
-};
-use weft_routing::{Choice, Heading, Route};
-use weft_topology::{Graph, GraphBuilder, Kind, Layout, LinkClass, Port, Vertex, layout::Grid};
-struct Dor(Grid);
-impl Route for Dor {
-    fn vcs(&self) -> u8 {
-        2
+
+use weft_network::flow::{Flow, FlowNetwork};
+use weft_network::traffic::{OpenLoop, Pattern, Traffic};
+use weft_network::{Network, Outcome, Settings};
+use weft_routing::{Algorithm, Routes};
+use weft_topology::{Graph, Shape};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["messages", shape, count, load] => messages(shape, count.parse()?, load.parse()?)?,
+        ["flows", shape, bytes] => flows(shape, bytes.parse()?)?,
+        _ => return Err("give `messages SHAPE N LOAD` or `flows SHAPE BYTES`".into()),
     }
-    fn next(&self, at: Vertex, arrived: Option<(Port, u8)>, h: &Heading, c: &mut Vec<Choice>) {
-        c.clear();
-        for (d, size) in self.0.sizes().iter().enumerate() {
-            let (x, to) = (self.0.coordinate(at, d), self.0.coordinate(h.to, d));
-            if x == to {
-                continue;
-            }
-            let from = self.0.coordinate(h.from, d);
-            let dist = (to + size - from) % size;
-            let up = if dist * 2 == *size { from % 2 == 0 } else { dist * 2 < *size };
-            let port = self.0.port(d, up);
-            // crossed the dateline between size-1 and 0 already?
-            let crossed = if up { x < from } else { x > from };
-            let _ = arrived;
-            c.push(Choice { port, vc: u8::from(crossed) });
-            return;
-        }
-    }
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("no memory"));
+    Ok(())
 }
-fn torus(sizes: &[u32]) -> Graph {
-    let grid = Grid::new(sizes.to_vec(), true);
-    let mut b = GraphBuilder::new();
-    b.vertices(Kind::Host, grid.vertices(), grid.ports()).unwrap();
-    for v in 0..grid.vertices() {
-        for (d, s) in grid.sizes().iter().enumerate() {
-            let p = grid.coordinate(v, d);
-            let n = if p + 1 == *s { v - p * grid.stride(d) } else { v + grid.stride(d) };
-            b.link((v, grid.port(d, true)), (n, grid.port(d, false)), LinkClass::default())
-                .unwrap();
-        }
-    }
-    b.build(Layout::Grid(grid)).unwrap()
+
+/// The graph and its routes.
+fn routed(shape: &str) -> Result<(Graph, Routes), Failure> {
+    let begun = Instant::now();
+    let graph = shape.parse::<Shape>()?.graph(None)?;
+    let routes = Routes::compute(&graph, Algorithm::Auto)?;
+    println!("{shape}: {} hosts, routes after {:.1?}", graph.hosts().count(), begun.elapsed());
+    Ok((graph, routes))
 }
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let sizes: Vec<u32> = args[1].split('x').map(|s| s.parse().unwrap()).collect();
-    let count: usize = args[2].parse().unwrap();
-    let load: u64 = args[3].parse().unwrap(); // MB/s per host
-    let begin = Instant::now();
-    let graph = torus(&sizes);
-    let traffic = Traffic::new(&graph, Pattern::Uniform).unwrap();
-    let mut net =
-        Network::new(graph, Box::new(Dor(Grid::new(sizes.clone(), true))), Settings::default())
-            .unwrap();
-    println!("built {:?}", begin.elapsed());
-    let (mut done, mut lat, mut hops) = (0u64, 0u64, 0u64);
-    let mut take = |o: weft_network::Outcome| {
-        if let weft_network::Outcome::Delivered { sent_at, at, hops: h, .. } = o {
-            done += 1;
-            lat += at - sent_at;
-            hops += u64::from(h);
+
+fn messages(shape: &str, count: usize, load: u64) -> Result<(), Failure> {
+    let (graph, routes) = routed(shape)?;
+    let begun = Instant::now();
+    let settings = Settings::default();
+    let traffic = Traffic::new(&graph, Pattern::Uniform)?;
+    let mut network = Network::new(graph, Box::new(routes), settings.clone())?;
+    let payload = u64::from(settings.mtu_bytes);
+    let full = settings.link.bits_per_second / 8 * payload / u64::from(settings.packet_bytes());
+    let (mut arrived, mut latency, mut links) = (0_u64, 0, 0);
+    let mut take = |outcome| {
+        if let Outcome::Delivered { sent_at, at, hops, .. } = outcome {
+            arrived += 1;
+            latency += at - sent_at;
+            links += u64::from(hops);
         }
     };
-    for (time, m) in OpenLoop::new(traffic, 496, 0, load * 1_000_000, 1).take(count) {
-        while let Some(o) = net.run(time) {
-            take(o);
+    for (time, message) in OpenLoop::new(traffic, payload, 0, full * load / 100, 1).take(count) {
+        while let Some(outcome) = network.run(time) {
+            take(outcome);
         }
-        net.send(m).unwrap();
+        network.send(message)?;
     }
-    println!("sent {:?} at {} ns", begin.elapsed(), net.now() / 1000);
-    while let Some(o) = net.run_out() {
-        take(o);
+    while let Some(outcome) = network.run_out() {
+        take(outcome);
     }
-    println!(
-        "{done} delivered, mean {} ns, {} hops, {:?}, {} ns",
-        lat / done / 1000,
-        hops / done,
-        begin.elapsed(),
-        net.now() / 1000
-    );
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    println!("{}", status.lines().find(|l| l.starts_with("VmHWM")).unwrap());
+    let mean = latency / arrived.max(1) / 1_000;
+    let hops = links / arrived.max(1);
+    println!("{arrived} arrived over {hops} links on the average, mean latency {mean} ns");
+    println!("simulated in {:.1?}", begun.elapsed());
+    Ok(())
+}
+
+fn flows(shape: &str, bytes: u64) -> Result<(), Failure> {
+    let (graph, routes) = routed(shape)?;
+    let begun = Instant::now();
+    let hosts: Vec<u32> = graph.hosts().collect();
+    let mut network = FlowNetwork::new(&graph, Box::new(routes), Settings::default())?;
+    let mut ended = 0_u64;
+    for round in 1..hosts.len() {
+        for (place, from) in hosts.iter().enumerate() {
+            let to = hosts[(place + round) % hosts.len()];
+            network.begin(Flow { from: *from, to, bytes, tag: 0 })?;
+        }
+        while network.run_out().is_some() {
+            ended += 1;
+        }
+    }
+    let virtual_us = network.now() / 1_000_000;
+    println!("{ended} flows ended after {virtual_us} us of virtual time");
+    println!("rates were computed {} times, in {:.1?}", network.fills(), begun.elapsed());
+    Ok(())
 }
