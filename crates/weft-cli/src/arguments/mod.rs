@@ -1,6 +1,7 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
 
 mod flags;
+pub mod network;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -262,6 +263,14 @@ pub enum FabricCommand {
     /// Expels a host: its identity is not admitted again
     #[command(after_help = FABRIC_EXPEL_EXAMPLES)]
     Expel(ExpelArguments),
+    /// Checks the routes of a topology: all hosts reach each other, and no packets can deadlock
+    Check(network::CheckArguments),
+    /// Shows the routing tables of a topology
+    Routes(network::RoutesArguments),
+    /// Shows a topology: as a table, or for other programs
+    Show(network::ShowArguments),
+    /// Shows the way of a packet from one host to another
+    Trace(network::TraceArguments),
 }
 
 /// The commands of `weft sim`.
