@@ -7,7 +7,7 @@
 //!
 //! `messages SHAPE N LOAD` sends N messages of uniform traffic, each a packet, at a load in percent
 //! of a link. `flows SHAPE BYTES` is an all-to-all of so many bytes from each host to each other
-//! one: in round `r` host `h` sends to host `h + r`, and a round begins when the last one has ended.
+//! one: in round `r` host `h` sends to host `h + r`. A round begins when the last has ended.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "it measures the time that the simulator takes")]
 

@@ -2,8 +2,7 @@
 //!
 //! The head of a packet takes the link onward as soon as the link is free and the buffer at its end
 //! has room for the whole packet, while the tail may still be on the link before. Packets in a
-//! buffer do not wait for each other: each waits for its own link (virtual output queues, as the
-//! crossbar of Extoll has).
+//! buffer do not wait for each other: each waits for its own link (virtual output queues).
 //!
 //! The zero-load latency follows: a packet of `b` bytes over `h` links between routers takes
 //! `injection latency + (h + 1) * router delay + h * link latency + ejection latency`, and once the

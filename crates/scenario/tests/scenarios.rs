@@ -116,7 +116,8 @@ fn faults_delay_messages_and_lose_none() {
     for (fault, loses) in [
         ("kind = \"cut\"\nlink = [\"n0\", \"n1\"]\nat_ns = 5_000", true),
         (
-            "kind = \"cut\"\nlink = [\"n0\", \"n1\"]\nat_ns = 2_000\nfor_ns = 2_000\nevery_ns = 5_000\n\
+            "kind = \"cut\"\nlink = [\"n0\", \"n1\"]\nat_ns = 2_000\nfor_ns = 2_000\n\
+             every_ns = 5_000\n\
           times = 5",
             true,
         ),

@@ -2,8 +2,9 @@
 //!
 //! A [`SimWorld`] has nodes, links and endpoints. A [`SimTransport`] is the fabric as seen by the
 //! programs of one user on one node. [`SimEndpoint`] implements all of `weft_fabric::Endpoint`. The
-//! crate may depend on `weft-fabric`, on `weft-options` for the rules of services, on `weft-network`
-//! and what that needs, and on a seeded random generator. It uses no clock, thread, socket or file.
+//! crate may depend on `weft-fabric`, on `weft-options` for the rules of services, on `weft-
+//! network` and what that needs, and on a seeded random generator. It uses no clock, thread,
+//! socket or file.
 //!
 //! Two nodes have a private link, unless [`Settings::network`] names a graph: then packets go over
 //! its links.

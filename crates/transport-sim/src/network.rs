@@ -41,8 +41,8 @@ pub struct NetworkSettings {
 }
 
 impl NetworkSettings {
-    /// A graph with the usual routes and the parameters of Extoll. A lost packet is sent again after
-    /// 20 us, and new routes follow a change after 10 us.
+    /// A graph with the usual routes and the parameters of Extoll. A lost packet is sent again
+    /// after 20 us, and new routes follow a change after 10 us.
     #[must_use]
     pub fn of(graph: Graph) -> Self {
         let network = weft_network::Settings { classes: 2, ..weft_network::Settings::default() };
