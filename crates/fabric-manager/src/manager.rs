@@ -7,6 +7,8 @@
 //! the manager sweeps again. An activation that was cut short, by this manager or one before it, is
 //! brought to its end by the next sweep, since all nodes have what it needs.
 
+use std::collections::BTreeMap;
+
 use weft_routing::check::check;
 use weft_routing::multicast::GROUPS_MAX;
 use weft_routing::tables::{Entry, Layer, Side};
@@ -17,6 +19,13 @@ use weft_topology::{Graph, Port, Vertex};
 use crate::message::{Answer, Body, ENTRIES_MAX, Identity, Link, Order, Packet, Row};
 use crate::network::{Expected, Found, Network};
 use crate::orders::{Orders, Task};
+
+/// Nodes that a sweep takes in at most.
+const NODES_MAX: usize = 1 << 17;
+/// Times that a node may hold up changes before it is left out.
+const BLAMES_MAX: u32 = 3;
+/// Sweeps for which it is left out.
+const LEFT_OUT_SWEEPS: u64 = 10;
 
 /// Settings of a manager.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,6 +69,17 @@ enum Step {
     Activate,
 }
 
+/// A node that takes part in a change.
+#[derive(Clone, Debug)]
+struct Member {
+    vertex: Vertex,
+    guid: u64,
+    /// The way to it.
+    route: Vec<Port>,
+    /// Its tables are not those of the version in use.
+    is_stale: bool,
+}
+
 /// A change to a new version.
 #[derive(Clone, Debug)]
 struct Change {
@@ -67,8 +87,7 @@ struct Change {
     side: Side,
     routes: Box<Routes>,
     graph: Box<Graph>,
-    /// The nodes that take part, the way to each, and whether its tables are out of date.
-    nodes: Vec<(Vertex, Vec<Port>, bool)>,
+    nodes: Vec<Member>,
     step: Step,
 }
 
@@ -89,8 +108,8 @@ enum State {
 enum Tag {
     /// The node behind a port of a node, or the own node.
     Behind(Option<(u64, Port)>),
-    /// A node of a change.
-    Node,
+    /// This node of a change.
+    Node(u64),
 }
 
 /// The version in use.
@@ -117,6 +136,8 @@ pub struct Manager {
     settled_at: u64,
     has_notice: bool,
     differences: Vec<Difference>,
+    /// How often a node did not do its part, and until when it is left out.
+    blamed: BTreeMap<u64, (u32, u64)>,
 }
 
 impl Manager {
@@ -135,6 +156,7 @@ impl Manager {
             settled_at: 0,
             has_notice: false,
             differences: Vec::new(),
+            blamed: BTreeMap::new(),
         }
     }
 
@@ -228,9 +250,13 @@ impl Manager {
                     (Answer::Identity(identity), Tag::Behind(from)) => {
                         self.found(identity, from, task.route);
                     }
-                    (Answer::Done, Tag::Node) => {}
+                    (Answer::Done, Tag::Node(_)) => {}
                     // A node that refuses has lost its state, or heard of a later version.
-                    _ => self.sweep(),
+                    (_, Tag::Node(guid)) => {
+                        self.blame(guid, now);
+                        self.sweep();
+                    }
+                    (_, Tag::Behind(_)) => {}
                 }
                 self.tick(now)
             }
@@ -250,7 +276,13 @@ impl Manager {
         let mut failed = Vec::new();
         let packets = self.orders.tick(now, self.term, &mut failed);
         // During a sweep, there is nothing behind a port that does not answer.
-        let is_lost = failed.iter().any(|task| matches!(task.tag, Tag::Node));
+        let mut is_lost = false;
+        for task in failed {
+            if let Tag::Node(guid) = task.tag {
+                self.blame(guid, now);
+                is_lost = true;
+            }
+        }
         let is_due = match &self.state {
             State::Ruling(at) | State::Stuck(at, _) => self.has_notice || now >= *at,
             _ => false,
@@ -263,6 +295,16 @@ impl Manager {
         packets
     }
 
+    /// A node did not do its part of a change. One that does so again and again is left out for
+    /// some time, so that it does not hold up the others.
+    fn blame(&mut self, guid: u64, now: u64) {
+        let (times, until) = self.blamed.entry(guid).or_default();
+        *times += 1;
+        if *times >= BLAMES_MAX {
+            (*times, *until) = (0, now + LEFT_OUT_SWEEPS * self.settings.sweep_ms);
+        }
+    }
+
     /// A node answered in a sweep.
     fn found(&mut self, identity: &Identity, from: Option<(u64, Port)>, route: Vec<Port>) {
         let State::Sweeping(found) = &mut self.state else { return };
@@ -270,8 +312,9 @@ impl Manager {
             let to = (identity.guid, arrived);
             found.links.insert((from.min(to), from.max(to)));
         }
-        self.seen = self.seen.max(identity.seen);
-        if found.nodes.contains_key(&identity.guid) {
+        // No node can use up the numbers of versions.
+        self.seen = self.seen.max(identity.seen.min(u64::MAX / 2));
+        if found.nodes.contains_key(&identity.guid) || found.nodes.len() >= NODES_MAX {
             return;
         }
         found.nodes.insert(identity.guid, (identity.clone(), route.clone()));
@@ -299,7 +342,11 @@ impl Manager {
     }
 
     /// Decides about a sweep: bring an activation to its end, change, or rule.
-    fn swept(&mut self, found: Found, now: u64) {
+    fn swept(&mut self, mut found: Found, now: u64) {
+        self.blamed.retain(|_, (times, until)| *times > 0 || now < *until);
+        let is_left_out = |guid: &u64| self.blamed.get(guid).is_some_and(|own| now < own.1);
+        found.nodes.retain(|guid, _| !is_left_out(guid));
+        found.links.retain(|(a, b)| !is_left_out(&a.0) && !is_left_out(&b.0));
         let active = found.nodes.values().filter_map(|(identity, _)| identity.active);
         let latest = active.max_by_key(|(version, _)| *version);
         if let Some((version, side)) = latest {
@@ -309,9 +356,10 @@ impl Manager {
             let short: Vec<_> =
                 found.nodes.values().filter(|(identity, _)| is_short(identity)).collect();
             if !short.is_empty() {
-                for (_, route) in short {
+                for (identity, route) in short {
                     let order = Order::Activate { version };
-                    self.orders.give(Task { tag: Tag::Node, route: route.clone(), order });
+                    let tag = Tag::Node(identity.guid);
+                    self.orders.give(Task { tag, route: route.clone(), order });
                 }
                 self.state = State::Completing;
                 return;
@@ -354,7 +402,8 @@ impl Manager {
             .filter_map(|(identity, route)| {
                 let is_stale =
                     self.version.as_ref().map(|own| (own.number, own.side)) != identity.active;
-                Some((self.vertex(identity.guid)?, route.clone(), is_stale))
+                let (guid, route) = (identity.guid, route.clone());
+                Some(Member { vertex: self.vertex(guid)?, guid, route, is_stale })
             })
             .collect();
         if let Err(error) = self.change(graph, nodes) {
@@ -373,11 +422,7 @@ impl Manager {
     }
 
     /// Computes a new version and begins to change to it.
-    fn change(
-        &mut self,
-        graph: Graph,
-        nodes: Vec<(Vertex, Vec<Port>, bool)>,
-    ) -> Result<(), String> {
+    fn change(&mut self, graph: Graph, nodes: Vec<Member>) -> Result<(), String> {
         if matches!(self.settings.algorithm, Algorithm::Adaptive | Algorithm::Valiant) {
             return Err("a manager gives tables for auto, dor and updown; choose one".to_owned());
         }
@@ -435,9 +480,10 @@ impl Manager {
     }
 
     fn give_step(&mut self, change: &Change) {
-        for (vertex, route, is_stale) in &change.nodes {
-            for order in orders_of(change, *vertex, *is_stale) {
-                self.orders.give(Task { tag: Tag::Node, route: route.clone(), order });
+        for member in &change.nodes {
+            for order in orders_of(change, member.vertex, member.is_stale) {
+                let tag = Tag::Node(member.guid);
+                self.orders.give(Task { tag, route: member.route.clone(), order });
             }
         }
     }

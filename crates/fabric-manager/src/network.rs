@@ -8,9 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_routing::numbering::HOSTS_OF_SEGMENT_MAX;
 use weft_topology::difference::{Difference, differences};
 use weft_topology::{
-    End, Graph, GraphBuilder, GraphError, Kind, Layout, LinkClass, Port, VERTICES_MAX, Vertex,
+    End, Graph, GraphBuilder, GraphError, Kind, Layout, LinkClass, PORTS_MAX, Port, VERTICES_MAX,
+    Vertex,
 };
 
 use crate::message::Identity;
@@ -34,6 +36,13 @@ pub(crate) struct Found {
     pub(crate) nodes: BTreeMap<u64, (Identity, Vec<Port>)>,
     /// Their links, the lower end first.
     pub(crate) links: BTreeSet<(GuidEnd, GuidEnd)>,
+}
+
+/// The number that an earlier manager gave to a host. A higher one than networks of no regular form
+/// have is left out.
+fn number(identity: &Identity) -> Option<u16> {
+    let is_possible = |number: &u16| u32::from(*number) < HOSTS_OF_SEGMENT_MAX;
+    identity.number.filter(is_possible).filter(|_| !identity.is_switch)
 }
 
 /// All nodes and links that were ever seen or expected.
@@ -87,51 +96,48 @@ impl Network {
             return;
         }
         // A first sweep keeps the numbers that an earlier manager gave.
-        let mut new: Vec<_> =
-            found.nodes.iter().filter(|(guid, _)| !self.places.contains_key(guid)).collect();
-        new.sort_by_key(|(guid, (identity, _))| {
-            (identity.is_switch, identity.number.unwrap_or(u16::MAX), **guid)
+        let mut new: Vec<_> = (found.nodes.iter())
+            .filter(|(guid, _)| !self.places.contains_key(guid))
+            .map(|(guid, (identity, _))| (identity.is_switch, number(identity), *guid))
+            .collect();
+        new.sort_by_key(|(is_switch, number, guid)| {
+            (*is_switch, number.unwrap_or(u16::MAX), *guid)
         });
-        for (guid, (identity, _)) in new {
+        for (is_switch, number, guid) in new {
             if self.vertices.len() >= VERTICES_MAX {
                 return;
             }
-            let kind = if identity.is_switch { Kind::Switch } else { Kind::Host };
+            let kind = if is_switch { Kind::Switch } else { Kind::Host };
             // Hosts are numbered in the order of their vertices.
             let hosts = self.kinds.iter().filter(|own| **own == Kind::Host).count();
-            for _ in hosts..usize::from(identity.number.unwrap_or(0)) {
-                if self.free(kind, identity.number).is_none() && kind == Kind::Host {
-                    self.vertices.push(None);
-                    self.kinds.push(Kind::Host);
-                }
+            for _ in hosts..number.map_or(0, |number| usize::from(number) + 1) {
+                self.vertices.push(None);
+                self.kinds.push(Kind::Host);
             }
-            let vertex = match self.free(kind, identity.number) {
-                Some(vertex) => {
-                    self.vertices[vertex] = Some(*guid);
-                    vertex
-                }
-                None => {
-                    self.vertices.push(Some(*guid));
-                    self.kinds.push(kind);
-                    self.vertices.len() - 1
-                }
-            };
+            let vertex = number.and_then(|number| self.free(number));
+            let vertex = vertex.unwrap_or_else(|| {
+                self.vertices.push(None);
+                self.kinds.push(kind);
+                self.vertices.len() - 1
+            });
+            self.vertices[vertex] = Some(guid);
             // There are fewer vertices than numbers.
-            self.places.insert(*guid, Vertex::try_from(vertex).unwrap_or(Vertex::MAX));
+            self.places.insert(guid, Vertex::try_from(vertex).unwrap_or(Vertex::MAX));
         }
         for (guid, (identity, _)) in &found.nodes {
             let ports = Port::try_from(identity.ports.len()).unwrap_or(Port::MAX);
             let own = self.ports.entry(*guid).or_insert(0);
             *own = (*own).max(ports);
         }
-        self.links.extend(found.links.iter().copied());
+        if self.links.len() <= PORTS_MAX {
+            self.links.extend(found.links.iter().copied());
+        }
     }
 
-    /// The vertex that an earlier manager numbered so and that has no node yet.
-    fn free(&self, kind: Kind, number: Option<u16>) -> Option<usize> {
-        let number = usize::from(number.filter(|_| kind == Kind::Host)?);
+    /// The vertex of a number, if no node has it yet.
+    fn free(&self, number: u16) -> Option<usize> {
         let mut hosts = (0..self.kinds.len()).filter(|vertex| self.kinds[*vertex] == Kind::Host);
-        hosts.nth(number).filter(|vertex| self.vertices[*vertex].is_none())
+        hosts.nth(number.into()).filter(|vertex| self.vertices[*vertex].is_none())
     }
 
     /// The graph, with the links cut that a sweep did not see.

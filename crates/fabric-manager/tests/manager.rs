@@ -197,6 +197,24 @@ fn an_activation_that_was_cut_short_is_finished_by_the_next_manager() {
 }
 
 #[test]
+fn a_node_that_obeys_no_orders_is_left_out() {
+    let mut world = World::new(graph("torus:4x4"), settings(None), 0, 17);
+    // It has heard of a version that no manager will reach.
+    world.poison(7);
+    world.elect(0);
+    let end = world.now + 30_000;
+    let is_ruled = |world: &World| {
+        let others = (0..16).filter(|vertex| *vertex != 7);
+        others.clone().all(|vertex| world.agents[vertex].version().is_some())
+    };
+    while !is_ruled(&world) {
+        assert!(world.now < end, "one node holds up all others: {:?}", world.standing());
+        world.step();
+    }
+    assert_eq!(world.agents[7].version(), None);
+}
+
+#[test]
 fn a_manager_gives_no_orders_after_its_lease() {
     let mut world = World::new(graph("torus:3x3"), settings(None), 0, 2);
     world.elect(4);

@@ -261,4 +261,24 @@ mod tests {
             assert!(error.reason.contains(word), "{text}: {error}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_graph_or_an_error_with_a_line_of_it(
+            names in proptest::collection::vec("[a-c:]{0,2}", 0..5),
+            ends in proptest::collection::vec(("[a-d]", "(:[0-9x]{1,5})?", "[a-d]"), 0..6),
+            noise in "(\\PC{0,8})|(\n){0,3}",
+        ) {
+            let hosts: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            let links: Vec<_> = ends.iter()
+                .map(|(a, port, b)| format!("{{ ends = [\"{a}{port}\", \"{b}\"] }},\n"))
+                .collect();
+            let (hosts, links) = (hosts.join(","), links.concat());
+            let text = format!("hosts = [{hosts}]\nlinks = [{links}]\n{noise}");
+            if let Err(error) = parse(&text) {
+                let lines = text.lines().count() + 1;
+                proptest::prop_assert!((1..=lines).contains(&error.line), "{error}: {text}");
+            }
+        }
+    }
 }

@@ -145,4 +145,15 @@ mod tests {
         }
         assert!(parse("<a/>").is_err_and(|error| error.reason.contains("graph")));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_edges_are_links_or_an_error(
+            edges in "(<edge (source|sourceport)='[a-c1]{1,3}' ?(target='[ab]')?/>|<|&|\n){0,6}",
+        ) {
+            if let Err(error) = with(&edges) {
+                proptest::prop_assert!(error.line >= 1, "{error}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weft_fabric_manager::message::Packet;
+use weft_fabric_manager::message::{Body, Order, Packet};
 use weft_fabric_manager::{Agent, Expected, Manager, Output, Settings, Standing};
 use weft_routing::Algorithm;
 use weft_routing::check::parts;
@@ -111,6 +111,13 @@ impl World {
         self.dead.insert(vertex);
         self.managers.remove(&vertex);
         self.agents[vertex as usize] = self.fresh(vertex);
+    }
+
+    /// A node hears of a version that is higher than any to come.
+    pub fn poison(&mut self, vertex: Vertex) {
+        let order = Order::Clear { version: u64::MAX };
+        let packet = Packet::new(Vec::new(), Body::Order { term: 0, sequence: 0, order });
+        self.agents[vertex as usize].originate(packet);
     }
 
     /// A node that crashed comes back, with links to all neighbours that live.
