@@ -5,6 +5,7 @@ use weft_network::time::Time;
 use weft_network::{Message, Network, Outcome, SendError};
 use weft_routing::Routes;
 
+use crate::endpoints::Endpoints;
 use crate::run::RunError;
 use crate::scenario::{Change, Level, Scenario};
 
@@ -12,6 +13,7 @@ use crate::scenario::{Change, Level, Scenario};
 pub(crate) enum Engine {
     Packets { network: Box<Network>, routes: Box<Routes> },
     Flows(Box<FlowNetwork>),
+    Endpoints(Box<Endpoints>),
 }
 
 /// Whether a message is on its way.
@@ -24,10 +26,13 @@ pub(crate) enum Sent {
 
 impl Engine {
     pub fn new(scenario: &Scenario) -> Result<Self, RunError> {
+        if scenario.level == Level::Endpoints {
+            return Ok(Self::Endpoints(Box::new(Endpoints::new(scenario)?)));
+        }
         let routes = Routes::compute(&scenario.graph, scenario.routing)?;
         let (graph, settings) = (scenario.graph.clone(), scenario.settings.clone());
         Ok(match scenario.level {
-            Level::Messages => {
+            Level::Messages | Level::Endpoints => {
                 let network = Network::new(graph, Box::new(routes.clone()), settings)?;
                 Self::Packets { network: Box::new(network), routes: Box::new(routes) }
             }
@@ -42,6 +47,7 @@ impl Engine {
         match self {
             Self::Packets { network, .. } => network.now(),
             Self::Flows(network) => network.now(),
+            Self::Endpoints(endpoints) => endpoints.now(),
         }
     }
 
@@ -54,6 +60,7 @@ impl Engine {
                 let message = Message { from, to, bytes, class: 0, tag };
                 Outcome::Delivered { message, sent_at: end.began_at, at: end.at, hops: 0 }
             }),
+            Self::Endpoints(endpoints) => endpoints.run(until),
         }
     }
 
@@ -69,12 +76,28 @@ impl Engine {
                 let begun = network.begin(Flow { from, to, bytes, tag });
                 Ok(begun.map_or(Sent::Refused, |()| Sent::OnItsWay))
             }
+            Self::Endpoints(endpoints) => {
+                endpoints.send(message);
+                Ok(Sent::OnItsWay)
+            }
         }
     }
 
     /// Changes the network. True if routes have to be computed anew.
     pub fn change(&mut self, change: Change) -> Result<bool, RunError> {
-        let Self::Packets { network, .. } = self else { return Ok(false) };
+        let network = match self {
+            Self::Packets { network, .. } => network,
+            Self::Flows(_) => return Ok(false),
+            // Endpoints look for new routes by themselves.
+            Self::Endpoints(endpoints) => {
+                match change {
+                    Change::Cut(end) => endpoints.cut(end),
+                    Change::Heal(end) => endpoints.heal(end),
+                    Change::Model(..) | Change::Crash(_) | Change::Restart(_) => {}
+                }
+                return Ok(false);
+            }
+        };
         Ok(match change {
             Change::Cut((vertex, port)) => network.cut(vertex, port),
             Change::Heal((vertex, port)) => network.heal(vertex, port),
@@ -88,6 +111,11 @@ impl Engine {
             Change::Crash(vertex) => network.crash(vertex),
             Change::Restart(vertex) => network.restart(vertex),
         })
+    }
+
+    /// Whether a message that was lost can be sent again. Endpoints have done so by themselves.
+    pub fn can_send_again(&self) -> bool {
+        !matches!(self, Self::Endpoints(_))
     }
 
     /// Computes routes for the links that are up.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod endpoints;
 mod engine;
 mod feed;
 mod file;

@@ -50,6 +50,9 @@ pub enum RunError {
     /// A fault has parameters of no use.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// An endpoint cannot be opened.
+    #[error("an endpoint cannot be opened: {0}")]
+    Endpoint(String),
     /// The network accepts no more messages.
     #[error("{0}; lower the load, or measure for a shorter time")]
     Send(#[from] SendError),
@@ -212,7 +215,7 @@ impl<'a> Run<'a> {
                 let timing = &self.scenario.timing;
                 let (_, times) = self.lost.entry(message.tag).or_insert((sent_at, 0));
                 *times += 1;
-                if *times > timing.resends_max {
+                if *times > timing.resends_max || !self.engine.can_send_again() {
                     self.give_up(&message);
                 } else {
                     // The host waits for its acknowledgement since it sent.

@@ -16,6 +16,9 @@ use crate::file::{ArbitrationEntry, FaultEntry, FaultKind, File, NetworkEntry, R
 
 /// Offered loads of a scenario at most.
 const LOADS_MAX: usize = 100;
+/// Hosts at most at the level of endpoints, and bytes of a message there.
+const ENDPOINTS_MAX: usize = 256;
+const PUT_BYTES_MAX: u64 = 1 << 20;
 /// Faults of a scenario at most, with those that come again.
 const FAULTS_MAX: usize = 100_000;
 /// Messages of a trace at most.
@@ -32,6 +35,8 @@ pub enum Level {
     Messages,
     /// Messages as flows with fair rates.
     Flows,
+    /// Messages as puts between endpoints of the fabric, over packets.
+    Endpoints,
 }
 
 /// A scenario that can be run.
@@ -60,6 +65,18 @@ pub(crate) enum Workload {
     Closed { traffic: Traffic, bytes: u64, class: u8, messages: u32, pace: ClosedPace },
     /// Messages at the times of a file.
     Trace(Vec<(Time, Message)>),
+}
+
+impl Workload {
+    /// The bytes of the longest message, and the highest class.
+    pub fn longest(&self) -> (u64, u8) {
+        match self {
+            Self::Open { bytes, class, .. } | Self::Closed { bytes, class, .. } => (*bytes, *class),
+            Self::Trace(messages) => messages.iter().fold((0, 0), |most, (_, message)| {
+                (most.0.max(message.bytes), most.1.max(message.class))
+            }),
+        }
+    }
 }
 
 /// When a host of a closed workload sends its next message.
@@ -150,8 +167,22 @@ impl Scenario {
             );
             return Err(place.error(file.traffic.span(), reason));
         }
+        let is_large =
+            graph.hosts().count() > ENDPOINTS_MAX || workload.longest().0 > PUT_BYTES_MAX;
+        if file.level == Level::Endpoints && is_large {
+            let reason = format!(
+                "endpoints have {ENDPOINTS_MAX} hosts and messages of {PUT_BYTES_MAX} bytes at \
+                 most; take level = \"messages\""
+            );
+            return Err(place.error(file.traffic.span(), reason));
+        }
         let mut faults = Vec::new();
         for entry in &file.faults {
+            let is_cut = entry.as_ref().kind == FaultKind::Cut;
+            if file.level == Level::Endpoints && !is_cut {
+                let reason = "endpoints have cuts of links alone; take level = \"messages\"";
+                return Err(place.error(entry.span(), reason));
+            }
             if file.level == Level::Flows {
                 let reason = "flows have no faults; take level = \"messages\"";
                 return Err(place.error(entry.span(), reason));

@@ -108,6 +108,25 @@ fn flows_share_links_fairly() {
 }
 
 #[test]
+fn endpoints_put_over_the_network() {
+    let base = "topology = \"torus:4x4\"\nlevel = \"endpoints\"\n[traffic]\n\
+                pattern = \"all-to-all\"\nmessages = 30\nmessage_bytes = 2_000\nwindow = 2\n";
+    let healthy = report(base);
+    let point = &healthy.points[0];
+    assert_eq!((point.messages.sent, point.messages.delivered), (480, 480));
+    // A put of five packets over one link at least; its answer is no part of it.
+    assert!(point.latency.min_ns >= 2 * 40 + 20 + 160, "{:?}", point.latency);
+    assert_eq!(healthy.json(), report(base).json());
+    let cut = format!("{base}[[fault]]\nkind = \"cut\"\nlink = [\"n0\", \"n1\"]\nat_ns = 2_000\n");
+    let point = report(&cut).points[0].clone();
+    assert_eq!(point.messages.delivered, 480, "{:?}", point.messages);
+    assert!(point.latency.max_ns > 20_000, "a put waits until it is sent again");
+    let crash = format!("{base}[[fault]]\nkind = \"crash\"\nnode = \"n5\"\nat_ns = 5_000\n");
+    let error = Scenario::parse(&crash, nothing).expect_err("no crashes here");
+    assert_eq!((error.line, error.reason.contains("cuts of links alone")), (8, true), "{error}");
+}
+
+#[test]
 fn faults_delay_messages_and_lose_none() {
     let base = "topology = \"torus:4x4\"\n[traffic]\n\
                 pattern = \"all-to-all\"\nmessages = 60\nmessage_bytes = 4_000\nwindow = 4\n";

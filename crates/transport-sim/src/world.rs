@@ -223,6 +223,12 @@ impl SimWorld {
         self.lock().step_until(u64::MAX)
     }
 
+    /// As [`SimWorld::step`], up to `time_ns` at most. False when nothing happens until then; time
+    /// does not pass in that case.
+    pub fn step_to(&self, time_ns: u64) -> bool {
+        self.lock().step_until(time_ns)
+    }
+
     /// Steps until nothing is scheduled, at most `steps_max` times. True when nothing is scheduled.
     pub fn run(&self, steps_max: usize) -> bool {
         let mut state = self.lock();
