@@ -184,6 +184,24 @@ fn a_class_goes_before_the_next() {
 }
 
 #[test]
+fn a_class_passes_the_next_also_where_that_waits_in_a_router() {
+    // Bulk of hosts 0 and 1 to host 2 meets at the link out of router 1, and waits there.
+    let settings = Settings { classes: 2, ..Settings::default() };
+    let mut network = network(mesh(3, 1), settings);
+    for from in [0, 1] {
+        network.send(Message { class: 1, tag: 1, ..message(from, 2, 496_000) }).expect("room");
+    }
+    assert_eq!(network.run(10 * MICROSECOND), None);
+    network.send(Message { tag: 2, ..message(1, 2, 8) }).expect("room");
+    let first = network.run_out().expect("it arrives");
+    assert_eq!(first.message().tag, 2);
+    // It waits for a packet of the other class at its host, in its router and behind it, at most.
+    let alone = 2 * 40_000 + 20_000 + 24 * 80;
+    let late = network.now() - 10 * MICROSECOND - alone;
+    assert!(late <= 3 * 40_960, "{late} ps late");
+}
+
+#[test]
 fn inputs_take_turns_and_age_lets_the_oldest_go_first() {
     // Hosts 0 and 1 of a row of three send to host 2, whose link they share. Host 0 was first.
     let ends = |arbitration| {

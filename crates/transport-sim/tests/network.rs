@@ -97,6 +97,21 @@ fn messages_arrive_once_and_in_order_while_links_are_cut_and_mended() {
 }
 
 #[test]
+fn packets_go_around_a_link_that_stays_cut() {
+    let world = world("torus:4x4", 1, "dor");
+    let (mut sender, mut receiver, peer) = pair(&world, (0, 1));
+    assert!(world.cut_link(0, 0), "the link from node 0 to node 1");
+    sender.send_short(peer, MessageHeader::tag(1), &[&1_u32.to_le_bytes()]).expect("room");
+    // Lost at once, and sent again after 20 us, when new routes are known.
+    world.advance(25_000);
+    sender.send_short(peer, MessageHeader::tag(1), &[&2_u32.to_le_bytes()]).expect("room");
+    world.advance(1_000);
+    let mut numbers = Vec::new();
+    take(&mut receiver, &mut numbers);
+    assert_eq!(numbers, [1, 2]);
+}
+
+#[test]
 fn a_node_without_a_way_is_reported_down_in_the_promised_time() {
     let world = world("mesh:3", 1, "auto");
     let (mut sender, mut receiver, peer) = pair(&world, (0, 2));
