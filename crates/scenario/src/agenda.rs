@@ -13,6 +13,8 @@ pub(crate) enum Action {
     Change(Change),
     Reroute,
     Resend(Message),
+    /// The traffic of links is noted: what was before does not count, or what comes after.
+    Note,
 }
 
 /// Actions by time, and those of one time in the order in which they were put in.

@@ -2,8 +2,9 @@
 
 use weft_network::flow::{Flow, FlowNetwork};
 use weft_network::time::Time;
-use weft_network::{Message, Network, Outcome, SendError};
+use weft_network::{Counts, Message, Network, Outcome, SendError};
 use weft_routing::Routes;
+use weft_topology::Graph;
 
 use crate::endpoints::Endpoints;
 use crate::run::RunError;
@@ -111,6 +112,16 @@ impl Engine {
             Change::Crash(vertex) => network.crash(vertex),
             Change::Restart(vertex) => network.restart(vertex),
         })
+    }
+
+    /// The traffic of the link out of each port, vertex by vertex. Only packets are counted.
+    pub fn counts(&self, graph: &Graph) -> Vec<Counts> {
+        let Self::Packets { network, .. } = self else { return Vec::new() };
+        let counts = |vertex| {
+            let ports = 0..graph.ports(vertex);
+            ports.map(move |port| network.counts(vertex, port).unwrap_or_default())
+        };
+        (0..graph.vertices()).flat_map(counts).collect()
     }
 
     /// Whether a message that was lost can be sent again. Endpoints have done so by themselves.

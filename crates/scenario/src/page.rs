@@ -23,7 +23,7 @@ pub(crate) fn html(report: &Report) -> String {
         "<p class=\"soft\">{} hosts, {} links of {} MB/s, routing {}, seed {}</p>",
         report.hosts,
         report.links,
-        number(report.link_bytes_per_second, 1_000_000),
+        report.link_bytes_per_second / 1_000_000,
         report.routing,
         report.seed
     );
@@ -126,7 +126,7 @@ fn runs(page: &mut String, report: &Report) {
         let rate = point.delivered_bytes_per_second;
         let cells = [
             point.load_percent.map_or("-".to_owned(), |load| load.to_string()),
-            number(rate, 1_000_000),
+            (rate / 1_000_000).to_string(),
             format!("{} %", number(rate * 1_000 / report.link_bytes_per_second.max(1), 10)),
             number(latency.median_ns, 1_000),
             number(latency.mean_ns, 1_000),

@@ -11,7 +11,7 @@ const WIDTH: u64 = 640;
 const HEIGHT: u64 = 300;
 const LEFT: u64 = 64;
 const RIGHT: u64 = 12;
-const TOP: u64 = 14;
+const TOP: u64 = 26;
 const BOTTOM: u64 = 44;
 /// Series that can be told apart by their colours.
 pub(crate) const SERIES_MAX: usize = 6;
@@ -314,7 +314,7 @@ fn horizontal(svg: &mut String, (y, y_end): (&Axis<'_>, u64)) {
             number(tick, y.unit)
         );
     }
-    let _ = write!(svg, "<text class=\"label\" x=\"4\" y=\"11\">{}</text>", y.label);
+    let _ = write!(svg, "<text class=\"label\" x=\"4\" y=\"14\">{}</text>", y.label);
 }
 
 fn ticks(end: u64) -> impl Iterator<Item = u64> {

@@ -100,9 +100,9 @@ pub struct LinkLoad {
     pub from: String,
     /// The node at its end.
     pub to: String,
-    /// The bytes that it moved, with headers.
+    /// The bytes that it moved while it was measured, with headers.
     pub bytes: u64,
-    /// The part of the run in which it moved bytes, of a thousand.
+    /// The part of that time in which it moved bytes, of a thousand.
     pub busy_per_mille: u64,
     /// Packets that it sent again, because they arrived damaged.
     pub resent: u64,

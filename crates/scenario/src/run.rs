@@ -9,9 +9,8 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use thiserror::Error;
 use weft_network::time::{NANOSECOND, SECOND, Time};
-use weft_network::{Message, NetworkError, Outcome, SendError, SettingsError};
+use weft_network::{Counts, Message, NetworkError, Outcome, SendError, SettingsError};
 use weft_routing::RoutingError;
-use weft_topology::Graph;
 
 use crate::agenda::{Action, Agenda};
 use crate::engine::{Engine, Sent};
@@ -92,6 +91,8 @@ struct Run<'a> {
     /// The span in which messages are measured.
     from: Time,
     until: Time,
+    /// The traffic of links when it begins and when it ends.
+    notes: Vec<Vec<Counts>>,
     /// Bytes that arrived in it.
     bytes: u64,
     last_arrival: Time,
@@ -107,6 +108,10 @@ impl<'a> Run<'a> {
             Workload::Closed { .. } | Workload::Trace(_) => (0, Time::MAX),
         };
         let mut agenda = Agenda::default();
+        if matches!(scenario.workload, Workload::Open { .. }) {
+            agenda.put(from, Action::Note);
+            agenda.put(until, Action::Note);
+        }
         for (time, change) in &scenario.faults {
             agenda.put(*time, Action::Change(*change));
         }
@@ -120,6 +125,7 @@ impl<'a> Run<'a> {
             counts: MessageCounts::default(),
             from,
             until,
+            notes: Vec::new(),
             bytes: 0,
             last_arrival: 0,
             latencies: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
@@ -163,6 +169,7 @@ impl<'a> Run<'a> {
                     }
                 }
                 Action::Reroute => self.engine.reroute()?,
+                Action::Note => self.notes.push(self.engine.counts(&self.scenario.graph)),
                 Action::Resend(message) => {
                     self.counts.resent += 1;
                     self.send(message)?;
@@ -243,8 +250,39 @@ impl<'a> Run<'a> {
             distribution: distribution(&self.latencies),
             ..Point::default()
         };
-        point.set_loads(loads(&self.scenario.graph, &self.engine));
+        point.set_loads(self.loads(span));
         point
+    }
+
+    /// The load of every link in the span that was measured, if the engine counts it.
+    fn loads(&self, span: Time) -> Vec<LinkLoad> {
+        let (scenario, graph) = (self.scenario, &self.scenario.graph);
+        let last = self.engine.counts(graph);
+        let before = self.notes.first();
+        let after = self.notes.get(1).unwrap_or(&last);
+        let ports = (0..graph.vertices())
+            .flat_map(|vertex| (0..graph.ports(vertex)).map(move |port| (vertex, port)));
+        let mut loads = Vec::new();
+        for (place, ((from, port), counts)) in ports.zip(after).enumerate() {
+            let Some((to, _)) = graph.wired(from, port) else { continue };
+            let not_counted = before.map_or(Counts::default(), |before| before[place]);
+            let bytes = counts.bytes - not_counted.bytes;
+            let stated = Some(graph.class(from, port).bandwidth).filter(|bits| *bits != 0);
+            let bits = stated.unwrap_or(scenario.settings.link.bits_per_second);
+            let could = u128::from(bits) * u128::from(span) / u128::from(8 * SECOND);
+            let busy = u128::from(bytes) * 1_000 / could.max(1);
+            loads.push(LinkLoad {
+                from: graph.name(from),
+                to: graph.name(to),
+                bytes,
+                busy_per_mille: u64::try_from(busy).unwrap_or(u64::MAX),
+                resent: counts.resent - not_counted.resent,
+                lost: counts.lost - not_counted.lost,
+                ends: (from, to),
+                port,
+            });
+        }
+        loads
     }
 }
 
@@ -258,32 +296,4 @@ fn distribution(latencies: &Histogram<u64>) -> Vec<(u64, u64)> {
             value.count_since_last_iteration();
     }
     steps.into_iter().collect()
-}
-
-/// The load of every link that the network counts.
-fn loads(graph: &Graph, engine: &Engine) -> Vec<LinkLoad> {
-    let Engine::Packets { network, .. } = engine else { return Vec::new() };
-    let mut loads = Vec::new();
-    for from in 0..graph.vertices() {
-        for port in 0..graph.ports(from) {
-            let Some((to, _)) = graph.wired(from, port) else { continue };
-            let counts = network.counts(from, port).unwrap_or_default();
-            let class = graph.class(from, port);
-            let stated = Some(class.bandwidth).filter(|bits| *bits != 0);
-            let bits = stated.unwrap_or(network.settings().link.bits_per_second);
-            let could = u128::from(bits) * u128::from(network.now()) / u128::from(8 * SECOND);
-            let busy = u128::from(counts.bytes) * 1_000 / could.max(1);
-            loads.push(LinkLoad {
-                from: graph.name(from),
-                to: graph.name(to),
-                bytes: counts.bytes,
-                busy_per_mille: u64::try_from(busy).unwrap_or(u64::MAX),
-                resent: counts.resent,
-                lost: counts.lost,
-                ends: (from, to),
-                port,
-            });
-        }
-    }
-    loads
 }

@@ -46,7 +46,6 @@ Examples:
 
 /// A topology and links of it that are cut.
 #[derive(Debug, Args)]
-#[command(after_long_help = TOPOLOGY_HELP)]
 pub struct TopologyArguments {
     /// The topology: a form with its sizes, or a file
     #[arg(long, value_name = "SPEC", long_help = TOPOLOGY_HELP)]
