@@ -9,8 +9,8 @@ use crate::report::LinkLoad;
 
 const WIDTH: u64 = 640;
 const HEIGHT: u64 = 300;
-const LEFT: u64 = 64;
-const RIGHT: u64 = 12;
+const LEFT: u64 = 72;
+const RIGHT: u64 = 30;
 const TOP: u64 = 26;
 const BOTTOM: u64 = 44;
 /// Series that can be told apart by their colours.
@@ -73,7 +73,9 @@ pub(crate) fn distributions(series: &[Series]) -> String {
         .flat_map(|series| series.places.iter().map(move |place| share(series, place.1)));
     let y_end = end(most.max().unwrap_or(0), 100);
     horizontal(&mut svg, (&Axis { unit: 100, ..y }, y_end));
-    for doubling in first / 4..=last / 4 {
+    // A label for each doubling has no room on a phone.
+    let apart = (last - first).div_ceil(4 * 6).max(1);
+    for doubling in (first / 4..=last / 4).step_by(usize::try_from(apart).unwrap_or(1)) {
         let x = across(doubling * 4 - first, last - first);
         let ns = 1_u64 << doubling;
         let label = if ns >= 8_192 { format!("{} us", ns / 1_000) } else { format!("{ns} ns") };
