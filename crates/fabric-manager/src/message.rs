@@ -106,7 +106,7 @@ pub enum Body {
 pub enum Order {
     /// Tell who you are.
     Identify,
-    /// Take this number, and belong to this segment. Both are in force from the activation on.
+    /// Take this number and segment. A node keeps both for as long as it has tables.
     Place {
         /// The number; `None` for a switch.
         number: Option<u16>,

@@ -294,7 +294,6 @@ fn regular(graph: &Graph, numbering: Numbering, side: Side) -> Tables {
 /// The base layer of a layout, and its virtual channels.
 fn base(graph: &Graph, numbering: &Numbering) -> (Layer<Entry>, u8) {
     let mut base = Layer::new(graph.vertices(), numbering, Entry::NONE);
-    let is_divided = numbering.segments() > 1;
     let vcs = match graph.layout() {
         Layout::Grid(grid) => {
             let routes = GridRoutes::new(grid, numbering);
@@ -306,12 +305,9 @@ fn base(graph: &Graph, numbering: &Numbering) -> (Layer<Entry>, u8) {
             routes.vcs()
         }
         Layout::Full => {
-            base.fill(
-                numbering,
-                |at, segment| indirect::full_toward(numbering, at, segment).into(),
-                |at, to| indirect::full(at, to, u8::from(is_divided)).into(),
-            );
-            1 + u8::from(is_divided)
+            let none = |_, _| Entry::NONE;
+            base.fill(numbering, none, |at, to| indirect::full(at, to).into());
+            1
         }
         Layout::FatTree(own) => {
             let first = |segment| numbering.host(segment, 0).unwrap_or(0);

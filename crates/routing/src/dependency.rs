@@ -37,13 +37,17 @@ pub struct Channel {
 /// one buffer, as with virtual cut-through (Duato 1996).
 pub const EXTENDED_HOSTS_MAX: usize = 1_024;
 
+const NO_ROW: usize = usize::MAX;
+
 /// A channel-dependency graph.
 pub struct Dependencies<'a> {
     graph: &'a Graph,
     vcs: u8,
-    /// For each vertex, the first word of its matrix and the words of a row. A row belongs to a
-    /// channel that leads in, and has a bit for each channel that leads out.
+    /// For each vertex, the first of its rows and the words of a row. A row belongs to a channel
+    /// that leads in, and has a bit for each channel that leads out.
     places: Vec<(usize, usize)>,
+    /// The first word of each row in `bits`, `NO_ROW` while it has no bit.
+    rows: Vec<usize>,
     bits: Vec<u64>,
     /// Indirect dependencies: a row for each channel, with a bit for each.
     extended: Option<Vec<u64>>,
@@ -59,9 +63,9 @@ impl<'a> Dependencies<'a> {
             let channels = usize::from(graph.ports(vertex)) * usize::from(vcs);
             let words = channels.div_ceil(64);
             places.push((end, words));
-            end += channels * words;
+            end += channels;
         }
-        Self { graph, vcs, places, bits: vec![0; end], extended: None }
+        Self { graph, vcs, places, rows: vec![NO_ROW; end], bits: Vec::new(), extended: None }
     }
 
     /// The dependencies of routes.
@@ -112,8 +116,12 @@ impl<'a> Dependencies<'a> {
     pub fn add(&mut self, at: Vertex, came: (Port, u8), next: (Port, u8)) {
         let (first, words) = self.places[at as usize];
         let bit = self.place(next);
-        let row = first + self.place(came) * words;
-        self.bits[row + bit / 64] |= 1 << (bit % 64);
+        let row = first + self.place(came);
+        if self.rows[row] == NO_ROW {
+            self.rows[row] = self.bits.len();
+            self.bits.resize(self.bits.len() + words, 0);
+        }
+        self.bits[self.rows[row] + bit / 64] |= 1 << (bit % 64);
     }
 
     fn place(&self, (port, vc): (Port, u8)) -> usize {
@@ -266,9 +274,11 @@ impl<'a> Dependencies<'a> {
         let mut direct_end = 0;
         if let Some((next, came)) = self.graph.far(vertex, port) {
             let (first, words) = self.places[next as usize];
-            let row = first + (usize::from(came) * vcs + node % vcs) * words;
+            let row = self.rows[first + usize::from(came) * vcs + node % vcs];
             direct_end = words * 64;
-            if let Some(bit) = next_bit(&self.bits[row..row + words], from) {
+            if row != NO_ROW
+                && let Some(bit) = next_bit(&self.bits[row..row + words], from)
+            {
                 let start = self.graph.channel(next, 0)? as usize * vcs;
                 return Some((start + bit, bit + 1));
             }

@@ -1,7 +1,6 @@
 //! The usual routes of full meshes, fat trees and dragonflies.
 //!
-//! - A full mesh: the link to the destination. With segments, a packet for another one goes to a
-//!   host there first, on channel 0, and then on channel 1.
+//! - A full mesh: the link to the destination.
 //! - A fat tree: up to a switch above the destination, then down. Up ports are chosen by digits of
 //!   the destination, so that packets for one host meet nowhere but on the way down.
 //! - A dragonfly: to the switch with a link to the group of the destination, over it, and to the
@@ -11,21 +10,12 @@
 use weft_topology::layout::{Dragonfly, FatTree};
 use weft_topology::{Port, Vertex};
 
-use crate::numbering::Numbering;
 use crate::route::Choice;
 
 /// The step in a full mesh towards `to`.
-pub(crate) fn full(at: Vertex, to: Vertex, vc: u8) -> Option<Choice> {
+pub(crate) fn full(at: Vertex, to: Vertex) -> Option<Choice> {
     let port = if to < at { to } else { to.checked_sub(1)? };
-    Some(Choice { port: Port::try_from(port).ok()?, vc })
-}
-
-/// The host of a segment of a full mesh to which `at` sends what is for that segment.
-pub(crate) fn full_toward(numbering: &Numbering, at: Vertex, segment: u32) -> Option<Choice> {
-    let place = numbering.place(at)?.1;
-    // The last segment may have fewer hosts.
-    let to = numbering.host(segment, place).or_else(|| numbering.host(segment, 0))?;
-    full(at, to, 0)
+    Some(Choice { port: Port::try_from(port).ok()?, vc: 0 })
 }
 
 /// The step in a fat tree towards `to`. `spread` chooses among the ports up.

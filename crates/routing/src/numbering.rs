@@ -56,10 +56,6 @@ impl Numbering {
                 let blocks = Blocks::of(grid).ok_or(RoutingError::TooLarge { hosts })?;
                 Ok(Self::of_blocks(grid, &blocks))
             }
-            Layout::Full => {
-                fits(hosts.div_ceil(HOSTS_OF_SEGMENT_MAX), HOSTS_OF_SEGMENT_MAX)?;
-                Ok(Self::by(graph, &pieces, |host| Some(host / HOSTS_OF_SEGMENT_MAX)))
-            }
             Layout::FatTree(tree) => {
                 let size = segment_of_tree(tree);
                 fits(tree.hosts() / size, size)?;
@@ -77,7 +73,7 @@ impl Numbering {
                 fits(groups, switches * hosts)?;
                 Ok(Self::by(graph, &pieces, |vertex| Some(dragonfly.group(vertex))))
             }
-            Layout::Irregular => Err(RoutingError::TooLarge { hosts }),
+            Layout::Full | Layout::Irregular => Err(RoutingError::TooLarge { hosts }),
         }
     }
 
@@ -209,7 +205,7 @@ mod tests {
             ("fattree:4x6", 4),
             ("dragonfly:16,4,4,40", 40),
             ("dragonfly:2", 1),
-            ("full:2000", 2),
+            ("full:200", 1),
         ];
         for (text, segments) in segments {
             assert_eq!(numbering(text).map(|own| own.segments()), Ok(segments), "{text}");

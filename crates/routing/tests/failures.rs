@@ -19,7 +19,7 @@ fn any_link_may_fail_and_tables_change_without_a_pause() {
     // `--example failures` does the same for all 1,536 links of torus:8x8x8.
     for (text, algorithm, step) in [
         ("torus:4x4x4", Algorithm::Auto, 1),
-        ("torus:8x8x8", Algorithm::Auto, 61),
+        ("torus:8x8x8", Algorithm::Auto, 211),
         ("torus:5x4", Algorithm::Adaptive, 1),
         ("mesh:4x4", Algorithm::Valiant, 1),
         ("hypercube:4", Algorithm::UpDown, 1),
@@ -51,7 +51,7 @@ fn any_link_may_fail_and_tables_change_without_a_pause() {
 fn a_vertex_that_fails_is_a_part_of_its_own() {
     let mut graph = graph("torus:4x4x4");
     let whole = Routes::compute(&graph, Algorithm::Auto).expect("routes");
-    for vertex in 0..64 {
+    for vertex in (0..64).step_by(9) {
         graph.set_isolated(vertex, true);
         let report = check(&graph, &whole.recompute(&graph).expect("routes"));
         assert_eq!(report.parts.iter().map(Vec::len).collect::<Vec<_>>(), [63, 1]);
@@ -74,13 +74,13 @@ fn a_large_network_leads_around_a_failure_over_its_tree() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
     fn any_failures_leave_the_parts_routed_and_free_of_deadlock(
         shape in 0_usize..5,
         algorithm in 0_usize..4,
-        failed in prop::collection::vec(any::<u32>(), 1..40),
+        failed in prop::collection::vec(any::<u32>(), 1..25),
     ) {
         let shape = ["torus:5x4", "mesh:3x3x3", "fattree:2x3", "dragonfly:1", "torus:3x3x3"][shape];
         use Algorithm::{Adaptive, Auto, UpDown, Valiant};

@@ -156,7 +156,6 @@ fn large_networks_are_sound_over_segments() {
         ("mesh:48x48", Algorithm::Auto),
         ("fattree:6x4", Algorithm::Auto),
         ("dragonfly:16,8,2,20", Algorithm::Valiant),
-        ("full:1100", Algorithm::Auto),
         ("torus:16x16x5", Algorithm::UpDown),
         ("torus:16x16x5", Algorithm::Adaptive),
     ] {

@@ -15,6 +15,9 @@ const NODES_OF_LAB_MAX: u16 = 4_096;
 /// Hosts of a shape at most: as many as there are numbers of 16 bits.
 pub const HOSTS_MAX: u32 = 65_536;
 
+/// Hosts of a full mesh that is told by its number at most. More would need a million ports.
+const FULL_MAX: u32 = 1_024;
+
 /// The regular form of a network, or a list of its links.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Shape {
@@ -50,7 +53,7 @@ pub enum ShapeError {
     )]
     Grid,
     /// The numbers of a full mesh are out of range.
-    #[error("a full mesh has 1 to 2896 hosts")]
+    #[error("a full mesh has 1 to {FULL_MAX} hosts")]
     Full,
     /// The numbers of a fat tree are out of range.
     #[error(
@@ -236,9 +239,8 @@ impl FromStr for Shape {
         match text.split_once(':') {
             None if text == "full" => Ok(Self::Full(None)),
             Some(("full", hosts)) => {
-                // So many links, and no more, a graph can have.
                 let hosts = number(hosts)?;
-                let fits = (1..=2_896).contains(&hosts);
+                let fits = (1..=FULL_MAX).contains(&hosts);
                 fits.then_some(Self::Full(Some(hosts))).ok_or(ShapeError::Full)
             }
             Some(("torus", text)) => grid(text, Self::Torus),
