@@ -58,7 +58,18 @@ fn text(fabric: &FabricStatus) -> String {
             node.reason.clone(),
         ]);
     }
-    table.section(&format!("Nodes of the fabric {:?}: {}", fabric.name, fabric.nodes.len()))
+    let mut text =
+        table.section(&format!("Nodes of the fabric {:?}: {}", fabric.name, fabric.nodes.len()));
+    if let Some(etcd) = &fabric.etcd {
+        text += &match etcd.reason.as_str() {
+            "" => format!("etcd: {}\n", etcd.state),
+            reason => {
+                let state = &etcd.state;
+                format!("etcd: {state}; nobody new joins, and what runs goes on ({reason})\n")
+            }
+        };
+    }
+    text
 }
 
 fn expel(arguments: &ExpelArguments, configuration: &Configuration) -> anyhow::Result<()> {
@@ -75,7 +86,7 @@ fn expel(arguments: &ExpelArguments, configuration: &Configuration) -> anyhow::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weftd::FabricNodeStatus;
+    use weftd::{EtcdStatus, FabricNodeStatus};
 
     #[test]
     fn what_is_not_known_is_a_dash_and_a_reason_is_told() {
@@ -87,10 +98,15 @@ mod tests {
             state: "refused".to_owned(),
             reason: "the key".to_owned(),
         };
-        let fabric = FabricStatus { name: "f".to_owned(), number: None, nodes: vec![node] };
+        let (name, nodes) = ("f".to_owned(), vec![node]);
+        let mut fabric = FabricStatus { name, number: None, nodes, etcd: None };
         let told = text(&fabric);
         let line = told.lines().last().expect("a line");
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(words, ["-", "-", "10.9.0.1:7700", "-", "refused", "the", "key"], "{told}");
+        let (state, reason) = ("away".to_owned(), "no leader".to_owned());
+        fabric.etcd = Some(EtcdStatus { state, reason });
+        let told = text(&fabric);
+        assert!(told.contains("etcd: away; nobody new joins") && told.contains("no leader"));
     }
 }

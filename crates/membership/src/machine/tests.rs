@@ -31,6 +31,29 @@ struct Host {
     up: BTreeMap<u32, u64>,
     complaints: BTreeSet<String>,
     messages: usize,
+    /// The directory that it uses, by its place.
+    directory: Option<usize>,
+    /// When it looks there next.
+    looks: Duration,
+}
+
+impl Host {
+    const fn admission(&self) -> Admission {
+        match self.directory {
+            Some(_) => Admission::ByDirectory,
+            None if self.seeds.is_empty() => Admission::First,
+            None => Admission::ByFirst,
+        }
+    }
+}
+
+/// A directory in memory.
+#[derive(Clone, Default)]
+struct Store {
+    table: Option<Roster>,
+    version: u64,
+    present: BTreeMap<u32, u64>,
+    is_away: bool,
 }
 
 /// One connection: host and connection of each side. The second is there when it has arrived.
@@ -50,6 +73,7 @@ enum Arrival {
 }
 
 struct Net {
+    stores: Vec<Store>,
     hosts: Vec<Host>,
     links: Vec<Link>,
     arrivals: BTreeMap<(Duration, u64), (usize, Arrival)>,
@@ -57,8 +81,8 @@ struct Net {
     now: Duration,
     random: u64,
     cut: BTreeSet<(usize, usize)>,
-    /// All numbers that were ever kept, with their identity.
-    numbers: BTreeMap<u32, Identity>,
+    /// All numbers that were ever kept, with how many had them before, and their identity.
+    numbers: BTreeMap<(u32, u32), Identity>,
 }
 
 impl Net {
@@ -73,8 +97,11 @@ impl Net {
             up: BTreeMap::new(),
             complaints: BTreeSet::new(),
             messages: 0,
+            directory: None,
+            looks: Duration::ZERO,
         };
         Self {
+            stores: vec![Store::default(); 2],
             hosts: (0..count).map(host).collect(),
             links: Vec::new(),
             arrivals: BTreeMap::new(),
@@ -106,7 +133,7 @@ impl Net {
             own: host.identity,
             about,
             incarnation: host.starts * 1_000 + u64::try_from(place).expect("few"),
-            is_first: host.seeds.is_empty(),
+            admission: host.admission(),
             seeds: host.seeds.clone(),
             silence: SILENCE,
         };
@@ -170,6 +197,11 @@ impl Net {
                     }
                 }
                 Output::Save(roster) => self.save(place, roster),
+                Output::Propose { table, version } => self.proposed(place, table, version),
+                Output::DirectoryLost(reason) => {
+                    self.hosts[place].complaints.insert(reason);
+                }
+                Output::DirectoryFound => {}
                 Output::Tell(event) => self.told(place, event),
                 Output::Complain { fault, .. } => {
                     self.hosts[place].complaints.insert(fault.to_string());
@@ -181,10 +213,44 @@ impl Net {
     fn save(&mut self, place: usize, roster: Roster) {
         assert!(roster.is_valid());
         for member in &roster.members {
-            let known = self.numbers.entry(member.number).or_insert(member.identity);
+            let key = (member.number, member.former);
+            let known = self.numbers.entry(key).or_insert(member.identity);
             assert_eq!(*known, member.identity, "number {} twice", member.number);
         }
         self.hosts[place].kept = Some(roster);
+    }
+
+    /// A daemon looks at its directory now and then.
+    fn look(&mut self, place: usize) {
+        let host = &mut self.hosts[place];
+        let (Some(machine), Some(store)) = (&mut host.machine, host.directory) else { return };
+        if host.looks > self.now {
+            return;
+        }
+        host.looks = self.now + Duration::from_secs(2);
+        let store = &mut self.stores[store];
+        let news = if store.is_away {
+            DirectoryNews::Away("no leader".to_owned())
+        } else {
+            if let Some(NodeId(number)) = machine.number() {
+                store.present.entry(number).or_insert(machine.config.incarnation);
+            }
+            let (table, version) = (store.table.clone(), store.version);
+            DirectoryNews::Table { table, version, present: store.present.clone() }
+        };
+        machine.directory_says(news, self.now);
+        self.drain(place);
+    }
+
+    fn proposed(&mut self, place: usize, table: Roster, version: u64) {
+        assert!(table.is_valid());
+        let host = &mut self.hosts[place];
+        let store = &mut self.stores[host.directory.expect("it uses one")];
+        host.looks = self.now;
+        if store.is_away || store.version != version {
+            return;
+        }
+        (store.table, store.version) = (Some(table), version + 1);
     }
 
     fn told(&mut self, place: usize, event: Event) {
@@ -285,6 +351,7 @@ impl Net {
                 self.deliver(link, arrival);
             }
             for place in 0..self.hosts.len() {
+                self.look(place);
                 let Some(machine) = self.hosts[place].machine.as_mut() else { continue };
                 if machine.wakes_at() <= self.now {
                     machine.tick(self.now);
@@ -523,26 +590,54 @@ fn an_address_that_changed_is_passed_on() {
     assert!(nodes.iter().any(|node| node.address == address(3)), "{nodes:?}");
 }
 
-#[test]
-fn a_full_fabric_refuses_and_messages_out_of_order_end_their_connection() {
-    let mut net = Net::new(2, 1);
+/// A table in which no number is free. These hosts are at these numbers; all others were expelled,
+/// after so many of their kind that their numbers are not given any more.
+fn full(hosts: &[(usize, usize)]) -> Roster {
     let member = |number: usize| {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&(number as u64 + 1_000).to_le_bytes());
-        crate::message::Member {
+        let host = hosts.iter().find(|(_, at)| *at == number).map(|(host, _)| *host);
+        crate::roster::Member {
             number: u32::try_from(number).expect("few"),
-            identity: if number == 0 { identity(0) } else { Identity(bytes) },
+            identity: host.map_or(Identity(bytes), identity),
             name: "n".to_owned(),
-            address: address(0),
-            is_expelled: number > 0,
+            address: address(host.unwrap_or(0)),
+            is_expelled: host.is_none(),
+            former: if host.is_none() { u32::MAX } else { 0 },
         }
     };
     let members = (0..NODES_MAX).map(member).collect();
-    net.hosts[0].kept = Some(Roster { revision: 9, first: identity(0), members });
+    Roster { revision: 9, first: identity(0), members, numbering: Numbering::First }
+}
+
+#[test]
+fn a_full_fabric_refuses_until_a_host_is_expelled_and_its_number_is_given_again() {
+    let mut net = Net::new(3, 1);
+    // Host 2 has the number 7, and sleeps through all.
+    for host in [0, 2] {
+        net.hosts[host].kept = Some(full(&[(0, 0), (2, 7)]));
+    }
     (0..2).for_each(|place| net.start(place));
     net.run(Duration::from_secs(2));
     assert!(net.hosts[1].complaints.contains(&Refusal::Full.to_string()));
+    let now = net.now;
+    net.machine(0).expel(NodeId(7), now).expect("it is there");
+    net.drain(0);
+    net.run(Duration::from_secs(12));
+    assert_eq!(net.number(1), 7);
+    net.assert_mesh(&[0, 1], 1);
+    // The former one comes back with its old table, and is nobody's node 7.
+    net.start(2);
+    net.run(Duration::from_secs(12));
+    net.assert_mesh(&[0, 1], 1);
+    assert_eq!(net.hosts[2].up, BTreeMap::new());
+    assert_eq!(net.state(2), NodeState::Refused(Refusal::Expelled.to_string()));
+}
 
+#[test]
+fn messages_out_of_order_end_their_connection() {
+    let mut net = Net::new(1, 1);
+    net.start(0);
     let now = net.now;
     let bad = [Message::Ping, Message::User(vec![1]), Message::Accepted { number: 0 }];
     for message in bad {
@@ -601,4 +696,204 @@ fn arbitrary_messages_of_one_that_has_the_key_break_nothing() {
         assert_eq!(own.number(), Some(NodeId(0)));
         assert!(own.connections.len() < 50, "nothing grows");
     }
+}
+
+#[test]
+fn one_that_knows_the_former_holder_of_a_number_alone_lets_go_of_it_when_it_meets_another() {
+    let mut net = Net::new(4, 1);
+    let kept = full(&[(0, 0), (1, 1), (2, 2)]);
+    (0..3).for_each(|host| net.hosts[host].kept = Some(kept.clone()));
+    (0..3).for_each(|place| net.start(place));
+    net.run(Duration::from_secs(5));
+    net.assert_mesh(&[0, 1, 2], 1);
+    // Hosts 1 and 2 are cut off from the first one, which gives the number of host 2 to host 3.
+    net.cut.extend([(0, 1), (0, 2), (1, 3), (2, 3)]);
+    let now = net.now;
+    net.machine(0).expel(NodeId(2), now).expect("it is there");
+    net.drain(0);
+    net.start(3);
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.number(3), 2);
+    assert!(net.hosts[1].up.contains_key(&2) && net.hosts[2].up.contains_key(&1));
+    net.cut.clear();
+    net.run(Duration::from_secs(15));
+    net.assert_mesh(&[0, 1, 3], 1);
+    assert_eq!(net.hosts[2].up, BTreeMap::new());
+}
+
+/// Hosts that join by the first directory.
+fn by_directory(count: usize, seed: u64) -> Net {
+    let mut net = Net::new(count, seed);
+    for host in &mut net.hosts {
+        (host.directory, host.seeds) = (Some(0), vec![]);
+    }
+    net
+}
+
+#[test]
+fn hosts_join_by_a_directory_in_any_order_and_without_a_first_daemon() {
+    for seed in 0..50 {
+        let mut net = by_directory(6, seed);
+        for place in [3, 1, 0, 4, 2] {
+            net.start(place);
+            let pause = net.random(300);
+            net.run(Duration::from_millis(pause));
+        }
+        net.run(Duration::from_secs(15));
+        net.assert_mesh(&[0, 1, 2, 3, 4], seed);
+        // The one that founded it is not needed for another one to join.
+        let founder = (0..5).find(|place| net.number(*place) == 0).expect("somebody founded it");
+        net.kill(founder, true);
+        net.start(5);
+        net.run(Duration::from_secs(10));
+        let left: Vec<usize> = (0..6).filter(|place| *place != founder).collect();
+        net.assert_mesh(&left, seed);
+        assert!(net.hosts.iter().all(|host| host.complaints.is_empty()), "seed {seed}");
+    }
+}
+
+#[test]
+fn while_the_directory_is_away_nobody_joins_and_the_others_go_on() {
+    for seed in 0..20 {
+        let mut net = by_directory(4, seed);
+        (0..3).for_each(|place| net.start(place));
+        net.run(Duration::from_secs(8));
+        net.stores[0].is_away = true;
+        net.kill(2, true);
+        net.run(Duration::from_secs(2));
+        (2..4).for_each(|place| net.start(place));
+        net.run(Duration::from_secs(10));
+        net.assert_mesh(&[0, 1, 2], seed);
+        assert_eq!(net.machine(3).number(), None);
+        let NodeState::Joining(reason) = net.state(3) else { panic!("{:?}", net.state(3)) };
+        assert!(reason.contains("waits for etcd") && reason.contains("no leader"), "{reason}");
+        assert_eq!(net.machine(0).directory_fault(), Some("no leader"));
+        let now = net.now;
+        let expelled = net.machine(0).expel(NodeId(2), now);
+        assert!(matches!(expelled, Err(NotExpelled::Away(_)) | Err(NotExpelled::Own)));
+        net.stores[0].is_away = false;
+        net.run(Duration::from_secs(10));
+        net.assert_mesh(&[0, 1, 2, 3], seed);
+        assert_eq!(net.machine(0).directory_fault(), None);
+    }
+}
+
+#[test]
+fn a_node_is_expelled_by_any_daemon_of_a_directory() {
+    let mut net = by_directory(3, 1);
+    (0..3).for_each(|place| net.start(place));
+    net.run(Duration::from_secs(8));
+    let (out, now) = (net.number(2), net.now);
+    net.machine(1).expel(NodeId(out), now).expect("it is there");
+    net.drain(1);
+    net.run(Duration::from_secs(8));
+    net.assert_mesh(&[0, 1], 1);
+    assert!(net.hosts[2].complaints.contains(&Refusal::Expelled.to_string()));
+}
+
+#[test]
+fn a_fabric_passes_from_its_first_daemon_to_a_directory() {
+    let mut net = Net::new(5, 1);
+    (0..3).for_each(|place| net.start(place));
+    net.run(Duration::from_secs(5));
+    let again = |net: &mut Net, place: usize| {
+        net.kill(place, true);
+        net.hosts[place].directory = Some(0);
+        net.start(place);
+        net.run(Duration::from_secs(8));
+    };
+    // The table is that of the first daemon, so one of the others waits for it.
+    again(&mut net, 1);
+    let told = net.machine(1).directory_fault().expect("no table").to_owned();
+    assert!(told.contains("which founded the fabric") && told.contains("h0"), "{told}");
+    net.assert_mesh(&[0, 1, 2], 1);
+    again(&mut net, 0);
+    net.assert_mesh(&[0, 1, 2], 1);
+    assert_eq!((net.number(0), net.machine(1).directory_fault()), (0, None));
+    // From now on nobody is admitted without it.
+    net.hosts[3].seeds = vec![address(2)];
+    net.start(3);
+    net.hosts[4].directory = Some(0);
+    net.start(4);
+    net.run(Duration::from_secs(8));
+    let NodeState::Refused(reason) = net.state(3) else { panic!("{:?}", net.state(3)) };
+    assert!(reason.contains("set fabric.etcd"), "{reason}");
+    net.assert_mesh(&[0, 1, 2, 4], 1);
+    assert_eq!(net.number(4), 3);
+}
+
+#[test]
+fn a_directory_of_another_fabric_or_with_other_numbers_is_told_and_changes_nothing() {
+    let mut net = by_directory(4, 1);
+    net.hosts[2].directory = Some(1);
+    net.hosts[3].directory = Some(1);
+    for place in [0, 1] {
+        net.start_alone(place);
+    }
+    for place in [2, 3] {
+        net.start_alone(place);
+    }
+    let other = net.stores[1].clone();
+    let first = std::mem::replace(&mut net.stores[0], other);
+    net.run(Duration::from_secs(8));
+    let told = net.machine(1).directory_fault().expect("another fabric").to_owned();
+    assert!(told.contains("of another fabric"), "{told}");
+    assert_eq!(net.hosts[0].up.len(), 1, "what runs goes on");
+    // It lost all: the founder puts its table back. It went back: so, too.
+    net.stores[0] = Store::default();
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.stores[0].table, net.hosts[0].kept);
+    let mut older = first.clone();
+    older.table.as_mut().expect("founded").members.truncate(1);
+    older.table.as_mut().expect("founded").revision = 1;
+    net.stores[0] = older;
+    net.run(Duration::from_secs(8));
+    assert_eq!(net.stores[0].table, net.hosts[0].kept);
+    // Numbers that contradict the own ones.
+    let mut wrong = first;
+    let table = wrong.table.as_mut().expect("founded");
+    table.revision += 7;
+    table.members[1].identity = identity(9);
+    net.stores[0] = wrong;
+    net.run(Duration::from_secs(8));
+    let told = net.machine(1).directory_fault().expect("a contradiction").to_owned();
+    assert!(told.contains("contradicts"), "{told}");
+    assert_eq!(net.hosts[0].up.len(), 1, "what runs goes on");
+}
+
+#[test]
+fn two_directories_that_give_one_number_twice_make_no_two_daemons_one_node() {
+    for seed in 0..20 {
+        let mut net = by_directory(4, seed);
+        (0..2).for_each(|place| net.start_alone(place));
+        // From here on etcd answers host 3 as if host 2 were not there.
+        net.stores[1] = net.stores[0].clone();
+        net.hosts[3].directory = Some(1);
+        net.start(2);
+        net.run(Duration::from_secs(6));
+        net.numbers.clear();
+        net.start(3);
+        net.run(Duration::from_secs(15));
+        assert_eq!((net.number(2), net.number(3)), (2, 2));
+        net.assert_mesh(&[0, 1, 2], seed);
+        assert_eq!(net.hosts[3].up, BTreeMap::new(), "seed {seed}");
+        let told = Refusal::Number(2).to_string();
+        assert!(net.hosts[3].complaints.contains(&told), "{:?}", net.hosts[3].complaints);
+    }
+}
+
+#[test]
+fn two_daemons_with_one_identity_that_see_the_directory_alone_do_not_both_stay() {
+    let mut net = by_directory(3, 1);
+    (0..2).for_each(|place| net.start(place));
+    net.run(Duration::from_secs(8));
+    net.hosts[2].identity = net.hosts[1].identity;
+    net.hosts[2].kept = net.hosts[1].kept.clone();
+    net.cut.extend([(0, 2), (1, 2)]);
+    net.start(2);
+    net.run(Duration::from_secs(24));
+    let told = Refusal::SameIdentity.to_string();
+    assert!(net.hosts[2].complaints.contains(&told), "{:?}", net.hosts[2].complaints);
+    assert!(!net.hosts[1].complaints.contains(&told));
+    net.assert_mesh(&[0, 1], 1);
 }
