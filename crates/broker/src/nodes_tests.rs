@@ -423,6 +423,8 @@ struct Party {
     guest: ProcessId,
     owner: ProcessId,
     other: ProcessId,
+    /// Of the owner, on the second node.
+    third: ProcessId,
 }
 
 const GUEST: u32 = 1001;
@@ -437,6 +439,7 @@ impl Party {
         world.join(HOME, AWAY);
         let partition = PartitionId::of_user(OWNER).0 | 7 << 32;
         let (flags, into) = (flags::PORT, flags::PORT | flags::PARTITION);
+        let third = world.open_as(AWAY, OWNER, Open { flags: into, partition, ..Open::default() });
         let owner = world.open_as(AWAY, OWNER, Open { flags: into, partition, ..Open::default() });
         let other = world.open_as(HOME, OWNER, Open { flags: into, partition, ..Open::default() });
         let mut guests = [GUEST, 1002].into_iter().zip([HOME, at]).map(|(user, node)| {
@@ -459,7 +462,8 @@ impl Party {
         world.meet(guest, to);
         while world.deliver() {}
         assert!(world.programs[&guest].met.contains_key(&to));
-        Self { world, partition: PartitionId(partition), guest, owner, other }
+        let partition = PartitionId(partition);
+        Self { world, partition, guest, owner, other, third }
     }
 
     /// The broker of the guest's node is started anew. The others on it come back.
@@ -485,7 +489,7 @@ impl Party {
 
     /// Whether the guest can meet one that it has not met.
     fn is_inside(&mut self) -> bool {
-        for process in [self.owner, self.other] {
+        for process in [self.owner, self.other, self.third] {
             let to = self.world.programs[&process].address;
             self.world.meet(self.guest, to);
             while self.world.deliver() {}
@@ -521,11 +525,15 @@ fn a_stranger_does_not_come_in_as_a_guest_that_was_there() {
     assert!(!party.is_inside() && party.guests_entry_is_there());
     // With a wrong secret, or in another partition than that of its peer: it is removed, or stays
     // outside.
-    let mut wrong = Party::new(OWNER, AWAY);
-    let guest = wrong.world.programs.get_mut(&wrong.guest).expect("it is there");
-    guest.met.values_mut().for_each(|(secret, _)| secret[0] ^= 1);
-    wrong.restart(false, false);
-    assert!(!wrong.is_inside() && !wrong.guests_entry_is_there());
+    for at in [HOME, AWAY] {
+        let mut wrong = Party::new(OWNER, at);
+        let guest = wrong.world.programs.get_mut(&wrong.guest).expect("it is there");
+        guest.met.values_mut().for_each(|(secret, _)| secret[0] ^= 1);
+        wrong.restart(at == HOME, false);
+        assert!(!wrong.is_inside());
+        // On its own node both ends say that they have met, so that they are not parted.
+        assert_eq!(wrong.guests_entry_is_there(), at == HOME);
+    }
     let mut other = Party::new(OWNER, AWAY);
     other.world.cut(HOME, AWAY);
     other.world.states.insert(HOME, broker(HOME));
