@@ -192,8 +192,9 @@ impl Etcd {
         self.proposal = Some((table, version));
     }
 
-    /// The next request, if it is time; `number` is the own one, if there is one. The next call is
-    /// to be [`Etcd::answered`] then.
+    /// The next request, if it is time; `number` is that by which the own node is there
+    /// ([`Machine::present_as`](crate::Machine::present_as)). The next call is to be
+    /// [`Etcd::answered`] then.
     pub fn request(&mut self, number: Option<NodeId>, now: Duration) -> Option<Request> {
         if self.asked.is_some() || self.failures > 0 && now < self.next {
             return None;
@@ -204,12 +205,17 @@ impl Etcd {
         let unannounced = number
             .map(|node| node.0)
             .filter(|number| self.announced != Some(*number) && !self.present.contains_key(number));
+        if number.is_none() {
+            // The presence of one that was expelled ends with its lease.
+            self.lease = None;
+        }
         let step = match (self.due, &self.lease) {
             _ if self.config.user.is_some() && self.token.is_none() => Step::Authenticate,
-            (Due::Lease, None) => Step::Grant,
+            (Due::Lease, None) if number.is_some() => Step::Grant,
             (Due::Lease, Some(_)) => Step::Renew,
-            (Due::Read, _) => Step::Read,
+            (Due::Lease, None) | (Due::Read, _) => Step::Read,
             (Due::Rest, _) if self.proposal.is_some() => Step::Propose,
+            (Due::Rest, None) if number.is_some() => Step::Grant,
             (Due::Rest, Some(_)) if unannounced.is_some() => Step::Announce,
             (Due::Rest, _) => return None,
         };
@@ -347,7 +353,9 @@ impl Etcd {
             }
             Step::Grant => {
                 self.lease = Some(text(&value()?, "ID").ok_or_else(garbled)?);
-                self.due = Due::Read;
+                if self.due == Due::Lease {
+                    self.due = Due::Read;
+                }
             }
             Step::Renew => {
                 let answer = value()?;
@@ -438,6 +446,42 @@ fn refused(status: u16, body: &[u8]) -> Bad {
 /// A text of an endpoint, fit for a terminal.
 fn shown(reason: &str) -> String {
     reason.chars().filter(|one| !one.is_control()).take(REASON_MAX).collect()
+}
+
+/// Entry for fuzzing: each line is an answer. Its first byte says whether it comes with success,
+/// with another status, or not at all. Asking goes on, and reasons are fit for a terminal. Returns
+/// how many tables were read.
+///
+/// # Panics
+/// When the check fails.
+#[must_use]
+pub fn fuzz_answers(bytes: &[u8]) -> usize {
+    let user = EtcdUser { name: "u".to_owned(), password: "p".to_owned() };
+    let endpoints = vec!["http://a".to_owned(), "http://b".to_owned()];
+    let (fabric, user) = ("f".to_owned(), Some(user));
+    let mut etcd = Etcd::new(EtcdConfig { endpoints, user, fabric, incarnation: 77 });
+    let (mut now, mut tables) = (Duration::ZERO, 0);
+    for line in bytes.split(|byte| *byte == b'\n') {
+        let Some((kind, body)) = line.split_first() else { continue };
+        now += LOOK_EVERY + PAUSE;
+        assert!(etcd.request(Some(NodeId(3)), now).is_some(), "it asks no more");
+        let answer = match kind {
+            b'!' => Err(String::from_utf8_lossy(body).into_owned()),
+            b'?' => Ok((401, body)),
+            _ => Ok((200, body)),
+        };
+        match etcd.answered(answer, now) {
+            Some(DirectoryNews::Away(reason)) => {
+                assert!(!reason.is_empty() && !reason.chars().any(char::is_control), "{reason:?}");
+            }
+            Some(DirectoryNews::Table { table, present, .. }) => {
+                assert!(table.is_none_or(|table| table.is_valid()) && present.len() <= NODES_MAX);
+                tables += 1;
+            }
+            None => {}
+        }
+    }
+    tables
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl Roster {
             let former = old.former + 1;
             *old = member(old.number, former, identity, about);
         }
-        self.revision += 1;
+        self.revise();
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Roster {
             return false;
         }
         (member.name, member.address) = (about.name.clone(), about.address);
-        self.revision += 1;
+        self.revise();
         true
     }
 
@@ -151,8 +151,16 @@ impl Roster {
         let member = members.find(|member| member.number == number)?;
         let is_new = !member.is_expelled;
         member.is_expelled = true;
-        self.revision += u64::from(is_new);
+        if is_new {
+            self.revise();
+        }
         Some(is_new)
+    }
+
+    /// Counts a change. Somebody with the key can tell a table of the highest revision, of which no
+    /// change is heard any more.
+    pub(crate) const fn revise(&mut self) {
+        self.revision = self.revision.saturating_add(1);
     }
 }
 
@@ -213,6 +221,15 @@ mod tests {
             roster.admit(identity(2_000 + other), &about("h")).expect("its number");
         }
         assert_eq!(roster.of_number(7).expect("given").former, 1_001);
+    }
+
+    #[test]
+    fn the_highest_revision_breaks_nothing() {
+        let mut roster = Roster { revision: u64::MAX, ..full() };
+        assert_eq!(roster.expel(3), Some(true));
+        roster.admit(identity(999), &about("h")).expect("its number");
+        assert!(roster.update(&identity(999), &about("i")));
+        assert_eq!(roster.revision, u64::MAX);
     }
 
     #[test]

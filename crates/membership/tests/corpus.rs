@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use weft_membership::{
     Greeting, Hello, Identity, Member, Message, NodeAbout, Numbering, Refusal, Roster, Versions,
-    framed, fuzz_frames,
+    framed, fuzz_etcd_answers, fuzz_frames,
 };
 
 fn folder() -> PathBuf {
@@ -20,6 +20,16 @@ fn frames_between_daemons() {
         parsed += fuzz_frames(&std::fs::read(&path).expect("a file can be read"));
     }
     assert!(parsed >= kinds().len(), "a frame of each kind parses: {parsed}");
+}
+
+/// Answers of a real etcd: a lease, an empty directory, one with a table, a lease that has ended,
+/// and one with garbage.
+#[test]
+fn answers_of_etcd() {
+    let files = std::fs::read_dir(folder().join("../etcd_answers")).expect("it is committed");
+    let read = |path: PathBuf| fuzz_etcd_answers(&std::fs::read(path).expect("readable"));
+    let tables: usize = files.map(|file| read(file.expect("readable").path())).sum();
+    assert!(tables >= 2, "tables are read: {tables}");
 }
 
 /// A frame of each kind, by the name of its file in the corpus.

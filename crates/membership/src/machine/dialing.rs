@@ -276,7 +276,7 @@ impl Machine {
         let is_up = self.connections.values().any(|one| one.up() == Some(member.number));
         let state = if member.is_expelled {
             NodeState::Refused("it was expelled".to_owned())
-        } else if member.identity == self.config.own {
+        } else if self.number == Some(member.number) && self.is_in_roster() {
             match self.suspended {
                 Some(_) => NodeState::Refused(Refusal::SameIdentity.to_string()),
                 None => NodeState::Own,

@@ -13,6 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use weft_fabric::NodeId;
+
 use super::{Admission, Fault, Machine, Output};
 use crate::message::Refusal;
 use crate::roster::{Numbering, Roster};
@@ -79,6 +81,14 @@ impl Machine {
         self.directory.fault.as_deref()
     }
 
+    /// The number by which the own node is there for others, if it is a node of the fabric.
+    #[must_use]
+    pub fn present_as(&self) -> Option<NodeId> {
+        let own = self.roster.as_ref()?.of_identity(&self.config.own)?;
+        let is_there = self.is_in_roster() && !own.is_expelled;
+        is_there.then_some(NodeId(own.number))
+    }
+
     /// Compares the directory's table with the own one, takes the newer one, and proposes the next.
     fn read(&mut self, table: Option<Roster>, version: u64) -> Result<(), String> {
         let Some(table) = table else {
@@ -114,7 +124,7 @@ impl Machine {
         let mut roster = roster.clone();
         if roster.numbering == Numbering::First {
             roster.numbering = Numbering::Directory;
-            roster.revision += 1;
+            roster.revise();
         }
         Ok(roster)
     }
@@ -194,7 +204,7 @@ impl Machine {
     /// Two daemons that a partition keeps apart do not see each other, but both may see the
     /// directory. There one of them holds the presence of the number.
     fn look_for_rival(&mut self) {
-        let Some(number) = self.number else { return };
+        let Some(NodeId(number)) = self.present_as() else { return };
         let holder = self.directory.present.get(&number).copied();
         let rival = holder.filter(|holder| *holder != self.config.incarnation);
         let since = match (rival, self.directory.rival) {

@@ -34,17 +34,19 @@ impl Machine {
         self.use_roster(roster);
     }
 
-    /// Whether the own node is in the table: it has no number yet if not, or that was given to
-    /// another host.
+    /// Whether the own node is in the table with its number: it has none yet if not, or that was
+    /// given to another host.
     pub(super) fn is_in_roster(&self) -> bool {
-        self.roster.as_ref().is_some_and(|own| own.of_identity(&self.config.own).is_some())
+        let found = self.roster.as_ref().and_then(|own| own.of_identity(&self.config.own));
+        found.is_some_and(|found| self.number == Some(found.number))
     }
 
     /// Takes a table into use. It is kept already, or its `Save` is an output.
     pub(super) fn use_roster(&mut self, roster: Roster) {
         let own = roster.of_identity(&self.config.own).map(|member| member.number);
         let is_new = own.is_some() && self.number.is_none();
-        self.number = own.or(self.number);
+        // It does not change while the daemon runs, whatever a table says: addresses have it.
+        self.number = self.number.or(own);
         if roster.numbering == Numbering::Directory && self.config.admission == Admission::First {
             self.config.admission = Admission::ByFirst;
         }

@@ -203,7 +203,7 @@ pub(super) fn start(
 
 fn run(client: &EtcdClient, shared: &Shared, started: Instant) {
     while !shared.is_over.load(Ordering::Acquire) {
-        let number = shared.lock().number();
+        let number = shared.lock().present_as();
         let mut etcd = client.lock();
         let Some(request) = etcd.request(number, started.elapsed()) else {
             let left = etcd.wakes_at().saturating_sub(started.elapsed());

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use weft_fabric::NodeId;
-use weft_membership::{Admission, Machine, MachineConfig, NotExpelled, Tls};
+use weft_membership::{Admission, Machine, MachineConfig, NotExpelled, Numbering, Tls};
 pub use weft_membership::{NodeAbout, NodeState, NodeStatus, NotSent};
 
 use self::driver::Driver;
@@ -151,9 +151,16 @@ impl Fabric {
             ensure!(
                 config.admission != Admission::First || kept.first == own.identity(),
                 "the state in {} is of a fabric with another first daemon; set fabric.seeds to \
-                 addresses of its hosts, or remove that directory to found a new fabric",
+                 addresses of its hosts, or fabric.etcd as they have it, or remove that directory \
+                 to found a new fabric",
                 state.directory().display()
             );
+            if kept.numbering == Numbering::Directory && config.etcd.is_none() {
+                tracing::warn!(
+                    "the hosts of this fabric are admitted by etcd, and fabric.etcd is not set: \
+                     this daemon admits nobody"
+                );
+            }
         }
         let listener = TcpListener::bind(config.listen)
             .with_context(|| format!("cannot listen at {} (fabric.listen)", config.listen))?;
