@@ -78,8 +78,11 @@ fn members_die() -> Outcome {
     b.kill();
     b.start();
     assert_mesh(&[&a, &b, &c, &d]);
-    let text = a.node.start(a.node.weft(["fabric", "nodes"])).wait(LIMIT).success().stdout;
-    assert!(text.contains("etcd: away; nobody new joins"), "{text}");
+    for command in [vec!["fabric", "nodes"], vec!["status"]] {
+        let text = a.node.start(a.node.weft(&command)).wait(LIMIT).success().stdout;
+        let told = text.lines().find(|line| line.trim_start().starts_with("etcd"));
+        assert!(told.is_some_and(|told| told.contains("away; nobody new joins")), "{text}");
+    }
     assert!(a.log().contains("etcd cannot be used: nobody new joins"), "{}", a.log());
     // Back again.
     etcd.start_member(1)?;

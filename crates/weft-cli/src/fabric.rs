@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use weftd::FabricStatus;
+use weftd::{EtcdStatus, FabricStatus};
 
 use crate::arguments::{ExpelArguments, FabricCommand, StatusArguments};
 use crate::configuration::Configuration;
@@ -61,15 +61,17 @@ fn text(fabric: &FabricStatus) -> String {
     let mut text =
         table.section(&format!("Nodes of the fabric {:?}: {}", fabric.name, fabric.nodes.len()));
     if let Some(etcd) = &fabric.etcd {
-        text += &match etcd.reason.as_str() {
-            "" => format!("etcd: {}\n", etcd.state),
-            reason => {
-                let state = &etcd.state;
-                format!("etcd: {state}; nobody new joins, and what runs goes on ({reason})\n")
-            }
-        };
+        text += &format!("etcd: {}\n", etcd_text(etcd));
     }
     text
+}
+
+/// The state of etcd for people, with what it means.
+pub fn etcd_text(etcd: &EtcdStatus) -> String {
+    match (etcd.state.as_str(), etcd.reason.as_str()) {
+        (state, "") => state.to_owned(),
+        (state, reason) => format!("{state}; nobody new joins, and what runs goes on ({reason})"),
+    }
 }
 
 fn expel(arguments: &ExpelArguments, configuration: &Configuration) -> anyhow::Result<()> {
@@ -86,7 +88,7 @@ fn expel(arguments: &ExpelArguments, configuration: &Configuration) -> anyhow::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weftd::{EtcdStatus, FabricNodeStatus};
+    use weftd::FabricNodeStatus;
 
     #[test]
     fn what_is_not_known_is_a_dash_and_a_reason_is_told() {
