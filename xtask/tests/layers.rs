@@ -54,7 +54,18 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-fabric-manager",
         ],
     ),
-    (4, &["weft-ffi", "weft-preload", "weftd", "weft-scenario", "weft-cli", "weft-web"]),
+    (
+        4,
+        &[
+            "weft-ffi",
+            "weft-preload",
+            "weftd",
+            "weft-scenario",
+            "weft-swarm",
+            "weft-cli",
+            "weft-web",
+        ],
+    ),
     (5, &["weft-sim", "weft-e2e", "weft-examples", "weft-fuzz", "weft-icount", "xtask"]),
 ];
 
@@ -62,6 +73,7 @@ const LAYERS: &[(u8, &[&str])] = &[
 const SIBLINGS: &[(&str, &str)] = &[
     ("weft-cli", "weftd"),
     ("weft-cli", "weft-scenario"),
+    ("weft-cli", "weft-swarm"),
     // Services import it, and it needs the traits alone.
     ("weft-message", "weft-fabric"),
     // Both transports ask it, and it needs the names of the fabric and a way to its daemon.

@@ -318,7 +318,9 @@ impl<R: Clone> Machine<R> {
 
     /// The endpoint reports a peer down. Ends all messages to and from it.
     pub fn down(&mut self, peer: Peer, sink: &mut impl FnMut(Event<'_, R>)) {
-        // Messages that arrived whole are handed out before.
+        // The sender was told of messages that arrived whole. They are handed out before, also
+        // behind those that do not come any more.
+        self.lose_unfinished(peer);
         self.deliver(peer, sink);
         if let Some(Link::Live(live)) = self.links.remove(peer) {
             self.end(live);

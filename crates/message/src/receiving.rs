@@ -365,6 +365,25 @@ impl<R: Clone> Machine<R> {
         }
     }
 
+    /// The announced messages of a peer that have not arrived whole do not come any more.
+    pub(crate) fn lose_unfinished(&mut self, peer: Peer) {
+        let Some(live) = self.live(peer) else { return };
+        let mut lost = Vec::new();
+        for entry in &mut live.receiver.inbox {
+            let Entry::Announced(incoming) = entry else { continue };
+            match incoming.state {
+                State::Asked | State::Hungry | State::Allocating => lost.push(incoming.ticket),
+                // The end of the get finds that the message is gone.
+                State::Fetching | State::Fresh => {}
+                State::Landed(_) | State::Gone => continue,
+            }
+            incoming.state = State::Gone;
+        }
+        for ticket in lost {
+            self.lose(ticket, MessageError::PeerDown);
+        }
+    }
+
     /// Hands out the messages of a peer that are next in order.
     pub(crate) fn deliver(&mut self, peer: Peer, sink: &mut impl FnMut(Event<'_, R>)) {
         if let Some(live) = self.live(peer) {

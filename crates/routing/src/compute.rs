@@ -105,6 +105,9 @@ pub struct Routes {
     algorithm: Algorithm,
     /// The hosts, among which Valiant draws.
     hosts: Vec<Vertex>,
+    /// The part of the network in which each vertex lies, where cut links leave several; for
+    /// Valiant alone.
+    parts: Vec<u32>,
     /// The one neighbour of each host that has one link; for Valiant alone.
     turns: Vec<Option<Vertex>>,
 }
@@ -176,9 +179,11 @@ impl Routes {
         } else {
             tables
         };
-        let mut routes = Self { tables, algorithm, hosts: Vec::new(), turns: Vec::new() };
+        let (hosts, parts, turns) = (Vec::new(), Vec::new(), Vec::new());
+        let mut routes = Self { tables, algorithm, hosts, parts, turns };
         if algorithm == Algorithm::Valiant {
             routes.hosts = graph.hosts().collect();
+            routes.parts = parts_of(graph);
             let turn = |host| {
                 let mut far = (0..graph.ports(host)).filter_map(|port| graph.wired(host, port));
                 far.next().filter(|_| far.next().is_none()).map(|(vertex, _)| vertex)
@@ -251,8 +256,23 @@ impl Route for Routes {
         let count = u64::try_from(self.hosts.len()).ok().filter(|count| *count > 0)?;
         let drawn = usize::try_from(random % count).ok()?;
         let via = self.hosts.get(drawn).copied()?;
-        (via != from && via != to).then_some(via)
+        // A detour by a host without a way would lose the packet.
+        let part = |vertex: Vertex| self.parts.get(vertex as usize);
+        (via != from && via != to && part(via) == part(from)).then_some(via)
     }
+}
+
+/// The part of the network in which each vertex lies.
+fn parts_of(graph: &Graph) -> Vec<u32> {
+    let mut parts: Vec<Option<u32>> = vec![None; graph.vertices() as usize];
+    for vertex in 0..graph.vertices() {
+        if parts[vertex as usize].is_none() {
+            for (part, hops) in parts.iter_mut().zip(graph.hops(vertex)) {
+                *part = part.or(hops.map(|_| vertex));
+            }
+        }
+    }
+    parts.into_iter().flatten().collect()
 }
 
 fn up_down(graph: &Graph, numbering: Numbering, side: Side) -> Tables {

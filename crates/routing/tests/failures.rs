@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weft_routing::check::check;
 use weft_routing::dependency::Dependencies;
-use weft_routing::{Algorithm, Routes};
+use weft_routing::{Algorithm, Route, Routes};
 use weft_topology::{End, Graph, Shape};
 
 fn graph(text: &str) -> Graph {
@@ -100,4 +100,15 @@ proptest! {
             prop_assert!(report.is_sound_in_parts(), "{} {}: {:?}", shape, algorithm, report);
         }
     }
+}
+
+#[test]
+fn valiant_makes_no_detour_by_a_host_that_is_cut_off() {
+    let mut graph = graph("full:4");
+    let routes = Routes::compute(&graph, Algorithm::Valiant).expect("it has such routes");
+    let detours = |routes: &Routes| -> Vec<_> { (0..4).map(|n| routes.via(0, 1, n)).collect() };
+    assert_eq!(detours(&routes), [None, None, Some(2), Some(3)]);
+    graph.set_isolated(3, true);
+    let routes = routes.recompute(&graph).expect("the others have ways");
+    assert_eq!(detours(&routes), [None, None, Some(2), None]);
 }

@@ -44,6 +44,7 @@
 
 mod atomic;
 mod attr;
+mod census;
 mod completion;
 mod control;
 mod domain;
@@ -60,6 +61,7 @@ mod window;
 mod world;
 
 pub use attr::{Link, Settings};
+pub use census::Census;
 pub use domain::SimTransport;
 pub use endpoint::SimEndpoint;
 pub use memory::SimRegion;

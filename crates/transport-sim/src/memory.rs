@@ -49,6 +49,12 @@ pub(crate) struct Translated {
     pub start: u64,
 }
 
+impl RegionInner {
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+}
+
 impl SimRegion {
     /// Checks that a range is inside the region.
     pub(crate) fn check(&self, offset: u64, length: u64) -> Result<(), RegionError> {

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use weft_fabric::NodeId;
-use weft_network::{Message, Network, Outcome};
+use weft_network::{LinkModel, Message, Network, Outcome, SettingsError};
 use weft_routing::{Algorithm, Routes};
 use weft_topology::{Graph, Port, Vertex};
 
@@ -117,6 +117,12 @@ impl Carrier {
         usize::try_from(node.0).ok().and_then(|place| self.hosts.get(place)).copied()
     }
 
+    /// Packets that have not arrived, and those that wait for earlier ones.
+    pub fn packets(&self) -> usize {
+        let early = self.orders.values().map(|order| order.early.len());
+        self.carried.len() + early.sum::<usize>()
+    }
+
     /// The time of the next event, in nanoseconds, rounded up.
     pub fn next_time(&mut self) -> Option<u64> {
         self.network.next_time().map(|time| time.div_ceil(PICOSECONDS))
@@ -135,6 +141,39 @@ impl SimWorld {
     pub fn heal_link(&self, vertex: Vertex, port: Port) -> bool {
         self.lock().change_link(|network| network.heal(vertex, port))
     }
+
+    /// Gives the link at a port of a vertex of the network other parameters, in both directions:
+    /// a slow or a lossy one. False if there is no such link, or no network.
+    ///
+    /// # Errors
+    /// [`SettingsError`] if the parameters are of no use.
+    pub fn set_model(
+        &self,
+        vertex: Vertex,
+        port: Port,
+        model: LinkModel,
+    ) -> Result<bool, SettingsError> {
+        let mut state = self.lock();
+        state.catch_up();
+        let Some(carrier) = &mut state.carrier else { return Ok(false) };
+        let Some((far, far_port)) = carrier.network.graph().wired(vertex, port) else {
+            return Ok(false);
+        };
+        carrier.network.set_link(vertex, port, model)?;
+        carrier.network.set_link(far, far_port, model)
+    }
+
+    /// Stops the router of a vertex of the network: the packets in it are lost, and none goes
+    /// through it. The endpoints of a host stay as they are; [`SimWorld::kill_node`] ends them.
+    /// False if there is no such vertex, it is down, or there is no network.
+    pub fn crash_router(&self, vertex: Vertex) -> bool {
+        self.lock().change_link(|network| network.crash(vertex))
+    }
+
+    /// Starts a router that crashed. False if it is not down, or there is no network.
+    pub fn restart_router(&self, vertex: Vertex) -> bool {
+        self.lock().change_link(|network| network.restart(vertex))
+    }
 }
 
 impl State {
@@ -150,7 +189,7 @@ impl State {
     /// Packets take routes for the links of now. If there are none, they keep the old ones.
     pub(crate) fn reroute(&mut self) {
         let Some(carrier) = &mut self.carrier else { return };
-        let Ok(routes) = carrier.routes.recompute(carrier.network.graph()) else { return };
+        let Ok(routes) = carrier.routes.recompute(&carrier.network.reachable()) else { return };
         if carrier.network.set_route(Box::new(routes.clone())).is_ok() {
             carrier.routes = routes;
         }

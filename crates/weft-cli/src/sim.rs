@@ -1,5 +1,7 @@
 //! `weft sim`: runs a scenario of the network simulator, and writes its report.
 
+mod swarm;
+
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,8 +16,10 @@ use crate::table::Table;
 
 /// `weft sim`.
 pub fn sim(command: &SimCommand) -> anyhow::Result<ExitCode> {
-    let SimCommand::Run(arguments) = command;
-    run(arguments)
+    match command {
+        SimCommand::Run(arguments) => run(arguments),
+        SimCommand::Swarm(arguments) => swarm::swarm(arguments),
+    }
 }
 
 fn run(arguments: &SimRunArguments) -> anyhow::Result<ExitCode> {

@@ -103,6 +103,14 @@ Examples:
   weft perf lane --over endpoint         what direct sockets run over, between endpoints
   weft perf rate --transport sim         the same logic in the simulator's virtual time";
 
+const SWARM_EXAMPLES: &str = "\
+Examples:
+  weft sim swarm --seeds 1000
+  weft sim swarm --seed 17            # one run again, with its trace if it fails
+  weft sim swarm --seeds 50 --json | jq .violations
+
+A seed that breaks a promise is told with the command that runs it again; the exit status is 1.";
+
 const SIM_EXAMPLES: &str = "\
 Examples:
   weft sim run torus.toml                       prints a line for each offered load
@@ -281,6 +289,9 @@ pub enum SimCommand {
     /// Runs a scenario
     #[command(after_help = SIM_EXAMPLES)]
     Run(SimRunArguments),
+    /// Lets random programs use random networks with random faults, and checks every promise
+    #[command(after_help = SWARM_EXAMPLES)]
+    Swarm(SimSwarmArguments),
 }
 
 /// Arguments of `weft sim run`.
@@ -297,6 +308,23 @@ pub struct SimRunArguments {
     /// Takes another seed than that of the file
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+/// Arguments of `weft sim swarm`.
+#[derive(Debug, Args)]
+pub struct SimSwarmArguments {
+    /// Runs that many seeds
+    #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "seed")]
+    pub seeds: u64,
+    /// The first seed
+    #[arg(long, value_name = "S", default_value_t = 0, conflicts_with = "seed")]
+    pub from: u64,
+    /// Runs this seed alone, and tells what it did
+    #[arg(long, value_name = "ONE")]
+    pub seed: Option<u64>,
+    /// Writes the results as JSON to standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `weft fabric expel`.

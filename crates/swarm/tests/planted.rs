@@ -1,0 +1,305 @@
+//! Planted faults: an endpoint that breaks a promise of the fabric is found within 100 seeds.
+//!
+//! Each fault is planted once in a life of an endpoint or seldom, as real ones are. A run that is
+//! found must pass without the fault.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weft_fabric::{
+    Access, Armed, Atomic, Audience, Capabilities, ConnectError, Endpoint, EndpointAddress, Event,
+    GrantError, Group, GroupError, InviteError, Issued, LocalRange, LockRequest, MessageHeader,
+    Operation, OperationError, PartitionId, Peer, Reach, Register, RegisterError, RemoteKey,
+    SendError, Signal, Source, Target, Ticket, Waited, WindowError,
+};
+use weft_swarm::{Kind, Plan, Violation, run, run_over};
+use weft_transport_sim::{SimEndpoint, SimRegion, SimWindow};
+
+/// A promise that is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    /// A report of room is swallowed.
+    LostWakeup,
+    /// A message is handed out twice.
+    DoubleDelivery,
+    /// Two messages that come together are handed out in the other order.
+    Reordered,
+    /// A region stays although its holders let it go.
+    LeakedRegion,
+    /// A key stays in force although its revocation ended.
+    LeakedKey,
+    /// An operation ends without a completion.
+    LostCompletion,
+}
+
+/// Events of this number and its multiples are the ones that the fault meets.
+const ONE_OF: u32 = 10;
+
+struct Faulty {
+    inner: SimEndpoint,
+    strikes: Strikes,
+    leaked: Arc<Mutex<Vec<SimRegion>>>,
+}
+
+/// Decides when the fault happens.
+struct Strikes {
+    fault: Fault,
+    events: u32,
+}
+
+/// A message, as it waits to be handed out behind a later one.
+type Held = (Peer, EndpointAddress, MessageHeader, Vec<u8>);
+
+impl Strikes {
+    fn strike(&mut self) -> bool {
+        self.events += 1;
+        self.events.is_multiple_of(ONE_OF)
+    }
+
+    /// Hands out an event, as the fault has it.
+    fn pass(&mut self, event: Event<'_>, held: &mut Option<Held>, sink: &mut dyn FnMut(Event<'_>)) {
+        match (self.fault, event) {
+            (Fault::LostWakeup, Event::Room { .. }) if self.strike() => {}
+            (Fault::LostCompletion, Event::Completion(_)) if self.strike() => {}
+            (Fault::DoubleDelivery, Event::Message(message)) if self.strike() => {
+                sink(Event::Message(message));
+                sink(Event::Message(message));
+            }
+            (Fault::Reordered, Event::Message(message)) if message.group.is_none() => {
+                let is_of = |held: &Held| held.0 == message.peer;
+                if held.is_none() && self.strike() {
+                    let payload = message.payload.to_vec();
+                    *held = Some((message.peer, message.source, message.header, payload));
+                    return;
+                }
+                let turn = held.as_ref().is_some_and(is_of);
+                sink(Event::Message(message));
+                if turn {
+                    release(held, sink);
+                }
+            }
+            (_, event) => sink(event),
+        }
+    }
+}
+
+fn release(held: &mut Option<Held>, sink: &mut dyn FnMut(Event<'_>)) {
+    if let Some((peer, source, header, payload)) = held.take() {
+        let message = weft_fabric::Message { peer, source, header, group: None, payload: &payload };
+        sink(Event::Message(message));
+    }
+}
+
+/// Calls that go to the endpoint of the simulator as they are.
+macro_rules! pass_on {
+    ($(fn $name:ident(&mut self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
+        $(fn $name(&mut self $(, $arg: $type)*) -> $result {
+            self.inner.$name($($arg),*)
+        })*
+    };
+}
+
+impl Endpoint for Faulty {
+    type Region = SimRegion;
+    type Window = SimWindow;
+
+    fn address(&self) -> EndpointAddress {
+        self.inner.address()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn partition(&self) -> PartitionId {
+        self.inner.partition()
+    }
+
+    fn host(&self) -> Option<EndpointAddress> {
+        self.inner.host()
+    }
+
+    fn peer_address(&self, peer: Peer) -> Option<EndpointAddress> {
+        self.inner.peer_address(peer)
+    }
+
+    fn register_value(&self, register: Register) -> u64 {
+        self.inner.register_value(register)
+    }
+
+    fn set_scratch(&mut self, value: u64) {
+        self.inner.set_scratch(value);
+    }
+
+    fn register(&mut self, length: u64) -> Result<SimRegion, RegisterError> {
+        let region = self.inner.register(length)?;
+        if self.strikes.fault == Fault::LeakedRegion && self.strikes.strike() {
+            self.leaked.lock().expect("one thread").push(region.clone());
+        }
+        Ok(region)
+    }
+
+    fn revoke(&mut self, key: RemoteKey, context: u64) -> Result<Issued, GrantError> {
+        if self.strikes.fault == Fault::LeakedKey && self.strikes.strike() {
+            return Ok(Issued::Done(0));
+        }
+        self.inner.revoke(key, context)
+    }
+
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let mut held = None;
+        let Self { inner, strikes, .. } = self;
+        let polled = inner.poll(budget, &mut |event| strikes.pass(event, &mut held, sink));
+        release(&mut held, sink);
+        polled
+    }
+
+    pass_on! {
+        fn invite(&mut self, within: Duration, context: u64)
+            -> Result<(Ticket, Issued), InviteError>;
+        fn connect(&mut self, to: EndpointAddress, context: u64) -> Result<Issued, ConnectError>;
+        fn disconnect(&mut self, peer: Peer) -> Result<(), OperationError>;
+        fn reach(&mut self, peer: Peer) -> Result<Reach, OperationError>;
+        fn send_short(&mut self, to: Peer, header: MessageHeader, parts: &[&[u8]])
+            -> Result<(), SendError>;
+        fn send_multicast(&mut self, group: Group, header: MessageHeader, parts: &[&[u8]])
+            -> Result<usize, SendError>;
+        fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError>;
+        fn leave(&mut self, group: Group, context: u64) -> Result<Issued, GroupError>;
+        fn grant(
+            &mut self,
+            range: LocalRange<'_, SimRegion>,
+            audience: Audience,
+            access: Access,
+            context: u64
+        ) -> Result<Issued, GrantError>;
+        fn resolve(&mut self, of: Peer, key: RemoteKey, context: u64)
+            -> Result<Issued, OperationError>;
+        fn put(
+            &mut self,
+            to: Peer,
+            source: Source<'_, SimRegion>,
+            target: Target,
+            operation: Operation
+        ) -> Result<Issued, OperationError>;
+        fn put_immediate(
+            &mut self,
+            to: Peer,
+            value: u64,
+            length: u8,
+            target: Target,
+            operation: Operation
+        ) -> Result<Issued, OperationError>;
+        fn put_vectored(
+            &mut self,
+            to: Peer,
+            ranges: &[(Source<'_, SimRegion>, Target)],
+            operation: Operation
+        ) -> Result<Issued, OperationError>;
+        fn put_signal(
+            &mut self,
+            to: Peer,
+            source: Source<'_, SimRegion>,
+            target: Target,
+            signal: Signal,
+            operation: Operation
+        ) -> Result<Issued, OperationError>;
+        fn put_notification(&mut self, to: Peer, class: u8, value: u64)
+            -> Result<(), OperationError>;
+        fn get(
+            &mut self,
+            from: Peer,
+            source: Target,
+            into: LocalRange<'_, SimRegion>,
+            operation: Operation
+        ) -> Result<Issued, OperationError>;
+        fn get_vectored(
+            &mut self,
+            from: Peer,
+            ranges: &[(Target, LocalRange<'_, SimRegion>)],
+            operation: Operation
+        ) -> Result<Issued, OperationError>;
+        fn atomic(&mut self, to: Peer, target: Target, atomic: Atomic, operation: Operation)
+            -> Result<Issued, OperationError>;
+        fn lock(&mut self, to: Peer, request: LockRequest, operation: Operation)
+            -> Result<Issued, OperationError>;
+        fn order(&mut self, to: Peer) -> Result<(), OperationError>;
+        fn fence(&mut self, to: Peer, context: u64) -> Result<Issued, OperationError>;
+        fn fence_all(&mut self, context: u64) -> Result<Issued, OperationError>;
+        fn cancel(&mut self, to: Peer, context: u64) -> Result<(), OperationError>;
+        fn window(&mut self, to: Peer, key: RemoteKey) -> Result<SimWindow, WindowError>;
+        fn read_register(&mut self, of: Peer, register: Register, context: u64)
+            -> Result<Issued, OperationError>;
+        fn finish(&mut self, context: u64, timeout: Duration)
+            -> Option<Result<u64, OperationError>>;
+        fn wait(&mut self, timeout: Option<Duration>) -> Waited;
+        fn arm(&mut self) -> Armed;
+    }
+}
+
+/// The first seed of 100 that finds a fault, and how.
+fn found(run_with: impl Fn(&Plan) -> Result<(), Violation>, kind: Kind) -> Option<Violation> {
+    (0..100).find_map(|seed| {
+        let plan = Plan { kinds: vec![kind], ..Plan::new(seed) };
+        let violation = run_with(&plan).err()?;
+        assert!(run(&plan).is_ok(), "seed {seed} fails without a fault");
+        Some(violation)
+    })
+}
+
+fn is_found(fault: Fault, kind: Kind, sign: &str) {
+    let planted = |plan: &Plan| {
+        let leaked = Arc::default();
+        let wrap = |inner| {
+            let strikes = Strikes { fault, events: 0 };
+            Faulty { inner, strikes, leaked: Arc::clone(&leaked) }
+        };
+        run_over(plan, &wrap).map(drop)
+    };
+    let violation = found(planted, kind).unwrap_or_else(|| panic!("{fault:?} is not found"));
+    println!("{fault:?} in {kind:?}: seed {}, {}", violation.seed, violation.reason);
+    assert!(violation.reason.contains(sign), "{fault:?} shows as {}", violation.reason);
+}
+
+#[test]
+fn a_lost_wakeup_is_found() {
+    is_found(Fault::LostWakeup, Kind::Endpoints, "for ever");
+    is_found(Fault::LostWakeup, Kind::Messages, "never arrived");
+}
+
+#[test]
+fn a_double_delivery_is_found() {
+    is_found(Fault::DoubleDelivery, Kind::Endpoints, "twice");
+    is_found(Fault::DoubleDelivery, Kind::Messages, "told that it sent message");
+}
+
+#[test]
+fn a_reordered_message_is_found() {
+    is_found(Fault::Reordered, Kind::Endpoints, "out of order");
+    is_found(Fault::Reordered, Kind::Messages, "told that it sent message");
+}
+
+#[test]
+fn a_leaked_region_or_key_is_found() {
+    is_found(Fault::LeakedRegion, Kind::Endpoints, "region");
+    is_found(Fault::LeakedKey, Kind::Endpoints, "key");
+}
+
+#[test]
+fn an_operation_without_an_end_is_found() {
+    is_found(Fault::LostCompletion, Kind::Endpoints, "ended");
+}
+
+#[test]
+fn a_stale_route_is_found() {
+    let stale = |plan: &Plan| {
+        let mut plan = plan.clone();
+        let network = plan.settings.network.as_mut().expect("every plan has a network");
+        // Routes never heed a change.
+        network.reroute_after_ns = 1 << 50;
+        run_over(&plan, &|endpoint| endpoint).map(drop)
+    };
+    let violation = found(stale, Kind::Endpoints).expect("a stale route is found");
+    println!("stale route: seed {}, {}", violation.seed, violation.reason);
+    assert!(violation.reason.contains("there was a way all the time"), "{violation}");
+}
