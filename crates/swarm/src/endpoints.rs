@@ -778,11 +778,11 @@ impl<E: Endpoint> Workload<E> for Endpoints<E> {
         Ok(())
     }
 
-    fn keys(&self) -> usize {
+    fn keys(&self) -> Option<usize> {
         let extras = |program: &Program<E>| {
             program.extras.iter().filter(|extra| extra.revoked.is_none()).count()
         };
-        self.programs.iter().map(|program| 1 + extras(program)).sum()
+        Some(self.programs.iter().map(|program| 1 + extras(program)).sum())
     }
 
     fn region_bytes(&self) -> u64 {

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod endpoints;
+mod lanes;
 mod ledger;
 mod messages;
 mod plan;

@@ -375,8 +375,8 @@ impl<E: Endpoint> Workload<E> for Letters<E> {
         Ok(())
     }
 
-    fn keys(&self) -> usize {
-        self.programs.iter().map(|program| program.messages.census().keys).sum()
+    fn keys(&self) -> Option<usize> {
+        Some(self.programs.iter().map(|program| program.messages.census().keys).sum())
     }
 
     fn region_bytes(&self) -> u64 {

@@ -89,9 +89,11 @@ pub enum Kind {
     Endpoints,
     /// Messages of any length.
     Messages,
+    /// Lanes, on which direct sockets stand.
+    Lanes,
 }
 
-const KINDS: [Kind; 2] = [Kind::Endpoints, Kind::Messages];
+const KINDS: [Kind; 3] = [Kind::Endpoints, Kind::Messages, Kind::Lanes];
 
 /// A run, as its seed decides it.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use weft_fabric::{Endpoint, EndpointAddress};
 use weft_transport_sim::{SimEndpoint, SimWorld};
 
 use crate::endpoints::Endpoints;
+use crate::lanes::Lanes;
 use crate::messages::Letters;
 use crate::plan::{Fault, Kind, Plan, one_of, random};
 use crate::stage::Stage;
@@ -114,6 +115,7 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
         for kind in &plan.kinds {
             loads.push(match kind {
                 Kind::Endpoints => Box::new(Endpoints::new(plan, stage, &mut random)?),
+                Kind::Lanes => Box::new(Lanes::new(plan, stage, &mut random)?),
                 Kind::Messages => Box::new(Letters::new(plan, stage, &mut random)?),
             });
         }
@@ -197,7 +199,8 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
                 load.poll(self.stage, None, EVENTS)?;
             }
             let census = self.world().census();
-            let is_quiet = (census.packets, census.operations, census.events) == (0, 0, 0);
+            let is_quiet = (census.packets, census.operations) == (0, 0)
+                && (census.events, census.controls) == (0, 0);
             if is_quiet && self.loads.iter().all(|load| load.is_settled()) {
                 return Ok(());
             }
@@ -209,7 +212,8 @@ impl<'r, 'a, E: Endpoint + 'r> Run<'r, 'a, E> {
     /// Compares what the world holds with what the programs know of.
     fn check_leaks(&self) -> Result<(), String> {
         let census = self.world().census();
-        let keys: usize = self.loads.iter().map(|load| load.keys()).sum();
+        let keys: Option<usize> = self.loads.iter().map(|load| load.keys()).sum();
+        let keys = keys.unwrap_or(census.keys);
         let bytes: u64 = self.loads.iter().map(|load| load.region_bytes()).sum();
         if (census.keys, census.region_bytes) != (keys, bytes) {
             return Err(format!(

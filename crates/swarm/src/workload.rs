@@ -27,8 +27,8 @@ pub(crate) trait Workload<E> {
     /// Says what was not settled, lost or changed.
     fn check(&mut self) -> Result<(), String>;
 
-    /// Keys that its programs have in force, as far as they know.
-    fn keys(&self) -> usize;
+    /// Keys that its programs have in force; `None` if they do not know.
+    fn keys(&self) -> Option<usize>;
 
     /// Bytes of the regions that its programs hold, as far as they know.
     fn region_bytes(&self) -> u64;

@@ -20,6 +20,8 @@ use weft_transport_sim::{SimEndpoint, SimRegion, SimWindow};
 enum Fault {
     /// A report of room is swallowed.
     LostWakeup,
+    /// A notification is swallowed, by which an end of a lane is rung.
+    LostRing,
     /// A message is handed out twice.
     DoubleDelivery,
     /// Two messages that come together are handed out in the other order.
@@ -33,7 +35,7 @@ enum Fault {
 }
 
 /// Events of this number and its multiples are the ones that the fault meets.
-const ONE_OF: u32 = 10;
+const ONE_OF: u32 = 3;
 
 struct Faulty {
     inner: SimEndpoint,
@@ -60,6 +62,7 @@ impl Strikes {
     fn pass(&mut self, event: Event<'_>, held: &mut Option<Held>, sink: &mut dyn FnMut(Event<'_>)) {
         match (self.fault, event) {
             (Fault::LostWakeup, Event::Room { .. }) if self.strike() => {}
+            (Fault::LostRing, Event::Notification(_)) if self.strike() => {}
             (Fault::LostCompletion, Event::Completion(_)) if self.strike() => {}
             (Fault::DoubleDelivery, Event::Message(message)) if self.strike() => {
                 sink(Event::Message(message));
@@ -265,18 +268,19 @@ fn is_found(fault: Fault, kind: Kind, sign: &str) {
 fn a_lost_wakeup_is_found() {
     is_found(Fault::LostWakeup, Kind::Endpoints, "for ever");
     is_found(Fault::LostWakeup, Kind::Messages, "never arrived");
+    is_found(Fault::LostRing, Kind::Lanes, "sleeps");
 }
 
 #[test]
 fn a_double_delivery_is_found() {
     is_found(Fault::DoubleDelivery, Kind::Endpoints, "twice");
-    is_found(Fault::DoubleDelivery, Kind::Messages, "told that it sent message");
+    is_found(Fault::DoubleDelivery, Kind::Messages, "told that it sent");
 }
 
 #[test]
 fn a_reordered_message_is_found() {
     is_found(Fault::Reordered, Kind::Endpoints, "out of order");
-    is_found(Fault::Reordered, Kind::Messages, "told that it sent message");
+    is_found(Fault::Reordered, Kind::Messages, "told that it sent");
 }
 
 #[test]
