@@ -7,6 +7,8 @@
 //! operations on the lane the other threads may run. The bytes must arrive unchanged, an end only
 //! behind all of them, and no thread may sleep for ever or spin.
 //!
+//! Over a torus its links are cut and mended, too, one at a time.
+//!
 //! Over a network, links have 1 to 100 us of latency, they are cut and mended, and nodes die. Then
 //! the bytes arrive unchanged, or both ends get an error; no thread sleeps for ever.
 //!
@@ -57,6 +59,11 @@ fn every_seed_delivers_all_bytes_in_order_and_wakes_everybody() {
 #[test]
 fn over_a_network_every_seed_delivers_all_bytes_or_gives_an_error() {
     run_all(seeds("0..400"), Apart::TwoNodes);
+}
+
+#[test]
+fn over_a_torus_with_links_that_flap_every_seed_delivers_all_bytes_or_gives_an_error() {
+    run_all(seeds("0..200"), Apart::Torus);
 }
 
 /// The first seed from `from` on that finds a planted mistake.

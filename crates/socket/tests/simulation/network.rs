@@ -14,6 +14,10 @@ pub struct State {
     /// Whether an arrival rang the thread of each host that waits for data, and for room.
     rung: [[Cell<bool>; 2]; 2],
     cut: Cell<Cut>,
+    /// The link of the torus that is cut.
+    flapped: Cell<Option<(u32, u16)>>,
+    /// When it is mended, or the next one is cut.
+    flaps_at: Cell<u64>,
     /// When the survivor's kernel notices that the other node is dead.
     noticed_at: Cell<Option<u64>>,
 }
@@ -98,6 +102,10 @@ impl World {
     pub fn happen_in_network(&self) {
         let Some(plan) = self.plan.network else { return };
         let now = self.now();
+        if plan.has_routes && now >= self.network.flaps_at.get() {
+            self.network.flaps_at.set(now + FLAPS_EVERY_NS);
+            self.flap();
+        }
         let nodes = [NodeId(0), NodeId(1)];
         match (self.network.cut.get(), plan.cut) {
             (Cut::NotYet, Some((at, duration))) if self.steps.get() >= at => {
@@ -124,6 +132,19 @@ impl World {
         }
     }
 
+    /// Mends the link of the torus that is cut, or cuts one: a way is always left.
+    fn flap(&self) {
+        let flapped = &self.network.flapped;
+        if let Some((vertex, port)) = flapped.take() {
+            assert!(self.sim.heal_link(vertex, port));
+        } else {
+            let turn = self.now() / FLAPS_EVERY_NS + self.plan.seed;
+            let link = (u32::try_from(turn % 6).expect("it is small"), 0);
+            assert!(self.sim.cut_link(link.0, link.1));
+            flapped.set(Some(link));
+        }
+    }
+
     /// A node dies: its kernel says nothing more either.
     pub fn node_dies(&self, number: usize) {
         if !self.hosts[number].is_gone() {
@@ -142,6 +163,9 @@ impl World {
     }
 }
 
+/// The time between a cut of a link of the torus and its end: longer than packets need to find
+/// another way, so that none is lost for ever.
+const FLAPS_EVERY_NS: u64 = 50_000;
 /// After this time a cut ends all lanes over it.
 pub const CUT_DOWN_AFTER_NS: u64 = 1_000_000;
 /// After this time a kernel gives up a peer that does not answer.

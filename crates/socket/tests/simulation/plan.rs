@@ -46,6 +46,8 @@ pub struct Network {
     pub tcp_latency_ns: u64,
     /// The step at which the link is cut, and for how long.
     pub cut: Option<(u64, u64)>,
+    /// The nodes lie in a torus, whose links are cut and mended one at a time.
+    pub has_routes: bool,
 }
 
 impl Network {
@@ -63,6 +65,7 @@ impl Network {
             notification_depth: [4, 32, 256][random.random_range(0..3)],
             tcp_latency_ns: random.random_range(1_000..200_000),
             cut,
+            has_routes: false,
         }
     }
 }
@@ -74,6 +77,8 @@ pub enum Apart {
     OneHost,
     /// On two nodes, with lanes over endpoints.
     TwoNodes,
+    /// On two nodes of a torus.
+    Torus,
 }
 
 /// The plan of one run.
@@ -156,8 +161,9 @@ impl Plan {
         };
         plan.gives_back_every =
             [0, 1].map(|_| random.random_bool(0.4).then(|| random.random_range(1..24)));
-        if apart == Apart::TwoNodes {
-            plan.network = Some(Network::new(random));
+        if apart != Apart::OneHost {
+            let has_routes = apart == Apart::Torus;
+            plan.network = Some(Network { has_routes, ..Network::new(random) });
             if let Some((_, _, ending @ Ending::Kill)) = &mut plan.ending
                 && random.random_bool(0.5)
             {

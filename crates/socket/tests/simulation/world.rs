@@ -11,8 +11,9 @@ use rand_chacha::ChaCha8Rng;
 use weft_fabric::{WaitFor, Wake};
 use weft_lane::{Carrier, Layout};
 use weft_socket::{Common, Origin, Peer, Phase, ReceiveSide, SendSide, SharedPhase, Side, closed};
+use weft_topology::Shape;
 use weft_transport_shm::lane::{LaneLayout, ShmLane};
-use weft_transport_sim::{Link, Settings, SimEndpoint, SimWorld};
+use weft_transport_sim::{Link, NetworkSettings, Settings, SimEndpoint, SimWorld};
 
 use crate::ends::{self, Network};
 use crate::lane::{End, Hooked};
@@ -148,6 +149,7 @@ fn settings(plan: &Plan) -> Settings {
     let Some(network) = plan.network else { return Settings::seeded(plan.seed) };
     let (latency_ns, jitter_ns) = (network.latency_ns, network.jitter_ns);
     Settings {
+        network: network.has_routes.then(|| torus(latency_ns / HOPS)),
         link: Link { latency_ns, jitter_ns, bits_per_second: network.bits_per_second },
         ordered: network.ordered,
         operations_max: network.operations_max,
@@ -156,6 +158,17 @@ fn settings(plan: &Plan) -> Settings {
         cut_down_after_ns: Some(CUT_DOWN_AFTER_NS),
         ..Settings::seeded(plan.seed)
     }
+}
+
+/// Links of a way in the torus, about.
+const HOPS: u64 = 10;
+
+/// A torus of two by three nodes.
+fn torus(latency_ns: u64) -> NetworkSettings {
+    let shape: Shape = "torus:3x2".parse().expect("a shape");
+    let mut network = NetworkSettings::of(shape.graph(None).expect("it is small"));
+    network.network.link.latency = latency_ns * 1_000;
+    network
 }
 
 /// So many steps in which no byte moved count as a deadlock.
