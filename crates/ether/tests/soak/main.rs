@@ -6,6 +6,8 @@
 //! beyond its bound. In the end all faults are over: then nothing waits any more, and every node
 //! reaches every other. Without deaths and long cuts nothing is lost.
 //!
+//! The same runs over a torus, whose links are cut and mended one at a time.
+//!
 //! `WEFT_SEEDS=from..to` runs other seeds.
 
 mod network;
@@ -17,24 +19,33 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use network::Network;
 use plan::Plan;
 
-fn seeds() -> std::ops::Range<u64> {
-    let wanted = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| "0..100".into());
+fn seeds(default: &str) -> std::ops::Range<u64> {
+    let wanted = std::env::var("WEFT_SEEDS").unwrap_or_else(|_| default.into());
     let (from, to) = wanted.split_once("..").expect("WEFT_SEEDS=from..to");
     from.parse().expect("a number")..to.parse().expect("a number")
 }
 
 #[test]
 fn every_seed_delivers_in_order_and_comes_to_rest() {
+    soak(seeds("0..100"), Plan::new);
+}
+
+#[test]
+fn over_a_torus_whose_links_flap_every_seed_delivers_in_order_and_comes_to_rest() {
+    soak(seeds("0..25"), Plan::in_torus);
+}
+
+fn soak(seeds: std::ops::Range<u64>, plan: impl Fn(u64) -> Plan) {
     let (mut delivered, mut lost) = (0, 0);
-    for seed in seeds() {
-        let run = || Network::new(Plan::new(seed)).run();
+    for seed in seeds {
+        let run = || Network::new(plan(seed)).run();
         match catch_unwind(AssertUnwindSafe(run)) {
             Ok(counts) => {
                 delivered += counts.delivered;
                 lost += counts.sent - counts.delivered;
             }
             Err(reason) => {
-                eprintln!("seed {seed} fails: {:?}", Plan::new(seed));
+                eprintln!("seed {seed} fails: {:?}", plan(seed));
                 std::panic::resume_unwind(reason);
             }
         }

@@ -43,14 +43,29 @@ pub struct Network {
     world: SimWorld,
     nodes: Vec<Node>,
     counts: Counts,
+    /// The link of the torus that is cut.
+    flapped: Option<(u32, u16)>,
+    /// When it is mended, or the next one is cut.
+    flaps_at: u64,
 }
+
+/// The time between a cut of a link of the torus and its end: longer than packets need to find
+/// another way.
+const FLAPS_EVERY_NS: u64 = 50_000;
 
 impl Network {
     pub fn new(plan: Plan) -> Self {
         let world = SimWorld::new(plan.settings.clone());
         let random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed);
-        let mut network =
-            Self { world, random, nodes: Vec::new(), counts: Counts::default(), plan };
+        let mut network = Self {
+            world,
+            random,
+            nodes: Vec::new(),
+            counts: Counts::default(),
+            flapped: None,
+            flaps_at: 0,
+            plan,
+        };
         for number in 0..network.plan.nodes {
             let port = Some(network.open(number));
             let seen = Seen::default();
@@ -166,8 +181,23 @@ impl Network {
         });
     }
 
+    /// Mends the link of the torus that is cut, or cuts one: a way is always left.
+    fn flap(&mut self) {
+        if let Some((vertex, port)) = self.flapped.take() {
+            assert!(self.world.heal_link(vertex, port));
+        } else {
+            let link = (self.random.random_range(0..6), self.random.random_range(0..2));
+            assert!(self.world.cut_link(link.0, link.1));
+            self.flapped = Some(link);
+        }
+        self.flaps_at = self.world.now() + FLAPS_EVERY_NS;
+    }
+
     /// Lets some fault begin or end.
     fn fault(&mut self) {
+        if self.plan.settings.network.is_some() && self.world.now() >= self.flaps_at {
+            self.flap();
+        }
         let faults = self.plan.faults;
         let nodes = self.plan.nodes;
         let one = self.random.random_range(0..nodes);
@@ -213,6 +243,9 @@ impl Network {
     }
 
     fn end_faults(&mut self) {
+        if self.flapped.is_some() {
+            self.flap();
+        }
         for a in 0..self.plan.nodes {
             for b in a + 1..self.plan.nodes {
                 self.world.heal(NodeId(a), NodeId(b));

@@ -3,7 +3,8 @@
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weft_ether::Limits;
-use weft_transport_sim::{Link, Settings};
+use weft_topology::Shape;
+use weft_transport_sim::{Link, NetworkSettings, Settings};
 
 /// The plan of one run.
 #[derive(Debug)]
@@ -30,6 +31,15 @@ pub struct Faults {
 }
 
 impl Plan {
+    /// The same with the nodes in a torus, whose links are cut and mended one at a time.
+    pub fn in_torus(seed: u64) -> Self {
+        let mut plan = Self::new(seed);
+        let shape: Shape = "torus:3x2".parse().expect("a shape");
+        let network = NetworkSettings::of(shape.graph(None).expect("it is small"));
+        plan.settings.network = Some(network);
+        plan
+    }
+
     pub fn new(seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let latency_ns = random.random_range(1_000..=100_000_u64);
