@@ -425,3 +425,21 @@ fn ten_thousand_messages_with_kills_and_cancels_leave_nothing_behind() {
     let failed = seen.log.iter().find(|line| line.contains("the memory of the message"));
     assert_eq!(failed, None);
 }
+
+#[test]
+fn a_message_that_ended_well_is_handed_out_although_an_earlier_one_never_comes() {
+    let mut pair = Pair::asking();
+    assert_eq!(pair.send("first", 5_000, 1), Ok(Issued::Pending));
+    assert_eq!(pair.send("second", 5_000, 2), Ok(Issued::Pending));
+    pair.settle();
+    let second = pair.at_b.tickets[1];
+    let region = pair.b.endpoint().register(5_000).expect("there is memory");
+    pair.b.accept_into(second, &region, 0).expect("it waits for a decision");
+    pair.settle();
+    assert_eq!(pair.at_a.log, ["2 done"]);
+    pair.a.endpoint().disconnect(pair.to_b).expect("a peer");
+    pair.settle();
+    assert_eq!(pair.at_a.log[1..], ["1: the peer is down", "down"]);
+    let log = &pair.at_b.log;
+    assert_eq!(log[2..], ["long second", "lost: the peer is down", "down"], "{log:?}");
+}

@@ -234,7 +234,7 @@ fn resent(read: usize) -> (Vec<u8>, Vec<u8>) {
         "till it is answered"
     );
     assert!(back.leave(&server, Side::Accepted, Leave::ForGood).is_some());
-    assert_eq!(back.return_to_tcp(&server), []);
+    assert_eq!(back.return_to_tcp(&server), [0_u8; 0]);
     assert_eq!(send.leave_to_follow(&client), Some(Leave::ForGood));
     assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
     let unread = send.return_to_tcp(&client);
@@ -306,7 +306,11 @@ fn a_writer_that_left_before_it_was_asked_is_read_on_the_lane() {
     assert_eq!(receive.origin(&server), Origin::Lane);
     receive.request_resend(&server);
     assert!(send.leave(&client, Side::Connected, Leave::ForNow).is_some());
-    assert_eq!(send.return_to_tcp(&client), [], "it does not know that the peer leaves for good");
+    assert_eq!(
+        send.return_to_tcp(&client),
+        [0_u8; 0],
+        "it does not know that the peer leaves for good"
+    );
     assert_eq!(receive.origin(&server), Origin::Lane);
     read_all(&mut receive, &server, 300);
     assert_eq!(receive.origin(&server), Origin::Return);
@@ -325,7 +329,7 @@ fn places_that_make_no_sense_are_not_sent_from() {
             server.post(word, value);
         }
         assert!(send.leave(&client, Side::Connected, Leave::ForGood).is_some());
-        assert_eq!(send.return_to_tcp(&client), [], "{messages} {bytes} {rest}");
+        assert_eq!(send.return_to_tcp(&client), [0_u8; 0], "{messages} {bytes} {rest}");
     }
 }
 
