@@ -22,6 +22,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-channel",
             "weft-netdev",
             "weft-program",
+            "weft-pmi",
             "weft-message",
         ],
     ),
@@ -69,7 +70,8 @@ const SIBLINGS: &[(&str, &str)] = &[
 ];
 
 /// Crates that may contain `unsafe`. `weft-channel` needs it for the socket calls that the preload
-/// library makes inside its hooks; all of them are in its `sys.rs`.
+/// library makes inside its hooks; all of them are in its `sys.rs`. `weft-pmi` borrows the
+/// descriptor that a launcher named in a variable.
 const UNSAFE: &[&str] = &[
     "weft-channel",
     "weft-sync",
@@ -77,6 +79,7 @@ const UNSAFE: &[&str] = &[
     "weft-netdev",
     "weft-transport-shm",
     "weft-libfabric",
+    "weft-pmi",
     "weft-ffi",
     "weft-preload",
 ];
