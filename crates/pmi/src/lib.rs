@@ -2,8 +2,9 @@
 //!
 //! A launcher gives each process a rank and a socket. Over it the processes put values under keys,
 //! wait for each other at a barrier and get the values of others. [`message`] is the wire of PMI-1
-//! (lines) and PMI-2 (frames), without I/O. [`Job`] is the side of a process: alone, or launched
-//! with a [`Client`]. May depend on the operating system only.
+//! (lines) and PMI-2 (frames), [`server`] the side of the launcher; both are without I/O. [`Job`]
+//! is the side of a process: alone, or launched with a [`Client`]. May depend on the operating
+//! system only.
 //!
 //! # Invariants
 //! - Bytes of the other side are checked and bounded before they are used, and never panic.
@@ -17,6 +18,7 @@ mod error;
 mod inherited;
 mod job;
 pub mod message;
+pub mod server;
 
 pub use client::{Client, Version};
 pub use environment::{Environment, Place};

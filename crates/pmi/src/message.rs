@@ -2,7 +2,8 @@
 //!
 //! PMI-1 sends a line: `cmd=put kvsname=k key=a value=1` and a newline. PMI-2 sends a frame: six
 //! characters with the length in decimal, then `cmd=kvs-put;key=a;value=1;`, with `;` in a value
-//! doubled. The first six bytes tell which one it is. A PMI-2 client begins with one line, too.
+//! doubled. The first six bytes tell which one it is. A PMI-2 client begins with one line, too. One
+//! command of PMI-1 has a line for each value: `mcmd=spawn`, then the values, then `endcmd`.
 //!
 //! # Invariants
 //! - A [`Decoder`] holds less than one message of the greatest length, plus the last bytes pushed.
@@ -18,6 +19,11 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 pub const LENGTH_BYTES: usize = 6;
 /// Most values in a message.
 pub const PAIRS_MAX: usize = 1000;
+
+/// The begin of a command that has a line for each value.
+const LINES_BEGIN: &str = "mcmd=";
+/// Its end.
+const LINES_END: &[u8] = b"\nendcmd\n";
 
 /// How a message is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +104,7 @@ impl Message {
         let mut words = text.split([' ', '\r', '\t']).filter(|word| !word.is_empty());
         let command = words
             .next()
-            .and_then(|word| word.strip_prefix("cmd=").or(word.strip_prefix("mcmd=")))
+            .and_then(|word| word.strip_prefix("cmd="))
             .filter(|command| !command.is_empty())
             .ok_or(Malformed::NoCommand)?;
         let mut message = Self::new(command);
@@ -112,6 +118,23 @@ impl Message {
                 }
                 (None, None) => return Err(Malformed::NoPair),
             }
+        }
+        Ok(message)
+    }
+
+    /// Reads a command that has a line for each value, without `endcmd`.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn parse_lines(lines: &[u8]) -> Result<Self, Malformed> {
+        let text = std::str::from_utf8(lines).map_err(|_| Malformed::NotText)?;
+        let mut lines = text.lines();
+        let command = lines.next().and_then(|line| line.strip_prefix(LINES_BEGIN));
+        let command = command.map(str::trim).filter(|command| !command.is_empty());
+        let mut message = Self::new(command.ok_or(Malformed::NoCommand)?);
+        for line in lines {
+            let (name, value) = line.split_once('=').ok_or(Malformed::NoPair)?;
+            message.add(name.to_owned(), value.to_owned())?;
         }
         Ok(message)
     }
@@ -200,9 +223,27 @@ impl Decoder {
                 // A frame may be followed by a newline, and empty lines mean nothing.
                 Some(b'\n' | b'\r') => self.begin += 1,
                 Some(b'0'..=b'9' | b' ') => return self.next_frame(),
+                Some(b'm') => return self.next_lines(),
                 Some(_) => return self.next_line(),
             }
         }
+    }
+
+    fn next_lines(&mut self) -> Result<Option<(Form, Message)>, Malformed> {
+        let rest = self.bytes.get(self.begin..).unwrap_or_default();
+        let end = rest.windows(LINES_END.len()).position(|bytes| bytes == LINES_END);
+        let Some(end) = end else {
+            let begin = LINES_BEGIN.as_bytes();
+            let shown = rest.get(..begin.len().min(rest.len())).unwrap_or_default();
+            if !begin.starts_with(shown) {
+                return Err(Malformed::NoCommand);
+            }
+            let is_bounded = rest.len() < FRAME_BYTES_MAX;
+            return if is_bounded { Ok(None) } else { Err(too_long(FRAME_BYTES_MAX)) };
+        };
+        let message = Message::parse_lines(rest.get(..end).unwrap_or_default())?;
+        self.begin += end + LINES_END.len();
+        Ok(Some((Form::Line, message)))
     }
 
     fn next_line(&mut self) -> Result<Option<(Form, Message)>, Malformed> {
@@ -304,6 +345,16 @@ mod tests {
         assert_eq!(decode(&[b'c'; LINE_BYTES_MAX]), Err(too_long(LINE_BYTES_MAX)));
         let many = format!("cmd=a{}\n", " b=".repeat(PAIRS_MAX + 1));
         assert_eq!(decode(many.as_bytes()), Err(Malformed::TooManyPairs { max: PAIRS_MAX }));
+    }
+
+    #[test]
+    fn a_command_of_several_lines_ends_at_endcmd() {
+        let bytes = b"mcmd=spawn\nnprocs=1\nargcnt=1\narg1=a b=c\nendcmd\ncmd=get_maxes\n";
+        let spawn = Message::new("spawn").with("nprocs", 1).with("argcnt", 1).with("arg1", "a b=c");
+        let maxes = Message::new("get_maxes");
+        assert_eq!(decode(bytes), Ok(vec![(Form::Line, spawn), (Form::Line, maxes)]));
+        assert_eq!(decode(b"mcmd=spawn\nnprocs=1\n"), Ok(vec![]));
+        assert_eq!(decode(b"mxyz"), Err(Malformed::NoCommand));
     }
 
     #[test]
