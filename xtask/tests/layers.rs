@@ -41,6 +41,7 @@ const LAYERS: &[(u8, &[&str])] = &[
         &[
             "weft-ether",
             "weft-lane",
+            "weft-launch",
             "weft-membership",
             "weft-socket",
             "weft-lnet",
