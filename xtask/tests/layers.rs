@@ -11,7 +11,17 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// The layer of each package. Adding a package here is a design decision.
 const LAYERS: &[(u8, &[&str])] = &[
-    (0, &["weft-sync", "weft-wire", "weft-topology", "weft-options", "weft-event"]),
+    (
+        0,
+        &[
+            "weft-sync",
+            "weft-wire",
+            "weft-topology",
+            "weft-options",
+            "weft-event",
+            "weft-shmem-api",
+        ],
+    ),
     (
         1,
         &[
@@ -54,7 +64,7 @@ const LAYERS: &[(u8, &[&str])] = &[
             "weft-fabric-manager",
         ],
     ),
-    (4, &["weft-ffi", "weft-preload", "weftd", "weft-cli", "weft-web"]),
+    (4, &["weft-ffi", "weft-preload", "weft-shmem", "weftd", "weft-cli", "weft-web"]),
     (5, &["weft-sim", "weft-e2e", "weft-examples", "weft-fuzz", "weft-icount", "xtask"]),
 ];
 
@@ -83,6 +93,8 @@ const UNSAFE: &[&str] = &[
     "weft-pmi",
     "weft-ffi",
     "weft-preload",
+    "weft-pgas",
+    "weft-shmem",
 ];
 
 /// Crates that may import libc. The tests of other crates may too, for example to fork.

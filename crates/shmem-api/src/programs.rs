@@ -1,0 +1,1 @@
+//! C programs that call each function with each type.
