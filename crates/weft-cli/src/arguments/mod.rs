@@ -1,6 +1,7 @@
 //! The command line: exact forms that scripts rely on, each with examples in its help.
 
 mod flags;
+mod oshmem;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use clap::builder::RangedI64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub use flags::{HINT, Invocation, command, command_of_today};
+pub use oshmem::{Launcher, OshrunArguments, WrapperArguments};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -141,6 +143,15 @@ pub enum Command {
     /// Runs a program with its TCP connections on the fabric wherever both ends are under weft
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArguments),
+    /// Runs an OpenSHMEM or MPI program as a job of several processes (PEs), on one or more hosts
+    #[command(after_help = oshmem::OSHRUN_EXAMPLES)]
+    Oshrun(Box<OshrunArguments>),
+    /// Compiles a C program with OpenSHMEM
+    #[command(after_help = oshmem::OSHCC_EXAMPLES)]
+    Oshcc(WrapperArguments),
+    /// Compiles a C++ program with OpenSHMEM
+    #[command(name = "oshc++", after_help = oshmem::OSHCC_EXAMPLES)]
+    Oshcxx(WrapperArguments),
     /// Serves this node: brokers endpoints and connections
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArguments),

@@ -6,8 +6,6 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
-use super::Command;
-
 /// The examples of `weft oshrun`.
 pub const OSHRUN_EXAMPLES: &str = "\
 Examples:
@@ -49,8 +47,13 @@ pub struct OshrunArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=SIZE_MAX))]
     pub ppn: Option<u32>,
     /// A file with a host in each line: `NAME`, `NAME:PES`, or `NAME slots=PES`
-    #[arg(short = 'f', long = "hostfile", alias = "machinefile", value_name = "FILE",
-          conflicts_with = "hosts")]
+    #[arg(
+        short = 'f',
+        long = "hostfile",
+        alias = "machinefile",
+        value_name = "FILE",
+        conflicts_with = "hosts"
+    )]
     pub hostfile: Option<PathBuf>,
     /// The hosts: `a,b:4` [default: this one]
     #[arg(long, alias = "host", value_name = "LIST")]
@@ -230,9 +233,9 @@ fn values(command: &clap::Command, name: &str) -> usize {
     known.unwrap_or(usize::from(weft_options::TABLE.iter().any(|entry| entry.flag() == name)))
 }
 
-
 #[cfg(test)]
 mod tests {
+    use super::super::Command;
     use super::*;
 
     fn words(text: &str) -> Vec<OsString> {
@@ -272,8 +275,7 @@ mod tests {
         let programs = arguments.programs().expect("valid programs");
         let shown: Vec<(Option<u32>, Vec<OsString>)> =
             programs.iter().map(|one| (one.np, one.program.clone())).collect();
-        let expected =
-            [(Some(1), words("a x")), (Some(2), words("b y")), (None, words("c"))];
+        let expected = [(Some(1), words("a x")), (Some(2), words("b y")), (None, words("c"))];
         assert_eq!(shown, expected);
         assert_eq!(programs[1].env, words("A 1"));
     }
