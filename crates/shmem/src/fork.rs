@@ -108,7 +108,8 @@ extern "C" fn in_child() {
 /// The parts of the variables that were ever written, as offsets: the others are zero, as fresh
 /// memory is. All of it where the kernel does not tell.
 fn parts_with_data(bytes: usize) -> Vec<Range<usize>> {
-    let Some(file) = FILE.get() else { return vec![0..bytes] };
+    let all = || std::iter::once(0..bytes).collect();
+    let Some(file) = FILE.get() else { return all() };
     let mut parts = Vec::new();
     let mut at = 0;
     loop {
@@ -116,9 +117,9 @@ fn parts_with_data(bytes: usize) -> Vec<Range<usize>> {
         let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return parts,
-            Err(_) => return vec![0..bytes],
+            Err(_) => return all(),
         };
-        let Ok(end) = seek(file, SeekFrom::Hole(start)) else { return vec![0..bytes] };
+        let Ok(end) = seek(file, SeekFrom::Hole(start)) else { return all() };
         parts.push(offset(start)..offset(end));
         at = end;
     }
