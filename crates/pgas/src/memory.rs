@@ -77,13 +77,13 @@ pub unsafe fn hinted(call: &str, size: usize, _hints: c_long) -> *mut c_void {
     unsafe { align(call, 1, size) }
 }
 
-/// Allocates memory at a multiple of an alignment, a power of two.
+/// Allocates memory at a multiple of an alignment, a power of two up to [`space::alignment`].
 ///
 /// # Safety
 /// None; it has the form of the others.
 pub unsafe fn align(call: &str, alignment: usize, size: usize) -> *mut c_void {
     space::expect_started(call);
-    if size == 0 || !alignment.is_power_of_two() {
+    if size == 0 || !alignment.is_power_of_two() || alignment > space::alignment() {
         return std::ptr::null_mut();
     }
     let memory = take(call, size, alignment);

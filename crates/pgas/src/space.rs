@@ -26,6 +26,8 @@ pub struct Layout {
     pub base: usize,
     /// Bytes from one slot to the next.
     pub stride: usize,
+    /// A power of two: each slot begins at a multiple of it.
+    pub alignment: usize,
     /// Bytes of the heap, at the start of a slot.
     pub heap_bytes: usize,
     /// Offset of the control area in a slot.
@@ -51,6 +53,7 @@ struct Space {
     statics_offset: AtomicUsize,
     me: AtomicUsize,
     control: AtomicUsize,
+    alignment: AtomicUsize,
 }
 
 const fn zero() -> AtomicUsize {
@@ -68,6 +71,7 @@ static SPACE: Space = Space {
     statics_offset: zero(),
     me: zero(),
     control: zero(),
+    alignment: zero(),
 };
 
 /// Why the statics of the program are not symmetric; a line of text for messages.
@@ -91,6 +95,7 @@ pub unsafe fn open(layout: &Layout) {
         (&SPACE.stride, layout.stride),
         (&SPACE.heap_bytes, layout.heap_bytes),
         (&SPACE.control, layout.control),
+        (&SPACE.alignment, layout.alignment),
         (&SPACE.statics, layout.statics),
         (&SPACE.statics_bytes, layout.statics_bytes),
         (&SPACE.statics_offset, layout.statics_offset),
@@ -130,6 +135,11 @@ pub fn number() -> Option<usize> {
 /// Bytes of the symmetric heap.
 pub fn heap_bytes() -> usize {
     get(&SPACE.heap_bytes)
+}
+
+/// The largest alignment that memory of the heap can have on all PEs.
+pub fn alignment() -> usize {
+    get(&SPACE.alignment)
 }
 
 /// The first byte of this PE's own heap.

@@ -32,7 +32,7 @@ fn subject(row: &Row) -> String {
     if let Some(generic) = row.generic {
         return format!("shmem_{generic}");
     }
-    let name = row.name.replace("{}_", "").replace("{}", "");
+    let name = row.name_without_type();
     match name.strip_prefix('=') {
         Some(whole) => whole.to_owned(),
         None => format!("shmem_{name}"),

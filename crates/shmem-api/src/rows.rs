@@ -122,6 +122,12 @@ impl Row {
             .collect()
     }
 
+    /// Its name without the place of the type.
+    #[must_use]
+    pub fn name_without_type(&self) -> String {
+        self.name.trim_start_matches("{}_").replace("{}", "")
+    }
+
     fn function(&self, of: Option<Type>, has_context: bool) -> Function {
         let word = of.map_or("", |of| of.word);
         let name = match self.name.strip_prefix('=') {

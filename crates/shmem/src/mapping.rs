@@ -5,7 +5,8 @@
 //! own processes, and check that they are the files that were meant.
 //!
 //! # Invariants
-//! - Slots begin at a multiple of 2 MiB and hold heap, control area and variables in this order.
+//! - Slots begin at a multiple of 2 MiB or more, and hold heap, control area and variables in this
+//!   order.
 //! - Only sealed memory of this user is mapped, at its slot in the reservation.
 
 use std::io;
@@ -20,8 +21,10 @@ use weft_pgas::space::Layout;
 use crate::card::{Card, File};
 use crate::statics::{Shared, Statics};
 
-/// Slots begin at a multiple of it, so that huge pages can hold them.
-const ALIGNMENT: usize = 2 << 20;
+/// Slots begin at a multiple of this at least, so that huge pages can hold them.
+const ALIGNMENT_MIN: usize = 2 << 20;
+/// Slots of large heaps begin at a multiple of up to this, so that parts of them can, too.
+const ALIGNMENT_MAX: usize = 64 << 20;
 
 /// Why the memory of a job could not come together.
 #[derive(Debug, Error)]
@@ -122,11 +125,12 @@ impl Mapping {
         let statics_bytes = shared.map_or(0, |shared| shared.bytes);
         // A page without access is behind each slot.
         let slot = heap_and_control.checked_add(statics_bytes + page).ok_or_else(too_much)?;
-        let stride = slot.next_multiple_of(ALIGNMENT);
-        let all = stride.checked_mul(pes).and_then(|all| all.checked_add(ALIGNMENT));
+        let alignment = heap_pages.next_power_of_two().clamp(ALIGNMENT_MIN, ALIGNMENT_MAX);
+        let stride = slot.next_multiple_of(alignment);
+        let all = stride.checked_mul(pes).and_then(|all| all.checked_add(alignment));
         let reservation = Reservation::reserve(all.ok_or_else(too_much)?).map_err(refused)?;
         let start = reservation.base().addr().get();
-        let first = start.next_multiple_of(ALIGNMENT) - start;
+        let first = start.next_multiple_of(alignment) - start;
         let own = first + me * stride;
         let options = MemoryOptions::bytes(heap_and_control).huge_pages();
         let memory = Memory::fresh_at(options, &reservation, own).map_err(refused)?;
@@ -148,6 +152,7 @@ impl Mapping {
             pes,
             base,
             stride,
+            alignment,
             heap_bytes: heap_pages,
             control: heap_pages,
             statics: shared.map_or(0, |shared| shared.start),
