@@ -245,8 +245,16 @@ fn mistakes_are_named() -> Outcome {
         (&["-np", "2", "-f", "/nowhere", "true"], 125, "the host file /nowhere cannot be used"),
         (&["-np", "2", "-bind-to", "moon", "true"], 125, "-bind-to \"moon\" is not known"),
         (&["-np", "2", "-hosts", "n1", "-launcher-exec", "/nowhere", "true"], 125, "n1"),
-        (&["-np", "2", "-hosts", "n1", "-launcher-exec", "false", "true"], 125, "n1 is lost"),
-        (&["-np", "2", "-hosts", "n1", "-launcher-exec", "echo", "true"], 125, "n1 is lost"),
+        (
+            &["-np", "2", "-hosts", "n1", "-launcher-exec", "false", "true"],
+            125,
+            "lost: its proxy ended",
+        ),
+        (
+            &["-np", "2", "-hosts", "n1", "-launcher-exec", "echo", "true"],
+            125,
+            "lost: it sent a message",
+        ),
         (&["-np", "2"], 2, "PROGRAM"),
         (&["-np", "2", "true", ":"], 2, "PROGRAM"),
     ] {
