@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// A program and the Debian package that contains it.
-const PROGRAMS: [(&str, &str); 18] = [
+const PROGRAMS: [(&str, &str); 19] = [
     ("python3", "python3"),
     ("curl", "curl"),
     ("redis-server", "redis-server"),
@@ -23,6 +23,8 @@ const PROGRAMS: [(&str, &str); 18] = [
     ("pgbench", "postgresql"),
     // Its package brings the library, too.
     ("fi_info", "libfabric-bin"),
+    // MPICH's launcher and library, for jobs of other programs.
+    ("mpiexec.hydra", "mpich"),
 ];
 
 /// Installs missing programs as far as possible. Returns those that are still missing.

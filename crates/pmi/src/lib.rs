@@ -15,6 +15,7 @@ mod client;
 mod connection;
 mod environment;
 mod error;
+pub mod fuzz;
 mod inherited;
 mod job;
 pub mod message;

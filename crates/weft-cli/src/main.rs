@@ -25,6 +25,7 @@ mod output;
 mod perf;
 mod providers;
 mod run;
+mod shmem;
 mod status;
 mod table;
 mod terminal;
@@ -34,6 +35,7 @@ use std::process::ExitCode;
 
 use arguments::{Command, Invocation};
 use configuration::Configuration;
+use output::{show, show_line};
 
 /// Exit status of `weft run` and `weft oshrun` when weft itself failed, as `env` has it.
 const EXIT_RUN_FAILED: u8 = 125;
@@ -60,7 +62,8 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
     match &invocation.command {
         Command::Run(arguments) => run::run(arguments, &configuration()?),
         Command::Oshrun(arguments) => oshrun::oshrun(arguments),
-        Command::Oshcc(_) | Command::Oshcxx(_) => unreachable!(),
+        Command::Oshcc(arguments) => shmem::wrap(shmem::Language::C, arguments),
+        Command::Oshcxx(arguments) => shmem::wrap(shmem::Language::Cxx, arguments),
         Command::Daemon(arguments) => daemon::daemon(arguments, &configuration()?),
         Command::Down(arguments) => daemon::down(arguments, &configuration()?),
         Command::Status(arguments) => status::status(arguments, &configuration()?),
@@ -70,9 +73,15 @@ fn dispatch(invocation: Invocation) -> anyhow::Result<ExitCode> {
         Command::Perf(arguments) => perf::perf(arguments, &configuration()?),
         Command::Demo(arguments) => demo::demo(arguments),
         Command::Config(command) => config::config(command, invocation.flags.clone()),
-        Command::Man { directory } => manual::pages(directory),
+        Command::Install { prefix } => shmem::install(prefix),
+        Command::Man { directory } => {
+            for page in manual::pages(directory)? {
+                show_line!("{}", page.display());
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Completions { shell } => {
-            manual::completions(*shell);
+            show!("{}", manual::completion(*shell));
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -179,6 +179,13 @@ pub enum Command {
     /// Shows the options of the configuration, what each means, and a file that says them
     #[command(subcommand, after_help = CONFIG_EXAMPLES)]
     Config(ConfigCommand),
+    /// Installs weft, its libraries, headers, manual pages and completions below a directory
+    #[command(after_help = "Examples:\n  sudo weft install /usr/local\n  weft install ~/.local")]
+    Install {
+        /// The directory; it gets bin, lib, include and share
+        #[arg(value_name = "PREFIX")]
+        prefix: PathBuf,
+    },
     /// Writes the manual pages into a directory
     #[command(hide = true)]
     Man {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -267,7 +267,9 @@ impl Driver<'_> {
                     }
                 }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            // It ended without having read all.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Some(None),
             Err(error) => Some(Some(format!("the connection to it broke: {error}"))),
         };
         if let Some(reason) = lost {
