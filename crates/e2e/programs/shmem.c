@@ -86,7 +86,7 @@ static void statics(void) {
 
 /* Atomics of all PEs on one word: no ticket is given twice. */
 static void races(void) {
-  enum { EACH = 3000 };
+  enum { EACH = 20000 };
   static int ticket32;
   static long ticket64, sum;
   static unsigned bits;
@@ -308,7 +308,22 @@ static void heap(void) {
 
 /* Locks: one at a time has it, all get it, and nobody waits for ever. */
 static void locks(void) {
-  static long lock, count, holder;
+  static long lock, count, holder, coming;
+  /* All others stand behind PE 0, each behind another one. */
+  if (me == 0) shmem_set_lock(&lock);
+  shmem_barrier_all();
+  if (me != 0) {
+    EXPECT(shmem_test_lock(&lock) == 1);
+    shmem_long_atomic_inc(&coming, 0);
+    shmem_set_lock(&lock);
+  } else {
+    shmem_long_wait_until(&coming, SHMEM_CMP_EQ, n - 1);
+    usleep(30000);
+  }
+  shmem_clear_lock(&lock);
+  shmem_barrier_all();
+  EXPECT(lock == 0);
+  shmem_barrier_all();
   for (int i = 0; i < 300; i++) {
     if (below(2))
       shmem_set_lock(&lock);
