@@ -18,6 +18,7 @@ static STATUS: AtomicI32 = AtomicI32::new(0);
 
 /// The dynamic linker calls it before the program's own code.
 extern "C" fn loaded() {
+    weft_pgas::fault::end_with(job::fail);
     statics::share_when_launched();
 }
 

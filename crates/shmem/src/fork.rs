@@ -10,11 +10,14 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -23,6 +26,7 @@ const WAIT_S: i64 = 20;
 
 static START: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+static FILE: OnceLock<OwnedFd> = OnceLock::new();
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// The pipe of the fork that is under way. The lock is held during it: a thread forks at a time.
@@ -35,11 +39,13 @@ thread_local! {
     static HELD: RefCell<Option<MutexGuard<'static, Ends>>> = const { RefCell::new(None) };
 }
 
-/// Follows the children of this process from now on. The range has the program's variables.
+/// Follows the children of this process from now on. The range has the program's variables, of
+/// which the file is the memory.
 ///
 /// # Errors
 /// The system lacks memory for the three functions.
-pub fn watch(start: usize, bytes: usize) -> io::Result<()> {
+pub fn watch(start: usize, bytes: usize, file: OwnedFd) -> io::Result<()> {
+    let _ = FILE.set(file);
     START.store(start, Relaxed);
     BYTES.store(bytes, Relaxed);
     // SAFETY: the three functions are there as long as this library, which is never unloaded.
@@ -70,7 +76,7 @@ extern "C" fn in_parent() {
     let timeout = Timespec { tv_sec: WAIT_S, tv_nsec: 0 };
     loop {
         match poll(&mut [PollFd::new(&reading, PollFlags::IN)], Some(&timeout)) {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Ok(0) => {
                 eprintln!(
                     "weft-shmem: a child has not copied the program's variables within {WAIT_S} s \
@@ -99,6 +105,26 @@ extern "C" fn in_child() {
     drop(ends);
 }
 
+/// The parts of the variables that were ever written, as offsets: the others are zero, as fresh
+/// memory is. All of it where the kernel does not tell.
+fn parts_with_data(bytes: usize) -> Vec<Range<usize>> {
+    let all = || std::iter::once(0..bytes).collect();
+    let Some(file) = FILE.get() else { return all() };
+    let mut parts = Vec::new();
+    let mut at = 0;
+    loop {
+        let offset = |found: u64| usize::try_from(found).unwrap_or(bytes).min(bytes);
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return parts,
+            Err(_) => return all(),
+        };
+        let Ok(end) = seek(file, SeekFrom::Hole(start)) else { return all() };
+        parts.push(offset(start)..offset(end));
+        at = end;
+    }
+}
+
 /// Puts a private copy of a range in its place.
 fn make_private(start: usize, bytes: usize) -> rustix::io::Result<()> {
     let variables = std::ptr::with_exposed_provenance_mut::<u8>(start);
@@ -107,9 +133,17 @@ fn make_private(start: usize, bytes: usize) -> rustix::io::Result<()> {
     let copy = unsafe {
         rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
     }?;
-    // SAFETY: both have so many bytes and do not overlap. The child has one thread, and its parent
-    // waits.
-    unsafe { std::ptr::copy_nonoverlapping(variables.cast_const(), copy.cast(), bytes) };
+    for part in parts_with_data(bytes) {
+        // By words and not by memcpy, where the address sanitizer would find the gaps between the
+        // program's variables.
+        for offset in part.step_by(size_of::<u64>()) {
+            let (from, to) = (variables.wrapping_add(offset), copy.cast::<u8>());
+            let to = to.wrapping_add(offset).cast::<u64>();
+            // SAFETY: both ranges are whole pages, so the word is in them and aligned. The child
+            // has one thread, and its parent waits.
+            unsafe { to.write_volatile(from.cast::<u64>().read_volatile()) };
+        }
+    }
     // SAFETY: the range is that of the variables, whose bytes the copy has. References of C stay
     // valid, since the address is the same.
     unsafe {

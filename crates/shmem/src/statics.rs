@@ -185,7 +185,9 @@ fn share() -> Result<Shared, String> {
     let memory = unsafe { Memory::adopt(base, bytes) }.map_err(|error| {
         format!("; the program's variables could not be moved to shared memory: {error}")
     })?;
-    crate::fork::watch(start, bytes)
+    let file = memory.file().ok_or("; no file has the program's variables")?;
+    let file = file.try_clone();
+    file.and_then(|file| crate::fork::watch(start, bytes, file))
         .map_err(|error| format!("; the library cannot follow the program's children: {error}"))?;
     Ok(Shared { memory, start, bytes })
 }
