@@ -25,6 +25,8 @@ from measure import Missing
 
 # Directories of tests-sos with programs of one source each.
 OF_SOS = ("unit", "spec-example", "shmemx", "apps")
+# Those with a source more.
+MORE_SOURCES = {"mt_lock_test": ["mt_lock.c"]}
 FLAGS = ["-O1", "-pthread", "-w"]
 CODE_SKIPPED = 77
 FAILED = re.compile(r"\bfailed\b", re.IGNORECASE)
@@ -53,7 +55,8 @@ def sos(root: Path) -> list:
             standard = "-std=c++11" if source.suffix == ".cpp" else "-std=gnu11"
             headers = root / "test" / "include"
             flags = [standard, f"-I{directory}", f"-I{headers}", "-DENABLE_THREADS"]
-            found.append(Program("tests-sos", f"{group}/{source.stem}", [source], flags))
+            sources = [source, *(directory / name for name in MORE_SOURCES.get(source.stem, []))]
+            found.append(Program("tests-sos", f"{group}/{source.stem}", sources, flags))
     return found
 
 
