@@ -75,7 +75,7 @@ def mellanox(root: Path) -> list:
                if not source.stem.endswith("_template") and source.parent.name != "mix"
                and '"mpi.h"' not in source.read_text(errors="replace")]
     folders = sorted({source.parent for source in sources})
-    flags = ["-std=gnu11", "-DHAVE_UNISTD_H", "-DHAVE_ALLTOALL", "-DQUICK_TEST",
+    flags = ["-std=gnu11", "-DHAVE_UNISTD_H", "-DCHECK_ACTIVE_SET=1", "-DHAVE_ALLTOALL", "-DQUICK_TEST",
              *(f"-I{folder}" for folder in folders)]
     tasks = [folder.name for folder in folders if folder not in (directory, directory / "cmn")]
     return [Program("tests-mellanox", task, sources, flags, ["exec", f"--task={task}"])
