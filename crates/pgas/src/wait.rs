@@ -1,5 +1,6 @@
 //! Waiting for and testing words of this PE, which other PEs change.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_long};
 
 use crate::amo::Atom;
@@ -153,6 +154,29 @@ impl<T: Word> Words<'_, T> {
         self.included().filter(|index| unsafe { self.holds(*index) })
     }
 
+    /// One of the indices that meet the condition. The search begins anywhere, so that a program
+    /// that takes one at a time comes to each of them.
+    fn any_from(&self, start: usize) -> Option<usize> {
+        let meets = |index: &usize| {
+            // SAFETY: the maker of the value promised arrays of `count`.
+            unsafe { self.is_included(*index) && self.holds(*index) }
+        };
+        (start..self.count).chain(0..start).find(meets)
+    }
+
+    /// An index to begin with.
+    fn start(&self) -> usize {
+        thread_local! {
+            static STATE: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };
+        }
+        let mut state = STATE.get();
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        STATE.set(state);
+        usize::try_from(state >> 32).unwrap_or(0) % self.count.max(1)
+    }
+
     fn are_all_met(&self) -> bool {
         // SAFETY: as above.
         self.included().all(|index| unsafe { self.holds(index) })
@@ -169,7 +193,8 @@ impl<T: Word> Words<'_, T> {
     fn until_any(&self) -> usize {
         let mut found = usize::MAX;
         if !self.is_empty() {
-            wait(self.call, || self.met().next().inspect(|index| found = *index).is_some());
+            let start = self.start();
+            wait(self.call, || self.any_from(start).inspect(|index| found = *index).is_some());
         }
         found
     }
@@ -215,7 +240,7 @@ impl<T: Word> Words<'_, T> {
     }
 
     fn test_any(&self) -> usize {
-        let any = self.met().next();
+        let any = self.any_from(self.start());
         self.tested(any.is_some(), any.unwrap_or(usize::MAX))
     }
 
@@ -386,7 +411,12 @@ mod tests {
         assert!(with(&status, 5).are_all_met());
         assert!(!with(&[], 5).are_all_met());
         assert_eq!(with(&status, 5).met().collect::<Vec<_>>(), [0, 2]);
-        assert_eq!(with(&status, 7).met().next(), None);
+        assert_eq!(with(&status, 7).any_from(1), None);
+        let found: Vec<_> = (0..4).map(|start| with(&[], 5).any_from(start)).collect();
+        assert_eq!(found, [Some(0), Some(2), Some(2), Some(0)]);
+        let starts: std::collections::BTreeSet<_> =
+            (0..200).map(|_| with(&[], 5).start()).collect();
+        assert_eq!(starts.len(), 4, "a search begins anywhere");
         assert!(with(&[1; 4], 5).is_empty());
         assert_eq!(with(&[1; 4], 5).until_any(), usize::MAX);
     }

@@ -16,10 +16,12 @@ pub mod headers;
 pub mod manual;
 pub mod programs;
 mod prose;
+mod row;
 mod rows;
 mod types;
 
-pub use rows::{Context, Group, Over, Parameter, Row, Standing, rows};
+pub use row::{Context, Group, Over, Parameter, Row, Standing};
+pub use rows::rows;
 pub use types::{Type, TypeSet};
 
 /// One function in C, after its row was expanded.
