@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         another_host_is_reached_by_a_program_like_ssh,
         programs_of_mpich_run,
         others_launchers_start_programs_of_weft,
+        many_processes_have_the_limits_of_the_launcher,
+        an_installed_weft_has_its_links,
     ])
 }
 
@@ -315,6 +317,42 @@ fn others_launchers_start_programs_of_weft() -> Outcome {
             let line = format!("PE {rank} of {size} got {}\n", (rank + size - 1) % size);
             assert!(ended.stdout.contains(&line), "{line}: {}", ended.report());
         }
+    }
+    Ok(())
+}
+
+/// More processes than a proxy has descriptors for by its own limit.
+fn many_processes_have_the_limits_of_the_launcher() -> Outcome {
+    let node = Node::without_daemon();
+    let weft = program::weft().display();
+    let line = format!("ulimit -S -n 64; exec {weft} oshrun -np 24 sh -c 'ulimit -S -n'");
+    let mut command = node.plain(program::find("bash")?);
+    command.args(["-c", &line]);
+    let ended = node.start(command).wait(LIMIT).success();
+    assert_eq!(ended.stdout, "64\n".repeat(24), "{}", ended.report());
+    Ok(())
+}
+
+fn an_installed_weft_has_its_links() -> Outcome {
+    let node = Node::without_daemon();
+    program::find("cc")?;
+    let prefix = node.directory().join("prefix");
+    let mut install = node.weft(["install"]);
+    install.arg(&prefix);
+    let ended = node.start(install).wait(LIMIT).success();
+    assert!(ended.stdout.ends_with("prefix/bin/weft\n"), "{}", ended.report());
+    let ring = node.directory().join("ring");
+    let mut compile = node.plain(prefix.join("bin/oshcc"));
+    compile.arg("-o").arg(&ring).arg(script("ring.c"));
+    assert_eq!(node.start(compile).wait(LIMIT).success().stdout, "");
+    let mut run = node.plain(prefix.join("bin/oshrun"));
+    run.args(["-np", "2"]).arg(&ring);
+    let ended = node.start(run).wait(LIMIT).success();
+    assert!(ended.stdout.contains("PE 1 of 2 got 0\n"), "{}", ended.report());
+    for file in
+        ["lib/pkgconfig/weft-shmem.pc", "include/mpp/shmem.h", "share/man/man1/weft-oshrun.1"]
+    {
+        assert!(prefix.join(file).is_file(), "{file}");
     }
     Ok(())
 }

@@ -110,6 +110,8 @@ fn processes_exchange_values_over_pmi_2() {
 #[test]
 fn an_abort_ends_the_barriers_of_the_others() {
     let codes = job(2, Version::One, |mut client| {
+        // Both have joined before one ends the job.
+        client.barrier(WITHIN).unwrap();
         if client.rank() == 1 {
             client.abort(7, "enough").unwrap();
         } else {

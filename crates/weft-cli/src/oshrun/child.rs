@@ -52,11 +52,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a process; `number` counts those of the host.
+    /// Starts a process; `number` counts those of the host, `descriptors` is how many it may have
+    /// open.
     ///
     /// # Errors
     /// [`NotStarted`].
-    pub fn start(process: &Process, number: usize) -> Result<Self, NotStarted> {
+    pub fn start(
+        process: &Process,
+        number: usize,
+        descriptors: Option<u64>,
+    ) -> Result<Self, NotStarted> {
         let program = OsStr::from_bytes(&process.program);
         let directory = Path::new(OsStr::from_bytes(&process.directory));
         if !directory.is_dir() {
@@ -65,16 +70,22 @@ impl Running {
             return Err((CODE_NOT_EXECUTABLE, reason));
         }
         let path = search(program, directory, process)?;
-        let system = |errno: Errno| (CODE_NOT_EXECUTABLE, format!("no descriptors: {errno}"));
+        let system = |errno: Errno| {
+            (
+                CODE_NOT_EXECUTABLE,
+                format!("{errno}; a PE takes 5 descriptors of its proxy (ulimit -n)"),
+            )
+        };
         let (pmi, theirs) = pmi_sockets().map_err(system)?;
         let own = std::env::current_exe().map_err(|error| {
             (CODE_NOT_EXECUTABLE, format!("weft's own file cannot be found: {error}"))
         })?;
-        let cpus = processors::choose(&process.binding, number);
+        let processors = processors::choose(&process.binding, number);
+        let manner = start::Manner { processors, descriptors };
         let is_first = process.rank == 0;
         let mut command = Command::new(own);
         command
-            .args(start::words(cpus.as_deref(), &path, program))
+            .args(start::words(&manner, &path, program))
             .args(process.arguments.iter().map(|word| OsStr::from_bytes(word)))
             .env_clear()
             .envs(

@@ -15,7 +15,7 @@ use weft_launch::{Proxy, Work};
 
 use super::child::Running;
 use super::outlet::Outlet;
-use super::{now, wait};
+use super::{now, start, wait};
 
 /// The launcher says what to start within this time.
 const START_WITHIN: Duration = Duration::from_secs(60);
@@ -44,6 +44,8 @@ struct Driver {
     line: Line,
     proxy: Proxy,
     processes: Vec<Running>,
+    /// How many descriptors a process may have open.
+    descriptors: Option<u64>,
 }
 
 /// Serves a launcher until all processes have ended.
@@ -64,7 +66,10 @@ fn serve_launcher() -> anyhow::Result<()> {
     let mut line = Line { frames: Frames::default(), outlet: Outlet::default(), is_open: true };
     line.send(&FromProxy::Hello { version: env!("CARGO_PKG_VERSION").to_owned() });
     let Some(plan) = line.first(now() + START_WITHIN)? else { return Ok(()) };
-    let mut driver = Driver { line, proxy: Proxy::new(plan), processes: Vec::new() };
+    // Each process takes five of the proxy's descriptors, and gets the limit that the proxy had.
+    let descriptors = start::limit_descriptors(None).context("limits cannot be set")?;
+    let proxy = Proxy::new(plan);
+    let mut driver = Driver { line, proxy, processes: Vec::new(), descriptors };
     // The launcher's next messages may have come with the first one.
     driver.hear();
     while !driver.work() {
@@ -130,10 +135,13 @@ impl Driver {
     fn work(&mut self) -> bool {
         while let Some(work) = self.proxy.next_work() {
             match work {
-                Work::Start(process) => match Running::start(&process, self.processes.len()) {
-                    Ok(running) => self.processes.push(running),
-                    Err((code, reason)) => self.proxy.not_started(process.rank, code, reason),
-                },
+                Work::Start(process) => {
+                    let number = self.processes.len();
+                    match Running::start(&process, number, self.descriptors) {
+                        Ok(running) => self.processes.push(running),
+                        Err((code, reason)) => self.proxy.not_started(process.rank, code, reason),
+                    }
+                }
                 Work::Send(message) => self.line.send(&message),
                 Work::Signal { rank, number } => {
                     if let Some(process) = self.process(rank) {

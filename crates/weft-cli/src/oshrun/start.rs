@@ -8,7 +8,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::START;
@@ -19,14 +21,24 @@ const EXIT_NOT_EXECUTABLE: u8 = 126;
 /// `errno` of exec for a file that is neither ELF nor a script with `#!`.
 const ENOEXEC: i32 = 8;
 
-/// The words by which this program becomes `path` as `name`, bound to processors.
-pub fn words(processors: Option<&[u16]>, path: &Path, name: &OsStr) -> Vec<OsString> {
-    let list = processors.unwrap_or_default().iter().map(u16::to_string).collect::<Vec<_>>();
+/// How a process differs from its proxy.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// Its processors; `None` for all.
+    pub processors: Option<Vec<u16>>,
+    /// How many descriptors it may have open; `None` for no limit.
+    pub descriptors: Option<u64>,
+}
+
+/// The words by which this program becomes `path` as `name`.
+pub fn words(manner: &Manner, path: &Path, name: &OsStr) -> Vec<OsString> {
+    let list = manner.processors.iter().flatten().map(u16::to_string).collect::<Vec<_>>();
     vec![
         "oshrun".into(),
         START.into(),
         std::process::id().to_string().into(),
         list.join(",").into(),
+        manner.descriptors.map(|limit| limit.to_string()).unwrap_or_default().into(),
         path.into(),
         name.into(),
     ]
@@ -34,14 +46,15 @@ pub fn words(processors: Option<&[u16]>, path: &Path, name: &OsStr) -> Vec<OsStr
 
 /// Becomes the program that the words of [`words`] and its arguments name.
 pub fn become_process(rest: &[OsString]) -> ExitCode {
-    let [parent, processors, path, name, arguments @ ..] = rest else {
+    let [parent, processors, descriptors, path, name, arguments @ ..] = rest else {
         eprintln!("weft: oshrun {START} is for weft itself");
         return ExitCode::from(EXIT_NOT_EXECUTABLE);
     };
     let path = Path::new(path);
     let bound = bind(&processors.to_string_lossy());
+    let limited = limit_descriptors(descriptors.to_str().and_then(|limit| limit.parse().ok()));
     let asked = set_parent_process_death_signal(Some(Signal::KILL));
-    if let Err(errno) = bound.and(asked) {
+    if let Err(errno) = bound.and(limited.map(drop)).and(asked) {
         eprintln!("weft: {} cannot be prepared: {errno}; check -bind-to", path.display());
         return ExitCode::from(EXIT_NOT_EXECUTABLE);
     }
@@ -57,6 +70,15 @@ pub fn become_process(rest: &[OsString]) -> ExitCode {
     }
     eprintln!("weft: {} cannot be executed: {error}", path.display());
     ExitCode::from(EXIT_NOT_EXECUTABLE)
+}
+
+/// Sets how many descriptors this process may have open, as far as the hard limit allows; `None`
+/// asks for all of that. Returns the former limit.
+pub fn limit_descriptors(limit: Option<u64>) -> rustix::io::Result<Option<u64>> {
+    let former = getrlimit(Resource::Nofile);
+    let current = limit.or(former.maximum);
+    setrlimit(Resource::Nofile, Rlimit { current, maximum: former.maximum })?;
+    Ok(former.current)
 }
 
 fn bind(processors: &str) -> rustix::io::Result<()> {
