@@ -291,6 +291,84 @@ def socket_programs():
             assert min(moved(log) + moved(server_log)) > 0, text_of(log)
 
 
+# Receives a stream, and meddles with all descriptors but its own: closes them, one by one and by
+# ranges, or puts a file over each. The file must stay as it is.
+MEDDLER = """
+import hashlib, os, resource, socket, sys
+what, size = sys.argv[1], int(sys.argv[2])
+connection = socket.create_connection(('10.9.0.2', 7001))
+own = connection.fileno()
+file = os.open(sys.argv[3], os.O_RDWR | os.O_CREAT)
+os.write(file, b'mine')
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+digest, got, rounds = hashlib.sha256(), 0, 0
+def of_others():
+    return [n for n in map(int, os.listdir('/proc/self/fd')) if n > 2 and n not in (own, file)]
+while part := connection.recv(1 << 20):
+    digest.update(part)
+    got += len(part)
+    if got < rounds * (size // 8):
+        continue
+    rounds += 1
+    if what == 'close':
+        for number in of_others():
+            try:
+                os.close(number)
+            except OSError:
+                pass
+        for number in range(3, 200):
+            if number not in (own, file):
+                try:
+                    os.close(number)
+                except OSError as error:
+                    assert error.errno == 9, error
+        os.closerange(max(own, file) + 1, most)
+    elif rounds == 5:
+        for number in of_others():
+            try:
+                os.dup2(file, number)
+            except OSError as error:
+                assert error.errno in (9, 16), error
+assert os.pread(file, 100, 0) == b'mine', 'something was written to the file'
+child = os.fork()
+if child == 0:
+    print('the child has', len(of_others()), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print('got', got, digest.hexdigest(), 'rounds', rounds, flush=True)
+"""
+# Sends a stream to one client, slowly enough that both ends move.
+STREAMS = """
+import hashlib, socket, sys, time
+listener = socket.create_server(('10.9.0.2', 7001))
+print('ready', flush=True)
+connection, digest = listener.accept()[0], hashlib.sha256()
+for number in range(int(sys.argv[1]) >> 16):
+    part = number.to_bytes(8, 'big') * (1 << 13)
+    connection.sendall(part)
+    digest.update(part)
+    time.sleep(0.002)
+connection.close()
+print(digest.hexdigest(), flush=True)
+"""
+
+
+def socket_descriptors():
+    """A program that closes descriptors it does not know, or puts files over them, goes on."""
+    one, two = hosts()
+    size = 16 << 20
+    for what in ("close", "dup2"):
+        server, server_log = under_weft(two, "fabric", sys.executable, "-uc", STREAMS, str(size))
+        until("the server is ready", lambda log=server_log: "ready" in text_of(log))
+        client, log = under_weft(one, "fabric", sys.executable, "-uc", MEDDLER, what, str(size),
+                                 str(one.home / what))
+        assert client.wait(LIMIT) == 0, text_of(log)
+        assert server.wait(LIMIT) == 0, text_of(server_log)
+        digest = text_of(server_log).split("ready\n")[1].split()[0]
+        assert f"got {size} {digest}" in text_of(log), text_of(log) + text_of(server_log)
+        assert moved(log)[1] > 0, text_of(log)
+
+
 def socket_ends():
     """Ends that are killed, and a cable that is cut, are told to the other end."""
     one, two = hosts()

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Case::new("device", || run("device", &["ping", "iperf3"], "")),
         Case::new("sockets", || run("sockets", &["curl"], "")),
         Case::new("socket_programs", || run("socket_programs", &[], "")),
+        Case::new("socket_descriptors", || run("socket_descriptors", &[], "")),
         Case::new("socket_ends", || run("socket_ends", &[], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),

@@ -23,7 +23,7 @@
 //! | `shadow`, `waits` | the kernel's connection, and a thread's waits on it |
 //! | `arena`, `table`, `history` | connections, descriptor numbers, earlier connections |
 //! | `lane`, `carrier`, `bells` | lanes of either kind; the endpoint and its thread; its sleepers |
-//! | `own` | descriptors of these that the program must not close |
+//! | `own`, `provider_files` | descriptors of these and of libfabric, which stay open |
 //! | `signals`, `cancel`, `deferral` | handlers and cancellations that end or wait for a call |
 //! | `process`, `stats`, `log`, `guard`, `characters`, `sys`, `real` | the ground |
 //!
@@ -57,6 +57,7 @@ mod other_end;
 mod own;
 mod poll;
 mod process;
+mod provider_files;
 mod readiness;
 mod real;
 mod reserve;

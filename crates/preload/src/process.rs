@@ -140,6 +140,11 @@ pub fn settings() -> &'static Settings {
 }
 
 impl Settings {
+    /// True if libfabric may be loaded into this process.
+    pub const fn may_load_libfabric(&self) -> bool {
+        self.between_hosts
+    }
+
     fn new(options: Options) -> Self {
         let limits = Limits {
             eager_bytes: options.socket_eager_bytes(),

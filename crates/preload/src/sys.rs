@@ -413,6 +413,11 @@ pub fn high(fd: OwnedFd) -> OwnedFd {
     }
 }
 
+/// True if `fd` is open.
+pub fn is_open(fd: RawFd) -> bool {
+    fd >= 0 && rustix::io::fcntl_getfd(borrow(fd)).is_ok()
+}
+
 /// A copy of `fd` that exec keeps.
 pub fn inheritable(fd: &OwnedFd) -> Option<OwnedFd> {
     let copy = rustix::io::fcntl_dupfd_cloexec(fd, high_number()).ok()?;

@@ -7,7 +7,7 @@ use crate::deferral::Held;
 use crate::log::{debug, warn_user};
 use crate::{
     arena, bells, cancel, carrier, control, decision, ending, epoll, handover, lanes, log,
-    other_end, process, real, reserve, stats, stdio, sys, table,
+    other_end, process, provider_files, real, reserve, stats, stdio, sys, table,
 };
 
 #[used]
@@ -122,6 +122,7 @@ extern "C" fn before_fork() {
     control::lock().take();
     carrier::lock().take();
     bells::lock().take();
+    provider_files::lock().take();
     epoll::before_fork();
     leaving.take();
     for_each_connection(|connection| connection.count_heir());
@@ -205,6 +206,7 @@ extern "C" fn after_fork() {
     let [forgetting, leaving] = lanes::locks();
     leaving.give_back();
     epoll::after_fork();
+    provider_files::lock().give_back();
     bells::lock().give_back();
     carrier::lock().give_back();
     control::lock().give_back();
@@ -231,4 +233,5 @@ extern "C" fn in_forked_child() {
     for_each_connection(|connection| connection.leaves_far_lane_to_parent());
     bells::forked();
     carrier::forked();
+    provider_files::forked();
 }
