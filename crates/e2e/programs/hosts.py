@@ -370,10 +370,10 @@ def socket_descriptors():
 
 
 def socket_ends():
-    """Ends that are killed, and a cable that is cut, are told to the other end."""
+    """Ends that are killed are told to the other end."""
     one, two = hosts()
     flooded = {}
-    for port, dies in enumerate(["server", "client", "cable"], 7001):
+    for port, dies in enumerate(["server", "client"], 7001):
         options = {side: () if side == dies else ("--stats",) for side in ("server", "client")}
         server = talk(two, "server", port, 1, options=options["server"])
         until("the server is ready", lambda log=server[1]: "ready" in text_of(log))
@@ -385,16 +385,66 @@ def socket_ends():
     # The connecting ends open their endpoint now, and all move.
     time.sleep(3)
     for dies, ends in flooded.items():
-        if dies == "cable":
-            sh("ip -n host1 link set cable1 down")
-        else:
-            ends[dies][0].kill()
+        ends[dies][0].kill()
         for side, (process, log) in ends.items():
             if side != dies:
                 assert process.wait(TOLD_WITHIN) == 0, text_of(log)
                 assert "ConnectionResetError" in text_of(log) or "BrokenPipe" in text_of(log), (
                     text_of(log))
                 assert max(moved(log)) > 0, text_of(log)
+
+
+def outage(one, two, seconds):
+    """Cuts the cable for so long, while connections are on the fabric."""
+    until("the daemons have passed the addresses", lambda: one.passed() >= 1 and two.passed() >= 1)
+    time.sleep(2)
+    sh("ip -n host1 link set cable1 down")
+    time.sleep(seconds)
+    sh("ip -n host1 link set cable1 up")
+
+
+def socket_outage():
+    """A cable that is cut for longer than the fabric's silence ends no connection: a file by curl,
+    and requests to redis, go on byte by byte when it is mended."""
+    one, two = hosts()
+    data = random.Random(7).randbytes(96 << 20)
+    (two.home / "file").write_bytes(data)
+    server, server_log = under_weft(
+        two, "fabric", sys.executable, "-u", "-m", "http.server", "8000", "--bind", "10.9.0.2",
+        "--directory", str(two.home), options=())
+    until("the server is ready", lambda: "Serving HTTP" in text_of(server_log))
+    redis, redis_log = under_weft(
+        two, "fabric", "redis-server", "--bind", "10.9.0.2", "--port", "6379", "--save", "",
+        "--protected-mode", "no", options=())
+    until("redis is ready", lambda: "Ready to accept" in text_of(redis_log))
+    target = one.home / "got"
+    client, log = under_weft(one, "fabric", "curl", "-sS", "-o", str(target), "--limit-rate", "20M",
+                             "http://10.9.0.2:8000/file")
+    # Each reply is compared with what was written, as one connection goes on.
+    asks = ("import socket, sys, time\n"
+            "connection = socket.create_connection(('10.9.0.2', 6379))\n"
+            "stream, end, number = connection.makefile('rb'), time.monotonic() + 14, 0\n"
+            "while time.monotonic() < end:\n"
+            "    value = b'%d' % number * 50\n"
+            "    command = b'*3\\r\\n$3\\r\\nSET\\r\\n$1\\r\\nk\\r\\n$%d\\r\\n%s\\r\\n'\n"
+            "    connection.sendall(command % (len(value), value)"
+            " + b'*2\\r\\n$3\\r\\nGET\\r\\n$1\\r\\nk\\r\\n')\n"
+            "    assert stream.readline() == b'+OK\\r\\n'\n"
+            "    length = int(stream.readline()[1:])\n"
+            "    assert stream.read(length + 2) == value + b'\\r\\n', number\n"
+            "    number += 1\n"
+            "print('asked', number)\n")
+    asking, asked = under_weft(one, "fabric", sys.executable, "-uc", asks)
+    outage(one, two, 8)
+    assert client.wait(LIMIT) == 0, text_of(log)
+    assert hashlib.sha256(target.read_bytes()).digest() == hashlib.sha256(data).digest()
+    assert asking.wait(LIMIT) == 0, text_of(asked)
+    for told in (log, asked):
+        assert moved(told)[1] > 0, text_of(told)
+        # The rest came over TCP.
+        assert re.search(r"^tcp +\d+ ", text_of(told), re.MULTILINE), text_of(told)
+    for process in (server, redis):
+        process.kill()
 
 
 def without_libfabric():

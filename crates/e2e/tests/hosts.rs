@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Case::new("socket_programs", || run("socket_programs", &[], "")),
         Case::new("socket_descriptors", || run("socket_descriptors", &[], "")),
         Case::new("socket_ends", || run("socket_ends", &[], "")),
+        Case::new("socket_outage", || run("socket_outage", &["curl", "redis-server"], "")),
         Case::new("without_libfabric", || run("without_libfabric", &[], "")),
         Case::new("deaths", move || run("deaths", &[], rounds)),
     ];

@@ -17,6 +17,7 @@
 //! | `route` | directions that go back to TCP |
 //! | `direction` | the two directions of a connection, each behind its lock |
 //! | `lanes` | how many lanes there are, and idle connections that give theirs back |
+//! | `rescue` | bytes of a lost lane that the kernel did not take at once |
 //! | `epoll` | sets of connections and ordinary descriptors |
 //! | `wakeups`, `settling`, `readiness` | arming, sleeping, and what a connection is ready for |
 //! | `control`, `other_end` | the channel to the node daemon; the user at the other end |
@@ -60,6 +61,7 @@ mod process;
 mod provider_files;
 mod readiness;
 mod real;
+mod rescue;
 mod reserve;
 mod route;
 mod sandbox;
