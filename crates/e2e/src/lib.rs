@@ -28,9 +28,11 @@
 
 use std::time::Duration;
 
+pub mod etcd;
 pub mod exchange;
 pub mod fork_server;
 pub mod host;
+pub mod namespace;
 pub mod node;
 pub mod process;
 pub mod program;
@@ -39,8 +41,10 @@ pub mod suite;
 pub mod third;
 pub mod users;
 
+pub use etcd::Etcd;
 pub use fork_server::ForkServer;
 pub use host::Host;
+pub use namespace::Namespace;
 pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};
 pub use statistics::Statistics;
