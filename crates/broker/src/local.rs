@@ -113,6 +113,9 @@ impl Inner {
     /// Delivers messages, and those between nodes that they cause.
     fn carry(&mut self, mut out: Vec<Outgoing>) {
         let now = crate::clock::now() + self.ahead;
+        for state in self.states.values_mut() {
+            state.handle_timeout(now, &mut out);
+        }
         loop {
             self.deliver(std::mem::take(&mut out));
             let mut between = Vec::new();

@@ -19,8 +19,8 @@ use weft_options::ServicePolicy;
 use weft_wire::control::InvalidMessage;
 use weft_wire::endpoint_control::{
     AskMembers, Close, Connect, Disconnect, EndpointControl, GroupsChanged, IN_PLACE, Join, Leave,
-    Members, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, VPIDS_MAX, gone, memory,
-    status,
+    Members, NoPort, Paired, PeerGone, Publish, Remember, Reply, Resolve, Retract, VPIDS_MAX, gone,
+    memory, status,
 };
 
 #[cfg(any(test, feature = "test-doors"))]
@@ -245,7 +245,12 @@ impl State {
                 return Ok(());
             }
             EndpointControl::Port(ask) => (ask.ticket, self.set_port(asker, ask, out)),
-            EndpointControl::Meet(ask) => match self.meet(asker, ask, out) {
+            EndpointControl::Attach(ask) => (ask.ticket, self.attach(asker, ask, now, out)),
+            EndpointControl::NoPort(NoPort { vpid }) => {
+                self.no_port(asker, vpid, out);
+                return Ok(());
+            }
+            EndpointControl::Meet(ask) => match self.meet(asker, ask, now, out) {
                 Outcome::Answer(answer) => (ask.ticket, answer),
                 Outcome::Other => return Ok(()),
             },
@@ -272,6 +277,7 @@ impl State {
     /// Removes the endpoints of a client that is gone.
     pub fn process_gone(&mut self, process: ProcessId, out: &mut Vec<Outgoing>) {
         self.no_guest(process);
+        self.unplug(process, out);
         for vpid in self.vpids() {
             if self.entry(vpid).is_some_and(|entry| entry.process == process) {
                 self.remove(vpid, out);
@@ -344,9 +350,10 @@ impl State {
             }
         }
         self.end_meetings_of(vpid, entry.met.keys().copied(), out);
-        if entry.port.is_some() {
+        if entry.port.leads_here() {
             self.announce_end(vpid);
         }
+        self.nobody_opens(entry.port, out);
         let groups = entry.groups | 1 << Group::BROADCAST.number();
         self.tell_groups(entry.partition, vpid, groups, out);
     }
@@ -428,6 +435,7 @@ impl State {
         let groups = entry.groups | 1 << Group::BROADCAST.number();
         if let Some(partition) = entry.inside().filter(|_| was_full) {
             self.tell_groups(partition, vpid, groups, out);
+            self.announce(vpid);
         }
     }
 
@@ -474,6 +482,9 @@ impl State {
                     members.insert(other);
                 }
             }
+        }
+        if partition.is_some() {
+            self.want_port_for_members(vpid, group, out);
         }
         let message = Members { ticket, vpids: members.0 }.into();
         out.push(Outgoing { to: asker.process, message, files: Vec::new(), wakeup: None });
@@ -647,7 +658,10 @@ impl State {
             let groups = groups & entry.asked;
             if vpid != but && groups != 0 {
                 entry.asked &= !groups;
-                out.push(entry.news(GroupsChanged { vpid, groups }));
+                let changed = GroupsChanged { vpid, groups };
+                out.push(entry.news(changed));
+                let of_port = entry.news_of_ports(changed);
+                out.extend(of_port.filter(|message| message.to != entry.process));
             }
         }
     }

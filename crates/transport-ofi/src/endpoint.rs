@@ -141,7 +141,7 @@ impl<N: Nic> Endpoint for OfiEndpoint<N> {
         header: MessageHeader,
         parts: &[&[u8]],
     ) -> Result<usize, SendError> {
-        self.shared.lock().send_multicast(group, header, parts)
+        self.shared.lock().send_multicast(group, (header, parts), || Ok(0))
     }
 
     fn join(&mut self, group: Group, context: u64) -> Result<Issued, GroupError> {

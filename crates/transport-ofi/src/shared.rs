@@ -49,6 +49,8 @@ pub(crate) struct Shared<N> {
     /// The program sleeps, or has armed, and takes what comes.
     sleeps: AtomicBool,
     stops: AtomicBool,
+    /// Something waits for the program that was handled without it.
+    waits: AtomicBool,
     of_program: Sleeper,
     of_thread: Sleeper,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -97,6 +99,7 @@ impl<N: Nic + 'static> Shared<N> {
             turns: AtomicU64::new(0),
             sleeps: AtomicBool::new(false),
             stops: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
             of_program: Sleeper::default(),
             of_thread: Sleeper::default(),
             thread: Mutex::new(None),
@@ -119,6 +122,7 @@ impl<N: Nic + 'static> Shared<N> {
                 let Some(shared) = own.upgrade() else { return true };
                 if let Some(mut station) = shared.station.try_lock() {
                     station.progress();
+                    shared.note(&station);
                 }
                 shared.stops.load(Ordering::Relaxed)
             }));
@@ -144,7 +148,20 @@ impl<N: Nic + 'static> Shared<N> {
         }
         let mut station = self.lock();
         station.progress();
+        self.waits.store(false, Ordering::Relaxed);
         station
+    }
+
+    /// Has the program look, if something waits for it.
+    fn note(&self, station: &Station<N>) {
+        if station.engine.has_events() {
+            self.waits.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something waits for the program that was handled without it.
+    pub fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Sleeps until something may have come, at most `time`.
@@ -252,6 +269,7 @@ impl<N: Nic + 'static> Shared<N> {
                 self.look(&mut station);
                 station.progress();
                 let events = station.engine.has_events();
+                self.note(&station);
                 if events && self.sleeps.load(Ordering::Relaxed) {
                     ring(&self.woken);
                 }

@@ -311,12 +311,12 @@ impl<N: Nic> Station<N> {
         asked || self.engine.awaits(context)
     }
 
-    /// Sends a message to all other members of a group.
+    /// Sends a message to all other members of a group; see [`Engine::send_to_members`].
     pub fn send_multicast(
         &mut self,
         group: Group,
-        header: MessageHeader,
-        parts: &[&[u8]],
+        (header, parts): (MessageHeader, &[&[u8]]),
+        others: impl FnOnce() -> Result<usize, SendError>,
     ) -> Result<usize, SendError> {
         self.engine.gather(header, parts)?;
         self.take_news(None);
@@ -330,7 +330,7 @@ impl<N: Nic> Station<N> {
             }
             return Err(SendError::WouldBlock);
         };
-        self.engine.send_to_members(group, &members, header, parts)
+        self.engine.send_to_members(group, &members, (header, parts), others)
     }
 
     fn ask_members(&mut self, group: Group) -> Result<(), SendError> {

@@ -34,6 +34,9 @@ pub mod flags {
     pub const INVITATION: u32 = 32;
     /// The endpoint has no memory for peers and no descriptors: a port alone leads to it.
     pub const PORT: u32 = 64;
+    /// The endpoint has memory for peers, and opens a port when one is wanted
+    /// ([`super::PortWanted`]).
+    pub const PORT_LATER: u32 = 128;
 }
 
 /// Stands for no VPID, or for any.
@@ -71,6 +74,8 @@ pub mod status {
     pub const NOT_INVITED: u16 = 12;
     /// The node of the peer is not joined at present.
     pub const AWAY: u16 = 13;
+    /// The peer did not open its port, or cannot.
+    pub const NO_PORT: u16 = 14;
 }
 
 /// Values of [`Publish::memory`].
@@ -583,7 +588,8 @@ messages! {
 
     /// Asks for a meeting with an endpoint at its port, on any node. Answer: [`Met`]. Status
     /// `NOT_FOUND` when the partition has no such endpoint, `AWAY` when its node is not joined,
-    /// `EXHAUSTED` when one of the two has its maximum of peers, which is `first`.
+    /// `NO_PORT` when the peer does not open its port, `EXHAUSTED` when one of the two has its
+    /// maximum of peers, which is `first`.
     Meet = 65 {
         /// Identifies the request in its answer. Not 0.
         ticket: u32,
@@ -635,7 +641,33 @@ messages! {
         greets_first: u8,
     }
 
-    /// The answer to an [`Open`] with [`flags::PORT`] that was carried out.
+    /// Says the port of an endpoint that another connection of the same user has opened with
+    /// [`flags::PORT_LATER`]. From then on this connection asks about ports, and hears of them. The
+    /// port ends with it. Answer: `first` is the address of the endpoint, as for [`Open`]. Status
+    /// `NOT_FOUND` when there is no such endpoint, `IN_USE` when its VPID is that of another one,
+    /// or another connection has its port.
+    Attach = 69 {
+        /// Identifies the request in its answer.
+        ticket: u32,
+        /// The VPID of the endpoint.
+        vpid: u16,
+        /// The birth of the endpoint.
+        birth: u64,
+        /// The messages that fit in its mailbox.
+        depth: u32,
+        /// The name of the port.
+        name: PortName,
+    }
+
+    /// Says that an endpoint that was opened with [`flags::PORT_LATER`] opens no port. There is no
+    /// answer.
+    NoPort = 70 {
+        /// The VPID of the endpoint.
+        vpid: u16,
+    }
+
+    /// The answer to an [`Open`] with [`flags::PORT`] that was carried out, and with
+    /// [`flags::PORT_LATER`] unless the endpoint announces itself again.
     Opened = 73 {
         /// The ticket of the request.
         ticket: u32,
@@ -693,6 +725,14 @@ messages! {
         peer: u16,
         /// The secret of the meeting.
         secret: Secret,
+    }
+
+    /// A port of an endpoint that was opened with [`flags::PORT_LATER`] is wanted: an endpoint asks
+    /// to meet it, or a group that it asked for has members without memory for it. The program
+    /// answers by [`Attach`] or [`NoPort`].
+    PortWanted = 78 {
+        /// The VPID of the program's endpoint.
+        vpid: u16,
     }
 }
 

@@ -254,10 +254,14 @@ impl Service for Endpoints {
             self.state.settle(&mut messages);
             self.pack(messages, out);
         }
+        let mut messages = Vec::new();
+        self.state.handle_timeout(now.saturating_duration_since(self.began), &mut messages);
+        self.pack(messages, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.holds_until.or(self.settles_at)
+        let state = self.state.poll_timeout().map(|at| self.began + at);
+        [self.holds_until, self.settles_at, state].into_iter().flatten().min()
     }
 
     fn report(&self) -> Report {
