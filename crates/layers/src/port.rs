@@ -74,18 +74,21 @@ type Slot<N> = Arc<Mutex<Option<Opened<N>>>>;
 struct Promise<N: Nic + 'static> {
     slot: Slot<N>,
     woken: Arc<OwnedFd>,
+    opened: Option<Opened<N>>,
 }
 
 impl<N: Nic> Promise<N> {
-    fn keep(self, opened: Opened<N>) {
-        *self.slot.lock() = Some(opened);
+    fn keep(mut self, opened: Opened<N>) {
+        self.opened = Some(opened);
     }
 }
 
 impl<N: Nic> Drop for Promise<N> {
     fn drop(&mut self) {
         let no_thread = || OpenError::Os { call: "clone", errno: Errno::AGAIN.raw_os_error() };
-        self.slot.lock().get_or_insert_with(|| Err(no_thread()));
+        // Under the lock, so that the taker finds the counter rung.
+        let mut slot = self.slot.lock();
+        *slot = Some(self.opened.take().unwrap_or_else(|| Err(no_thread())));
         // A full counter wakes as well.
         let _ = rustix::io::write(&*self.woken, &1_u64.to_ne_bytes());
     }
@@ -175,7 +178,8 @@ impl<C: Cards + 'static> Door<C> {
             return;
         }
         let slot = Slot::default();
-        let promise = Promise { slot: Arc::clone(&slot), woken: Arc::clone(&files.woken) };
+        let woken = Arc::clone(&files.woken);
+        let promise = Promise { slot: Arc::clone(&slot), woken, opened: None };
         let attachment = Attachment {
             address: near.address(),
             partition: near.partition(),
@@ -207,7 +211,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         }
         let State::Opening(opening) = &mut self.door.state else { return };
         let Some(opened) = opening.slot.lock().take() else { return };
-        // It was rung once.
+        // It was rung before the lock was free.
         let _ = rustix::io::read(self.files.woken(), &mut [0; 8]);
         let (meetings, groups) = (std::mem::take(&mut opening.meetings), opening.groups);
         match opened {
