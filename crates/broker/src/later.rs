@@ -109,7 +109,7 @@ impl State {
         for caller in callers {
             self.call(vpid, caller.who, now, out);
         }
-        Answer::done(told, 0)
+        Answer::done(told, self.silence_ms)
     }
 
     /// Has a caller ask again, now that the port is there or will not be.
@@ -217,6 +217,17 @@ impl State {
         if let PortState::Later(callers) = port {
             for Caller { who, .. } in callers {
                 self.refuse_caller(who, Refusal::NotFound, out);
+            }
+        }
+    }
+
+    /// The questions of a node that is away are void.
+    pub(crate) fn forget_callers(&mut self, from: NodeId) {
+        for entry in self.entries.iter_mut().flatten() {
+            if let PortState::Later(callers) = &mut entry.port {
+                callers.retain(
+                    |caller| !matches!(caller.who, Who::Elsewhere { node, .. } if node == from),
+                );
             }
         }
     }

@@ -83,6 +83,14 @@ impl LocalBroker {
         Self { inner: Arc::clone(&self.inner), node: self.node, uid }
     }
 
+    /// Has the brokers of all nodes tell endpoints with ports how long a peer may be silent.
+    #[cfg(any(test, feature = "test-doors"))]
+    pub fn tell_silence(&self, silence: Duration) {
+        for state in self.inner.lock().states.values_mut() {
+            state.silence_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        }
+    }
+
     /// Sets the broker's clock ahead.
     #[cfg(any(test, feature = "test-doors"))]
     pub fn let_pass(&self, time: Duration) {

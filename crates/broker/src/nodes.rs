@@ -229,6 +229,7 @@ impl State {
             let known = self.nodes.nodes.entry(node).or_default();
             (known.is_up, known.arriving) = (true, BTreeMap::new());
             known.meetings = BTreeSet::new();
+            self.forget_callers(node);
             self.list_to(node);
             if self.is_settled {
                 self.list_meetings_to(node, false);
@@ -243,6 +244,7 @@ impl State {
         for waiting in std::mem::take(&mut known.waiting).into_values() {
             self.refuse_waiting(waiting, Answer::refused(status::AWAY), out);
         }
+        self.forget_callers(node);
         self.nobody_invites(node, out);
     }
 
@@ -408,8 +410,9 @@ impl State {
                     return self.met(waiting, OpenPort { depth, name }, out);
                 }
                 Some(_) => {
-                    // The endpoint that asked has ended; its own broker has told that already.
-                    return;
+                    // The endpoint that asked has ended, or its port has.
+                    let Waiting { vpid: from, to, secret, .. } = waiting;
+                    return self.tell_node(node, NodeMessage::Part { from, to: to.vpid.0, secret });
                 }
                 None => refuse(Answer::refused(status::NOT_FOUND)),
             },

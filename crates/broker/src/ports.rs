@@ -67,7 +67,7 @@ impl State {
             self.tell_groups(partition, ask.vpid, groups, out);
         }
         self.announce(ask.vpid);
-        Answer::done(0, 0)
+        Answer::done(0, self.silence_ms)
     }
 
     pub(crate) fn meet(
@@ -107,8 +107,9 @@ impl State {
 
     /// Has an endpoint meet another one of this node, now or when that one has opened its port.
     pub(crate) fn meet_here(&mut self, asker: Waiting, now: Duration, out: &mut Vec<Outgoing>) {
-        let Waiting { vpid, to, secret, .. } = asker;
-        let Some(partition) = self.entry(vpid).and_then(Entry::inside) else {
+        let Waiting { process, vpid, to, secret, .. } = asker;
+        let own = self.entry(vpid).filter(|entry| entry.has_plugged(process));
+        let Some(partition) = own.and_then(Entry::inside) else {
             return self.refuse_waiting(asker, Refusal::NotFound.answer(), out);
         };
         let waits = self.wait_for_port(to.vpid.0, Who::Here(asker), Some(partition), now, out);

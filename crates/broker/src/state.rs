@@ -63,6 +63,8 @@ pub struct State {
     keys: usize,
     pub(crate) invitations: Invitations,
     pub(crate) nodes: Nodes,
+    /// How long the peer of a port may be silent, milliseconds; 0 if that is not said.
+    pub(crate) silence_ms: u64,
     /// Endpoints from before a restart have had their time to come back.
     pub(crate) is_settled: bool,
 }
@@ -123,19 +125,27 @@ impl State {
             keys: 0,
             invitations: Invitations::default(),
             nodes: Nodes::default(),
+            silence_ms: 0,
             is_settled: false,
         }
     }
 
     /// A broker for another node, with the same limits and rules.
     pub(crate) fn another(&self, node: NodeId) -> Self {
-        Self::new(node, self.limits, self.open_bell).with_policy(self.policy.clone())
+        let other = Self::new(node, self.limits, self.open_bell).with_policy(self.policy.clone());
+        Self { silence_ms: self.silence_ms, ..other }
     }
 
     /// The same with rules for services.
     #[must_use]
     pub fn with_policy(self, policy: ServicePolicy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// The same, which tells endpoints with ports how long a peer may be silent before it is down.
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence_ms: u64::try_from(silence.as_millis()).unwrap_or(u64::MAX), ..self }
     }
 
     /// Hands out VPIDs from `first` on. After a restart earlier endpoints come back with their
@@ -701,7 +711,10 @@ pub fn fuzz_state(script: &[u8]) {
             }
         } else {
             let files = fuzz_files(*kind);
-            let kind = 32 + u16::from(kind % 32);
+            let kind = match kind / 32 {
+                6 => 64 + u16::from(kind % 16),
+                _ => 32 + u16::from(kind % 32),
+            };
             let id = ProcessId(process);
             let _ = state.handle(id, credentials, kind, body, files, now, &mut out);
         }
@@ -737,7 +750,7 @@ pub(crate) fn silent_bell(_: std::os::fd::BorrowedFd<'_>, _: OwnedFd) -> Option<
 
 /// Descriptors that a request of this kind has, or must not have.
 #[cfg(any(test, feature = "test-doors"))]
-fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
+pub(crate) fn fuzz_files(kind: u8) -> Vec<OwnedFd> {
     use rustix::fs::{MemfdFlags, memfd_create};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let memory = || memfd_create("weft-fuzz", MemfdFlags::CLOEXEC).ok();

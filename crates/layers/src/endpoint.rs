@@ -64,6 +64,16 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         matches!(self.door.state, State::Opening(_) | State::Open(_))
     }
 
+    /// How long a peer of another node may be silent before it is reported down; `None` without a
+    /// port.
+    #[must_use]
+    pub fn silence(&self) -> Option<Duration> {
+        match &self.door.state {
+            State::Open(far) => Some(far.silence()),
+            State::Closed | State::Opening(_) | State::Refused(_) => None,
+        }
+    }
+
     /// The end of a call, if it has ended at once.
     pub(crate) fn result_of(&mut self, number: u64) -> Result<Issued, OperationError> {
         let Some(over) = self.calls.take_over(number) else { return Ok(Issued::Pending) };

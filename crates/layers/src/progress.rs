@@ -132,6 +132,9 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
             }
         });
         turns.found(all);
+        if far.awaits_other() {
+            near.look_at_broker();
+        }
         for (register, by) in Register::ALL.into_iter().zip(far.take_counted()) {
             if by > 0 {
                 near.add_to_counter(register, by);

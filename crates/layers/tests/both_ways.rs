@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use weft_broker::local::LocalBroker;
 use weft_broker::{Client, Connector, Limits};
 use weft_fabric::{
-    Access, Armed, Atomic, Audience, Blocking, ConnectError, Endpoint, EndpointAddress,
+    Access, Armed, Atomic, Audience, Blocking, ConnectError, DownReason, Endpoint, EndpointAddress,
     EndpointOptions, Event, Group, HostMemory, Issued, LocalRange, LockRequest, MessageHeader,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, Register, Revoked, SendError,
     Source, Target, Transport, Watchable, Window,
@@ -262,7 +262,8 @@ fn a_key_serves_on_both_ways_and_is_void_on_both() {
         if put != Err(OperationError::WouldBlock) {
             break;
         }
-        (owner.poll(16, &mut |_| {}), near.poll(16, &mut |_| {}));
+        owner.poll(16, &mut |_| {});
+        near.poll(16, &mut |_| {});
         put = near.put(to_owner, Source::Bytes(b"good"), Target::new(late, 0), quiet());
     }
     assert!(matches!(put, Ok(Issued::Done(_))), "{put:?}");
@@ -418,7 +419,8 @@ fn the_end_of_a_peer_is_told_once_on_its_way() {
     let key = far.grant_within(range, Audience::Partition, WHOLE, PATIENCE).expect("a key");
     let put = one.put(to_far, Source::Bytes(b"late"), Target::new(key, 0), Operation::new(3));
     assert_eq!(put, Ok(Issued::Pending));
-    (drop(near), drop(far));
+    drop(near);
+    drop(far);
     let (mut downs, mut ended) = (Vec::new(), false);
     hosts.until([&mut one], |_, event| {
         match event {
@@ -441,6 +443,34 @@ fn the_end_of_a_peer_is_told_once_on_its_way() {
     assert_eq!(one.poll(16, &mut |event| panic!("{event:?}")), 0);
     let unknown = Peer(to_far.0 + 1);
     assert_eq!(one.send_short(unknown, MessageHeader::tag(1), &[]), Err(SendError::UnknownPeer));
+}
+
+#[test]
+fn a_peer_that_is_silent_is_down_after_the_time_that_the_broker_says() {
+    let hosts = Hosts::new();
+    let silence = Duration::from_secs(2);
+    hosts.brokers[0].tell_silence(silence);
+    let (mut one, mut near, mut far) = (hosts.open(0), hosts.open(0), hosts.open(1));
+    let to_near = one.connect_within(near.address(), PATIENCE).expect("it is there");
+    let to_far = hosts.connect(&mut one, &mut far);
+    // Both ends are silent for longer than that, and ask for signs of life.
+    while hosts.net.now() < 3 * silence {
+        one.poll(16, &mut |event| panic!("{event:?}"));
+        far.poll(16, &mut |_| {});
+        hosts.net.step();
+    }
+    hosts.net.fall_silent();
+    let begin = hosts.net.now();
+    let (peer, reason) = hosts.until([&mut one, &mut far], |number, event| match event {
+        Event::PeerDown { peer, reason, .. } if number == 0 => Some((*peer, *reason)),
+        _ => None,
+    });
+    let after = hosts.net.now() - begin;
+    assert_eq!((peer, reason), (to_far, DownReason::Unreachable));
+    // It was heard last a quarter of the time before, at the earliest.
+    assert!(silence * 3 / 4 <= after && after <= silence * 5 / 4, "after {after:?}");
+    one.send_short(to_near, MessageHeader::tag(1), &[b"near"]).expect("it is there");
+    assert_eq!(near.poll(1, &mut |_| {}), 1);
 }
 
 #[test]

@@ -30,6 +30,17 @@ pub enum LaneKind {
     Fabric,
 }
 
+/// How endpoints reach their peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransportChoice {
+    /// By memory on the own host, by libfabric between hosts.
+    Auto,
+    /// By memory: peers of other hosts are not reached.
+    Shm,
+    /// By libfabric: also peers of the own host.
+    Ofi,
+}
+
 /// How long copies are done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMethod {
@@ -92,6 +103,16 @@ impl Value<'_> for LaneKind {
             "endpoint" => Self::Endpoint,
             "fabric" => Self::Fabric,
             _ => Self::Memory,
+        }
+    }
+}
+
+impl Value<'_> for TransportChoice {
+    fn read(setting: &Setting, entry: &Entry) -> Self {
+        match word(setting, entry) {
+            "shm" => Self::Shm,
+            "ofi" => Self::Ofi,
+            _ => Self::Auto,
         }
     }
 }

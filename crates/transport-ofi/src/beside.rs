@@ -30,6 +30,13 @@ impl<N: Nic> OfiEndpoint<N> {
         self.shared.lock().engine.count_peers_elsewhere(count)
     }
 
+    /// Whether a broker that was restarted has to hear of the endpoint from the other transport
+    /// first. The owner has that one look.
+    #[must_use]
+    pub fn awaits_other(&self) -> bool {
+        self.shared.lock().awaits_other()
+    }
+
     /// Lets the peers of the partition use a key of the other transport: it names `length` bytes of
     /// the memory from `start` on, which lie in it. They are registered when the first peer asks
     /// for the key, and then the memory has to stay where it is. [`weft_fabric::Endpoint::revoke`]

@@ -137,18 +137,13 @@ enum Entrance {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
     Known,
-    /// It was restarted, and did not know the endpoint yet. It is asked again, until this time.
-    Awaited {
-        again: Duration,
-        until: Duration,
-    },
+    /// It was restarted, and another connection has not opened the endpoint again yet. It is asked
+    /// again at this time.
+    Awaited(Duration),
     /// The broker was restarted, and is told of the endpoint in the request with this ticket.
     Greeting(u32),
-    /// The same where another connection opens the endpoint again. It has until then.
-    Attaching {
-        ticket: u32,
-        until: Duration,
-    },
+    /// The same where another connection opens the endpoint again.
+    Attaching(u32),
     /// Another endpoint has the address by now.
     Replaced,
 }
@@ -164,6 +159,7 @@ struct Asked {
 pub(crate) struct Directory {
     client: Box<dyn Client>,
     opened: Opened,
+    silence: Option<Duration>,
     entrance: Entrance,
     port: Port,
     /// One bit for each group that was joined.
@@ -223,13 +219,14 @@ impl Directory {
         request: EndpointControl,
     ) -> Result<Self, OpenError> {
         let answer = client.call(request, port.ticket, &[]).map_err(calls::no_broker)?;
-        if !matches!(answer.message, EndpointControl::Reply(reply) if reply.status == status::DONE)
-        {
-            return Err(calls::no_broker(BrokerError::InvalidAnswer));
-        }
+        let silence_ms = match answer.message {
+            EndpointControl::Reply(reply) if reply.status == status::DONE => reply.second,
+            _ => return Err(calls::no_broker(BrokerError::InvalidAnswer)),
+        };
         Ok(Self {
             client,
             opened,
+            silence: (silence_ms > 0).then(|| Duration::from_millis(silence_ms)),
             entrance,
             port,
             joined: 0,
@@ -247,9 +244,20 @@ impl Directory {
         self.opened
     }
 
+    /// How long a peer may be silent before it is down, if the broker says so.
+    pub const fn silence(&self) -> Option<Duration> {
+        self.silence
+    }
+
     /// See [`Client::wake_by`].
     pub fn wake_by(&mut self, waker: Waker) {
         self.client.wake_by(waker);
+    }
+
+    /// Whether a broker that was restarted has to hear of the endpoint from another connection
+    /// first.
+    pub const fn awaits_other(&self) -> bool {
+        matches!(self.standing, Standing::Awaited(_) | Standing::Attaching(_))
     }
 
     /// A descriptor that is readable when there may be news, while the broker is there.
@@ -277,7 +285,7 @@ impl Directory {
         if self.standing == Standing::Replaced {
             return Err("it does not know this endpoint any more; open a new one".to_owned());
         }
-        if matches!(self.standing, Standing::Awaited { .. } | Standing::Attaching { .. }) {
+        if self.awaits_other() {
             return Err("the node daemon was started anew; try again".to_owned());
         }
         let ticket = self.next_ticket();
@@ -338,10 +346,10 @@ impl Directory {
         if self.client.reconnected() {
             self.greet(now);
         }
-        if let Standing::Awaited { again, until } = self.standing
+        if let Standing::Awaited(again) = self.standing
             && again <= now
         {
-            self.greet_until(now, until);
+            self.greet(now);
         }
         let is_lost = self.client.connection() == Connection::Lost;
         let is_over = |asked: &Asked| is_lost || asked.until <= now;
@@ -361,18 +369,14 @@ impl Directory {
 
     /// Tells a broker that was restarted of the endpoint.
     fn greet(&mut self, now: Duration) {
-        self.greet_until(now, now + ANSWER_WITHIN);
-    }
-
-    fn greet_until(&mut self, now: Duration, until: Duration) {
         match self.entrance {
             Entrance::Opened(open, offers) => self.open_again(open, offers),
             Entrance::Attached(birth) => {
                 let ticket = self.next_ticket();
                 let attach = attach_of(birth, Port { ticket, ..self.port });
                 self.standing = match self.client.start(attach.into(), &[]) {
-                    Ok(()) => Standing::Attaching { ticket, until },
-                    Err(_) => Standing::Awaited { again: now + SEEK_EVERY, until },
+                    Ok(()) => Standing::Attaching(ticket),
+                    Err(_) => Standing::Awaited(now + SEEK_EVERY),
                 };
             }
         }
@@ -422,14 +426,12 @@ impl Directory {
     }
 
     /// The broker answered the announcement of an endpoint that another connection has opened.
-    fn attached(&mut self, reply: Reply, now: Duration, until: Duration) {
+    fn attached(&mut self, reply: Reply, now: Duration) {
         let is_same = calls::address_in(reply.first) == self.opened.address;
         match reply.status {
             status::DONE if is_same => self.greeted(None),
             // The other connection is not as far.
-            status::NOT_FOUND if now < until => {
-                self.standing = Standing::Awaited { again: now + SEEK_EVERY, until };
-            }
+            status::NOT_FOUND => self.standing = Standing::Awaited(now + SEEK_EVERY),
             _ => self.greeted(Some(reply.status)),
         }
     }
@@ -437,11 +439,8 @@ impl Directory {
     fn take(&mut self, message: EndpointControl, now: Duration) {
         let own = self.opened.address.vpid.0;
         match message {
-            EndpointControl::Reply(reply)
-                if let Standing::Attaching { ticket, until } = self.standing
-                    && ticket == reply.ticket =>
-            {
-                self.attached(reply, now, until);
+            EndpointControl::Reply(reply) if Standing::Attaching(reply.ticket) == self.standing => {
+                self.attached(reply, now);
             }
             EndpointControl::Reply(reply) if Standing::Greeting(reply.ticket) == self.standing => {
                 self.greeted(Some(reply.status));

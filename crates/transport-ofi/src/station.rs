@@ -88,6 +88,11 @@ impl<N: Nic> Station<N> {
         self.news.store(true, Ordering::Relaxed);
     }
 
+    /// See [`Directory::awaits_other`].
+    pub fn awaits_other(&self) -> bool {
+        self.directory.as_ref().is_some_and(Directory::awaits_other)
+    }
+
     /// The line to the broker, while there is one.
     pub fn line(&self) -> Option<BorrowedFd<'_>> {
         self.directory.as_ref().and_then(Directory::line)

@@ -91,7 +91,8 @@ pub struct Attachment {
 /// How endpoints wait, and how long they wait for a silent peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
-    /// A peer of which nothing is heard for so long is reported down.
+    /// A peer of which nothing is heard for so long is reported down, unless the broker says how
+    /// long that is.
     pub silence: Duration,
     /// Looks of a wait before it yields.
     pub spins: u32,
@@ -232,6 +233,7 @@ impl<C: Cards> OfiTransport<C> {
             wakers.iter().for_each(ring);
         }));
         let Parameters { silence, spins, yields } = self.parameters;
+        let silence = directory.silence().unwrap_or(silence);
         let engine = Engine::new(nic, opened.address, capabilities.clone(), silence);
         let station = Station::new(engine, directory, news);
         let shared = Shared::new(station, counters, self.thread_holds);

@@ -90,6 +90,11 @@ impl ShmEndpoint {
         ShmBoard { registers: Arc::clone(&self.registers), doorbell: Arc::clone(&self.doorbell) }
     }
 
+    /// Looks whether the broker was restarted, which a poll does now and then alone.
+    pub fn look_at_broker(&mut self) {
+        self.handle_broker_messages();
+    }
+
     /// The number of living peers in shared memory.
     #[must_use]
     pub fn peers_here(&self) -> usize {

@@ -574,7 +574,8 @@ messages! {
         groups: u64,
     }
 
-    /// Says the port of an endpoint. From then on peers meet it there.
+    /// Says the port of an endpoint. From then on peers meet it there. Answer: `second` is how long
+    /// a peer may be silent before it is down, in milliseconds; 0 if the daemon does not say.
     Port = 64 {
         /// Identifies the request in its answer.
         ticket: u32,
@@ -643,9 +644,9 @@ messages! {
 
     /// Says the port of an endpoint that another connection of the same user has opened with
     /// [`flags::PORT_LATER`]. From then on this connection asks about ports, and hears of them. The
-    /// port ends with it. Answer: `first` is the address of the endpoint, as for [`Open`]. Status
-    /// `NOT_FOUND` when there is no such endpoint, `IN_USE` when its VPID is that of another one,
-    /// or another connection has its port.
+    /// port ends with it. Answer: `first` is the address of the endpoint, as for [`Open`], `second`
+    /// as for [`Port`]. Status `NOT_FOUND` when there is no such endpoint, `IN_USE` when its VPID
+    /// is that of another one, or another connection has its port.
     Attach = 69 {
         /// Identifies the request in its answer.
         ticket: u32,

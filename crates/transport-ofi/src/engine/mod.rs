@@ -209,6 +209,11 @@ impl<N: Nic> Engine<N> {
         &mut self.nic
     }
 
+    /// How long a peer may be silent before it is down.
+    pub(crate) const fn silence(&self) -> Duration {
+        self.silence
+    }
+
     /// A register of this endpoint.
     pub(crate) fn register_value(&self, register: Register) -> u64 {
         let elsewhere = self.board.as_ref().map_or(0, |board| board.value(register));

@@ -66,7 +66,8 @@ impl Endpoints {
         Self {
             state: State::new(node, limits, weft_transport_shm::open_bell)
                 .starting_at(u16::from(first))
-                .with_policy(options.daemon_services()),
+                .with_policy(options.daemon_services())
+                .with_silence(options.fabric_silence_ms()),
             peers: HashMap::new(),
             leases: HashMap::new(),
             settles_at: Some(now + ANNOUNCE_WITHIN),
@@ -191,7 +192,12 @@ impl Service for Endpoints {
             name: "endpoints",
             kinds: &[KINDS],
             placement: Placement::Thread,
-            options: &["daemon.endpoints_max", "daemon.services", "daemon.user_share"],
+            options: &[
+                "daemon.endpoints_max",
+                "daemon.services",
+                "daemon.user_share",
+                "fabric.silence_ms",
+            ],
             events: &[(TICKET_REFUSED, "A program asked to open an endpoint by a bad ticket.")],
         }
     }
