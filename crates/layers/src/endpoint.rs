@@ -64,6 +64,15 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         matches!(self.door.state, State::Opening(_) | State::Open(_))
     }
 
+    /// Why there is no port, if one was wanted and none could be opened.
+    #[must_use]
+    pub fn refusal_of_port(&self) -> Option<&str> {
+        match &self.door.state {
+            State::Refused(reason) => Some(reason),
+            State::Closed | State::Opening(_) | State::Open(_) => None,
+        }
+    }
+
     /// How long a peer of another node may be silent before it is reported down; `None` without a
     /// port.
     #[must_use]
