@@ -97,6 +97,12 @@ class Host:
         told = json.loads(self.run(WEFT, "status", "--json"))
         return any(endpoint["peers"] for endpoint in told["endpoints"])
 
+    def endpoints(self):
+        """The numbers of peers of this host's endpoints. One that calls a server is gone again when
+        the measurement begins."""
+        told = json.loads(self.run(WEFT, "status", "--json"))
+        return sorted(endpoint["peers"] for endpoint in told["endpoints"])
+
     def passed(self):
         """How many ends of connections between hosts this host's daemon has helped."""
         told = json.loads(self.run(WEFT, "status", "--json"))
@@ -157,14 +163,13 @@ def layers():
     one, two = hosts()
     serving = two.serve("--transport", "auto")
     # On its own host, without libfabric at either end.
-    near, near_log = two.start(WEFT, "perf", "atomic", "--to", "1", "--runs", "1000")
-    until("it measures", two.measures)
-    time.sleep(0.5)
+    near, near_log = two.start(WEFT, "perf", "latency", "--to", "1", "--runs", "1000")
+    until("it measures", lambda: two.endpoints() == [0, 1, 1])
     assert near.poll() is None, text_of(near_log)
     assert not has_libfabric(near) and not has_libfabric(serving), "nobody needed it"
     # Between the hosts.
     far, far_log = one.start(WEFT, "perf", "put", "--to", "1", "--size", "65536", "--runs", "1000")
-    until("it measures, too", one.measures)
+    until("it measures, too", lambda: one.endpoints() == [1])
     assert has_libfabric(far) and has_libfabric(serving)
     assert not has_libfabric(near), "the peer of one that has it needs none"
     for host in (one, two):

@@ -60,10 +60,12 @@ impl Ports {
     }
 }
 
-impl Cards for Ports {
-    type Nic = PortNic;
-
-    fn open(&self) -> Result<PortNic, Error> {
+impl Ports {
+    /// The endpoint of a provider that they are opened at.
+    ///
+    /// # Errors
+    /// There is no libfabric, or no such provider.
+    pub fn offer(&self) -> Result<Offer, Error> {
         let mut offers = Library::load()?.offers(&self.wanted)?;
         if offers.is_empty() {
             let Wanted { provider, source } = &self.wanted;
@@ -71,7 +73,15 @@ impl Cards for Ports {
             let at = source.as_ref().map(|source| format!(" at {source}")).unwrap_or_default();
             return Err(Error::NoOffer(format!("provider {provider}{at}")));
         }
-        PortNic::open(offers.remove(0))
+        Ok(offers.remove(0))
+    }
+}
+
+impl Cards for Ports {
+    type Nic = PortNic;
+
+    fn open(&self) -> Result<PortNic, Error> {
+        PortNic::open(self.offer()?)
     }
 }
 

@@ -133,7 +133,7 @@ fn over_both(
     let provider = arguments.provider.as_deref().or(options.fabric_provider());
     if arguments.to.is_some_and(|to| to != transports::own_number(&socket)) {
         // It is needed, and where there is none nobody answers.
-        transports::wanted(provider, None)?;
+        Ports { wanted: transports::wanted(provider, None)? }.offer()?;
     }
     let (provider, parameters) = (provider.map(str::to_owned), transports::shm_parameters(options));
     Ok(transports::layered(&socket, broker, parameters, provider))
