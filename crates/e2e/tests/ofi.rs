@@ -13,12 +13,14 @@ use weft_broker::{Limits, no_bells};
 use weft_conformance::{Bench, HostBench};
 use weft_e2e::{Case, Host, Node, Outcome, Skip, host, provider_limit, providers, source, suite};
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
+use weft_layers::{LayeredEndpoint, LayeredTransport, on_a_thread};
 use weft_libfabric::{Library, Wanted};
 use weft_memory::Memory;
 use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
 use weft_transport_ofi::nic::PortNic;
 use weft_transport_ofi::{OfiEndpoint, OfiTransport, Parameters, Ports};
+use weft_transport_shm::ShmTransport;
 
 /// Those of Debian's libfabric that need no hardware, but for `shm`, which crashes when a port of
 /// the same process ends amid operations.
@@ -132,6 +134,8 @@ fn main() -> ExitCode {
     }
     cases.push(Case::new("an_unknown_provider_is_named", an_unknown_provider_is_named));
     cases.push(Case::new("all_holds_across_two_hosts", all_holds_across_two_hosts));
+    let both = Case::new("all_holds_where_peers_share_memory_or_not", all_holds_on_both_ways);
+    cases.push(both.within(Duration::from_secs(300)).long("it waits for what it cannot see"));
     suite::main(cases)
 }
 
@@ -162,22 +166,26 @@ fn two_hosts() -> [Host; 2] {
     [one, two]
 }
 
+/// The hosts, without endpoints of an earlier case.
+fn empty_hosts(rules: &str) -> Rc<[Host; 2]> {
+    assert!(rules.is_empty(), "cases about services are left out");
+    let hosts =
+        HOSTS.with_borrow_mut(|hosts| Rc::clone(hosts.get_or_insert_with(|| Rc::new(two_hosts()))));
+    let start = Instant::now();
+    let has_endpoints =
+        |host: &Host| host.node.status()["endpoints"].as_array().is_some_and(|all| !all.is_empty());
+    while hosts.iter().any(has_endpoints) {
+        assert!(start.elapsed() < GONE_WITHIN, "endpoints of an earlier case are still there");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    hosts
+}
+
 impl Bench for TwoHosts {
     type Endpoint = OfiEndpoint<PortNic>;
 
     fn with_services(rules: &str) -> Self {
-        assert!(rules.is_empty(), "cases about services are left out");
-        let hosts = HOSTS
-            .with_borrow_mut(|hosts| Rc::clone(hosts.get_or_insert_with(|| Rc::new(two_hosts()))));
-        let start = Instant::now();
-        let has_endpoints = |host: &Host| {
-            host.node.status()["endpoints"].as_array().is_some_and(|all| !all.is_empty())
-        };
-        while hosts.iter().any(has_endpoints) {
-            assert!(start.elapsed() < GONE_WITHIN, "endpoints of an earlier case are still there");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Self { hosts, turn: false, busy: Vec::new() }
+        Self { hosts: empty_hosts(rules), turn: false, busy: Vec::new() }
     }
 
     fn user(&self) -> u32 {
@@ -211,6 +219,73 @@ impl Bench for TwoHosts {
         std::thread::sleep(Duration::from_micros(200));
         self.busy.iter().any(|busy| busy())
     }
+}
+
+/// The same with memory on each host: the first endpoint of a case is on one, all others on the
+/// other, so that some pairs share memory and some do not.
+struct BothWays {
+    hosts: Rc<[Host; 2]>,
+    opened: usize,
+}
+
+impl Bench for BothWays {
+    type Endpoint = LayeredEndpoint<Ports>;
+
+    fn with_services(rules: &str) -> Self {
+        Self { hosts: empty_hosts(rules), opened: 0 }
+    }
+
+    fn user(&self) -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    fn open(&mut self, options: &EndpointOptions) -> Result<Self::Endpoint, OpenError> {
+        let is_first = self.opened == 0 || !options.vpid.is_any();
+        self.opened += 1;
+        let host = &self.hosts[usize::from(!is_first)];
+        let broker = Arc::new(RemoteBroker::new(&host.node.socket(), "conformance"));
+        let near = ShmTransport::new(Arc::clone(&broker) as _, Default::default());
+        let far = OfiTransport::new(Ports { wanted: wanted() }, broker, Parameters::default());
+        LayeredTransport::new(near, far, on_a_thread).open(options)
+    }
+
+    fn open_as(
+        &mut self,
+        _user: u32,
+        _options: &EndpointOptions,
+    ) -> Option<Result<Self::Endpoint, OpenError>> {
+        None
+    }
+
+    fn let_pass(&mut self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
+    fn progress(&mut self) -> bool {
+        // Nobody says whether something is on its way: a case that waits until nothing happens does
+        // so for some of these.
+        std::thread::sleep(Duration::from_millis(2));
+        false
+    }
+}
+
+fn all_holds_on_both_ways() -> Outcome {
+    Library::load().map_err(|error| Skip(error.to_string()))?;
+    PROVIDER.set("net".to_owned());
+    for (group, list) in weft_conformance::conformance_list!(BothWays) {
+        if group == "partition" {
+            continue;
+        }
+        for (name, case) in list {
+            // A receiver that does not poll before it is met opens no port.
+            if !LEFT_OUT.contains(&name) && name != "a_poll_keeps_to_its_budget" {
+                println!("{name}");
+                case();
+            }
+        }
+    }
+    HOSTS.take();
+    Ok(())
 }
 
 /// Cases about the VPIDs of one node, about a user who is not root, and about changes of a group

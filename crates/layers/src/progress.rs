@@ -34,14 +34,26 @@ pub(crate) struct Turns {
     skipped: u32,
     /// Polls that leave it out before the next look.
     left: u32,
+    far_first: bool,
 }
 
 impl Turns {
+    /// Whether the port hands its events out first.
+    fn is_far_first(&mut self) -> bool {
+        self.far_first = !self.far_first;
+        self.far_first
+    }
+
     /// Whether this poll looks at it.
     fn is_due(&mut self) -> bool {
         let is_due = self.left == 0;
         self.left = self.left.saturating_sub(1);
         is_due
+    }
+
+    /// The next poll looks: there is something.
+    fn look_next(&mut self) {
+        self.left = 0;
     }
 
     /// A look has found so many events.
@@ -88,8 +100,14 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
         self.attend();
         self.count_peers();
         let mut events = self.hand_out(budget, sink);
-        events += self.poll_near(budget - events, sink);
-        events += self.poll_far(budget - events, sink);
+        // In turn, so that neither keeps the other one's events back.
+        if self.turns.is_far_first() {
+            events += self.poll_far(budget - events, sink);
+            events += self.poll_near(budget - events, sink);
+        } else {
+            events += self.poll_near(budget - events, sink);
+            events += self.poll_far(budget - events, sink);
+        }
         self.finish_calls();
         events + self.hand_out(budget - events, sink)
     }
@@ -180,9 +198,11 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
 
     fn has_events(&mut self) -> bool {
         self.attend();
-        self.calls.has_events()
-            || self.near.has_events()
-            || self.door.open().is_some_and(|far| far.has_events())
+        let far = self.door.open().is_some_and(|far| far.has_events());
+        if far {
+            self.turns.look_next();
+        }
+        far || self.calls.has_events() || self.near.has_events()
     }
 
     pub(crate) fn do_finish(
@@ -280,7 +300,7 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
             return sleep_on(&[self.files.any()], near_time);
         };
         match far.arm() {
-            Armed::Busy => {}
+            Armed::Busy => self.turns.look_next(),
             Armed::Sleep if self.files.has_port => sleep_on(&[self.files.any()], near_time),
             Armed::PollWithin(within) if !far.capabilities().descriptor => {
                 far.doze(near_time.min(within));
@@ -306,6 +326,9 @@ impl<C: Cards + 'static> LayeredEndpoint<C> {
             Some(far) => far.arm(),
             None => Armed::Sleep,
         };
+        if far == Armed::Busy {
+            self.turns.look_next();
+        }
         match (near, far) {
             (Armed::Busy, _) | (_, Armed::Busy) => Armed::Busy,
             (Armed::PollWithin(one), Armed::PollWithin(other)) => Armed::PollWithin(one.min(other)),

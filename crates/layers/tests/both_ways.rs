@@ -13,7 +13,7 @@ use weft_fabric::{
     Access, Armed, Atomic, Audience, Blocking, ConnectError, DownReason, Endpoint, EndpointAddress,
     EndpointOptions, Event, Group, HostMemory, Issued, LocalRange, LockRequest, MessageHeader,
     NodeId, Operation, OperationError, PATIENCE, Peer, Region, Register, Revoked, SendError,
-    Source, Target, Transport, Watchable, Window,
+    Source, Target, Transport, Waited, Watchable, Window,
 };
 use weft_layers::{LayeredEndpoint, LayeredTransport, LayeredWindow, Work, on_a_thread};
 use weft_libfabric::Error;
@@ -558,6 +558,52 @@ fn a_sleeper_is_woken_by_peers_of_its_node_and_by_its_port() {
     assert_eq!(far.connect(other.address(), 6), Ok(Issued::Pending));
     assert!(readable(&other, 10), "by the broker");
     assert_eq!(other.arm(), Armed::Busy, "it has to poll");
+}
+
+#[test]
+fn a_poll_behind_a_wait_hands_out_what_the_wait_has_found() {
+    let hosts = Hosts::new();
+    let (mut one, mut far) = (hosts.open(0), hosts.open(1));
+    let to_one = hosts.connect(&mut far, &mut one);
+    for number in 0..40u8 {
+        // Polls that find nothing, so that the next ones leave the port out.
+        for _ in 0..number {
+            assert_eq!(one.poll(16, &mut |event| panic!("{event:?}")), 0);
+        }
+        far.send_short(to_one, MessageHeader::tag(number), &[b"from afar"]).expect("room");
+        let found = if number % 2 == 0 {
+            one.wait(Some(PATIENCE)) == Waited::Ready
+        } else {
+            (0..10_000).any(|_| hosts.net.step() && one.arm() == Armed::Busy)
+        };
+        assert!(found, "message {number} arrives");
+        let mut heard = 0;
+        one.poll(16, &mut |event| heard += usize::from(matches!(event, Event::Message(_))));
+        assert_eq!(heard, 1, "message {number}");
+        far.poll(16, &mut |_| {});
+    }
+}
+
+#[test]
+fn neither_way_keeps_the_events_of_the_other_back() {
+    let hosts = Hosts::new();
+    let (mut one, mut near, mut far) = (hosts.open(0), hosts.open(0), hosts.open(1));
+    let near_to_one = near.connect_within(one.address(), PATIENCE).expect("it is there");
+    let far_to_one = hosts.connect(&mut far, &mut one);
+    let send = |from: &mut Layered, to| from.send_short(to, MessageHeader::tag(1), &[b"again"]);
+    let mut heard = [0; 2];
+    // Both mailboxes are full all the time, and a poll takes one message.
+    for _ in 0..2000 {
+        while send(&mut near, near_to_one).is_ok() {}
+        while send(&mut far, far_to_one).is_ok() {}
+        hosts.net.step();
+        one.poll(1, &mut |event| {
+            if let Event::Message(message) = event {
+                heard[usize::from(message.source == far.address())] += 1;
+            }
+        });
+    }
+    assert!(heard.iter().all(|count| *count > 500), "{heard:?}");
 }
 
 #[test]

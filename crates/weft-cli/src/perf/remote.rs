@@ -40,8 +40,10 @@ const CALL: u8 = 64;
 const ANSWER: u8 = 65;
 /// Callers that are measured with at a time.
 const CALLS_MAX: usize = 16;
-/// How long a server may take to answer a call. Both ends may have to load a library.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long a server may take to answer a call that has left.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// How long a call may take to leave: both ends may have to load a library.
+const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 /// How soon a call is repeated that nobody answered.
 const AGAIN: Duration = Duration::from_millis(200);
 /// How long the server sleeps at most.
@@ -205,11 +207,16 @@ fn call<T: Transport>(
     let bytes = wanted.emit()?;
     let group = Group::new(GROUP).context("the group is there")?;
     let mut endpoint = transport.open(&EndpointOptions::default())?;
-    let until = Instant::now() + ANSWER_WITHIN;
+    let mut until = Instant::now() + LEAVE_WITHIN;
+    let mut has_left = false;
     let mut again = Instant::now();
     while Instant::now() < until {
         if again <= Instant::now() {
-            match endpoint.send_multicast(group, MessageHeader::tag(CALL), &[&bytes]) {
+            let sent = endpoint.send_multicast(group, MessageHeader::tag(CALL), &[&bytes]);
+            if sent.is_ok() && !std::mem::replace(&mut has_left, true) {
+                until = Instant::now() + ANSWER_WITHIN;
+            }
+            match sent {
                 Ok(0) | Err(SendError::WouldBlock) => again = Instant::now() + AGAIN / 10,
                 Ok(_) => again = Instant::now() + AGAIN,
                 Err(error) => return Err(error.into()),
