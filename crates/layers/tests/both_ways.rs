@@ -161,12 +161,24 @@ fn peers_on_both_ways_add_to_one_word_at_the_same_time() {
             }
             (added, near)
         });
-        let mut from_far = 0;
-        while from_far < 500 || region.load(64).expect("a word") < from_far + 500 {
-            let add = Atomic::fetch_add(1);
-            let issued = far.atomic(from_afar, word, add, Operation::new(5)).expect("room");
-            hosts.end(issued, 5, [&mut far, &mut owner]).expect("the key is valid");
-            from_far += 1;
+        let (mut from_far, mut ended) = (0, 0);
+        while from_far < 3_000 || region.load(64).expect("a word") < from_far + 500 {
+            // Many at a time, so that the owner adds them in a row.
+            while from_far < ended + 64 {
+                let add = Atomic::fetch_add(1);
+                match far.atomic(from_afar, word, add, Operation::new(5)) {
+                    Ok(_) => from_far += 1,
+                    Err(OperationError::WouldBlock) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            hosts.until([&mut far, &mut owner], |number, event| {
+                if let (0, Event::Completion(end)) = (number, event) {
+                    assert!(end.result.is_ok(), "the key is valid");
+                    ended += 1;
+                }
+                (ended == from_far).then_some(())
+            });
         }
         stop.store(true, Ordering::Relaxed);
         while !thread.is_finished() {
