@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::namespace::Namespace;
 use crate::node::Node;
 use crate::process::{Running, free_port};
 
@@ -26,6 +27,8 @@ pub struct Host {
     pub address: String,
     /// The arguments of its daemon.
     pub arguments: Vec<String>,
+    /// The network that its daemon is in, if it is another than that of the test.
+    pub network: Option<Namespace>,
     /// Its daemon, while it runs.
     pub daemon: Option<Running>,
 }
@@ -34,7 +37,25 @@ impl Host {
     /// A host that joins by the hosts at `seeds`; the first one without. It listens on loopback.
     #[must_use]
     pub fn new(name: &'static str, key: &Path, seeds: &[&str]) -> Self {
-        let address = format!("127.0.0.1:{}", free_port());
+        Self::at(&format!("127.0.0.1:{}", free_port()), name, key, seeds)
+    }
+
+    /// The same with a network of its own, where it listens at `address`.
+    #[must_use]
+    pub fn inside(
+        network: Namespace,
+        address: &str,
+        name: &'static str,
+        key: &Path,
+        seeds: &[&str],
+    ) -> Self {
+        let mut host = Self { network: Some(network), ..Self::at(address, name, key, seeds) };
+        // The test itself stays outside.
+        host.arguments.push("--daemon-allow=0".to_owned());
+        host
+    }
+
+    fn at(address: &str, name: &'static str, key: &Path, seeds: &[&str]) -> Self {
         let mut arguments = vec![
             "--node".to_owned(),
             name.to_owned(),
@@ -45,7 +66,8 @@ impl Host {
         if !seeds.is_empty() {
             arguments.push(format!("--fabric-seeds={}", seeds.join(",")));
         }
-        Self { node: Node::without_daemon(), name, address, arguments, daemon: None }
+        let (node, address) = (Node::without_daemon(), address.to_owned());
+        Self { node, name, address, arguments, network: None, daemon: None }
     }
 
     /// Starts its daemon, and waits until it is ready.
@@ -53,7 +75,8 @@ impl Host {
     /// # Panics
     /// When it does not become ready.
     pub fn start(&mut self) {
-        let mut daemon = self.node.start(self.command());
+        let start = || self.node.start(self.command());
+        let mut daemon = self.network.as_ref().map_or_else(start, |network| network.inside(start));
         let start = Instant::now();
         while !daemon.stderr().contains("ready at") {
             assert!(!daemon.has_ended() && start.elapsed() < LIMIT, "{}", daemon.stderr());

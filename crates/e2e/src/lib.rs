@@ -31,6 +31,7 @@ use std::time::Duration;
 pub mod exchange;
 pub mod fork_server;
 pub mod host;
+pub mod namespace;
 pub mod node;
 pub mod process;
 pub mod program;
@@ -41,6 +42,7 @@ pub mod users;
 
 pub use fork_server::ForkServer;
 pub use host::Host;
+pub use namespace::Namespace;
 pub use node::{Node, Under, as_usual, three_ways};
 pub use process::{Ended, Running};
 pub use statistics::Statistics;

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests own clocks, threads and sockets")]
 
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,15 +12,17 @@ use weft_broker::local::LocalBroker;
 use weft_broker::remote::RemoteBroker;
 use weft_broker::{Limits, no_bells};
 use weft_conformance::{Bench, HostBench};
-use weft_e2e::{Case, Host, Node, Outcome, Skip, host, provider_limit, providers, source, suite};
+use weft_e2e::{
+    Case, Host, Namespace, Node, Outcome, Skip, host, provider_limit, providers, source, suite,
+};
 use weft_fabric::{EndpointOptions, NodeId, OpenError, Reach, Transport, Way};
 use weft_layers::{LayeredEndpoint, LayeredTransport, on_a_thread};
-use weft_libfabric::{Library, Wanted};
+use weft_libfabric::{Error, Library, Peer, Refused, Registration, Report, Rights, Spot, Wanted};
 use weft_memory::Memory;
 use weft_memory::kinds::{self, Kind};
 use weft_options::ServicePolicy;
-use weft_transport_ofi::nic::PortNic;
-use weft_transport_ofi::{OfiEndpoint, OfiTransport, Parameters, Ports};
+use weft_transport_ofi::nic::{Local, Nic, PortNic, Work};
+use weft_transport_ofi::{Cards, OfiEndpoint, OfiTransport, Parameters, Ports};
 use weft_transport_shm::ShmTransport;
 
 /// Those of Debian's libfabric that need no hardware, but for `shm`, which crashes when a port of
@@ -133,7 +136,8 @@ fn main() -> ExitCode {
         }
     }
     cases.push(Case::new("an_unknown_provider_is_named", an_unknown_provider_is_named));
-    cases.push(Case::new("all_holds_across_two_hosts", all_holds_across_two_hosts));
+    let across = Case::new("all_holds_across_two_hosts", all_holds_across_two_hosts);
+    cases.push(across.within(provider_limit()));
     let both = Case::new("all_holds_where_peers_share_memory_or_not", all_holds_on_both_ways);
     cases.push(both.within(Duration::from_secs(300)).long("it waits for what it cannot see"));
     suite::main(cases)
@@ -154,11 +158,16 @@ thread_local! {
 /// How long the endpoints of a case may take to be gone.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
+/// Two networks with a cable between them, and a daemon in each. Nothing else leads from one to the
+/// other.
 fn two_hosts() -> [Host; 2] {
     let keeper = Node::without_daemon();
     let key = host::key(&keeper, "key");
-    let mut one = Host::new("one", &key, &[]);
-    let mut two = Host::new("two", &key, &[&one.address]);
+    let networks = [Namespace::new(), Namespace::new()];
+    networks[0].cable_to(&networks[1]);
+    let [first, second] = networks;
+    let mut one = Host::inside(first, "10.9.0.1:7700", "one", &key, &[]);
+    let mut two = Host::inside(second, "10.9.0.2:7700", "two", &key, &["10.9.0.1:7700"]);
     one.start();
     two.start();
     one.await_state("two", "up");
@@ -181,8 +190,16 @@ fn empty_hosts(rules: &str) -> Rc<[Host; 2]> {
     hosts
 }
 
+/// The cards of a host.
+fn cards_of(host: &Host) -> CardsInside {
+    let (source, _) = host.address.split_once(':').expect("it has a port");
+    let network = host.network.as_ref().expect("its own");
+    let wanted = Wanted { source: Some(source.to_owned()), ..wanted() };
+    CardsInside { network: network.again(), ports: Ports { wanted } }
+}
+
 impl Bench for TwoHosts {
-    type Endpoint = OfiEndpoint<PortNic>;
+    type Endpoint = OfiEndpoint<Inside>;
 
     fn with_services(rules: &str) -> Self {
         Self { hosts: empty_hosts(rules), turn: false, busy: Vec::new() }
@@ -196,8 +213,7 @@ impl Bench for TwoHosts {
         self.turn = !self.turn || !options.vpid.is_any();
         let host = &self.hosts[usize::from(!self.turn)];
         let broker = Arc::new(RemoteBroker::new(&host.node.socket(), "conformance"));
-        let ports = Ports { wanted: wanted() };
-        let transport = OfiTransport::new(ports, broker, Parameters::default());
+        let transport = OfiTransport::new(cards_of(host), broker, Parameters::default());
         let endpoint = transport.open(options)?;
         self.busy.push(Box::new(endpoint.is_busy()));
         Ok(endpoint)
@@ -229,7 +245,7 @@ struct BothWays {
 }
 
 impl Bench for BothWays {
-    type Endpoint = LayeredEndpoint<Ports>;
+    type Endpoint = LayeredEndpoint<CardsInside>;
 
     fn with_services(rules: &str) -> Self {
         Self { hosts: empty_hosts(rules), opened: 0 }
@@ -245,7 +261,7 @@ impl Bench for BothWays {
         let host = &self.hosts[usize::from(!is_first)];
         let broker = Arc::new(RemoteBroker::new(&host.node.socket(), "conformance"));
         let near = ShmTransport::new(Arc::clone(&broker) as _, Default::default());
-        let far = OfiTransport::new(Ports { wanted: wanted() }, broker, Parameters::default());
+        let far = OfiTransport::new(cards_of(host), broker, Parameters::default());
         LayeredTransport::new(near, far, on_a_thread).open(options)
     }
 
@@ -269,23 +285,13 @@ impl Bench for BothWays {
     }
 }
 
+/// A receiver that does not poll before it is met opens no port.
+const UNPOLLED: &str = "a_poll_keeps_to_its_budget";
+
 fn all_holds_on_both_ways() -> Outcome {
-    Library::load().map_err(|error| Skip(error.to_string()))?;
-    PROVIDER.set("net".to_owned());
-    for (group, list) in weft_conformance::conformance_list!(BothWays) {
-        if group == "partition" {
-            continue;
-        }
-        for (name, case) in list {
-            // A receiver that does not poll before it is met opens no port.
-            if !LEFT_OUT.contains(&name) && name != "a_poll_keeps_to_its_budget" {
-                println!("{name}");
-                case();
-            }
-        }
-    }
-    HOSTS.take();
-    Ok(())
+    let mut left_out = LEFT_OUT.to_vec();
+    left_out.push(UNPOLLED);
+    all_hold(&weft_conformance::conformance_list!(BothWays), &left_out)
 }
 
 /// Cases about the VPIDs of one node, about a user who is not root, and about changes of a group
@@ -297,21 +303,121 @@ const LEFT_OUT: [&str; 4] = [
     "a_partition_of_another_user_is_forbidden",
 ];
 
-/// The suite between endpoints of two daemons that have joined, each of which stands for a host.
+/// Cards in a network namespace.
+struct CardsInside {
+    network: Namespace,
+    ports: Ports,
+}
+
+/// A card whose calls are made in a network namespace, so that its sockets are of that one.
+struct Inside {
+    network: Namespace,
+    nic: PortNic,
+}
+
+impl Cards for CardsInside {
+    type Nic = Inside;
+
+    fn open(&self) -> Result<Inside, Error> {
+        let nic = self.network.inside(|| self.ports.open())?;
+        Ok(Inside { network: self.network.again(), nic })
+    }
+}
+
+impl Nic for Inside {
+    fn name(&self) -> &[u8] {
+        self.nic.name()
+    }
+
+    fn insert(&mut self, name: &[u8]) -> Result<Peer, Error> {
+        self.network.inside(|| self.nic.insert(name))
+    }
+
+    fn remove(&mut self, peer: Peer) {
+        self.network.inside(|| self.nic.remove(peer));
+    }
+
+    fn send(&mut self, to: Peer, message: &[u8]) -> Result<(), Refused> {
+        self.network.inside(|| self.nic.send(to, message))
+    }
+
+    fn register(
+        &mut self,
+        range: (&Memory, usize, usize),
+        rights: Rights,
+    ) -> Result<(Registration, Spot), Error> {
+        self.nic.register(range, rights)
+    }
+
+    fn deregister(&mut self, registration: Registration, is_settled: bool) {
+        self.nic.deregister(registration, is_settled);
+    }
+
+    fn write(&mut self, to: Peer, from: Local, spot: Spot, token: u64) -> Result<(), Refused> {
+        self.network.inside(|| self.nic.write(to, from, spot, token))
+    }
+
+    fn read(&mut self, from: Peer, into: Local, spot: Spot, token: u64) -> Result<(), Refused> {
+        self.network.inside(|| self.nic.read(from, into, spot, token))
+    }
+
+    fn poll(&mut self, budget: usize, sink: &mut dyn FnMut(Report<'_>)) -> Result<usize, Error> {
+        self.network.inside(|| self.nic.poll(budget, sink))
+    }
+
+    fn receives(&self) -> usize {
+        self.nic.receives()
+    }
+
+    fn operation_bytes_max(&self) -> usize {
+        self.nic.operation_bytes_max()
+    }
+
+    fn now(&self) -> Duration {
+        self.nic.now()
+    }
+
+    fn random(&mut self) -> u64 {
+        self.nic.random()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.nic.descriptor()
+    }
+
+    fn may_sleep(&self) -> bool {
+        self.nic.may_sleep()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.nic.pass(time);
+    }
+
+    fn linger(&mut self, work: Work) {
+        self.nic.linger(work);
+    }
+}
+
+/// The suite between endpoints of two daemons that have joined, each in a network of its own.
 /// The rules for partitions are left out: this process has one user. They are tried across two
 /// nodes in memory.
 fn all_holds_across_two_hosts() -> Outcome {
+    all_hold(&weft_conformance::conformance_list!(TwoHosts), &LEFT_OUT)
+}
+
+/// A group of cases by name, and its cases by name.
+type Group = (&'static str, Vec<(&'static str, fn())>);
+
+fn all_hold(groups: &[Group], left_out: &[&str]) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Skip("network namespaces need root".to_owned()));
+    }
     Library::load().map_err(|error| Skip(error.to_string()))?;
     PROVIDER.set("net".to_owned());
-    for (group, list) in weft_conformance::conformance_list!(TwoHosts) {
-        if group == "partition" {
-            continue;
-        }
-        for (name, case) in list {
-            if !LEFT_OUT.contains(&name) {
-                println!("{name}");
-                case();
-            }
+    for (_, list) in groups.iter().filter(|(group, _)| *group != "partition") {
+        for (name, case) in list.iter().filter(|(name, _)| !left_out.contains(name)) {
+            println!("{name}");
+            case();
         }
     }
     HOSTS.take();
